@@ -1,0 +1,72 @@
+# What a person or CI does here, each by one word. Every target makes the environment first if it must.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+STAMP := .venv/.setup-stamp
+# Set-up notes there which Java to use where Spark would not find it by itself, and which uv.
+RUN := . .venv/env.sh &&
+BIN := .venv/bin
+TESTARGS ?=
+
+export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/.venv/bin/python
+
+# The folders that hold Python: mypy refuses a package without any.
+TYPED = -p tidelog $(foreach d,tests examples,$(if $(shell find $(d) -name '*.py' 2>/dev/null | head -n 1),-p $(d)))
+
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP) ## make .venv from the lock, with uv and Java found or installed
+	@$(if $(filter setup,$(MAKECMDGOALS)),echo "setup: .venv is up to date",:)
+
+$(STAMP): pyproject.toml uv.lock scripts/setup.sh
+	@bash scripts/setup.sh
+
+.PHONY: fmt
+fmt: setup ## format the code and sort its imports
+	$(BIN)/ruff check --quiet --select I --fix .
+	$(BIN)/ruff format .
+
+.PHONY: lint
+lint: setup ## check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+.PHONY: type
+type: setup ## check types, strictly, of the packages, tests and examples
+	$(BIN)/mypy $(TYPED)
+
+.PHONY: test
+test: setup ## run the tests; TESTARGS="tests/log -k replay" runs a part
+	$(RUN) $(BIN)/pytest $(TESTARGS)
+
+.PHONY: nightly
+nightly: setup ## run the tests that are too slow for every run
+	$(RUN) $(BIN)/pytest -m nightly $(TESTARGS)
+
+.PHONY: check
+check: lint type test ## lint, type and test
+
+.PHONY: demo
+demo: setup ## run the flights example from end to end
+	$(RUN) $(BIN)/python examples/flights/demo.py
+
+.PHONY: demo-clean
+demo-clean: setup ## remove what the demo wrote
+	$(RUN) $(BIN)/python examples/flights/demo.py --clean
+
+.PHONY: build
+build: setup ## build the wheel and the source distribution into dist/
+	rm -rf dist build
+	$(RUN) "$$UV" build --quiet
+	@ls dist
+
+.PHONY: clean
+clean: ## remove caches and build outputs; keeps .venv
+	rm -rf dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log
+	find . -path ./.venv -prune -o -path ./.uv -prune -o -path ./.git -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -1,0 +1,241 @@
+"""The commit loop: put the next version if it is absent, or rebase over who took it and try again.
+
+A commit needs the head only (protocol, metadata, stream progress, newest version), never the list of files, so what
+it costs does not grow with the table.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as package_version
+from typing import Any
+
+from tidelog.log.conflict.rebase import Conflict, NothingLeft, Rebased, rebase
+from tidelog.log.conflict.staged import MoveGroup, Staged
+from tidelog.log.errors import (
+    CommitContentionError,
+    CommitStateUnknownError,
+    StoreUnavailableError,
+    TidelogError,
+)
+from tidelog.log.format import commit_info, filenames
+from tidelog.log.format.actions import Action, Commit, CommitInfo, decode_commit, encode_commit
+from tidelog.log.format.lineage import Lineage
+from tidelog.log.format.protocol import has_in_commit_timestamps, require_writable
+from tidelog.log.outcome import Committed, Superseded
+from tidelog.log.state import checksum, files
+from tidelog.log.state.commits import commits_after, read_commit
+from tidelog.log.state.head import Head, Totals
+from tidelog.log.state.loader import LogState
+from tidelog.log.storage import Store
+from tidelog.log.system import System, to_datetime
+
+_LOGGER = logging.getLogger(__name__)
+
+# Each lost attempt means that another writer made progress; this many in a row is starvation, not bad luck.
+MAX_ATTEMPTS = 100
+# The first retry is immediate: what the winner wrote is known by then. Later ones spread the contenders out.
+BACKOFF_BASE_S = 0.005
+BACKOFF_LIMIT_S = 1.0
+
+try:
+    ENGINE = f"tidelog/{package_version('tidelog')}"
+except PackageNotFoundError:  # run from a source tree that was never installed
+    ENGINE = "tidelog/0"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a commit ended, the state it left, and the groups of a compaction that were dropped on the way."""
+
+    outcome: Committed | Superseded
+    state: LogState
+    dropped: tuple[MoveGroup, ...] = ()
+
+
+def commit(store: Store, base: LogState, staged: Staged, system: System) -> Result:
+    """Commit `staged`, which was made on `base`; on return it is durable, or superseded, or an error was raised.
+
+    Raises ConflictError and its kinds where a winner makes a rebase wrong, CommitContentionError after the bounded
+    attempts, CommitStateUnknownError where the store neither answered nor could be asked.
+    """
+    attempt = _Attempt(store, staged, base, system)
+    for number in range(MAX_ATTEMPTS):
+        require_writable(attempt.state.head.protocol, attempt.state.head.metadata, store.url)
+        if attempt.put():
+            return attempt.committed()
+        superseded = attempt.rebase(base)
+        if superseded:
+            return superseded
+        if number:
+            system.sleep_s(system.uniform(0, min(BACKOFF_LIMIT_S, BACKOFF_BASE_S * 2 ** min(number, 10))))
+    raise CommitContentionError(
+        f"other writers committed to {store.url} first, {MAX_ATTEMPTS} times in a row",
+        advice="run it again, or let fewer writers commit at once",
+        path=store.url,
+        attempts=MAX_ATTEMPTS,
+        head_version=attempt.state.head.version,
+    )
+
+
+def put_first_version(store: Store, staged: Staged, system: System) -> bool:
+    """Put version 0, which holds protocol and metadata; False where there is one."""
+    if staged.protocol is None or staged.metadata is None:
+        raise AssertionError(staged)
+    empty = Head(-1, 0, None, staged.protocol, staged.metadata, {}, {}, Totals(0, 0))
+    attempt = _Attempt(store, staged, LogState(store, empty, files.EMPTY, ()), system)
+    if not attempt.put():
+        return False
+    attempt.committed()
+    return True
+
+
+class _Attempt:
+    """One transaction on its way into the log: what is staged now, on which state, over whom it was rebased."""
+
+    def __init__(self, store: Store, staged: Staged, state: LogState, system: System) -> None:
+        self.state = state
+        self._store = store
+        self._staged = staged
+        self._system = system
+        self._txn_id = system.uuid()
+        self._rebased_over: list[int] = []
+        self._dropped: list[MoveGroup] = []
+        self._winners: Sequence[Commit] = ()
+        self._written: Commit | None = None
+
+    def put(self) -> bool:
+        """Try to create the next version; False where another writer has it."""
+        head = self.state.head
+        version = head.version + 1
+        info = _commit_info(self._staged, head, self._txn_id, self._system.now_ms())
+        content = encode_commit(info, _actions(self._staged))
+        try:
+            self._store.put_if_absent(filenames.commit_path(version), content)
+        except FileExistsError:
+            if not self._is_mine(version):
+                return False
+        except StoreUnavailableError as error:
+            if not self._arrived(version, error):
+                return False
+        self._written = decode_commit(version, content)
+        return True
+
+    def rebase(self, base: LogState) -> Result | None:
+        """Catch up with the winners and judge again; a result only where nothing is left to commit."""
+        new = list(commits_after(self._store, self.state.head.version))
+        self._winners = (*self._winners, *new)
+        self._rebased_over += [winner.version for winner in new]
+        self.state = self.state.advance(new)
+        outcome = rebase(self._staged, base.head.protocol, base.head.metadata, new)
+        match outcome:
+            case Rebased(staged, dropped):
+                self._staged = staged
+                self._dropped += dropped
+                return None
+            case NothingLeft(by):
+                return Result(Superseded(by), self.state, tuple(self._dropped) + self._staged.moves)
+            case Conflict():
+                raise _error(outcome, self._store.url, base.head.version)
+
+    def committed(self) -> Result:
+        """The result of the put that succeeded; leaves the version checksum behind."""
+        if self._written is None:
+            raise AssertionError(self._txn_id)
+        state = self.state.advance([self._written])
+        _write_checksum(self._store, state.head, self._written.info, self._txn_id)
+        committed = Committed(
+            version=state.head.version,
+            timestamp=to_datetime(state.head.timestamp_ms),
+            rebased_over=tuple(self._rebased_over),
+            retried=bool(self._rebased_over),
+            metrics=dict(self._staged.metrics),
+        )
+        return Result(committed, state, tuple(self._dropped))
+
+    def _is_mine(self, version: int) -> bool:
+        """Whether the version that is there is this very transaction, whose answer got lost."""
+        return commit_info.txn_id(read_commit(self._store, version).info) == self._txn_id
+
+    def _arrived(self, version: int, error: StoreUnavailableError) -> bool:
+        """After a failed put: whether it arrived all the same. Raises `error` where nothing was written."""
+        try:
+            return self._is_mine(version)
+        except FileNotFoundError:
+            raise error from None
+        except (OSError, TidelogError) as failure:
+            raise CommitStateUnknownError(
+                f"whether version {version} of {self._store.url} was committed is not known: {failure}",
+                advice="once the store answers, look for the transaction id in that version's commitInfo",
+                path=self._store.url,
+                version=version,
+                txn_id=self._txn_id,
+            ) from error
+
+
+def _commit_info(staged: Staged, head: Head, txn_id: str, now_ms: int) -> CommitInfo:
+    record: dict[str, Any] = {"class": str(staged.operation_class), **staged.record}
+    if staged.moves:
+        record["lineage"] = Lineage(tuple(group.lineage for group in staged.moves)).to_builtins()
+    protocol = staged.protocol or head.protocol
+    metadata = staged.metadata or head.metadata
+    stamp = max(now_ms, head.timestamp_ms + 1)
+    info: CommitInfo = {"timestamp": stamp}
+    if has_in_commit_timestamps(protocol, metadata):
+        info = {"inCommitTimestamp": stamp, **info}
+    return info | {
+        "operation": staged.operation,
+        "operationParameters": dict(staged.parameters),
+        "readVersion": head.version,
+        "isolationLevel": "SnapshotIsolation" if staged.moves else "WriteSerializable",
+        "isBlindAppend": staged.is_blind_append,
+        "operationMetrics": {name: str(value) for name, value in staged.metrics.items()},
+        "engineInfo": ENGINE,
+        "txnId": txn_id,
+        "tidelog": record,
+    }
+
+
+def _actions(staged: Staged) -> list[Action]:
+    actions: list[Action] = []
+    if staged.protocol is not None:
+        actions.append(staged.protocol)
+    if staged.metadata is not None:
+        actions.append(staged.metadata)
+    actions.extend(staged.transactions)
+    for group in staged.moves:
+        actions.extend(group.inputs)
+        actions.extend(group.outputs)
+    actions.extend(staged.adds)
+    return actions
+
+
+def _error(conflict: Conflict, path: str, base_version: int) -> TidelogError:
+    return conflict.error(
+        f"a transaction on version {base_version} of {path} lost to version {conflict.winning_version}: "
+        f"{conflict.evidence}",
+        advice="run the operation again on the table as it is now",
+        path=path,
+        base_version=base_version,
+        winning_version=conflict.winning_version,
+        earlier=str(conflict.earlier),
+        later=str(conflict.later),
+        evidence=conflict.evidence,
+    )
+
+
+def _write_checksum(store: Store, head: Head, info: CommitInfo, txn_id: str) -> None:
+    stamp = commit_info.in_commit_timestamp_ms(info)
+    content = checksum.to_bytes(head, txn_id=txn_id, in_commit_timestamp_ms=stamp)
+    if content is None:
+        return
+    try:
+        store.put_if_absent(filenames.checksum_path(head.version), content, durable=False)
+    except FileExistsError:
+        return
+    except (TidelogError, OSError) as error:
+        # The commit is durable already, and the checksum only saves readers work.
+        _LOGGER.warning("version %d of %s has no checksum: %s", head.version, store.url, error)

@@ -1,0 +1,65 @@
+"""Creating a table: its first commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from tidelog.log import commit
+from tidelog.log.conflict.classes import OperationClass
+from tidelog.log.conflict.staged import Staged
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.format import properties as table_properties
+from tidelog.log.format.actions import Format, Metadata
+from tidelog.log.format.protocol import for_new_table
+from tidelog.log.format.schema import table_schema, to_schema_string
+from tidelog.log.storage import Store
+from tidelog.log.system import System
+from tidelog.log.write import check_partition_columns
+
+
+def create(
+    store: Store, schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, object], system: System
+) -> bool:
+    """Put version 0 of a new, empty table; False where a table is there already.
+
+    Raises SchemaMismatchError for a schema that Delta cannot hold, ConfigurationError for a bad property.
+    """
+    return commit.put_first_version(store, _first_commit(schema, partition_by, properties, system), system)
+
+
+def _first_commit(
+    schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, object], system: System
+) -> Staged:
+    if isinstance(partition_by, str):
+        raise ConfigurationError("partition_by is one text", advice=f"give a list: [{partition_by!r}]")
+    configuration = {**table_properties.NEW_TABLE_DEFAULTS, **table_properties.validate(properties)}
+    columns = table_schema(schema)
+    _require_distinct_names(columns)
+    check_partition_columns(columns, list(partition_by))
+    metadata = Metadata(
+        id=system.uuid(),
+        format=Format(),
+        schema_string=to_schema_string(columns),
+        partition_columns=tuple(partition_by),
+        configuration=configuration,
+        created_time=system.now_ms(),
+    )
+    return Staged(
+        operation="CREATE TABLE",
+        operation_class=OperationClass.NONE,
+        protocol=for_new_table(columns, configuration),
+        metadata=metadata,
+    )
+
+
+def _require_distinct_names(schema: pa.Schema) -> None:
+    if not schema.names:
+        raise ConfigurationError("the schema has no column", advice="give at least one")
+    lowered = [name.lower() for name in schema.names]
+    for name in lowered:
+        if lowered.count(name) > 1:
+            raise ConfigurationError(
+                f"the schema has the column {name!r} more than once (case does not count)", advice="rename one"
+            )

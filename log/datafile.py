@@ -1,0 +1,153 @@
+"""Reading one data file as the table sees it: its live rows, its constant columns, the table's types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+from pyroaring import BitMap64
+
+from tidelog.log.errors import CorruptLogError
+from tidelog.log.format import deletion_vector, partition_values, paths
+from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor
+from tidelog.log.storage import Store
+
+BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """What is needed to read a logical file; picklable."""
+
+    path: str
+    partition_values: Mapping[str, str | None]
+    deletion_vector: DeletionVectorDescriptor | None
+
+    @classmethod
+    def of(cls, add: AddFile) -> DataFile:
+        """The logical file that an add names."""
+        return cls(add.path, add.partition_values, add.deletion_vector)
+
+
+def read_batches(
+    store: Store, file: DataFile, schema: pa.Schema, *, batch_rows: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """The live rows of `file`, in their order, with exactly the columns and types of `schema`.
+
+    Columns that the file lacks are null. Raises CorruptLogError where the file is missing or unreadable.
+    """
+    dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector else None
+    constants = {name: text for name, text in file.partition_values.items() if name in schema.names}
+    try:
+        with pq.ParquetFile(store.open_input(paths.to_storage_path(file.path))) as parquet:
+            wanted = [name for name in schema.names if name not in constants]
+            present = [name for name in wanted if name in parquet.schema_arrow.names]
+            position = 0
+            for rows, raw in _batches(parquet, present, batch_rows):
+                keep = _live_positions(dead, position, rows)
+                position += rows
+                if keep is not None:
+                    raw = raw.take(keep) if raw.num_columns else raw  # noqa: PLW2901 - the same batch, narrowed
+                    rows = len(keep)  # noqa: PLW2901
+                if rows:
+                    yield _shape(raw, rows, constants, schema)
+    except FileNotFoundError as error:
+        raise _corrupt(store, file, "is missing") from error
+    except (pa.ArrowException, OSError) as error:
+        raise _corrupt(store, file, f"cannot be read: {error}") from error
+
+
+def physical_rows(store: Store, file: DataFile) -> int:
+    """How many rows the file's footer counts, dead ones included."""
+    try:
+        with pq.ParquetFile(store.open_input(paths.to_storage_path(file.path))) as parquet:
+            return int(parquet.metadata.num_rows)
+    except FileNotFoundError as error:
+        raise _corrupt(store, file, "is missing") from error
+    except (pa.ArrowException, OSError) as error:
+        raise _corrupt(store, file, f"cannot be read: {error}") from error
+
+
+def read_dead_rows(store: Store, descriptor: DeletionVectorDescriptor) -> BitMap64:
+    """The positions that a deletion vector holds, its checksum and cardinality verified."""
+    where = deletion_vector.location(descriptor)
+    if isinstance(where, bytes):
+        bitmap = where
+    else:
+        try:
+            content = store.read(paths.to_storage_path(where.path))
+        except FileNotFoundError as error:
+            raise CorruptLogError(
+                f"the deletion vector {where.path} of {store.url} is missing",
+                advice="restore the file from a backup",
+                path=store.url,
+            ) from error
+        bitmap = deletion_vector.extract(content, where)
+    dead = deletion_vector.decode(bitmap)
+    if len(dead) != descriptor.cardinality:
+        raise CorruptLogError(
+            f"a deletion vector of {store.url} holds {len(dead)} rows where the log says {descriptor.cardinality}",
+            advice="restore the file from a backup",
+            path=store.url,
+        )
+    return dead
+
+
+def _batches(parquet: pq.ParquetFile, columns: Sequence[str], size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The file's batches with their row counts, which a batch without columns does not know."""
+    if columns:
+        for batch in parquet.iter_batches(batch_size=size, columns=list(columns)):
+            yield batch.num_rows, batch
+        return
+    left = parquet.metadata.num_rows
+    empty = pa.RecordBatch.from_arrays([], names=[])
+    while left > 0:
+        yield min(left, size), empty
+        left -= size
+
+
+def _live_positions(dead: BitMap64 | None, start: int, rows: int) -> pa.Array | None:
+    """The positions within the batch at `start` that are live, or None where all are."""
+    if dead is None:
+        return None
+    here = dead & BitMap64(range(start, start + rows))
+    if not here:
+        return None
+    live = np.ones(rows, dtype=bool)
+    live[np.fromiter((position - start for position in here), dtype=np.int64, count=len(here))] = False
+    return pa.array(np.flatnonzero(live))
+
+
+def _shape(raw: pa.RecordBatch, rows: int, constants: Mapping[str, str | None], schema: pa.Schema) -> pa.RecordBatch:
+    columns = []
+    names = raw.schema.names
+    for field in schema:
+        if field.name in constants:
+            value = partition_values.from_text(constants[field.name], field.type)
+            columns.append(pa.repeat(pa.scalar(value, field.type), rows))
+        elif field.name in names:
+            columns.append(_as_type(raw.column(field.name), field.type))
+        else:
+            columns.append(pa.nulls(rows, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if values.type.equals(kind):
+        return values
+    if pt.is_timestamp(values.type) and pt.is_timestamp(kind):
+        # int96 timestamps arrive in nanoseconds; Spark's resolution is the microsecond.
+        return values.cast(kind, safe=False)
+    return values.cast(kind)
+
+
+def _corrupt(store: Store, file: DataFile, what: str) -> CorruptLogError:
+    return CorruptLogError(
+        f"the data file {file.path} of {store.url} {what}",
+        advice="restore the file from a backup; if another engine vacuumed the table, refresh and read again",
+        path=store.url,
+    )

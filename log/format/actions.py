@@ -1,0 +1,238 @@
+"""The actions of a commit, one typed value each, and their JSON lines.
+
+Keys are those of the Delta protocol; unknown actions and unknown keys are ignored, as readers must. `commitInfo`
+is free-form there, so it stays a dictionary here and `commit_info` gives its known keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+
+class _Action(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """The common settings: immutable, camelCase on disk, absent keys left out."""
+
+
+class Protocol(_Action, frozen=True):
+    """The least versions, and from (3, 7) on the features, that a reader and a writer must know."""
+
+    min_reader_version: int
+    min_writer_version: int
+    reader_features: tuple[str, ...] | None = None
+    writer_features: tuple[str, ...] | None = None
+
+
+class Format(msgspec.Struct, frozen=True):
+    """The data files' format: always parquet."""
+
+    provider: str = "parquet"
+    options: dict[str, str] = {}
+
+
+class Metadata(_Action, frozen=True):
+    """The table's identity, schema (Spark's StructType JSON), partitioning and properties."""
+
+    id: str
+    format: Format
+    schema_string: str
+    partition_columns: tuple[str, ...]
+    configuration: dict[str, str]
+    name: str | None = None
+    description: str | None = None
+    created_time: int | None = None
+
+
+class DeletionVectorDescriptor(_Action, frozen=True):
+    """Where the set of a file's dead positions lies: `u` relative file, `p` absolute file, `i` inline."""
+
+    storage_type: str
+    path_or_inline_dv: str
+    size_in_bytes: int
+    cardinality: int
+    offset: int | None = None
+
+    @property
+    def unique_id(self) -> str:
+        """The identity that, with the path, names a logical file (protocol, "Reconciliation")."""
+        base = self.storage_type + self.path_or_inline_dv
+        return base if self.offset is None else f"{base}@{self.offset}"
+
+
+class AddFile(_Action, frozen=True):
+    """A data file (with its deletion vector) that is part of the table from this commit on."""
+
+    path: str
+    partition_values: dict[str, str | None]
+    size: int
+    modification_time: int
+    data_change: bool
+    stats: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletion_vector: DeletionVectorDescriptor | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+    clustering_provider: str | None = None
+
+    @property
+    def key(self) -> FileKey:
+        """The logical file: its path and its deletion vector's id."""
+        return self.path, self.deletion_vector.unique_id if self.deletion_vector else None
+
+
+class RemoveFile(_Action, frozen=True):
+    """A logical file that is no longer part of the table; kept as a tombstone until its retention ends."""
+
+    path: str
+    data_change: bool
+    deletion_timestamp: int | None = None
+    extended_file_metadata: bool | None = None
+    partition_values: dict[str, str | None] | None = None
+    size: int | None = None
+    stats: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletion_vector: DeletionVectorDescriptor | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+
+    @property
+    def key(self) -> FileKey:
+        """The logical file: its path and its deletion vector's id."""
+        return self.path, self.deletion_vector.unique_id if self.deletion_vector else None
+
+
+class AddCDCFile(_Action, frozen=True):
+    """A file of change rows; where a version has any, the change feed reads only these."""
+
+    path: str
+    partition_values: dict[str, str | None]
+    size: int
+    data_change: bool = False
+    tags: dict[str, str | None] | None = None
+
+
+class SetTransaction(_Action, frozen=True):
+    """An application's progress: the newest `version` that it has committed."""
+
+    app_id: str
+    version: int
+    last_updated: int | None = None
+
+
+class DomainMetadata(_Action, frozen=True):
+    """A named configuration of the table; `removed` is its tombstone."""
+
+    domain: str
+    configuration: str
+    removed: bool
+
+
+FileKey: TypeAlias = tuple[str, str | None]
+CommitInfo: TypeAlias = dict[str, Any]
+Action: TypeAlias = Protocol | Metadata | AddFile | RemoveFile | AddCDCFile | SetTransaction | DomainMetadata
+
+
+class _Line(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """One line of a commit: an object with one key, the action's name."""
+
+    commit_info: CommitInfo | None = None
+    protocol: Protocol | None = None
+    meta_data: Metadata | None = None
+    add: AddFile | None = None
+    remove: RemoveFile | None = None
+    cdc: AddCDCFile | None = None
+    txn: SetTransaction | None = None
+    domain_metadata: DomainMetadata | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Line)
+_ENCODER = msgspec.json.Encoder()
+_KEY_OF_TYPE: dict[type, str] = {
+    Protocol: "protocol",
+    Metadata: "metaData",
+    AddFile: "add",
+    RemoveFile: "remove",
+    AddCDCFile: "cdc",
+    SetTransaction: "txn",
+    DomainMetadata: "domainMetadata",
+}
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """One commit's content: `info` is empty where the writer left no commitInfo."""
+
+    version: int
+    info: CommitInfo
+    actions: tuple[Action, ...]
+
+    @property
+    def adds(self) -> list[AddFile]:
+        """The files added."""
+        return [action for action in self.actions if isinstance(action, AddFile)]
+
+    @property
+    def removes(self) -> list[RemoveFile]:
+        """The files removed."""
+        return [action for action in self.actions if isinstance(action, RemoveFile)]
+
+    @property
+    def cdc(self) -> list[AddCDCFile]:
+        """The files of change rows."""
+        return [action for action in self.actions if isinstance(action, AddCDCFile)]
+
+    @property
+    def transactions(self) -> list[SetTransaction]:
+        """The applications' progress."""
+        return [action for action in self.actions if isinstance(action, SetTransaction)]
+
+    @property
+    def data_change(self) -> bool:
+        """Whether this commit is a user's logical change, which alone makes a time version."""
+        return any(
+            isinstance(action, AddCDCFile) or (isinstance(action, (AddFile, RemoveFile)) and action.data_change)
+            for action in self.actions
+        )
+
+
+def encode_commit(info: CommitInfo, actions: Iterable[Action]) -> bytes:
+    """The commit as newline-delimited JSON, `commitInfo` first as in-commit timestamps demand."""
+    lines: list[dict[str, Action | CommitInfo]] = [{"commitInfo": info}]
+    lines.extend({_KEY_OF_TYPE[type(action)]: action} for action in actions)
+    return b"".join(_ENCODER.encode(line) + b"\n" for line in lines)
+
+
+def decode_commit(version: int, content: bytes) -> Commit:
+    """The commit that `content` spells. Raises `msgspec.MsgspecError` where a line is not an action."""
+    info: CommitInfo = {}
+    actions: list[Action] = []
+    for raw in content.splitlines():
+        if not raw.strip():
+            continue
+        line = _DECODER.decode(raw)
+        if line.commit_info is not None:
+            info = line.commit_info
+            continue
+        action = _single(line)
+        if action is not None:
+            actions.append(action)
+    return Commit(version=version, info=info, actions=tuple(actions))
+
+
+def _single(line: _Line) -> Action | None:
+    choices: Sequence[Action | None] = (
+        line.add,
+        line.remove,
+        line.txn,
+        line.meta_data,
+        line.protocol,
+        line.cdc,
+        line.domain_metadata,
+    )
+    return next((action for action in choices if action is not None), None)
+
+
+def encode(value: Any) -> bytes:
+    """Any of these values as one JSON text."""
+    return _ENCODER.encode(value)

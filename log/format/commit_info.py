@@ -1,0 +1,54 @@
+"""The known keys of `commitInfo`, read from whatever a writer left there.
+
+The protocol leaves commitInfo free-form; a key of an unexpected type counts as absent. tidelog's own data goes
+under the one key `tidelog`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from tidelog.log.format.actions import CommitInfo
+
+T = TypeVar("T", int, str, dict[str, Any])
+
+
+def in_commit_timestamp_ms(info: CommitInfo) -> int | None:
+    """The in-commit timestamp, or None for a commit without one."""
+    return _typed(info, "inCommitTimestamp", int)
+
+
+def written_timestamp_ms(info: CommitInfo) -> int | None:
+    """The writer's own wall-clock time; not unique and not monotonic."""
+    return _typed(info, "timestamp", int)
+
+
+def txn_id(info: CommitInfo) -> str | None:
+    """The unique id of the transaction that wrote this commit."""
+    return _typed(info, "txnId", str)
+
+
+def operation(info: CommitInfo) -> str:
+    """The operation's name as the writer gave it, or an empty text."""
+    return _typed(info, "operation", str) or ""
+
+
+def user_metadata(info: CommitInfo) -> str | None:
+    """The text that a user attached to the commit."""
+    return _typed(info, "userMetadata", str)
+
+
+def metrics(info: CommitInfo) -> dict[str, str]:
+    """The operation's metrics, every value as text."""
+    raw = _typed(info, "operationMetrics", dict) or {}
+    return {str(key): str(value) for key, value in raw.items()}
+
+
+def tidelog(info: CommitInfo) -> dict[str, Any]:
+    """What tidelog recorded: operation class, lineage, batch."""
+    return _typed(info, "tidelog", dict) or {}
+
+
+def _typed(info: CommitInfo, key: str, kind: type[T]) -> T | None:
+    value = info.get(key)
+    return value if isinstance(value, kind) and not isinstance(value, bool) else None

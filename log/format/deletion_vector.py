@@ -1,0 +1,97 @@
+"""Deletion vectors: the set of a file's dead positions, as a 64-bit Roaring bitmap.
+
+Layout (Delta protocol, "Deletion Vector Format"); a bitmap is little-endian, a file around it big-endian:
+
+    file    = 01, then for each vector: int32 size, bitmap[size], int32 CRC-32 of the bitmap
+    bitmap  = uint32 1681511377, uint64 number of buckets, then for each bucket: uint32 high half, 32-bit Roaring
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+import zlib
+from dataclasses import dataclass
+
+from pyroaring import BitMap64
+
+from tidelog.log.errors import CorruptLogError
+from tidelog.log.format.actions import DeletionVectorDescriptor
+
+_MAGIC = 1681511377
+_FILE_VERSION = 1
+_UUID_CHARACTERS = 20
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_Z85_VALUES = {character: value for value, character in enumerate(_Z85)}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBitmap:
+    """Where a vector's bitmap lies: `path` is a URI, relative to the table or absolute."""
+
+    path: str
+    offset: int
+    size: int
+
+
+def location(descriptor: DeletionVectorDescriptor) -> StoredBitmap | bytes:
+    """Where the bitmap of `descriptor` is stored, or the bitmap itself if it is inline."""
+    text = descriptor.path_or_inline_dv
+    match descriptor.storage_type:
+        case "i":
+            return _z85_decode(text)[: descriptor.size_in_bytes]
+        case "u":
+            prefix, encoded = text[:-_UUID_CHARACTERS], text[-_UUID_CHARACTERS:]
+            name = f"deletion_vector_{uuid.UUID(bytes=_z85_decode(encoded))}.bin"
+            path = f"{prefix}/{name}" if prefix else name
+        case "p":
+            path = text
+        case other:
+            raise _corrupt(f"unknown storage type {other!r}", descriptor)
+    return StoredBitmap(path, descriptor.offset or 1, descriptor.size_in_bytes)
+
+
+def extract(content: bytes, stored: StoredBitmap) -> bytes:
+    """The bitmap at `stored` in the `content` of its file, its size and checksum verified."""
+    start = stored.offset + 4
+    end = start + stored.size
+    if not content or content[0] != _FILE_VERSION or len(content) < end + 4:
+        raise _corrupt("the file is too short or of another version", stored)
+    (size,) = struct.unpack_from(">i", content, stored.offset)
+    (checksum,) = struct.unpack_from(">I", content, end)
+    bitmap = content[start:end]
+    if size != stored.size or zlib.crc32(bitmap) != checksum:
+        raise _corrupt("size or checksum differ", stored)
+    return bitmap
+
+
+def decode(bitmap: bytes) -> BitMap64:
+    """The dead positions (0-based, physical) that a bitmap holds."""
+    if len(bitmap) < 4 or struct.unpack_from("<I", bitmap)[0] != _MAGIC:  # noqa: PLR2004 - the magic's length
+        raise _corrupt("the magic number is wrong", len(bitmap))
+    try:
+        return BitMap64.deserialize(bitmap[4:])
+    except ValueError as error:
+        raise _corrupt(str(error), len(bitmap)) from error
+
+
+def _z85_decode(text: str) -> bytes:
+    if len(text) % 5:
+        raise _corrupt("the Z85 text has a wrong length", text)
+    words = []
+    for start in range(0, len(text), 5):
+        value = 0
+        for character in text[start : start + 5]:
+            if character not in _Z85_VALUES:
+                raise _corrupt("the Z85 text has a wrong character", text)
+            value = value * 85 + _Z85_VALUES[character]
+        if value >= 2**32:
+            raise _corrupt("the Z85 text overflows", text)
+        words.append(value.to_bytes(4, "big"))
+    return b"".join(words)
+
+
+def _corrupt(what: str, where: object) -> CorruptLogError:
+    return CorruptLogError(
+        f"a deletion vector cannot be read: {what} ({where})", advice="restore the file from a backup", path=str(where)
+    )

@@ -1,0 +1,97 @@
+"""Partition values are text in the log; this is how each type is spelled and read back.
+
+Source: the Delta protocol, "Partition Value Serialization". Timestamps are written in UTC (ISO-8601 with `Z`);
+the older form without a zone is read as UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from tidelog.log.errors import CorruptLogError, SchemaMismatchError
+
+
+def is_partitionable(kind: pa.DataType) -> bool:
+    """Whether a column of this type may partition a table: any type but the nested ones."""
+    return not (pt.is_nested(kind) or pt.is_null(kind))
+
+
+def to_text(value: Any, kind: pa.DataType) -> str | None:
+    """The text of one Python `value` of the Arrow type `kind`; null (and empty text) is None."""
+    if value is None or value == "":
+        return None
+    if pt.is_boolean(kind):
+        return "true" if value else "false"
+    if pt.is_timestamp(kind):
+        return _timestamp_text(value, zoned=kind.tz is not None)
+    if pt.is_date(kind):
+        return str(value.isoformat())
+    if pt.is_decimal(kind):
+        return format(value, "f")
+    if pt.is_binary(kind):
+        return _binary_text(value)
+    return str(value)
+
+
+def from_text(text: str | None, kind: pa.DataType) -> Any:
+    """The Python value that `text` spells for the Arrow type `kind`; null and empty text are None.
+
+    Raises CorruptLogError where the text does not spell one.
+    """
+    if text is None or text == "":
+        return None
+    try:
+        return _parse(text, kind)
+    except (ValueError, ArithmeticError) as error:
+        raise CorruptLogError(f"the partition value {text!r} is not a {kind}", path="") from error
+
+
+def _parse(text: str, kind: pa.DataType) -> Any:
+    if pt.is_boolean(kind):
+        if text.lower() not in {"true", "false"}:
+            raise ValueError(text)
+        return text.lower() == "true"
+    if pt.is_integer(kind):
+        return int(text)
+    if pt.is_floating(kind):
+        return float(text)
+    if pt.is_decimal(kind):
+        return Decimal(text)
+    if pt.is_date(kind):
+        return date.fromisoformat(text)
+    if pt.is_timestamp(kind):
+        return _parse_timestamp(text, zoned=kind.tz is not None)
+    if pt.is_binary(kind):
+        return text.encode("utf-8")
+    return text
+
+
+def _timestamp_text(value: datetime, *, zoned: bool) -> str:
+    if zoned:
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+    return value.strftime("%Y-%m-%d %H:%M:%S.%f").rjust(26, "0")
+
+
+def _parse_timestamp(text: str, *, zoned: bool) -> datetime:
+    # Spark trims trailing zeros of the fraction; fromisoformat takes any digits from Python 3.11 on.
+    value = datetime.fromisoformat(re.sub(r"\s+", " ", text))
+    if not zoned:
+        return value.replace(tzinfo=None)
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def _binary_text(value: bytes) -> str:
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SchemaMismatchError(
+            "a binary partition value is not valid UTF-8, which the log cannot hold",
+            advice="partition by a text or number column instead",
+            column="",
+        ) from error

@@ -1,0 +1,164 @@
+"""Table properties: which ones may be set, what each may hold, and how it is read.
+
+A key that tidelog does not know, or a value that does not fit, is a ConfigurationError when it is set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from tidelog.log.errors import ConfigurationError
+
+ENABLE_DELETION_VECTORS = "delta.enableDeletionVectors"
+ENABLE_IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+ENABLE_CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
+ENABLE_EXPIRED_LOG_CLEANUP = "delta.enableExpiredLogCleanup"
+APPEND_ONLY = "delta.appendOnly"
+CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+LOG_RETENTION = "delta.logRetentionDuration"
+DELETED_FILE_RETENTION = "delta.deletedFileRetentionDuration"
+TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
+INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
+TARGET_FILE_SIZE = "tidelog.targetFileSize"
+MINOR_SPAN = "tidelog.minorSpan"
+
+# Other engines' clean-up knows nothing of tidelog's consumers, so new tables turn the automatic one off.
+NEW_TABLE_DEFAULTS: Mapping[str, str] = {
+    ENABLE_DELETION_VECTORS: "true",
+    ENABLE_IN_COMMIT_TIMESTAMPS: "true",
+    ENABLE_EXPIRED_LOG_CLEANUP: "false",
+    CHECKPOINT_INTERVAL: "100",
+}
+_READ_DEFAULTS: Mapping[str, str] = {
+    CHECKPOINT_INTERVAL: "100",
+    LOG_RETENTION: "30 days",
+    DELETED_FILE_RETENTION: "7 days",
+    INDEXED_COLUMNS: "32",
+    TARGET_FILE_SIZE: str(128 * 2**20),
+    MINOR_SPAN: "1 day",
+}
+
+_UNITS_MS = {
+    "millisecond": 1,
+    "second": 1000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 7 * 86_400_000,
+}
+_SIZES = {"": 1, "b": 1, "kb": 2**10, "kib": 2**10, "mb": 2**20, "mib": 2**20, "gb": 2**30, "gib": 2**30}
+
+
+def parse_flag(text: str) -> bool:
+    """`true` or `false`."""
+    if text.lower() not in {"true", "false"}:
+        message = "expected true or false"
+        raise ValueError(message)
+    return text.lower() == "true"
+
+
+def parse_duration_ms(text: str) -> int:
+    """A span such as `1 day`, `12 hours` or `interval 30 days`, in milliseconds."""
+    words = re.sub(r"^interval\s+", "", text.strip().lower())
+    match = re.fullmatch(r"(\d+)\s*([a-z]+?)s?", words)
+    if not match or match.group(2) not in _UNITS_MS:
+        message = "expected a span such as '1 day' or '12 hours'"
+        raise ValueError(message)
+    return int(match.group(1)) * _UNITS_MS[match.group(2)]
+
+
+def parse_size_bytes(text: str) -> int:
+    """A size such as `134217728`, `128 MiB` or `128mb`, in bytes (all units are powers of 1024)."""
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if not match or match.group(2) not in _SIZES or int(match.group(1)) == 0:
+        message = "expected a size above zero, such as '128 MiB'"
+        raise ValueError(message)
+    return int(match.group(1)) * _SIZES[match.group(2)]
+
+
+def _parse_count(text: str) -> int:
+    if not text.strip().isdigit() or int(text) == 0:
+        message = "expected a whole number above zero"
+        raise ValueError(message)
+    return int(text)
+
+
+def _parse_indexed_columns(text: str) -> int:
+    if text.strip() == "-1":
+        return -1
+    if not text.strip().isdigit():
+        message = "expected a whole number, or -1 for every column"
+        raise ValueError(message)
+    return int(text)
+
+
+_KNOWN: Mapping[str, Callable[[str], object]] = {
+    ENABLE_DELETION_VECTORS: parse_flag,
+    ENABLE_IN_COMMIT_TIMESTAMPS: parse_flag,
+    ENABLE_CHANGE_DATA_FEED: parse_flag,
+    ENABLE_EXPIRED_LOG_CLEANUP: parse_flag,
+    APPEND_ONLY: parse_flag,
+    CHECKPOINT_INTERVAL: _parse_count,
+    LOG_RETENTION: parse_duration_ms,
+    DELETED_FILE_RETENTION: parse_duration_ms,
+    TRANSACTION_RETENTION: parse_duration_ms,
+    INDEXED_COLUMNS: _parse_indexed_columns,
+    TARGET_FILE_SIZE: parse_size_bytes,
+    MINOR_SPAN: parse_duration_ms,
+}
+_PREFIXES = ("tidelog.", "delta.")
+
+
+def validate(configuration: Mapping[str, object]) -> dict[str, str]:
+    """The properties as texts (True becomes `true`). Raises ConfigurationError naming key and allowed values.
+
+    Keys of no known prefix are the user's own and are kept as they are.
+    """
+    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in configuration.items()}
+    for key, text in texts.items():
+        if not key.startswith(_PREFIXES):
+            continue
+        if key not in _KNOWN:
+            known = ", ".join(sorted(_KNOWN))
+            message = f"unknown table property {key!r}"
+            raise ConfigurationError(message, advice=f"use one of {known}, or a prefix of your own")
+        try:
+            _KNOWN[key](text)
+        except ValueError as error:
+            message = f"the table property {key!r} cannot be {text!r}: {error}"
+            raise ConfigurationError(message, advice="change the value") from error
+    return texts
+
+
+def flag(configuration: Mapping[str, str], key: str) -> bool:
+    """A true-or-false property; absent is false."""
+    return configuration.get(key, "false").lower() == "true"
+
+
+def duration_ms(configuration: Mapping[str, str], key: str) -> int:
+    """A span property in milliseconds, or its default."""
+    return _read(configuration, key, parse_duration_ms)
+
+
+def size_bytes(configuration: Mapping[str, str], key: str) -> int:
+    """A size property in bytes, or its default."""
+    return _read(configuration, key, parse_size_bytes)
+
+
+def count(configuration: Mapping[str, str], key: str) -> int:
+    """A whole-number property, or its default."""
+    return _read(configuration, key, _parse_count)
+
+
+def indexed_columns(configuration: Mapping[str, str]) -> int:
+    """How many leaf columns get statistics; a very large number for `-1` (all)."""
+    number = _read(configuration, INDEXED_COLUMNS, _parse_indexed_columns)
+    return 2**31 if number < 0 else number
+
+
+def _read(configuration: Mapping[str, str], key: str, parse: Callable[[str], int]) -> int:
+    try:
+        return parse(configuration.get(key, _READ_DEFAULTS[key]))
+    except ValueError:  # another writer's value that we cannot read: its default is safer than no table
+        return parse(_READ_DEFAULTS[key])

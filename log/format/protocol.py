@@ -1,0 +1,123 @@
+"""What a table's protocol asks of a reader and a writer, and whether tidelog has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import pyarrow as pa
+
+from tidelog.log.errors import UnsupportedFeatureError
+from tidelog.log.format import properties
+from tidelog.log.format.actions import Metadata, Protocol
+from tidelog.log.format.schema import has_timestamp_ntz
+
+READER_FEATURES = frozenset({"deletionVectors", "timestampNtz", "vacuumProtocolCheck"})
+WRITER_FEATURES = READER_FEATURES | {"appendOnly", "invariants", "inCommitTimestamp", "changeDataFeed"}
+
+_FEATURES_READER_VERSION = 3
+_FEATURES_WRITER_VERSION = 7
+# What each writer version before feature lists implies (Delta protocol, "Writer Version Requirements").
+_LEGACY_WRITER = {
+    2: {"appendOnly", "invariants"},
+    3: {"checkConstraints"},
+    4: {"changeDataFeed", "generatedColumns"},
+    5: {"columnMapping"},
+    6: {"identityColumns"},
+}
+
+
+def for_new_table(schema: pa.Schema, configuration: dict[str, str]) -> Protocol:
+    """The lowest protocol that has what the properties and the schema of a new table ask for."""
+    both = set()
+    if properties.flag(configuration, properties.ENABLE_DELETION_VECTORS):
+        both.add("deletionVectors")
+    if has_timestamp_ntz(schema):
+        both.add("timestampNtz")
+    writer_only = set()
+    if properties.flag(configuration, properties.ENABLE_IN_COMMIT_TIMESTAMPS):
+        writer_only.add("inCommitTimestamp")
+    if properties.flag(configuration, properties.ENABLE_CHANGE_DATA_FEED):
+        writer_only.add("changeDataFeed")
+    if not both and not writer_only:
+        return Protocol(min_reader_version=1, min_writer_version=2)
+    writer_features = tuple(sorted(both | writer_only | {"appendOnly", "invariants"}))
+    if not both:
+        return Protocol(
+            min_reader_version=1, min_writer_version=_FEATURES_WRITER_VERSION, writer_features=writer_features
+        )
+    return Protocol(
+        min_reader_version=_FEATURES_READER_VERSION,
+        min_writer_version=_FEATURES_WRITER_VERSION,
+        reader_features=tuple(sorted(both)),
+        writer_features=writer_features,
+    )
+
+
+def require_readable(protocol: Protocol, metadata: Metadata, path: str) -> None:
+    """Raise UnsupportedFeatureError naming each reader feature in use that tidelog does not have."""
+    missing: set[str] = set()
+    if protocol.min_reader_version > _FEATURES_READER_VERSION:
+        missing.add(f"reader version {protocol.min_reader_version}")
+    if protocol.min_reader_version == _FEATURES_READER_VERSION:
+        missing |= set(protocol.reader_features or ()) - READER_FEATURES
+    if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
+        missing.add("columnMapping")
+    else:
+        missing.discard("columnMapping")
+    _require(missing, "reading", path)
+
+
+def require_writable(protocol: Protocol, metadata: Metadata, path: str) -> None:
+    """Raise UnsupportedFeatureError naming each writer feature in use that tidelog does not have."""
+    require_readable(protocol, metadata, path)
+    missing: set[str] = set()
+    if protocol.min_writer_version > _FEATURES_WRITER_VERSION:
+        missing.add(f"writer version {protocol.min_writer_version}")
+    elif protocol.min_writer_version == _FEATURES_WRITER_VERSION:
+        missing |= set(protocol.writer_features or ()) - WRITER_FEATURES
+    else:
+        for version, features in _LEGACY_WRITER.items():
+            if version <= protocol.min_writer_version:
+                missing |= features - WRITER_FEATURES
+    _require(missing - _unused(missing, metadata) | _used_invariants(metadata), "writing", path)
+
+
+def has_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether commits of the table carry an in-commit timestamp."""
+    listed = "inCommitTimestamp" in (protocol.writer_features or ())
+    return listed and properties.flag(metadata.configuration, properties.ENABLE_IN_COMMIT_TIMESTAMPS)
+
+
+def _used_invariants(metadata: Metadata) -> set[str]:
+    return {"invariants"} if "delta.invariants" in metadata.schema_string else set()
+
+
+def _unused(features: Iterable[str], metadata: Metadata) -> set[str]:
+    """Those of `features` that the table allows but has no use of, so that a writer need not know them."""
+    fields = metadata.schema_string
+    in_use = {
+        "checkConstraints": any(key.startswith("delta.constraints.") for key in metadata.configuration),
+        "generatedColumns": "delta.generationExpression" in fields,
+        "identityColumns": "delta.identity." in fields,
+        "columnMapping": metadata.configuration.get("delta.columnMapping.mode", "none") != "none",
+    }
+    return {feature for feature in features if not in_use.get(feature, True)}
+
+
+def _require(missing: set[str], doing: str, path: str) -> None:
+    if missing:
+        names = ", ".join(sorted(missing))
+        raise UnsupportedFeatureError(
+            f"{doing} this table needs {names}, which tidelog does not have",
+            advice="use an engine that has it, or drop the feature from the table",
+            path=path,
+            features=names,
+        )
+
+
+def same(left: Protocol | Metadata, right: Protocol | Metadata) -> bool:
+    """Whether two protocol or metadata actions say the same, so that a re-written copy is no change."""
+    if isinstance(left, Metadata) and isinstance(right, Metadata):
+        left, right = (msgspec.structs.replace(value, created_time=None) for value in (left, right))
+    return left == right

@@ -1,0 +1,167 @@
+"""A table's schema: Spark's StructType JSON in the log, an Arrow schema in Python.
+
+| Delta | Arrow |
+|---|---|
+| string, binary, boolean, date | string, binary, bool, date32 |
+| byte, short, integer, long, float, double | int8, int16, int32, int64, float32, float64 |
+| decimal(p,s) | decimal128(p, s) |
+| timestamp | timestamp[us, UTC] |
+| timestamp_ntz | timestamp[us] |
+| struct, array, map, void | struct, list, map, null |
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.types as pt
+
+from tidelog.log.errors import CorruptLogError, SchemaMismatchError, UnsupportedFeatureError
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+TIMESTAMP_NTZ = pa.timestamp("us")
+
+_PRIMITIVES: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "timestamp": TIMESTAMP,
+    "timestamp_ntz": TIMESTAMP_NTZ,
+    "void": pa.null(),
+}
+_NAMES = {kind: name for name, kind in _PRIMITIVES.items()}
+# Arrow types that hold no more than a wider table type does, so that common data needs no cast by hand.
+_WIDENED: dict[pa.DataType, str] = {
+    pa.uint8(): "short",
+    pa.uint16(): "integer",
+    pa.uint32(): "long",
+    pa.float16(): "float",
+    pa.large_string(): "string",
+    pa.string_view(): "string",
+    pa.large_binary(): "binary",
+    pa.binary_view(): "binary",
+    pa.date64(): "date",
+}
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+
+
+def from_schema_string(schema_string: str, *, path: str = "") -> pa.Schema:
+    """The Arrow schema of a `schemaString`. `path` names the table in errors.
+
+    Raises CorruptLogError where the text is no schema, UnsupportedFeatureError for a type that tidelog cannot read.
+    """
+    try:
+        fields = msgspec.json.decode(schema_string)["fields"]
+        return pa.schema([_arrow_field(field) for field in fields])
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        raise CorruptLogError(
+            f"the table's schema cannot be read: {error!r}", advice="restore the log from a backup", path=path
+        ) from error
+
+
+def to_schema_string(schema: pa.Schema) -> str:
+    """The `schemaString` of an Arrow schema; raises SchemaMismatchError for a type that Delta does not have."""
+    fields = [_delta_field(field, field.name) for field in schema]
+    return msgspec.json.encode({"type": "struct", "fields": fields}).decode()
+
+
+def table_schema(schema: pa.Schema) -> pa.Schema:
+    """`schema` with every type replaced by the one that the table will give back."""
+    return from_schema_string(to_schema_string(schema))
+
+
+def has_timestamp_ntz(kind: pa.DataType | pa.Schema) -> bool:
+    """Whether a timestamp without a zone occurs anywhere, which needs the feature `timestampNtz`."""
+    if isinstance(kind, pa.Schema):
+        return any(has_timestamp_ntz(field.type) for field in kind)
+    if pt.is_struct(kind):
+        return any(has_timestamp_ntz(kind.field(index).type) for index in range(kind.num_fields))
+    if pt.is_list(kind):
+        return has_timestamp_ntz(kind.value_type)
+    if pt.is_map(kind):
+        return has_timestamp_ntz(kind.key_type) or has_timestamp_ntz(kind.item_type)
+    return bool(kind == TIMESTAMP_NTZ)
+
+
+def _arrow_field(field: dict[str, Any]) -> pa.Field:
+    return pa.field(field["name"], _arrow_type(field["type"]), nullable=bool(field.get("nullable", True)))
+
+
+def _arrow_type(kind: str | dict[str, Any]) -> pa.DataType:
+    if isinstance(kind, str):
+        return _arrow_primitive(kind)
+    match kind["type"]:
+        case "struct":
+            return pa.struct([_arrow_field(field) for field in kind["fields"]])
+        case "array":
+            element = pa.field("element", _arrow_type(kind["elementType"]), nullable=kind.get("containsNull", True))
+            return pa.list_(element)
+        case "map":
+            value = pa.field("value", _arrow_type(kind["valueType"]), nullable=kind.get("valueContainsNull", True))
+            return pa.map_(_arrow_type(kind["keyType"]), value)
+        case other:
+            return _unsupported_type(str(other))
+
+
+def _arrow_primitive(name: str) -> pa.DataType:
+    if name in _PRIMITIVES:
+        return _PRIMITIVES[name]
+    match = _DECIMAL.fullmatch(name)
+    if match:
+        return pa.decimal128(int(match.group(1)), int(match.group(2)))
+    # Old writers name strings of a limited length so; the values are plain strings.
+    if name.startswith(("varchar(", "char(")):
+        return pa.string()
+    return _unsupported_type(name)
+
+
+def _unsupported_type(name: str) -> pa.DataType:
+    raise UnsupportedFeatureError(
+        f"the schema has a column of type {name}", advice="read it with another engine", path="", features=name
+    )
+
+
+def _delta_field(field: pa.Field, where: str) -> dict[str, Any]:
+    kind = _delta_type(field.type, where)
+    return {"name": field.name, "type": kind, "nullable": field.nullable, "metadata": {}}
+
+
+def _delta_type(kind: pa.DataType, where: str) -> str | dict[str, Any]:
+    name = _NAMES.get(kind) or _WIDENED.get(kind)
+    if name:
+        return name
+    if pt.is_decimal(kind) and kind.precision <= 38 and kind.scale >= 0:  # noqa: PLR2004 - Spark's widest decimal
+        return f"decimal({kind.precision},{kind.scale})"
+    if pt.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pt.is_dictionary(kind):
+        return _delta_type(kind.value_type, where)
+    if pt.is_struct(kind):
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+        return {"type": "struct", "fields": [_delta_field(field, f"{where}.{field.name}") for field in fields]}
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind) or pt.is_list_view(kind):
+        element = kind.value_field
+        inner = _delta_type(element.type, f"{where}.element")
+        return {"type": "array", "elementType": inner, "containsNull": element.nullable}
+    if pt.is_map(kind):
+        return {
+            "type": "map",
+            "keyType": _delta_type(kind.key_type, f"{where}.key"),
+            "valueType": _delta_type(kind.item_type, f"{where}.value"),
+            "valueContainsNull": kind.item_field.nullable,
+        }
+    raise SchemaMismatchError(
+        f"column {where!r} has the Arrow type {kind}, which a Delta table cannot hold",
+        advice="cast it to one of string, long, double, decimal, boolean, binary, date, timestamp first",
+        column=where,
+    )

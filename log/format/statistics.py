@@ -1,0 +1,135 @@
+"""File statistics: the JSON text in `add.stats`.
+
+A reader drops files by them, so a wrong bound silently loses rows. The rules (Delta protocol, "Per-file
+Statistics"): bounds for the first leaf columns only, texts cut to 32 characters with a bound that still holds,
+timestamps cut down to the millisecond (readers add one millisecond to the maximum), nothing for a column
+whose bounds cannot be told exactly (a NaN, an infinity, nested or binary values).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+DEFAULT_INDEXED_COLUMNS = 32
+TEXT_PREFIX = 32
+_MAX_CHARACTER = "\U0010ffff"
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+_DECODER = msgspec.json.Decoder(dict[str, Any])
+
+
+def collect(table: pa.Table, *, indexed_columns: int = DEFAULT_INDEXED_COLUMNS) -> str:
+    """The statistics of a data file that holds exactly the rows and columns of `table`."""
+    minimum: dict[str, Any] = {}
+    maximum: dict[str, Any] = {}
+    null_count: dict[str, Any] = {}
+    for seen, (path, values) in enumerate(_leaves(table)):
+        if seen == indexed_columns:
+            break
+        _put(null_count, path, values.null_count)
+        low, high = _bounds(values)
+        if low is not None:
+            _put(minimum, path, low)
+        if high is not None:
+            _put(maximum, path, high)
+    stats: dict[str, Any] = {"numRecords": table.num_rows}
+    stats |= {"minValues": minimum, "maxValues": maximum, "nullCount": null_count, "tightBounds": True}
+    return _ENCODER.encode(stats).decode()
+
+
+def num_records(stats: str | None) -> int | None:
+    """The physical row count that a stats text tells, or None where it does not."""
+    if stats is None:
+        return None
+    try:
+        value = _DECODER.decode(stats).get("numRecords")
+    except msgspec.MsgspecError:
+        return None
+    return value if isinstance(value, int) else None
+
+
+def truncate_minimum(text: str) -> str:
+    """A text of at most 32 characters that is not above `text`."""
+    return text[:TEXT_PREFIX]
+
+
+def truncate_maximum(text: str) -> str | None:
+    """A text of at most 33 characters that is not below `text` (by code point); None if there is none.
+
+    Forty times `a` becomes thirty-two times `a` and the character U+007F.
+    """
+    if len(text) <= TEXT_PREFIX:
+        return text
+    follower = text[TEXT_PREFIX]
+    if follower < "\x7f":
+        return text[:TEXT_PREFIX] + "\x7f"
+    if follower < _MAX_CHARACTER:
+        return text[:TEXT_PREFIX] + _MAX_CHARACTER
+    return None
+
+
+def _leaves(table: pa.Table) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        yield from _leaves_of((name,), column)
+
+
+def _leaves_of(path: tuple[str, ...], values: pa.ChunkedArray) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
+    if not pt.is_struct(values.type):
+        yield path, values
+        return
+    for field in values.type:
+        # struct_field (unlike flatten of the storage) makes a child null where its parent is.
+        yield from _leaves_of((*path, field.name), pc.struct_field(values, field.name))
+
+
+def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value
+
+
+def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any]:
+    kind = values.type
+    if not (_is_ordered(kind)) or values.null_count == len(values):
+        return None, None
+    if pt.is_floating(kind) and not pc.all(pc.is_finite(values)).as_py():
+        return None, None
+    if pt.is_timestamp(kind):
+        return _timestamp_bounds(values)
+    both = pc.min_max(values)
+    try:
+        low, high = both["min"].as_py(), both["max"].as_py()
+    except (OverflowError, ValueError):  # a date that Python's calendar does not have
+        return None, None
+    if pt.is_string(kind):
+        return truncate_minimum(low), truncate_maximum(high)
+    if pt.is_date(kind):
+        return low.isoformat(), high.isoformat()
+    return low, high
+
+
+def _is_ordered(kind: pa.DataType) -> bool:
+    numbers = pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)
+    return bool(numbers or pt.is_string(kind) or pt.is_date(kind) or pt.is_timestamp(kind))
+
+
+def _timestamp_bounds(values: pa.ChunkedArray) -> tuple[str | None, str | None]:
+    both = pc.min_max(values)
+    try:
+        low, high = both["min"].as_py(), both["max"].as_py()
+    except (OverflowError, ValueError):  # a year that Python's calendar does not have
+        return None, None
+    zoned = values.type.tz is not None
+    return _timestamp_text(low, zoned=zoned), _timestamp_text(high, zoned=zoned)
+
+
+def _timestamp_text(value: Any, *, zoned: bool) -> str:
+    if zoned:
+        return str(value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")) + "Z"
+    return str(value.isoformat(timespec="milliseconds"))

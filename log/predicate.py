@@ -1,0 +1,369 @@
+"""Predicates: SQL text (Spark's dialect) to a small tree, and from the tree to what evaluates it.
+
+What a text may hold: comparisons, AND/OR/NOT, IN, BETWEEN, IS NULL, LIKE 'prefix%', arithmetic, over the table's
+columns (nested ones by dots). Anything else is a PredicateError naming the token. SQL's three-valued logic holds: a row
+is kept only where the predicate is true, not where it is null.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, TypeAlias, assert_never
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+import sqlglot
+from sqlglot import exp
+
+from tidelog.log.errors import PredicateError
+
+Value: TypeAlias = str | int | float | bool | Decimal | date | datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table; `path` has one name, or more for a field of a struct."""
+
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """`left operator right`; operator is one of + - * /."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`left operator right`; operator is one of = != < <= > >=."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Both sides."""
+
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Either side."""
+
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The opposite; null stays null."""
+
+    inner: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """Whether a value is missing."""
+
+    inner: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """Whether a value is one of `values`; a null among them makes a miss null, as SQL has it."""
+
+    inner: Expression
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith:
+    """LIKE 'prefix%'."""
+
+    inner: Expression
+    prefix: str
+
+
+Expression: TypeAlias = Column | Literal | Arithmetic | Comparison | And | Or | Not | IsNull | In | StartsWith
+
+_COMPARISONS: dict[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+_ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
+_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+}
+
+
+def parse(text: str, schema: pa.Schema) -> Expression:
+    """The tree of `text`, its columns found in `schema` (case does not matter, as in Spark). Raises PredicateError."""
+    try:
+        tree = sqlglot.parse_one(text, dialect="spark")
+    except sqlglot.errors.SqlglotError as error:
+        raise PredicateError(f"the predicate cannot be parsed: {error}", token=text) from error
+    return _Builder(schema).build(tree)
+
+
+def columns(expression: Expression) -> set[str]:
+    """The top-level columns that `expression` reads."""
+    match expression:
+        case Column(path):
+            return {path[0]}
+        case Literal():
+            return set()
+        case Not(inner) | IsNull(inner) | In(inner, _) | StartsWith(inner, _):
+            return columns(inner)
+        case Arithmetic(_, left, right) | Comparison(_, left, right) | And(left, right) | Or(left, right):
+            return columns(left) | columns(right)
+        case _:
+            assert_never(expression)
+
+
+def to_arrow(expression: Expression, schema: pa.Schema) -> pc.Expression:
+    """The Arrow expression that filters a table of `schema`. Raises PredicateError for types that do not compare."""
+    result = _arrow(expression, schema)
+    try:
+        schema.empty_table().filter(result)
+    except pa.ArrowException as error:
+        raise PredicateError(f"the predicate does not fit the table's types: {error}", token=str(expression)) from error
+    return result
+
+
+class _Builder:
+    """From sqlglot's tree to ours."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def build(self, node: exp.Expr) -> Expression:
+        if type(node) in _COMPARISONS:
+            return Comparison(_COMPARISONS[type(node)], self.build(node.this), self.build(node.expression))
+        if type(node) in _ARITHMETIC:
+            return Arithmetic(_ARITHMETIC[type(node)], self.build(node.this), self.build(node.expression))
+        match node:
+            case exp.Paren():
+                return self.build(node.this)
+            case exp.And():
+                return And(self.build(node.left), self.build(node.right))
+            case exp.Or():
+                return Or(self.build(node.left), self.build(node.right))
+            case exp.Not():
+                return Not(self.build(node.this))
+            case exp.Is():
+                return self._is(node)
+            case exp.In():
+                return self._in(node)
+            case exp.Between():
+                value = self.build(node.this)
+                low, high = self.build(node.args["low"]), self.build(node.args["high"])
+                return And(Comparison(">=", value, low), Comparison("<=", value, high))
+            case exp.Like():
+                return self._like(node)
+            case exp.Column() | exp.Dot():
+                return self._column(node)
+            case _:
+                return Literal(self._constant(node))
+
+    def _is(self, node: exp.Is) -> Expression:
+        if isinstance(node.expression, exp.Null):
+            return IsNull(self.build(node.this))
+        raise _unsupported(node)
+
+    def _in(self, node: exp.In) -> Expression:
+        if not node.expressions:
+            raise _unsupported(node)
+        return In(self.build(node.this), tuple(self._constant(value) for value in node.expressions))
+
+    def _like(self, node: exp.Like) -> Expression:
+        pattern = self._constant(node.expression)
+        if not isinstance(pattern, str) or "_" in pattern or "%" in pattern[:-1] or "\\" in pattern:
+            raise _unsupported(node)
+        if pattern.endswith("%"):
+            return StartsWith(self.build(node.this), pattern[:-1])
+        return Comparison("=", self.build(node.this), Literal(pattern))
+
+    def _column(self, node: exp.Column | exp.Dot) -> Column:
+        names = [identifier.name for identifier in node.find_all(exp.Identifier, bfs=False)]
+        parts = [part.name for part in node.parts] if isinstance(node, exp.Column) else names
+        kind: Any = pa.struct(list(self._schema))
+        path = []
+        for part in parts:
+            fields = [kind.field(index) for index in range(kind.num_fields)] if pt.is_struct(kind) else []
+            found = [field for field in fields if field.name == part] or [
+                field for field in fields if field.name.lower() == part.lower()
+            ]
+            if not found:
+                known = ", ".join(self._schema.names)
+                raise PredicateError(
+                    f"there is no column {'.'.join(parts)!r}", advice=f"the columns are {known}", token=part
+                )
+            path.append(found[0].name)
+            kind = found[0].type
+        return Column(tuple(path))
+
+    def _constant(self, node: exp.Expr) -> Value:
+        match node:
+            case exp.Literal() if node.is_string:
+                return str(node.this)
+            case exp.Literal():
+                return _number(str(node.this))
+            case exp.Boolean():
+                return bool(node.this)
+            case exp.Null():
+                return None
+            case exp.Paren():
+                return self._constant(node.this)
+            case exp.Neg():
+                value = self._constant(node.this)
+                if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+                    return -value
+                raise _unsupported(node)
+            case exp.Cast():
+                return self._typed_constant(node)
+            case _:
+                raise _unsupported(node)
+
+    def _typed_constant(self, node: exp.Cast) -> Value:
+        """DATE '2013-01-01' and TIMESTAMP '...', which sqlglot reads as casts."""
+        value = self._constant(node.this)
+        if not isinstance(value, str):
+            raise _unsupported(node)
+        if node.to.is_type("date"):
+            return _coerce(value, pa.date32())
+        if node.to.is_type("timestamp", "timestamptz", "timestampltz"):
+            return _coerce(value, pa.timestamp("us", tz="UTC"))
+        if node.to.is_type("timestampntz"):
+            return _coerce(value, pa.timestamp("us"))
+        raise _unsupported(node)
+
+
+def _number(text: str) -> Value:
+    if text.isdigit():
+        return int(text)
+    return float(text) if "e" in text.lower() else Decimal(text)
+
+
+def _unsupported(node: exp.Expr) -> PredicateError:
+    text = node.sql(dialect="spark")
+    return PredicateError(
+        f"{text!r} is not supported in a predicate",
+        advice="use comparisons, AND, OR, NOT, IN, BETWEEN, IS NULL, LIKE 'prefix%' and arithmetic over columns",
+        token=text,
+    )
+
+
+def _arrow(expression: Expression, schema: pa.Schema) -> Any:
+    match expression:
+        case Column(path):
+            return pc.field(*path)
+        case Literal(value):
+            return pc.scalar(float(value) if isinstance(value, Decimal) else value)
+        case Arithmetic(symbol, left, right):
+            return _FUNCTIONS[symbol](*_division_operands(symbol, left, right, schema))
+        case Comparison(symbol, left, right):
+            return _FUNCTIONS[symbol](*_comparable(left, right, schema))
+        case And(left, right):
+            return _arrow(left, schema) & _arrow(right, schema)
+        case Or(left, right):
+            return _arrow(left, schema) | _arrow(right, schema)
+        case Not(inner):
+            return ~_arrow(inner, schema)
+        case IsNull(inner):
+            return _arrow(inner, schema).is_null()
+        case In(inner, values):
+            tests = [_arrow(Comparison("=", inner, Literal(value)), schema) for value in values]
+            return functools.reduce(operator.or_, tests)
+        case StartsWith(inner, prefix):
+            return pc.starts_with(_arrow(inner, schema), prefix)
+        case _:
+            assert_never(expression)
+
+
+def _division_operands(symbol: str, left: Expression, right: Expression, schema: pa.Schema) -> tuple[Any, Any]:
+    """Spark's `/` is never integer division."""
+    operands = _arrow(left, schema), _arrow(right, schema)
+    if symbol != "/":
+        return operands
+    return operands[0].cast(pa.float64()), operands[1].cast(pa.float64())
+
+
+def _comparable(left: Expression, right: Expression, schema: pa.Schema) -> tuple[Any, Any]:
+    """Both sides, a constant taking the type of the column that it stands beside."""
+    return _side(left, right, schema), _side(right, left, schema)
+
+
+def _side(side: Expression, other: Expression, schema: pa.Schema) -> Any:
+    if isinstance(side, Literal) and isinstance(other, Column):
+        kind = column_type(other, schema)
+        if side.value is None:
+            return pc.scalar(pa.scalar(None, kind))
+        return pc.scalar(_fitting_scalar(side.value, kind))
+    return _arrow(side, schema)
+
+
+def _fitting_scalar(value: Value, kind: pa.DataType) -> pa.Scalar:
+    """The constant as an Arrow scalar that compares with `kind` without losing anything of it."""
+    coerced = _coerce(value, kind)
+    if isinstance(coerced, Decimal) and not pt.is_decimal(kind):
+        return pa.scalar(float(coerced))
+    if isinstance(coerced, bool) or not isinstance(coerced, (int, float)):
+        exact = pt.is_date(kind) or pt.is_timestamp(kind)
+        return pa.scalar(coerced, kind) if exact else pa.scalar(coerced)
+    return pa.scalar(coerced)
+
+
+def column_type(column: Column, schema: pa.Schema) -> pa.DataType:
+    """The Arrow type of a column or nested field."""
+    kind: Any = pa.struct(list(schema))
+    for name in column.path:
+        kind = kind.field(kind.get_field_index(name)).type
+    return kind
+
+
+def _coerce(value: Value, kind: pa.DataType) -> Value:
+    """A text beside a date or time column is read as one, as Spark does. Raises PredicateError."""
+    if not isinstance(value, str) or not (pt.is_date(kind) or pt.is_timestamp(kind)):
+        return value
+    try:
+        if pt.is_date(kind):
+            return date.fromisoformat(value)
+        moment = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise PredicateError(f"{value!r} is not a {kind}", advice="write it as ISO-8601", token=value) from error
+    if kind.tz is None:
+        return moment.replace(tzinfo=None)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

@@ -1,0 +1,90 @@
+"""A snapshot: the table as it was at one version, whatever is committed afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from tidelog.log.datafile import DataFile
+from tidelog.log.errors import CorruptLogError
+from tidelog.log.format import protocol, statistics
+from tidelog.log.format.schema import from_schema_string
+from tidelog.log.scan import Scan
+from tidelog.log.state import files
+from tidelog.log.state.loader import LogState
+from tidelog.log.storage import Store
+from tidelog.log.system import to_datetime
+
+
+class Snapshot:
+    """The table at one ID version. Immutable; its files are listed when they are first needed."""
+
+    def __init__(self, store: Store, state: LogState) -> None:
+        protocol.require_readable(state.head.protocol, state.head.metadata, store.url)
+        self._store = store
+        self._state = state
+
+    @property
+    def version(self) -> int:
+        """The ID version."""
+        return self._state.head.version
+
+    @property
+    def timestamp(self) -> datetime:
+        """When the version was committed, UTC."""
+        return to_datetime(self._state.head.timestamp_ms)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns, partition columns included."""
+        return from_schema_string(self._state.head.metadata.schema_string, path=self._store.url)
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The partition columns."""
+        return self._state.head.metadata.partition_columns
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table properties, as the log holds them."""
+        return MappingProxyType(self._state.head.metadata.configuration)
+
+    def files(self) -> pa.Table:
+        """The live files, one row each, with the columns of the protocol's `add` action, in log order."""
+        return self._state.files().adds
+
+    @property
+    def num_files(self) -> int:
+        """How many live files there are."""
+        totals = self._state.head.totals
+        return self.files().num_rows if totals is None else totals.num_files
+
+    @property
+    def num_rows(self) -> int:
+        """How many live rows there are, from the files' statistics.
+
+        Raises CorruptLogError where another writer left a file without statistics; `scan().count()` reads them all.
+        """
+        table = self.files()
+        total = 0
+        for stats, vector in zip(table["stats"].to_pylist(), table["deletionVector"].to_pylist(), strict=True):
+            rows = statistics.num_records(stats)
+            if rows is None:
+                raise CorruptLogError(
+                    f"a file of {self._store.url} has no row count in its statistics",
+                    advice="count with scan().count()",
+                    path=self._store.url,
+                )
+            total += rows - (vector["cardinality"] if vector else 0)
+        return total
+
+    def scan(self, where: str | None = None, columns: Sequence[str] | None = None) -> Scan:
+        """The rows for which the SQL text `where` is true, with `columns` (None: all of them)."""
+        return Scan(self._store, self._data_files, self.schema, where, columns)
+
+    def _data_files(self) -> list[DataFile]:
+        return [DataFile.of(add) for add in files.to_adds(self.files())]

@@ -1,0 +1,76 @@
+"""The version checksum `%020d.crc`: a version's protocol, metadata, stream progress and totals in one small file.
+
+It lets a writer know what it needs without replaying the log. It is a hint: where it is absent or damaged the log
+itself is read. What goes into it follows what delta-spark believes of it: protocol and metadata must equal the log's,
+and `setTransactions` must be left out where a retention expires some of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tidelog.log.format import filenames, properties
+from tidelog.log.format.actions import DomainMetadata, Metadata, Protocol, SetTransaction, encode
+from tidelog.log.state.head import Head, Totals
+from tidelog.log.storage import Store
+
+
+class _Checksum(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The fields that tidelog reads; others are ignored."""
+
+    table_size_bytes: int
+    num_files: int
+    metadata: Metadata
+    protocol: Protocol
+    in_commit_timestamp_opt: int | None = None
+    set_transactions: tuple[SetTransaction, ...] | None = None
+    domain_metadata: tuple[DomainMetadata, ...] | None = None
+    tidelog: dict[str, Any] | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Checksum)
+
+
+def to_bytes(head: Head, *, txn_id: str, in_commit_timestamp_ms: int | None) -> bytes | None:
+    """The checksum of `head`'s version, or None where the totals are unknown and none can be written."""
+    if head.totals is None:
+        return None
+    content: dict[str, Any] = {
+        "txnId": txn_id,
+        "tableSizeBytes": head.totals.size_bytes,
+        "numFiles": head.totals.num_files,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "domainMetadata": list(head.domains.values()),
+        "metadata": head.metadata,
+        "protocol": head.protocol,
+        "tidelog": {"timeVersion": head.time_version_ms},
+    }
+    if in_commit_timestamp_ms is not None:
+        content["inCommitTimestampOpt"] = in_commit_timestamp_ms
+    if properties.TRANSACTION_RETENTION not in head.metadata.configuration:
+        content["setTransactions"] = list(head.transactions.values())
+    return encode(content)
+
+
+def read_head(store: Store, version: int) -> Head | None:
+    """The head that the checksum of `version` spells, or None where it is absent, damaged or lacks what we need."""
+    try:
+        checksum = _DECODER.decode(store.read(filenames.checksum_path(version)))
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+    if checksum.set_transactions is None or checksum.in_commit_timestamp_opt is None:
+        return None
+    time_version = (checksum.tidelog or {}).get("timeVersion")
+    return Head(
+        version,
+        checksum.in_commit_timestamp_opt,
+        time_version if isinstance(time_version, int) else None,
+        checksum.protocol,
+        checksum.metadata,
+        {transaction.app_id: transaction for transaction in checksum.set_transactions},
+        {domain.domain: domain for domain in checksum.domain_metadata or ()},
+        Totals(checksum.num_files, checksum.table_size_bytes),
+    )

@@ -1,0 +1,55 @@
+"""Reading single commits, and telling when they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from tidelog.log.errors import CorruptLogError
+from tidelog.log.format import commit_info, filenames
+from tidelog.log.format.actions import Commit, decode_commit
+from tidelog.log.storage import Store
+
+
+def read_commit(store: Store, version: int) -> Commit:
+    """The commit at `version`. Raises FileNotFoundError where there is none, CorruptLogError where it is damaged."""
+    content = store.read(filenames.commit_path(version))
+    try:
+        return decode_commit(version, content)
+    except msgspec.MsgspecError as error:
+        raise CorruptLogError(
+            f"commit {version} of {store.url} cannot be read: {error}",
+            advice="restore the file of _delta_log from a backup",
+            path=store.url,
+        ) from error
+
+
+def read_commits(store: Store, versions: Iterable[int]) -> Iterator[Commit]:
+    """The commits at `versions`, in that order; a missing one is a CorruptLogError (the caller knows of it)."""
+    for version in versions:
+        try:
+            yield read_commit(store, version)
+        except FileNotFoundError as error:
+            raise CorruptLogError(
+                f"commit {version} of {store.url} has disappeared",
+                advice="refresh the table; if it stays, restore the file of _delta_log from a backup",
+                path=store.url,
+            ) from error
+
+
+def commits_after(store: Store, version: int) -> Iterator[Commit]:
+    """The commits from `version` + 1 on, found by probing for the next one, never by listing."""
+    while True:
+        version += 1
+        try:
+            commit = read_commit(store, version)
+        except FileNotFoundError:
+            return
+        yield commit
+
+
+def timestamp_ms(store: Store, commit: Commit) -> int:
+    """When the commit was made: its in-commit timestamp, or else its file's modification time."""
+    stamp = commit_info.in_commit_timestamp_ms(commit.info)
+    return store.modified_ms(filenames.commit_path(commit.version)) if stamp is None else stamp

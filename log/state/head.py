@@ -1,0 +1,152 @@
+"""The head: everything of the table's state but its files. It is all that a commit needs to know.
+
+Its cost does not depend on how many files the table has: it comes from the newest version checksum (`.crc`) and the
+commits after it, or, where no writer left one, from the checkpoint's few rows that are not files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tidelog.log.errors import CorruptLogError
+from tidelog.log.format.actions import (
+    AddFile,
+    Commit,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """How many live files there are, and their size."""
+
+    num_files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The table at `version`, without its files.
+
+    `timestamp_ms` is the version's commit time. `time_version_ms` is the commit time of the newest data-changing
+    commit that the head was folded from, None where none of those was one. `totals` is None where unknown.
+    """
+
+    version: int
+    timestamp_ms: int
+    time_version_ms: int | None
+    protocol: Protocol
+    metadata: Metadata
+    transactions: Mapping[str, SetTransaction]
+    domains: Mapping[str, DomainMetadata]
+    totals: Totals | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartialHead:
+    """A head while it is folded from the log's beginning or a checkpoint: protocol and metadata may be missing."""
+
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    transactions: Mapping[str, SetTransaction] | None = None
+    domains: Mapping[str, DomainMetadata] | None = None
+    totals: Totals | None = None
+    time_version_ms: int | None = None
+
+    def complete(self, version: int, timestamp_ms: int, path: str) -> Head:
+        """The head at `version`. Raises CorruptLogError where the log names no protocol or no metadata."""
+        if self.protocol is None or self.metadata is None:
+            missing = "protocol" if self.protocol is None else "metadata"
+            raise CorruptLogError(
+                f"the log of {path} has no {missing} action up to version {version}",
+                advice="restore the log from a backup",
+                path=path,
+            )
+        return Head(
+            version,
+            timestamp_ms,
+            self.time_version_ms,
+            self.protocol,
+            self.metadata,
+            self.transactions or {},
+            self.domains or {},
+            self.totals,
+        )
+
+
+EMPTY = PartialHead(totals=Totals(0, 0))
+
+
+def fold(head: PartialHead, commit: Commit, timestamp_ms: int) -> PartialHead:
+    """The state after `commit`; the newest action of each kind (and each application, each domain) wins."""
+    protocol, metadata = head.protocol, head.metadata
+    transactions: dict[str, SetTransaction] = {}
+    domains: dict[str, DomainMetadata] = {}
+    for action in commit.actions:
+        match action:
+            case Protocol():
+                protocol = action
+            case Metadata():
+                metadata = action
+            case SetTransaction():
+                transactions[action.app_id] = action
+            case DomainMetadata():
+                domains[action.domain] = action
+            case _:
+                continue
+    return PartialHead(
+        protocol,
+        metadata,
+        {**(head.transactions or {}), **transactions} if transactions else head.transactions,
+        _merge_domains(head.domains or {}, domains),
+        _add_totals(head.totals, commit),
+        timestamp_ms if commit.data_change else head.time_version_ms,
+    )
+
+
+def advance(head: Head, commit: Commit, timestamp_ms: int, path: str) -> Head:
+    """The head after one more commit."""
+    partial = PartialHead(
+        head.protocol, head.metadata, head.transactions, head.domains, head.totals, head.time_version_ms
+    )
+    return fold(partial, commit, timestamp_ms).complete(commit.version, timestamp_ms, path)
+
+
+def with_totals(head: Head, totals: Totals) -> Head:
+    """The same head with totals that were counted."""
+    return replace(head, totals=totals)
+
+
+def _merge_domains(
+    old: Mapping[str, DomainMetadata], new: Mapping[str, DomainMetadata]
+) -> Mapping[str, DomainMetadata]:
+    if not new:
+        return old
+    return {name: domain for name, domain in {**old, **new}.items() if not domain.removed}
+
+
+def _add_totals(totals: Totals | None, commit: Commit) -> Totals | None:
+    """The totals after the commit, or None once they can no longer be told from the commits alone."""
+    if totals is None:
+        return None
+    adds, removes = commit.adds, commit.removes
+    if not _is_plain(adds, removes):
+        return None
+    sizes = sum(add.size for add in adds) - sum(remove.size or 0 for remove in removes)
+    return Totals(totals.num_files + len(adds) - len(removes), totals.size_bytes + sizes)
+
+
+def _is_plain(adds: Iterable[AddFile], removes: Iterable[RemoveFile]) -> bool:
+    """Whether every add is a new logical file and every remove takes a live one of known size.
+
+    A remove without a size is legal, and so is adding a logical file again; neither can be counted. Only a re-add in
+    the same commit shows here: writers that add the same logical file again in a commit of its own mark it with
+    `dataChange=false` and no remove.
+    """
+    paths = {remove.path for remove in removes}
+    return all(remove.size is not None for remove in removes) and all(add.data_change or bool(paths) for add in adds)

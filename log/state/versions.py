@@ -1,0 +1,54 @@
+"""Versions by time and by age: binary search over the commits' timestamps, and walks from the newest back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelog.log.format import filenames
+from tidelog.log.format.actions import Commit
+from tidelog.log.format.filenames import LogFileKind
+from tidelog.log.state.commits import read_commit, timestamp_ms
+from tidelog.log.storage import Store
+
+
+def newest_first(store: Store, head_version: int) -> Iterator[Commit]:
+    """The commits from `head_version` down to the oldest that is still there."""
+    for version in range(head_version, -1, -1):
+        try:
+            yield read_commit(store, version)
+        except FileNotFoundError:
+            return
+
+
+def earliest_commit(store: Store, head_version: int) -> int:
+    """The oldest commit from which every one up to `head_version` is still there, by one listing."""
+    names = (filenames.parse(status.name) for status in store.list(filenames.LOG_FOLDER))
+    commits = {file.version for file in names if file and file.kind is LogFileKind.COMMIT}
+    earliest = head_version
+    while earliest - 1 in commits:
+        earliest -= 1
+    return earliest
+
+
+def version_at(store: Store, at_ms: int, earliest_version: int, head_version: int) -> int | None:
+    """The newest version that was committed at or before `at_ms`, or None where all came later.
+
+    Rests on commit timestamps increasing with the version, so it reads only about log2(versions) commits.
+    """
+    low, high = earliest_version, head_version
+    found = None
+    while low <= high:
+        middle = (low + high) // 2
+        if _timestamp(store, middle) <= at_ms:
+            found, low = middle, middle + 1
+        else:
+            high = middle - 1
+    return found
+
+
+def _timestamp(store: Store, version: int) -> int:
+    """The version's commit time; a version whose commit is gone counts as older than any that is there."""
+    try:
+        return timestamp_ms(store, read_commit(store, version))
+    except FileNotFoundError:
+        return -1

@@ -1,0 +1,186 @@
+"""Files on a disk of this machine, or on a mounted file system that has hard links.
+
+Put-if-absent is a hard link: the content is written under another name and fsynced, then linked to its final name,
+which the operating system refuses if that name exists. (Opening the final name exclusively would show readers a
+half-written file; renaming would overwrite another writer's commit.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from tidelog.log.errors import PathNotWritableError, StoreNotSupportedError, StoreUnavailableError
+from tidelog.log.storage.store import FileStatus, Store
+from tidelog.log.system import REAL, System
+
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+_NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT}
+
+
+class LocalStore(Store):
+    """The files below a folder; the folder need not exist before the first write."""
+
+    def __init__(self, root: str, *, system: System = REAL) -> None:
+        self._root = Path(root.removeprefix("file://").removeprefix("file:")).expanduser().absolute()
+        self._system = system
+        self.url = str(self._root)
+
+    def read(self, path: str) -> bytes:
+        """See Store."""
+        try:
+            return self._resolve(path).read_bytes()
+        except NotADirectoryError as error:
+            raise FileNotFoundError(path) from error
+
+    def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        """See Store."""
+        target = self._resolve(path)
+        with self._errors(target):
+            temporary = self._write_temporary(target, content, durable=durable)
+            try:
+                _link(temporary, target)
+                if durable:
+                    _fsync_folder(target.parent)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def replace(self, path: str, content: bytes) -> None:
+        """See Store."""
+        target = self._resolve(path)
+        with self._errors(target):
+            temporary = self._write_temporary(target, content, durable=True)
+            # Hadoop's local file system leaves a checksum beside its own files, which our content would fail.
+            target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
+            temporary.replace(target)
+
+    def list(self, folder: str) -> list[FileStatus]:
+        """See Store."""
+        try:
+            with os.scandir(self._resolve(folder)) as entries:
+                found = [_status(entry) for entry in entries]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted((status for status in found if status), key=lambda status: status.name)
+
+    def delete(self, path: str) -> None:
+        """See Store."""
+        target = self._resolve(path)
+        with self._errors(target):
+            target.unlink(missing_ok=True)
+
+    def open_input(self, path: str) -> Any:
+        """See Store."""
+        return pa.memory_map(str(self._resolve(path)))
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        """See Store."""
+        target = self._resolve(path)
+        with self._errors(target):
+            self._make_folder(target.parent)
+            file = target.open("xb")
+        try:
+            with file:
+                yield file
+                with self._errors(target):
+                    file.flush()
+                    os.fsync(file.fileno())
+            with self._errors(target):
+                _fsync_folder(target.parent)
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
+
+    def modified_ms(self, path: str) -> int:
+        """See Store."""
+        return self._resolve(path).stat().st_mtime_ns // 1_000_000
+
+    def _resolve(self, path: str) -> Path:
+        return self._root / path.removeprefix("file://").removeprefix("file:")
+
+    def _write_temporary(self, target: Path, content: bytes, *, durable: bool) -> Path:
+        self._make_folder(target.parent)
+        temporary = target.with_name(f".{self._system.uuid()}.tmp")
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        return temporary
+
+    def _make_folder(self, folder: Path) -> None:
+        """Create a folder and its missing parents, each of them durable."""
+        missing = []
+        while not folder.is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        for child in reversed(missing):
+            child.mkdir(exist_ok=True)
+            _fsync_folder(child.parent)
+
+    @contextmanager
+    def _errors(self, target: Path) -> Iterator[None]:
+        """Turn the operating system's refusals into errors that say what to do; FileExistsError passes."""
+        try:
+            yield
+        except (FileExistsError, StoreNotSupportedError):
+            raise
+        except OSError as error:
+            if error.errno in _NOT_WRITABLE:
+                raise PathNotWritableError(
+                    f"cannot write {target}: {error.strerror}",
+                    advice="check the path, its owner and whether the file system is mounted read-only",
+                    path=str(self._root),
+                ) from error
+            raise StoreUnavailableError(
+                f"writing {target} failed: {error.strerror}",
+                advice="free space or repair the disk, then run it again; nothing was committed",
+                path=str(self._root),
+            ) from error
+
+
+def _link(temporary: Path, target: Path) -> None:
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno in _NO_HARD_LINKS:
+            raise StoreNotSupportedError(
+                f"the file system of {target.parent} has no hard links, so two writers could overwrite each other",
+                advice="put the table on a local disk or an object store with conditional put",
+                path=str(target.parent),
+            ) from error
+        raise
+
+
+def _fsync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        # Some file systems cannot sync a folder; the file itself is safe there.
+        with contextlib.suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _status(entry: os.DirEntry[str]) -> FileStatus | None:
+    try:
+        if not entry.is_file():
+            return None
+        stat = entry.stat()
+    except FileNotFoundError:  # deleted while the folder was listed
+        return None
+    return FileStatus(entry.name, stat.st_size, stat.st_mtime_ns // 1_000_000)

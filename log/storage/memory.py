@@ -1,0 +1,83 @@
+"""Files in this process's memory, shared by every table opened at the same `memory://` URL. For tests and trials."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from tidelog.log.storage.store import FileStatus, Store
+from tidelog.log.system import REAL, System
+
+
+class MemoryStore(Store):
+    """A dictionary from path to (content, modification time)."""
+
+    _shared: dict[str, dict[str, tuple[bytes, int]]] = {}  # noqa: RUF012 - the process's one registry
+    _lock = Lock()
+
+    def __init__(self, url: str, *, system: System = REAL) -> None:
+        self.url = url.rstrip("/")
+        self._system = system
+        with self._lock:
+            self._files = self._shared.setdefault(self.url, {})
+
+    def __reduce__(self) -> tuple[type[MemoryStore], tuple[str]]:
+        return MemoryStore, (self.url,)
+
+    def read(self, path: str) -> bytes:
+        """See Store."""
+        try:
+            return self._files[path][0]
+        except KeyError as error:
+            raise FileNotFoundError(path) from error
+
+    def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        """See Store."""
+        del durable  # nothing here outlives the process
+        with self._lock:
+            if path in self._files:
+                raise FileExistsError(path)
+            self._files[path] = (content, self._system.now_ms())
+
+    def replace(self, path: str, content: bytes) -> None:
+        """See Store."""
+        with self._lock:
+            self._files[path] = (content, self._system.now_ms())
+
+    def list(self, folder: str) -> list[FileStatus]:
+        """See Store."""
+        prefix = f"{folder}/" if folder else ""
+        with self._lock:
+            found = [(path[len(prefix) :], entry) for path, entry in self._files.items() if path.startswith(prefix)]
+        return sorted(
+            (FileStatus(name, len(entry[0]), entry[1]) for name, entry in found if "/" not in name),
+            key=lambda status: status.name,
+        )
+
+    def delete(self, path: str) -> None:
+        """See Store."""
+        with self._lock:
+            self._files.pop(path, None)
+
+    def open_input(self, path: str) -> Any:
+        """See Store."""
+        return pa.BufferReader(self.read(path))
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        """See Store."""
+        buffer = io.BytesIO()
+        yield buffer
+        self.put_if_absent(path, buffer.getvalue())
+
+    def modified_ms(self, path: str) -> int:
+        """See Store."""
+        try:
+            return self._files[path][1]
+        except KeyError as error:
+            raise FileNotFoundError(path) from error

@@ -1,0 +1,256 @@
+"""The table: open or create it, read any of its versions, write to it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from tidelog.log import creation
+from tidelog.log.changes import Changes, require_mode
+from tidelog.log.errors import ConfigurationError, TableExistsError, TableNotFoundError, TableReplacedError
+from tidelog.log.format import filenames
+from tidelog.log.format import properties as table_properties
+from tidelog.log.format.protocol import require_readable
+from tidelog.log.format.schema import from_schema_string
+from tidelog.log.outcome import CommitRecord, Committed, Superseded, record_of
+from tidelog.log.scan import Scan
+from tidelog.log.snapshot import Snapshot
+from tidelog.log.state import checkpoint, files
+from tidelog.log.state.commits import commits_after
+from tidelog.log.state.head import Head, with_totals
+from tidelog.log.state.loader import LogState, load
+from tidelog.log.state.segment import list_segment
+from tidelog.log.storage import Store, open_store
+from tidelog.log.system import REAL, System, to_datetime
+from tidelog.log.timeline import BEFORE_FIRST, Point, Timeline
+from tidelog.log.transaction import Transaction
+
+
+class Table:
+    """A table at a path, loaded at one version; `refresh` moves it to the newest.
+
+    Two version axes: the ID version (`version`, +1 for every commit) and the time version (`time_version`, the commit
+    time of the newest commit that changed rows; a compaction makes none).
+    """
+
+    def __init__(self, store: Store, state: LogState, system: System = REAL) -> None:
+        require_readable(state.head.protocol, state.head.metadata, store.url)
+        self._store = store
+        self._state = state
+        self._system = system
+
+    @classmethod
+    def create(
+        cls,
+        path: str,
+        schema: pa.Schema,
+        *,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, object] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> Table:
+        """Make an empty table at `path` (a local path, file:// or memory://) and open it.
+
+        Deletion vectors and in-commit timestamps are on unless `properties` turn them off. With `exist_ok` a table
+        that is there already is opened instead, whatever its schema. Raises TableExistsError,
+        SchemaMismatchError for a schema that Delta cannot hold, ConfigurationError for a bad property.
+        """
+        store = open_store(path, storage_options)
+        if exist_ok:
+            try:
+                return cls(store, load(store))
+            except TableNotFoundError:
+                pass
+        if not creation.create(store, schema, partition_by, properties or {}, REAL) and not exist_ok:
+            raise TableExistsError(
+                f"there is a table at {store.url} already",
+                advice="open it, pass exist_ok=True, or choose another path",
+                path=store.url,
+            )
+        return cls(store, load(store))
+
+    @classmethod
+    def open(cls, path: str, *, storage_options: Mapping[str, str] | None = None) -> Table:
+        """Open the newest version of the table at `path`. Raises TableNotFoundError, CorruptLogError,
+        UnsupportedFeatureError.
+        """
+        store = open_store(path, storage_options)
+        return cls(store, load(store))
+
+    @property
+    def path(self) -> str:
+        """Where the table lies."""
+        return self._store.url
+
+    @property
+    def id(self) -> str:
+        """The table's own id, which another table at the same path would not have."""
+        return self._head.metadata.id
+
+    @property
+    def store(self) -> Store:
+        """The store that holds the table's files."""
+        return self._store
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, partition columns included."""
+        return from_schema_string(self._head.metadata.schema_string, path=self.path)
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The partition columns."""
+        return self._head.metadata.partition_columns
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table properties, as the log holds them."""
+        return dict(self._head.metadata.configuration)
+
+    @property
+    def version(self) -> int:
+        """The ID version that is loaded."""
+        return self._head.version
+
+    @property
+    def time_version(self) -> datetime | None:
+        """The commit time of the newest data-changing commit up to `version`, UTC; None where there is none."""
+        stamp = self._head.time_version_ms
+        if stamp is None:
+            stamp = next((when for commit, when in self._timeline.newest_first() if commit.data_change), None)
+        return None if stamp is None else to_datetime(stamp)
+
+    @property
+    def transactions(self) -> Mapping[str, int]:
+        """The progress of each application that wrote with an id: application id to its newest version."""
+        return {name: transaction.version for name, transaction in self._head.transactions.items()}
+
+    def refresh(self) -> Table:
+        """Move to the newest version, in place. Raises TableReplacedError where another table lies there now."""
+        new = list(commits_after(self._store, self.version))
+        if not new:
+            self._require_still_there()
+            return self
+        state = self._state.advance(new)
+        self._require_same_id(state.head)
+        require_readable(state.head.protocol, state.head.metadata, self.path)
+        self._state = state
+        return self
+
+    def at(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Snapshot:
+        """The table as it was at an ID version, or at or before a time (aware datetime or ISO-8601 text).
+
+        Without an argument: the loaded version. Raises HistoryExpiredError naming the range for a point outside it.
+        """
+        if version is not None and timestamp is not None:
+            raise ConfigurationError("give a version or a timestamp, not both", advice="leave one out")
+        if timestamp is not None:
+            version = self._timeline.snapshot_version(timestamp)
+        if version is None or version == self.version:
+            return Snapshot(self._store, self._state)
+        return Snapshot(self._store, load(self._store, version))
+
+    def history(self, limit: int | None = None) -> list[CommitRecord]:
+        """The commits up to the loaded version, newest first, at most `limit`."""
+        records = (record_of(commit, stamp) for commit, stamp in self._timeline.newest_first())
+        return list(itertools.islice(records, limit))
+
+    def latest_version(self, n: int = 1) -> int:
+        """The ID version of the n-th most recent commit (1: the newest)."""
+        return self._timeline.nth_version(n)
+
+    def latest_timestamp(self, n: int = 1) -> datetime:
+        """The time version of the n-th most recent data-changing commit (1: the newest)."""
+        return to_datetime(self._timeline.nth_time_version_ms(n))
+
+    def scan(self, where: str | None = None, columns: Sequence[str] | None = None) -> Scan:
+        """The rows of the loaded version; see Snapshot.scan."""
+        return self.at().scan(where, columns)
+
+    def changes(
+        self,
+        *,
+        after: Point | None = None,
+        until: Point | None = None,
+        mode: str = "append",
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Changes:
+        """The rows inserted in (after, until], with the columns `_commit_version` and `_commit_timestamp`.
+
+        An integer is an ID version, a datetime or text a time; without `after` from the table's beginning, without
+        `until` up to the newest commit. Raises HistoryExpiredError where commits of the interval are gone,
+        NotAppendOnlyError naming the version that removed or changed rows.
+        """
+        require_mode(mode)
+        self.refresh()
+        timeline = self._timeline
+        first = BEFORE_FIRST if after is None else timeline.interval_end(after)
+        last = self.version if until is None else timeline.interval_end(until)
+        interval = list(timeline.between(first, last))
+        return Changes(self._store, interval, self.schema, where, columns, self._head.timestamp_ms)
+
+    def insert(self, data: Any, *, idempotency_key: tuple[str, int] | None = None) -> Committed:
+        """Add rows: anything with an Arrow stream (pyarrow, pandas, Polars, DuckDB), or a list of dicts.
+
+        `idempotency_key` is (application id, version); a call with a version that is in the table already, or an
+        older one, does nothing. Raises SchemaMismatchError, and what a commit raises.
+        """
+        outcome = self.begin().insert(data, idempotency_key=idempotency_key).commit()
+        if isinstance(outcome, Superseded):
+            raise AssertionError(outcome)  # noqa: TRY004 - only a compaction can be superseded
+        return outcome
+
+    def begin(self) -> Transaction:
+        """Begin a transaction on the newest version."""
+        self.refresh()
+        return Transaction(self._store, self._state, self._system, self._adopt)
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of the loaded version, so that readers need not replay older commits."""
+        state = self._state.files()
+        counted = with_totals(self._head, checkpoint.count(state))
+        checkpoint.write(self._store, counted, self._without_expired_tombstones(state))
+
+    def commits_since_checkpoint(self) -> int:
+        """How many commits a reader has to replay on top of the newest checkpoint."""
+        return len(list_segment(self._store, self.version).commit_versions)
+
+    @property
+    def _head(self) -> Head:
+        return self._state.head
+
+    def _adopt(self, state: LogState) -> None:
+        if state.head.version > self.version:
+            self._state = state
+
+    @property
+    def _timeline(self) -> Timeline:
+        return Timeline(self._store, self._system, self.version, self._head.timestamp_ms)
+
+    def _without_expired_tombstones(self, state: files.FileState) -> files.FileState:
+        retention = table_properties.duration_ms(self.properties, table_properties.DELETED_FILE_RETENTION)
+        return files.drop_expired_tombstones(state, self._system.now_ms() - retention)
+
+    def _require_still_there(self) -> None:
+        """A refresh that finds nothing new must not mistake a dropped or replaced table for a quiet one."""
+        try:
+            self._store.modified_ms(filenames.commit_path(self.version))
+        except FileNotFoundError:
+            self._require_same_id(load(self._store).head)
+            raise
+
+    def _require_same_id(self, head: Head) -> None:
+        if head.metadata.id != self.id:
+            raise TableReplacedError(
+                f"another table lies at {self.path} now",
+                advice="open it anew; a stream that followed the old one needs a new checkpoint",
+                path=self.path,
+                expected_id=self.id,
+                found_id=head.metadata.id,
+            )

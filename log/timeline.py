@@ -1,0 +1,116 @@
+"""The retained history of a table: its commits by ID version and by time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.format.actions import Commit
+from tidelog.log.state import versions
+from tidelog.log.state.commits import read_commits, timestamp_ms
+from tidelog.log.state.segment import list_segment, range_error
+from tidelog.log.storage import Store
+from tidelog.log.system import System, to_datetime
+
+# An ID version, or a moment: an aware datetime or ISO-8601 text with a zone.
+Point: TypeAlias = int | datetime | str
+# Where an interval begins that holds the whole history: version 0 is the first after it.
+BEFORE_FIRST = -1
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The commits up to `version`, the newest that is loaded, whose commit time is `timestamp_ms`."""
+
+    store: Store
+    system: System
+    version: int
+    timestamp_ms: int
+
+    def newest_first(self) -> Iterator[tuple[Commit, int]]:
+        """Each commit with its commit time in ms, back to the oldest that is still there."""
+        for commit in versions.newest_first(self.store, self.version):
+            yield commit, timestamp_ms(self.store, commit)
+
+    def between(self, after: int, until: int) -> Iterator[tuple[Commit, int]]:
+        """The commits in (after, until] with their times, oldest first, read as they are consumed.
+
+        Raises HistoryExpiredError where some of them are gone or not there yet.
+        """
+        if after < until:
+            earliest = versions.earliest_commit(self.store, self.version)
+            if after + 1 < earliest or until > self.version:
+                what = f"changes in versions {after + 1} to {until} are not all available"
+                raise range_error(self.store, what, earliest, self.version)
+        for commit in read_commits(self.store, range(after + 1, until + 1)):
+            yield commit, timestamp_ms(self.store, commit)
+
+    def snapshot_version(self, moment: datetime | str) -> int:
+        """The version of the table at `moment`. Raises HistoryExpiredError for a time outside the history."""
+        at_ms = to_timestamp_ms(moment)
+        segment = list_segment(self.store, self.version)
+        earliest = segment.earliest_version
+        if at_ms > max(self.system.now_ms(), self.timestamp_ms):
+            raise range_error(self.store, f"{to_datetime(at_ms)} lies in the future", earliest, self.version)
+        found = versions.version_at(self.store, at_ms, earliest, self.version)
+        if found is None:
+            raise range_error(self.store, f"{to_datetime(at_ms)} lies before the history", earliest, self.version)
+        return found
+
+    def interval_end(self, point: Point) -> int:
+        """The version that an end of an interval stands for; a time before the first commit is BEFORE_FIRST."""
+        if isinstance(point, bool):
+            raise ConfigurationError("a point in history cannot be a bool", advice="give a version or a time")
+        if isinstance(point, int):
+            return point
+        earliest = versions.earliest_commit(self.store, self.version)
+        found = versions.version_at(self.store, to_timestamp_ms(point), earliest, self.version)
+        if found is None and earliest > 0:
+            raise range_error(self.store, f"{point} lies before the history", earliest, self.version)
+        return BEFORE_FIRST if found is None else found
+
+    def nth_version(self, n: int) -> int:
+        """The ID version of the n-th most recent commit."""
+        _require_positive(n)
+        found = self.version - (n - 1)
+        earliest = list_segment(self.store, self.version).earliest_version
+        if found < earliest:
+            raise range_error(self.store, f"there are fewer than {n} commits", earliest, self.version)
+        return found
+
+    def nth_time_version_ms(self, n: int) -> int:
+        """The time version of the n-th most recent data-changing commit."""
+        _require_positive(n)
+        changing = (stamp for commit, stamp in self.newest_first() if commit.data_change)
+        stamp = next(itertools.islice(changing, n - 1, None), None)
+        if stamp is None:
+            earliest = versions.earliest_commit(self.store, self.version)
+            raise range_error(self.store, f"there are fewer than {n} data-changing commits", earliest, self.version)
+        return stamp
+
+
+def to_timestamp_ms(moment: datetime | str) -> int:
+    """Whole milliseconds since the epoch of an aware datetime or ISO-8601 text. Raises ConfigurationError."""
+    try:
+        parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{moment!r} is not a time", advice="write ISO-8601, like 2026-01-31T12:00:00Z"
+        ) from error
+    if parsed.tzinfo is None:
+        raise ConfigurationError(
+            f"{str(moment)!r} has no time zone, so it means another moment on each machine",
+            advice="add one, such as Z for UTC",
+        )
+    return (parsed - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _require_positive(n: int) -> None:
+    if n < 1:
+        raise ConfigurationError(f"n counts from 1, the newest, but it is {n}", advice="give 1 or more")

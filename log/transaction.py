@@ -1,0 +1,162 @@
+"""A transaction: one operation, staged against one version of the table, then committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tidelog.log import commit, conform
+from tidelog.log.conflict.classes import OperationClass
+from tidelog.log.conflict.staged import MoveGroup, Staged
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.format import statistics
+from tidelog.log.format.actions import AddFile, SetTransaction
+from tidelog.log.format.protocol import require_writable
+from tidelog.log.format.schema import from_schema_string
+from tidelog.log.outcome import Committed, Superseded
+from tidelog.log.state.loader import LogState
+from tidelog.log.storage import Store
+from tidelog.log.system import System, to_datetime
+from tidelog.log.write import DataWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Transaction:
+    """Stage one operation, then `commit` or `abort`; either ends the transaction.
+
+    Files are written while staging; until the commit no reader sees them. Not for use by several threads.
+    """
+
+    def __init__(self, store: Store, state: LogState, system: System, on_commit: Callable[[LogState], None]) -> None:
+        require_writable(state.head.protocol, state.head.metadata, store.url)
+        self._store = store
+        self._state = state
+        self._system = system
+        self._on_commit = on_commit
+        self._staged: Staged | None = None
+        self._already: Committed | None = None
+        self._ended = False
+        self.dropped: tuple[MoveGroup, ...] = ()
+
+    @property
+    def base_version(self) -> int:
+        """The version that the operation is staged against."""
+        return self._state.head.version
+
+    @property
+    def writer(self) -> DataWriter:
+        """Writes data files that this transaction may commit."""
+        return DataWriter(self._store, self._state.head.metadata, self._system)
+
+    def insert(self, data: Any, *, idempotency_key: tuple[str, int] | None = None) -> Transaction:
+        """Stage new rows. `data`: see the module `tidelog.log.conform`; its columns must fit the table's.
+
+        `idempotency_key` is (application id, version): where the table holds that version of the application or a
+        later one already, the commit does nothing.
+        """
+        self._require_unstaged()
+        schema = from_schema_string(self._state.head.metadata.schema_string, path=self._store.url)
+        rows = conform.to_arrow_table(data, schema)
+        key = (
+            SetTransaction(app_id=idempotency_key[0], version=idempotency_key[1], last_updated=self._system.now_ms())
+            if idempotency_key
+            else None
+        )
+        if key and self._is_known(key):
+            self._already = self._nothing()
+            return self
+        self.stage_adds(self.writer.write(rows), transactions=[key] if key else [])
+        return self
+
+    def stage_adds(
+        self,
+        adds: Sequence[AddFile],
+        *,
+        operation: str = "WRITE",
+        transactions: Sequence[SetTransaction] = (),
+        record: Mapping[str, Any] | None = None,
+    ) -> Transaction:
+        """Stage files of new rows that are written and durable already.
+
+        `transactions` are written with them, and a winner that wrote one of the same application is a conflict.
+        `record` goes into the commit's own tidelog object.
+        """
+        self._require_unstaged()
+        rows = sum(statistics.num_records(add.stats) or 0 for add in adds)
+        self._staged = Staged(
+            operation=operation,
+            operation_class=OperationClass.INSERT,
+            adds=tuple(adds),
+            transactions=tuple(transactions),
+            parameters={"mode": "Append"},
+            metrics={
+                "numFiles": len(adds),
+                "numOutputRows": rows,
+                "numOutputBytes": sum(add.size for add in adds),
+            },
+            record=record or {},
+        )
+        return self
+
+    def stage_moves(self, groups: Sequence[MoveGroup], *, operation_class: OperationClass) -> Transaction:
+        """Stage a compaction: rewritten groups, verified by the caller. No rows change."""
+        self._require_unstaged()
+        inputs = [remove for group in groups for remove in group.inputs]
+        outputs = [add for group in groups for add in group.outputs]
+        self._staged = Staged(
+            operation="OPTIMIZE",
+            operation_class=operation_class,
+            moves=tuple(groups),
+            metrics={
+                "numRemovedFiles": len(inputs),
+                "numRemovedBytes": sum(remove.size or 0 for remove in inputs),
+                "numAddedFiles": len(outputs),
+                "numAddedBytes": sum(add.size for add in outputs),
+            },
+        )
+        return self
+
+    def commit(self) -> Committed | Superseded:
+        """Make the staged operation durable.
+
+        A lost race is rebased by metadata alone where running the operation again would give the same rows. Raises
+        ConflictError where not; see `tidelog.log.commit` for the rest.
+        """
+        self._require_open()
+        if self._already is not None:
+            self._ended = True
+            return self._already
+        if self._staged is None:
+            raise ConfigurationError("nothing is staged in this transaction", advice="call insert(...) first")
+        self._ended = True
+        if not self._staged.adds and not self._staged.moves and not self._staged.transactions:
+            return self._nothing()
+        result = commit.commit(self._store, self._state, self._staged, self._system)
+        self.dropped = result.dropped
+        self._on_commit(result.state)
+        return result.outcome
+
+    def abort(self) -> None:
+        """Give the operation up. Files written for it are garbage that `vacuum` removes; no reader saw them."""
+        self._ended = True
+
+    def _is_known(self, key: SetTransaction) -> bool:
+        known = self._state.head.transactions.get(key.app_id)
+        return known is not None and known.version >= key.version
+
+    def _nothing(self) -> Committed:
+        head = self._state.head
+        return Committed(head.version, to_datetime(head.timestamp_ms), metrics={"numFiles": 0, "numOutputRows": 0})
+
+    def _require_open(self) -> None:
+        if self._ended:
+            raise ConfigurationError("this transaction has ended", advice="begin() another one")
+
+    def _require_unstaged(self) -> None:
+        self._require_open()
+        if self._staged is not None or self._already is not None:
+            raise ConfigurationError(
+                "a transaction holds one operation, and one is staged already", advice="commit it and begin() another"
+            )
