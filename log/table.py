@@ -122,7 +122,7 @@ class Table:
         """The commit time of the newest data-changing commit up to `version`, UTC; None where there is none."""
         stamp = self._head.time_version_ms
         if stamp is None:
-            stamp = next((when for commit, when in self._timeline.newest_first() if commit.data_change), None)
+            stamp = next((when for commit, when in self.timeline.newest_first() if commit.data_change), None)
         return None if stamp is None else to_datetime(stamp)
 
     @property
@@ -150,23 +150,23 @@ class Table:
         if version is not None and timestamp is not None:
             raise ConfigurationError("give a version or a timestamp, not both", advice="leave one out")
         if timestamp is not None:
-            version = self._timeline.snapshot_version(timestamp)
+            version = self.timeline.snapshot_version(timestamp)
         if version is None or version == self.version:
             return Snapshot(self._store, self._state)
         return Snapshot(self._store, load(self._store, version))
 
     def history(self, limit: int | None = None) -> list[CommitRecord]:
         """The commits up to the loaded version, newest first, at most `limit`."""
-        records = (record_of(commit, stamp) for commit, stamp in self._timeline.newest_first())
+        records = (record_of(commit, stamp) for commit, stamp in self.timeline.newest_first())
         return list(itertools.islice(records, limit))
 
     def latest_version(self, n: int = 1) -> int:
         """The ID version of the n-th most recent commit (1: the newest)."""
-        return self._timeline.nth_version(n)
+        return self.timeline.nth_version(n)
 
     def latest_timestamp(self, n: int = 1) -> datetime:
         """The time version of the n-th most recent data-changing commit (1: the newest)."""
-        return to_datetime(self._timeline.nth_time_version_ms(n))
+        return to_datetime(self.timeline.nth_time_version_ms(n))
 
     def scan(self, where: str | None = None, columns: Sequence[str] | None = None) -> Scan:
         """The rows of the loaded version; see Snapshot.scan."""
@@ -189,7 +189,7 @@ class Table:
         """
         require_mode(mode)
         self.refresh()
-        timeline = self._timeline
+        timeline = self.timeline
         first = BEFORE_FIRST if after is None else timeline.interval_end(after)
         last = self.version if until is None else timeline.interval_end(until)
         interval = list(timeline.between(first, last))
@@ -230,7 +230,8 @@ class Table:
             self._state = state
 
     @property
-    def _timeline(self) -> Timeline:
+    def timeline(self) -> Timeline:
+        """The history up to the loaded version."""
         return Timeline(self._store, self._system, self.version, self._head.timestamp_ms)
 
     def _without_expired_tombstones(self, state: files.FileState) -> files.FileState:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from tidelog.log import commit, conform
 from tidelog.log.conflict.classes import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged
@@ -46,6 +48,21 @@ class Transaction:
         return self._state.head.version
 
     @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table at the base version."""
+        return from_schema_string(self._state.head.metadata.schema_string, path=self._store.url)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table properties at the base version."""
+        return self._state.head.metadata.configuration
+
+    @property
+    def transactions(self) -> Mapping[str, int]:
+        """The progress of each application at the base version: application id to its newest version."""
+        return {name: entry.version for name, entry in self._state.head.transactions.items()}
+
+    @property
     def writer(self) -> DataWriter:
         """Writes data files that this transaction may commit."""
         return DataWriter(self._store, self._state.head.metadata, self._system)
@@ -57,8 +74,7 @@ class Transaction:
         later one already, the commit does nothing.
         """
         self._require_unstaged()
-        schema = from_schema_string(self._state.head.metadata.schema_string, path=self._store.url)
-        rows = conform.to_arrow_table(data, schema)
+        rows = conform.to_arrow_table(data, self.schema)
         key = (
             SetTransaction(app_id=idempotency_key[0], version=idempotency_key[1], last_updated=self._system.now_ms())
             if idempotency_key
@@ -75,11 +91,13 @@ class Transaction:
         adds: Sequence[AddFile],
         *,
         operation: str = "WRITE",
+        parameters: Mapping[str, str] | None = None,
         transactions: Sequence[SetTransaction] = (),
         record: Mapping[str, Any] | None = None,
     ) -> Transaction:
         """Stage files of new rows that are written and durable already.
 
+        `operation` and `parameters` are what other engines show of the commit.
         `transactions` are written with them, and a winner that wrote one of the same application is a conflict.
         `record` goes into the commit's own tidelog object.
         """
@@ -90,7 +108,7 @@ class Transaction:
             operation_class=OperationClass.INSERT,
             adds=tuple(adds),
             transactions=tuple(transactions),
-            parameters={"mode": "Append"},
+            parameters=parameters or {"mode": "Append"},
             metrics={
                 "numFiles": len(adds),
                 "numOutputRows": rows,
@@ -143,8 +161,8 @@ class Transaction:
         self._ended = True
 
     def _is_known(self, key: SetTransaction) -> bool:
-        known = self._state.head.transactions.get(key.app_id)
-        return known is not None and known.version >= key.version
+        known = self.transactions.get(key.app_id)
+        return known is not None and known >= key.version
 
     def _nothing(self) -> Committed:
         head = self._state.head
