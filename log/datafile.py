@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyarrow.types as pt
 from pyroaring import BitMap64
 
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import deletion_vector, partition_values, paths
 from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor
+from tidelog.log.format.schema import physical_name
+from tidelog.log.reshape import find_field, reshape
 from tidelog.log.storage import Store
 
 BATCH_ROWS = 65_536
@@ -41,11 +42,10 @@ def read_batches(
     Columns that the file lacks are null. Raises CorruptLogError where the file is missing or unreadable.
     """
     dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector else None
-    constants = {name: text for name, text in file.partition_values.items() if name in schema.names}
     try:
         with pq.ParquetFile(store.open_input(paths.to_storage_path(file.path))) as parquet:
-            wanted = [name for name in schema.names if name not in constants]
-            present = [name for name in wanted if name in parquet.schema_arrow.names]
+            sources = _sources(file, parquet.schema_arrow, schema)
+            present = sorted({name for name in sources.values() if name is not None})
             position = 0
             for rows, raw in _batches(parquet, present, batch_rows):
                 keep = _live_positions(dead, position, rows)
@@ -54,7 +54,7 @@ def read_batches(
                     raw = raw.take(keep) if raw.num_columns else raw  # noqa: PLW2901 - the same batch, narrowed
                     rows = len(keep)  # noqa: PLW2901
                 if rows:
-                    yield _shape(raw, rows, constants, schema)
+                    yield _shape(raw, rows, file, sources, schema)
     except FileNotFoundError as error:
         raise _corrupt(store, file, "is missing") from error
     except (pa.ArrowException, OSError) as error:
@@ -122,27 +122,28 @@ def _live_positions(dead: BitMap64 | None, start: int, rows: int) -> pa.Array | 
     return pa.array(np.flatnonzero(live))
 
 
-def _shape(raw: pa.RecordBatch, rows: int, constants: Mapping[str, str | None], schema: pa.Schema) -> pa.RecordBatch:
-    columns = []
-    names = raw.schema.names
+def _sources(file: DataFile, found: pa.Schema, schema: pa.Schema) -> dict[str, str | None]:
+    """Which of the file's columns holds each of the table's; None for one that it lacks or that is constant in it."""
+    sources: dict[str, str | None] = {}
     for field in schema:
-        if field.name in constants:
-            value = partition_values.from_text(constants[field.name], field.type)
-            columns.append(pa.repeat(pa.scalar(value, field.type), rows))
-        elif field.name in names:
-            columns.append(_as_type(raw.column(field.name), field.type))
-        else:
-            columns.append(pa.nulls(rows, field.type))
+        index = None if physical_name(field) in file.partition_values else find_field(field, found)
+        sources[field.name] = None if index is None else found.field(index).name
+    return sources
+
+
+def _shape(
+    raw: pa.RecordBatch, rows: int, file: DataFile, sources: Mapping[str, str | None], schema: pa.Schema
+) -> pa.RecordBatch:
+    columns = []
+    for field in schema:
+        source = sources[field.name]
+        if source is not None:
+            columns.append(reshape(raw.column(source), field))
+            continue
+        text = file.partition_values.get(physical_name(field))
+        value = partition_values.from_text(text, field.type) if text is not None else None
+        columns.append(pa.nulls(rows, field.type) if value is None else pa.repeat(pa.scalar(value, field.type), rows))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    if values.type.equals(kind):
-        return values
-    if pt.is_timestamp(values.type) and pt.is_timestamp(kind):
-        # int96 timestamps arrive in nanoseconds; Spark's resolution is the microsecond.
-        return values.cast(kind, safe=False)
-    return values.cast(kind)
 
 
 def _corrupt(store: Store, file: DataFile, what: str) -> CorruptLogError:

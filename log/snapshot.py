@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidelog.log.datafile import DataFile
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import protocol, statistics
-from tidelog.log.format.schema import from_schema_string
+from tidelog.log.format.schema import columns_of
 from tidelog.log.scan import Scan
 from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
@@ -24,7 +24,7 @@ class Snapshot:
     """The table at one ID version. Immutable; its files are listed when they are first needed."""
 
     def __init__(self, store: Store, state: LogState) -> None:
-        protocol.require_readable(state.head.protocol, state.head.metadata, store.url)
+        protocol.require_readable(state.head.protocol, store.url)
         self._store = store
         self._state = state
 
@@ -41,7 +41,7 @@ class Snapshot:
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns, partition columns included."""
-        return from_schema_string(self._state.head.metadata.schema_string, path=self._store.url)
+        return columns_of(self._state.head.metadata, self._store.url)
 
     @property
     def partition_by(self) -> tuple[str, ...]:

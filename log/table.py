@@ -15,7 +15,7 @@ from tidelog.log.errors import ConfigurationError, TableExistsError, TableNotFou
 from tidelog.log.format import filenames
 from tidelog.log.format import properties as table_properties
 from tidelog.log.format.protocol import require_readable
-from tidelog.log.format.schema import from_schema_string
+from tidelog.log.format.schema import columns_of
 from tidelog.log.outcome import CommitRecord, Committed, Superseded, record_of
 from tidelog.log.scan import Scan
 from tidelog.log.snapshot import Snapshot
@@ -38,7 +38,7 @@ class Table:
     """
 
     def __init__(self, store: Store, state: LogState, system: System = REAL) -> None:
-        require_readable(state.head.protocol, state.head.metadata, store.url)
+        require_readable(state.head.protocol, store.url)
         self._store = store
         self._state = state
         self._system = system
@@ -100,7 +100,7 @@ class Table:
     @property
     def schema(self) -> pa.Schema:
         """The columns, partition columns included."""
-        return from_schema_string(self._head.metadata.schema_string, path=self.path)
+        return columns_of(self._head.metadata, self.path)
 
     @property
     def partition_by(self) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ class Table:
             return self
         state = self._state.advance(new)
         self._require_same_id(state.head)
-        require_readable(state.head.protocol, state.head.metadata, self.path)
+        require_readable(state.head.protocol, self.path)
         self._state = state
         return self
 

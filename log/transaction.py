@@ -14,7 +14,7 @@ from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, SetTransaction
 from tidelog.log.format.protocol import require_writable
-from tidelog.log.format.schema import from_schema_string
+from tidelog.log.format.schema import columns_of
 from tidelog.log.outcome import Committed, Superseded
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
@@ -50,7 +50,7 @@ class Transaction:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the table at the base version."""
-        return from_schema_string(self._state.head.metadata.schema_string, path=self._store.url)
+        return columns_of(self._state.head.metadata, self._store.url)
 
     @property
     def properties(self) -> Mapping[str, str]:

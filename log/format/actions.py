@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from tidelog.log.format.paths import canonical
+
 
 class _Action(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """The common settings: immutable, camelCase on disk, absent keys left out."""
@@ -36,10 +38,11 @@ class Metadata(_Action, frozen=True):
     """The table's identity, schema (Spark's StructType JSON), partitioning and properties."""
 
     id: str
-    format: Format
-    schema_string: str
-    partition_columns: tuple[str, ...]
-    configuration: dict[str, str]
+    format: Format = Format()
+    # Tables that never got a schema exist; they have no column.
+    schema_string: str = '{"type":"struct","fields":[]}'
+    partition_columns: tuple[str, ...] = ()
+    configuration: dict[str, str] = {}
     name: str | None = None
     description: str | None = None
     created_time: int | None = None
@@ -79,7 +82,7 @@ class AddFile(_Action, frozen=True):
     @property
     def key(self) -> FileKey:
         """The logical file: its path and its deletion vector's id."""
-        return self.path, self.deletion_vector.unique_id if self.deletion_vector else None
+        return canonical(self.path), self.deletion_vector.unique_id if self.deletion_vector else None
 
 
 class RemoveFile(_Action, frozen=True):
@@ -100,7 +103,7 @@ class RemoveFile(_Action, frozen=True):
     @property
     def key(self) -> FileKey:
         """The logical file: its path and its deletion vector's id."""
-        return self.path, self.deletion_vector.unique_id if self.deletion_vector else None
+        return canonical(self.path), self.deletion_vector.unique_id if self.deletion_vector else None
 
 
 class AddCDCFile(_Action, frozen=True):
@@ -119,6 +122,14 @@ class SetTransaction(_Action, frozen=True):
     app_id: str
     version: int
     last_updated: int | None = None
+
+
+class Sidecar(_Action, frozen=True):
+    """In a V2 checkpoint: a file below `_delta_log/_sidecars` that holds adds and removes."""
+
+    path: str
+    size_in_bytes: int
+    modification_time: int
 
 
 class DomainMetadata(_Action, frozen=True):
@@ -145,6 +156,7 @@ class _Line(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_
     cdc: AddCDCFile | None = None
     txn: SetTransaction | None = None
     domain_metadata: DomainMetadata | None = None
+    sidecar: Sidecar | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Line)
@@ -218,6 +230,12 @@ def decode_commit(version: int, content: bytes) -> Commit:
         if action is not None:
             actions.append(action)
     return Commit(version=version, info=info, actions=tuple(actions))
+
+
+def decode_sidecars(content: bytes) -> list[Sidecar]:
+    """The sidecars that a V2 checkpoint in JSON names. Raises `msgspec.MsgspecError`."""
+    lines = (_DECODER.decode(raw) for raw in content.splitlines() if raw.strip())
+    return [line.sidecar for line in lines if line.sidecar is not None]
 
 
 def _single(line: _Line) -> Action | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 LOG_FOLDER = "_delta_log"
+SIDECAR_FOLDER = f"{LOG_FOLDER}/_sidecars"
 LAST_CHECKPOINT = f"{LOG_FOLDER}/_last_checkpoint"
 MAX_VERSION = 2**63 - 1
 
@@ -21,17 +22,23 @@ class LogFileKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A recognised file of the log."""
+    """A recognised file of the log; a multi-part checkpoint's file is number `part` (from 1) of `parts`."""
 
     name: str
     kind: LogFileKind
     version: int
+    part: int = 1
+    parts: int = 1
 
 
+_VERSION = r"(?P<version>\d{20})"
+_UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _PATTERNS = (
-    (LogFileKind.COMMIT, re.compile(r"(\d{20})\.json")),
-    (LogFileKind.CHECKPOINT, re.compile(r"(\d{20})\.checkpoint\.parquet")),
-    (LogFileKind.CHECKSUM, re.compile(r"(\d{20})\.crc")),
+    (LogFileKind.COMMIT, re.compile(rf"{_VERSION}\.json")),
+    (LogFileKind.CHECKPOINT, re.compile(rf"{_VERSION}\.checkpoint\.parquet")),
+    (LogFileKind.CHECKPOINT, re.compile(rf"{_VERSION}\.checkpoint\.{_UUID}\.(?:json|parquet)")),
+    (LogFileKind.CHECKPOINT, re.compile(rf"{_VERSION}\.checkpoint\.(?P<part>\d{{10}})\.(?P<parts>\d{{10}})\.parquet")),
+    (LogFileKind.CHECKSUM, re.compile(rf"{_VERSION}\.crc")),
 )
 
 
@@ -55,5 +62,6 @@ def parse(name: str) -> LogFile | None:
     for kind, pattern in _PATTERNS:
         match = pattern.fullmatch(name)
         if match:
-            return LogFile(name, kind, int(match.group(1)))
+            numbers = {key: int(text) for key, text in match.groupdict().items()}
+            return LogFile(name, kind, **numbers)
     return None

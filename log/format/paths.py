@@ -15,6 +15,13 @@ def is_absolute(uri: str) -> bool:
     return uri.startswith("/") or _SCHEME.match(uri) is not None
 
 
+def canonical(uri: str) -> str:
+    """One spelling of an absolute local path: `/x`, `file:/x` and `file:///x` name one file."""
+    if not uri.startswith("file:"):
+        return uri
+    return "/" + uri.removeprefix("file:").lstrip("/")
+
+
 def to_storage_path(uri: str) -> str:
     """The path that storage knows the file by; `%2F` and its like are decoded once."""
     return unquote(uri)

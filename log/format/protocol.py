@@ -12,8 +12,33 @@ from tidelog.log.format import properties
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.schema import has_timestamp_ntz
 
-READER_FEATURES = frozenset({"deletionVectors", "timestampNtz", "vacuumProtocolCheck"})
-WRITER_FEATURES = READER_FEATURES | {"appendOnly", "invariants", "inCommitTimestamp", "changeDataFeed"}
+# What tidelog reads; `variantShredding` is refused file by file.
+READER_FEATURES = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantType",
+        "variantType-preview",
+    }
+)
+# What tidelog writes; a table may list other features as long as it makes no use of them.
+WRITER_FEATURES = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "deletionVectors",
+        "inCommitTimestamp",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
 
 _FEATURES_READER_VERSION = 3
 _FEATURES_WRITER_VERSION = 7
@@ -54,23 +79,19 @@ def for_new_table(schema: pa.Schema, configuration: dict[str, str]) -> Protocol:
     )
 
 
-def require_readable(protocol: Protocol, metadata: Metadata, path: str) -> None:
+def require_readable(protocol: Protocol, path: str) -> None:
     """Raise UnsupportedFeatureError naming each reader feature in use that tidelog does not have."""
     missing: set[str] = set()
     if protocol.min_reader_version > _FEATURES_READER_VERSION:
         missing.add(f"reader version {protocol.min_reader_version}")
     if protocol.min_reader_version == _FEATURES_READER_VERSION:
         missing |= set(protocol.reader_features or ()) - READER_FEATURES
-    if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
-        missing.add("columnMapping")
-    else:
-        missing.discard("columnMapping")
     _require(missing, "reading", path)
 
 
 def require_writable(protocol: Protocol, metadata: Metadata, path: str) -> None:
     """Raise UnsupportedFeatureError naming each writer feature in use that tidelog does not have."""
-    require_readable(protocol, metadata, path)
+    require_readable(protocol, path)
     missing: set[str] = set()
     if protocol.min_writer_version > _FEATURES_WRITER_VERSION:
         missing.add(f"writer version {protocol.min_writer_version}")

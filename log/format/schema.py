@@ -8,6 +8,10 @@
 | timestamp | timestamp[us, UTC] |
 | timestamp_ntz | timestamp[us] |
 | struct, array, map, void | struct, list, map, null |
+| variant | struct<value: binary, metadata: binary>, unshredded, as parquet holds it |
+
+Where a table maps columns (`delta.columnMapping.mode`), each Arrow field's metadata holds the name or id by which data
+files and the log know it; `physical_name` and `field_id` read them.
 """
 
 from __future__ import annotations
@@ -20,9 +24,15 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tidelog.log.errors import CorruptLogError, SchemaMismatchError, UnsupportedFeatureError
+from tidelog.log.format.actions import Metadata
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
+
+VARIANT = pa.struct([pa.field("value", pa.binary()), pa.field("metadata", pa.binary())])
+_PHYSICAL_NAME = b"delta.columnMapping.physicalName"
+_FIELD_ID = b"delta.columnMapping.id"
+_TYPE = b"delta.type"
 
 _PRIMITIVES: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -55,18 +65,41 @@ _WIDENED: dict[pa.DataType, str] = {
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 
 
-def from_schema_string(schema_string: str, *, path: str = "") -> pa.Schema:
-    """The Arrow schema of a `schemaString`. `path` names the table in errors.
+def columns_of(metadata: Metadata, path: str) -> pa.Schema:
+    """The Arrow schema of a table's metadata, column mapping included. `path` names the table in errors."""
+    mode = metadata.configuration.get("delta.columnMapping.mode", "none")
+    return from_schema_string(metadata.schema_string, path=path, mapping=mode)
+
+
+def from_schema_string(schema_string: str, *, path: str = "", mapping: str = "none") -> pa.Schema:
+    """The Arrow schema of a `schemaString`. `path` names the table in errors; `mapping` is `none`, `name` or `id`.
 
     Raises CorruptLogError where the text is no schema, UnsupportedFeatureError for a type that tidelog cannot read.
     """
     try:
         fields = msgspec.json.decode(schema_string)["fields"]
-        return pa.schema([_arrow_field(field) for field in fields])
+        return pa.schema([_arrow_field(field, mapping) for field in fields])
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
         raise CorruptLogError(
             f"the table's schema cannot be read: {error!r}", advice="restore the log from a backup", path=path
         ) from error
+
+
+def physical_name(field: pa.Field) -> str:
+    """The name by which data files, partition values and statistics know a table's field."""
+    name = (field.metadata or {}).get(_PHYSICAL_NAME)
+    return str(field.name) if name is None else name.decode()
+
+
+def field_id(field: pa.Field) -> int | None:
+    """The parquet field id by which data files know a table's field, or None where the table does not map by id."""
+    text = (field.metadata or {}).get(_FIELD_ID)
+    return None if text is None else int(text)
+
+
+def is_variant(field: pa.Field) -> bool:
+    """Whether a field is a variant."""
+    return (field.metadata or {}).get(_TYPE) == b"variant"
 
 
 def to_schema_string(schema: pa.Schema) -> str:
@@ -93,22 +126,35 @@ def has_timestamp_ntz(kind: pa.DataType | pa.Schema) -> bool:
     return bool(kind == TIMESTAMP_NTZ)
 
 
-def _arrow_field(field: dict[str, Any]) -> pa.Field:
-    return pa.field(field["name"], _arrow_type(field["type"]), nullable=bool(field.get("nullable", True)))
+def _arrow_field(field: dict[str, Any], mapping: str) -> pa.Field:
+    metadata = _mapping_metadata(field, mapping)
+    if field["type"] == "variant":
+        metadata = {**metadata, _TYPE: b"variant"}
+    kind = _arrow_type(field["type"], mapping)
+    return pa.field(field["name"], kind, nullable=bool(field.get("nullable", True)), metadata=metadata or None)
 
 
-def _arrow_type(kind: str | dict[str, Any]) -> pa.DataType:
+def _mapping_metadata(field: dict[str, Any], mapping: str) -> dict[bytes, bytes]:
+    own = field.get("metadata") or {}
+    if mapping == "none":
+        return {}
+    known = {_PHYSICAL_NAME: str(own["delta.columnMapping.physicalName"]).encode()}
+    return known | ({_FIELD_ID: str(int(own["delta.columnMapping.id"])).encode()} if mapping == "id" else {})
+
+
+def _arrow_type(kind: str | dict[str, Any], mapping: str) -> pa.DataType:
     if isinstance(kind, str):
         return _arrow_primitive(kind)
     match kind["type"]:
         case "struct":
-            return pa.struct([_arrow_field(field) for field in kind["fields"]])
+            return pa.struct([_arrow_field(field, mapping) for field in kind["fields"]])
         case "array":
-            element = pa.field("element", _arrow_type(kind["elementType"]), nullable=kind.get("containsNull", True))
-            return pa.list_(element)
+            inner = _arrow_type(kind["elementType"], mapping)
+            return pa.list_(pa.field("element", inner, nullable=kind.get("containsNull", True)))
         case "map":
-            value = pa.field("value", _arrow_type(kind["valueType"]), nullable=kind.get("valueContainsNull", True))
-            return pa.map_(_arrow_type(kind["keyType"]), value)
+            inner = _arrow_type(kind["valueType"], mapping)
+            value = pa.field("value", inner, nullable=kind.get("valueContainsNull", True))
+            return pa.map_(_arrow_type(kind["keyType"], mapping), value)
         case other:
             return _unsupported_type(str(other))
 
@@ -116,6 +162,8 @@ def _arrow_type(kind: str | dict[str, Any]) -> pa.DataType:
 def _arrow_primitive(name: str) -> pa.DataType:
     if name in _PRIMITIVES:
         return _PRIMITIVES[name]
+    if name == "variant":
+        return VARIANT
     match = _DECIMAL.fullmatch(name)
     if match:
         return pa.decimal128(int(match.group(1)), int(match.group(2)))

@@ -8,8 +8,9 @@ whose bounds cannot be told exactly (a NaN, an infinity, nested or binary values
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from datetime import UTC
+from datetime import UTC, date, datetime
 from typing import Any
 
 import msgspec
@@ -52,6 +53,21 @@ def num_records(stats: str | None) -> int | None:
     except msgspec.MsgspecError:
         return None
     return value if isinstance(value, int) else None
+
+
+def from_struct(row: dict[str, Any]) -> str:
+    """The stats text of statistics that a checkpoint holds as a struct (`stats_parsed`), absent values left out."""
+    return _ENCODER.encode(_pruned(row)).decode()
+
+
+def _pruned(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _pruned(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, datetime):
+        return _timestamp_text(value, zoned=value.tzinfo is not None)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def truncate_minimum(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Classic (V1) checkpoints: the reconciled state of one version as one parquet file, and the pointer to it.
+"""Writing classic (V1) checkpoints: the reconciled state of one version as one parquet file, and the pointer to it.
 
 One row an action, one struct column a kind, absent structs null, every field nullable: the shape that all readers
 accept. The pointer never names `parts`, which would send readers after a multi-part checkpoint.
@@ -7,19 +7,16 @@ accept. The pointer never names `parts`, which would send readers after a multi-
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import filenames
-from tidelog.log.format.actions import DomainMetadata, Metadata, Protocol, SetTransaction, encode
-from tidelog.log.state import files
+from tidelog.log.format.actions import Metadata, encode
 from tidelog.log.state.files import FileState
-from tidelog.log.state.head import Head, PartialHead, Totals
+from tidelog.log.state.head import Head, Totals
 from tidelog.log.storage import Store
 
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
@@ -37,8 +34,9 @@ _METADATA = pa.struct(
         ("configuration", _TEXT_MAP),
     ]
 )
+# With the feature `v2Checkpoint` a file of the classic name must hold this action, too.
+_CHECKPOINT_METADATA = pa.struct([("version", pa.int64())])
 _DOMAIN = pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())])
-_HEAD_COLUMNS = ("protocol", "metaData", "txn", "domainMetadata")
 
 
 def write(store: Store, head: Head, state: FileState) -> int:
@@ -65,31 +63,6 @@ def write(store: Store, head: Head, state: FileState) -> int:
     return int(table.num_rows)
 
 
-def read_partial_head(store: Store, version: int) -> PartialHead:
-    """The head's part of the checkpoint at `version`. Raises CorruptLogError where it cannot be read."""
-    table = _read_columns(store, version, _HEAD_COLUMNS)
-    protocols = [_convert(row, Protocol) for row in _rows(table, "protocol")]
-    metadata = [_convert(row, Metadata) for row in _rows(table, "metaData")]
-    transactions = [_convert(row, SetTransaction) for row in _rows(table, "txn")]
-    domains = [_convert(row, DomainMetadata) for row in _rows(table, "domainMetadata")]
-    return PartialHead(
-        protocols[0] if protocols else None,
-        metadata[0] if metadata else None,
-        {transaction.app_id: transaction for transaction in transactions},
-        {domain.domain: domain for domain in domains if not domain.removed},
-        totals=None,
-    )
-
-
-def read_files(store: Store, version: int) -> FileState:
-    """The live files and tombstones of the checkpoint at `version`. Raises CorruptLogError."""
-    table = _read_columns(store, version, ("add", "remove"))
-    try:
-        return FileState(_unnest(table, "add", files.ADD), _unnest(table, "remove", files.REMOVE))
-    except pa.ArrowInvalid as error:
-        raise _corrupt(store, version, error) from error
-
-
 def count(state: FileState) -> Totals:
     """The totals of `state`, counted."""
     sizes = state.adds["size"].to_pylist()
@@ -111,6 +84,8 @@ def _to_table(head: Head, state: FileState) -> pa.Table:
     }
     if not head.domains:
         del columns["domainMetadata"]
+    if "v2Checkpoint" in (head.protocol.writer_features or ()):
+        columns["checkpointMetadata"] = pa.array([{"version": head.version}], _CHECKPOINT_METADATA)
     return _stack(columns)
 
 
@@ -138,55 +113,3 @@ def _metadata_row(metadata: Metadata) -> dict[str, Any]:
     row["configuration"] = list(metadata.configuration.items())
     row["format"] = {"provider": metadata.format.provider, "options": list(metadata.format.options.items())}
     return row
-
-
-def _read_columns(store: Store, version: int, names: Sequence[str]) -> pa.Table:
-    try:
-        file = pq.ParquetFile(store.open_input(filenames.checkpoint_path(version)))
-        present = [name for name in names if name in file.schema_arrow.names]
-        return file.read(columns=present)
-    except (pa.ArrowException, OSError) as error:
-        raise _corrupt(store, version, error) from error
-
-
-def _rows(table: pa.Table, name: str) -> list[dict[str, Any]]:
-    if name not in table.column_names:
-        return []
-    return table[name].drop_null().to_pylist()  # type: ignore[no-any-return]
-
-
-def _convert(row: dict[str, Any], kind: type[Any]) -> Any:
-    values = {key: value for key, value in row.items() if value is not None}
-    for name in ("configuration",):
-        if isinstance(values.get(name), list):
-            values[name] = dict(values[name])
-    if "format" in values:
-        values["format"] = {"provider": values["format"]["provider"], "options": {}}
-    return msgspec.convert(values, kind)
-
-
-def _unnest(table: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
-    """The rows of one action, with exactly the columns of `schema`."""
-    if name not in table.column_names:
-        return schema.empty_table()
-    values = table[name].drop_null()
-    rows = pa.Table.from_batches(
-        [pa.RecordBatch.from_struct_array(chunk) for chunk in values.chunks], _as_schema(values)
-    )
-    columns = [
-        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
-
-
-def _as_schema(values: pa.ChunkedArray) -> pa.Schema:
-    return pa.schema(list(values.type))
-
-
-def _corrupt(store: Store, version: int, error: Exception) -> CorruptLogError:
-    return CorruptLogError(
-        f"the checkpoint {version} of {store.url} cannot be read: {error}",
-        advice="delete that one file if the commits before it are still there, or restore it from a backup",
-        path=store.url,
-    )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from threading import Lock
 
-from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import Commit
-from tidelog.log.state import checkpoint, checksum, commits, files, head
+from tidelog.log.state import checkpoint_reader, checksum, commits, files, head
+from tidelog.log.state.checkpoint_reader import UnreadableCheckpointError
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head
-from tidelog.log.state.segment import Segment, list_segment
+from tidelog.log.state.segment import CheckpointFiles, Segment, list_segment
 from tidelog.log.storage import Store
+
+_LOGGER = logging.getLogger(__name__)
 
 # A writer that never looks at the files would hold every commit it saw; past this many it forgets them and, asked for
 # the files after all, reads the log again.
@@ -63,15 +66,13 @@ def load(store: Store, version: int | None = None) -> LogState:
 
     A checkpoint that cannot be read is passed over for an older one.
     """
-    unreadable: set[int] = set()
+    unreadable: set[CheckpointFiles] = set()
     while True:
-        segment = list_segment(store, version, without_checkpoints=unreadable)
+        segment = list_segment(store, version, unreadable=unreadable)
         try:
             table_head = load_head(store, segment)
-        except CorruptLogError:
-            if segment.checkpoint_version is None:
-                raise
-            unreadable.add(segment.checkpoint_version)
+        except UnreadableCheckpointError as error:
+            unreadable.add(_next_older(segment, error))
             continue
         # Probing finds what was committed while the log was listed.
         state = LogState(store, table_head, segment, ())
@@ -91,26 +92,39 @@ def load_head(store: Store, segment: Segment) -> Head:
 
 
 def load_files(store: Store, segment: Segment) -> FileState:
-    """The files at the segment's version, by replay of its checkpoint and commits."""
+    """The files at the segment's version, by replay of its checkpoint and commits.
+
+    A checkpoint that cannot be read is passed over for an older one, or the commits alone.
+    """
     base = files.EMPTY
-    if segment.checkpoint_version is not None:
+    unreadable: set[CheckpointFiles] = set()
+    while segment.checkpoint is not None:
         try:
-            base = checkpoint.read_files(store, segment.checkpoint_version)
-        except CorruptLogError:
-            older = list_segment(store, segment.version, without_checkpoints={segment.checkpoint_version})
-            return load_files(store, older)
+            base = checkpoint_reader.read_files(store, segment.checkpoint)
+            break
+        except UnreadableCheckpointError as error:
+            unreadable.add(_next_older(segment, error))
+            segment = list_segment(store, segment.version, unreadable=unreadable)
     return files.apply(base, commits.read_commits(store, segment.commit_versions))
 
 
 def _replay_head(store: Store, segment: Segment) -> Head:
     partial = head.EMPTY
     stamp = 0
-    if segment.checkpoint_version is not None:
-        partial = checkpoint.read_partial_head(store, segment.checkpoint_version)
+    if segment.checkpoint is not None:
+        partial = checkpoint_reader.read_partial_head(store, segment.checkpoint)
         if not segment.commit_versions:
-            (commit,) = commits.read_commits(store, [segment.checkpoint_version])
+            (commit,) = commits.read_commits(store, [segment.checkpoint.version])
             stamp = commits.timestamp_ms(store, commit)
     for commit in commits.read_commits(store, segment.commit_versions):
         stamp = commits.timestamp_ms(store, commit)
         partial = head.fold(partial, commit, stamp)
     return partial.complete(segment.version, stamp, store.url)
+
+
+def _next_older(segment: Segment, error: UnreadableCheckpointError) -> CheckpointFiles:
+    """The checkpoint to pass over; raises the error again where the segment has none."""
+    if segment.checkpoint is None:
+        raise error
+    _LOGGER.warning("passing over a checkpoint: %s", error)
+    return segment.checkpoint

@@ -2,72 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from tidelog.log.errors import CorruptLogError, HistoryExpiredError, TableNotFoundError
 from tidelog.log.format import filenames
-from tidelog.log.format.filenames import LogFileKind
+from tidelog.log.format.filenames import LogFile, LogFileKind
 from tidelog.log.storage import Store
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointFiles:
+    """A complete checkpoint of `version`: the bare names of its file or, for a multi-part one, of all its parts."""
+
+    version: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
-    """`version` is made of the checkpoint at `checkpoint_version` (None: none is needed) and the commits after it.
+    """`version` is made of `checkpoint` (None: none is needed) and the commits after it.
 
     `checksum_versions` are the versions within the segment that have a `.crc`, ascending. `earliest_version` is the
     oldest version that the log can still rebuild.
     """
 
     version: int
-    checkpoint_version: int | None
+    checkpoint: CheckpointFiles | None
     checksum_versions: tuple[int, ...]
     earliest_version: int
 
     @property
     def commit_versions(self) -> range:
         """The commits to replay on top of the checkpoint, oldest first."""
-        first = 0 if self.checkpoint_version is None else self.checkpoint_version + 1
+        first = 0 if self.checkpoint is None else self.checkpoint.version + 1
         return range(first, self.version + 1)
 
 
 def list_segment(
-    store: Store, version: int | None = None, *, without_checkpoints: Collection[int] = frozenset()
+    store: Store, version: int | None = None, *, unreadable: Collection[CheckpointFiles] = frozenset()
 ) -> Segment:
     """The segment of `version` (None: the newest), by listing the log once.
 
-    `without_checkpoints` are versions whose checkpoint turned out to be unreadable. Raises TableNotFoundError where
-    there is no log, HistoryExpiredError where the version is not (or no longer) there, CorruptLogError where a commit
-    in the middle is missing.
+    `unreadable` are checkpoints that turned out to be damaged. Raises TableNotFoundError where there is no log,
+    HistoryExpiredError where the version is not (or no longer) there, CorruptLogError where a commit in the middle is
+    missing.
     """
-    commits: set[int] = set()
-    checkpoints: set[int] = set()
-    checksums: list[int] = []
-    for status in store.list(filenames.LOG_FOLDER):
-        file = filenames.parse(status.name)
-        if file is None:
-            continue
-        match file.kind:
-            case LogFileKind.COMMIT:
-                commits.add(file.version)
-            case LogFileKind.CHECKPOINT:
-                checkpoints.add(file.version)
-            case LogFileKind.CHECKSUM:
-                checksums.append(file.version)
-    checkpoints.difference_update(without_checkpoints)
+    found = [file for status in store.list(filenames.LOG_FOLDER) if (file := filenames.parse(status.name))]
+    commits = {file.version for file in found if file.kind is LogFileKind.COMMIT}
+    checksums = sorted(file.version for file in found if file.kind is LogFileKind.CHECKSUM)
+    checkpoints = _complete(file for file in found if file.kind is LogFileKind.CHECKPOINT)
+    usable = [checkpoint for checkpoint in checkpoints if checkpoint not in unreadable]
     if not commits and not checkpoints:
         raise TableNotFoundError(
             f"there is no table at {store.url}",
             advice="check the path, or make one with Table.create or a Sink",
             path=store.url,
         )
-    newest = max(commits | checkpoints)
-    earliest = _earliest(commits, checkpoints, newest)
+    checkpointed = {checkpoint.version for checkpoint in usable}
+    newest = max(commits | checkpointed, default=-1)
+    earliest = _earliest(commits, checkpointed, newest)
     wanted = newest if version is None else version
     if not earliest <= wanted <= newest:
         raise range_error(store, f"version {wanted} is not in the log", earliest, newest)
-    base = max((candidate for candidate in checkpoints if candidate <= wanted), default=None)
-    segment = Segment(wanted, base, tuple(sorted(crc for crc in checksums if (base or 0) <= crc <= wanted)), earliest)
+    base = next((checkpoint for checkpoint in usable if checkpoint.version <= wanted), None)
+    first = base.version if base else 0
+    within = tuple(checksum for checksum in checksums if first <= checksum <= wanted)
+    segment = Segment(wanted, base, within, earliest)
     missing = [needed for needed in segment.commit_versions if needed not in commits]
     if missing:
         raise CorruptLogError(
@@ -89,12 +90,30 @@ def range_error(store: Store, what: str, earliest: int, newest: int) -> HistoryE
     )
 
 
+def _complete(files: Iterable[LogFile]) -> list[CheckpointFiles]:
+    """The complete checkpoints, newest first; of several of one version the single-file ones first.
+
+    A multi-part checkpoint counts only if every one of its parts is there: its writer may have died in the middle.
+    """
+    sets: dict[tuple[int, int, str], dict[int, str]] = {}
+    for file in files:
+        own = file.name if file.parts == 1 else ""
+        sets.setdefault((file.version, file.parts, own), {})[file.part] = file.name
+    complete = [
+        (version, parts, CheckpointFiles(version, tuple(names[part] for part in sorted(names))))
+        for (version, parts, _), names in sets.items()
+        if set(names) == set(range(1, parts + 1))
+    ]
+    complete.sort(key=lambda entry: (-entry[0], entry[1], len(entry[2].names[0]), entry[2].names))
+    return [checkpoint for _, _, checkpoint in complete]
+
+
 def _earliest(commits: set[int], checkpoints: set[int], newest: int) -> int:
     """The oldest version from which every later one can be rebuilt."""
     first = newest
     while first in commits and first > 0 and first - 1 in commits:
         first -= 1
-    if first == 0:
+    if first <= 0:
         return 0
     usable = [checkpoint for checkpoint in checkpoints if checkpoint >= first - 1]
     return min(usable, default=first)

@@ -1,0 +1,82 @@
+"""From the columns that a data file has to the columns that the table has now.
+
+A file may lack columns and nested fields that were added later (they are null), hold narrower types that were widened
+since, know columns by physical names or ids (column mapping), and use an older spelling of a type (int96 timestamps).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from tidelog.log.errors import UnsupportedFeatureError
+from tidelog.log.format.schema import field_id, is_variant, physical_name
+
+_PARQUET_ID = b"PARQUET:field_id"
+
+
+def find_field(field: pa.Field, candidates: pa.Schema | pa.StructType) -> int | None:
+    """Which of a file's fields holds the table's `field`: by id where the table maps by id, else by physical name."""
+    wanted = field_id(field)
+    name = physical_name(field)
+    for index in range(len(candidates)):
+        candidate = candidates.field(index)
+        if wanted is not None:
+            if _parquet_id(candidate) == wanted:
+                return index
+        elif candidate.name == name:
+            return index
+    return None
+
+
+def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
+    """`values` of a file as the type of the table's `field`; nested fields are matched one by one."""
+    kind = field.type
+    if not pt.is_nested(kind):
+        return _cast(values, kind)
+    if values.offset:
+        values = pa.concat_arrays([values])
+    if is_variant(field):
+        _refuse_shredded(values)
+    if pt.is_struct(kind):
+        children = [_child(values, kind.field(index)) for index in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
+    if pt.is_map(kind):
+        keys, items = reshape(values.keys, kind.key_field), reshape(values.items, kind.item_field)
+        return pa.MapArray.from_arrays(_offsets(values), keys, items, type=kind)
+    elements = reshape(values.values, kind.value_field)
+    return pa.ListArray.from_arrays(_offsets(values), elements, type=kind)
+
+
+def _child(values: pa.StructArray, field: pa.Field) -> pa.Array:
+    index = find_field(field, values.type)
+    return pa.nulls(len(values), field.type) if index is None else reshape(values.field(index), field)
+
+
+def _offsets(values: pa.Array) -> pa.Array:
+    """The list's offsets, null where the list is: the form in which `from_arrays` takes validity."""
+    if not values.null_count:
+        return values.offsets
+    present = pa.concat_arrays([values.is_valid(), pa.array([True])])
+    return pa.compute.if_else(present, values.offsets, pa.scalar(None, pa.int32()))
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if values.type.equals(kind):
+        return values
+    if pt.is_timestamp(values.type) and pt.is_timestamp(kind):
+        # int96 timestamps arrive in nanoseconds; Spark's resolution is the microsecond.
+        return values.cast(kind, safe=False)
+    return values.cast(kind)
+
+
+def _parquet_id(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(_PARQUET_ID)
+    return None if text is None else int(text)
+
+
+def _refuse_shredded(values: pa.Array) -> None:
+    if values.type.get_field_index("typed_value") >= 0:
+        raise UnsupportedFeatureError(
+            "a variant column is shredded", advice="read it with another engine", path="", features="variantShredding"
+        )

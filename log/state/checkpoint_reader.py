@@ -1,0 +1,175 @@
+"""Reading checkpoints of every kind: classic, multi-part, and V2 (parquet or JSON, with or without sidecars)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidelog.log.errors import CorruptLogError
+from tidelog.log.format import filenames, statistics
+from tidelog.log.format.actions import (
+    AddFile,
+    Commit,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+    Sidecar,
+    decode_commit,
+    decode_sidecars,
+)
+from tidelog.log.state import files
+from tidelog.log.state.files import FileState
+from tidelog.log.state.head import PartialHead, fold
+from tidelog.log.state.segment import CheckpointFiles
+from tidelog.log.storage import Store
+
+_HEAD_KINDS: dict[str, type[Any]] = {
+    "protocol": Protocol,
+    "metaData": Metadata,
+    "txn": SetTransaction,
+    "domainMetadata": DomainMetadata,
+}
+_TEXT_MAPS = ("configuration", "options", "tags")
+
+
+class UnreadableCheckpointError(CorruptLogError):
+    """A checkpoint cannot be read; an older one, or the commits, may serve instead."""
+
+
+def read_partial_head(store: Store, checkpoint: CheckpointFiles) -> PartialHead:
+    """The part of a checkpoint that is not files. Raises UnreadableCheckpointError."""
+    actions: list[Any] = []
+    for name in checkpoint.names:
+        if name.endswith(".json"):
+            actions += [
+                action for action in _json_actions(store, name) if not isinstance(action, (AddFile, RemoveFile))
+            ]
+            continue
+        table = _read_columns(store, f"{filenames.LOG_FOLDER}/{name}", list(_HEAD_KINDS))
+        for column, kind in _HEAD_KINDS.items():
+            actions += [_convert(store, row, kind) for row in _rows(table, column)]
+    return fold(PartialHead(), Commit(version=checkpoint.version, info={}, actions=tuple(actions)), 0)
+
+
+def read_files(store: Store, checkpoint: CheckpointFiles) -> FileState:
+    """The live files and tombstones of a checkpoint. Raises UnreadableCheckpointError."""
+    pieces: list[FileState] = []
+    sidecars: list[str] = []
+    for name in checkpoint.names:
+        if name.endswith(".json"):
+            actions = _json_actions(store, name)
+            pieces.append(_from_actions(actions))
+            sidecars += [action.path for action in actions if isinstance(action, Sidecar)]
+            continue
+        table = _read_columns(store, f"{filenames.LOG_FOLDER}/{name}", ["add", "remove", "sidecar"])
+        pieces.append(_from_columns(store, table))
+        sidecars += [row["path"] for row in _rows(table, "sidecar")]
+    tables = (_read_columns(store, _sidecar_path(path), ["add", "remove"]) for path in sidecars)
+    pieces.extend(_from_columns(store, table) for table in tables)
+    return FileState(
+        pa.concat_tables([piece.adds for piece in pieces]), pa.concat_tables([piece.removes for piece in pieces])
+    )
+
+
+def _sidecar_path(path: str) -> str:
+    """A sidecar is named by its bare name; some writers give a path below the table."""
+    return f"{filenames.SIDECAR_FOLDER}/{path.rsplit('/', 1)[-1]}"
+
+
+def _json_actions(store: Store, name: str) -> list[Any]:
+    try:
+        content = store.read(f"{filenames.LOG_FOLDER}/{name}")
+        return [*decode_commit(0, content).actions, *decode_sidecars(content)]
+    except (OSError, msgspec.MsgspecError) as error:
+        raise _unreadable(store, name, error) from error
+
+
+def _from_actions(actions: Sequence[Any]) -> FileState:
+    return FileState(
+        files.to_table([action for action in actions if isinstance(action, AddFile)], files.ADD),
+        files.to_table([action for action in actions if isinstance(action, RemoveFile)], files.REMOVE),
+    )
+
+
+def _from_columns(store: Store, table: pa.Table) -> FileState:
+    try:
+        return FileState(_unnest(table, "add", files.ADD), _unnest(table, "remove", files.REMOVE))
+    except (pa.ArrowException, ValueError) as error:
+        raise _unreadable(store, "its columns", error) from error
+
+
+def _read_columns(store: Store, path: str, names: Sequence[str]) -> pa.Table:
+    try:
+        with pq.ParquetFile(store.open_input(path)) as file:
+            present = [name for name in names if name in file.schema_arrow.names]
+            return file.read(columns=present)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(store, path, error) from error
+
+
+def _rows(table: pa.Table, name: str) -> list[dict[str, Any]]:
+    if name not in table.column_names:
+        return []
+    return table[name].drop_null().to_pylist()  # type: ignore[no-any-return]
+
+
+def _convert(store: Store, row: dict[str, Any], kind: type[Any]) -> Any:
+    """A row of a checkpoint as an action; Arrow gives a map as a list of pairs."""
+    try:
+        return msgspec.convert(_without_nulls(row), kind)
+    except msgspec.ValidationError as error:
+        raise _unreadable(store, "a row", error) from error
+
+
+def _without_nulls(row: dict[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict):
+            values[key] = _without_nulls(value)
+        elif key in _TEXT_MAPS and value is not None:
+            values[key] = dict(value)
+        elif value is not None:
+            values[key] = value
+    return values
+
+
+def _unnest(table: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
+    """The rows of one kind of action, with exactly the columns of `schema`."""
+    if name not in table.column_names:
+        return schema.empty_table()
+    values = table[name].drop_null()
+    rows = pa.Table.from_batches(
+        [pa.RecordBatch.from_struct_array(chunk) for chunk in values.chunks], pa.schema(list(values.type))
+    )
+    columns = {field.name: _column(rows, field) for field in schema}
+    if "stats" in columns and columns["stats"].null_count and "stats_parsed" in rows.column_names:
+        columns["stats"] = pc.coalesce(columns["stats"], _stats_texts(rows["stats_parsed"]))
+    return pa.table(list(columns.values()), schema=schema)
+
+
+def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    if field.name not in rows.column_names:
+        return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+    values = rows[field.name]
+    return values if values.type.equals(field.type) else values.cast(field.type)
+
+
+def _stats_texts(parsed: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Statistics that a writer left as columns only, as the JSON texts that the log has elsewhere."""
+    texts = [None if row is None else statistics.from_struct(row) for row in parsed.to_pylist()]
+    return pa.chunked_array([pa.array(texts, pa.string())])
+
+
+def _unreadable(store: Store, what: str, error: Exception) -> UnreadableCheckpointError:
+    return UnreadableCheckpointError(
+        f"a checkpoint of {store.url} cannot be read ({what}): {error}",
+        advice="delete that checkpoint if the commits before it are still there, or restore it from a backup",
+        path=store.url,
+    )
