@@ -7,6 +7,8 @@ is free-form there, so it stays a dictionary here and `commit_info` gives its kn
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import msgspec
@@ -14,11 +16,11 @@ import msgspec
 from tidelog.log.format.paths import canonical
 
 
-class _Action(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """The common settings: immutable, camelCase on disk, absent keys left out."""
+class _Action(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
+    """The common settings: immutable, camelCase on disk, absent keys left out; never part of a cycle."""
 
 
-class Protocol(_Action, frozen=True):
+class Protocol(_Action, frozen=True, gc=False):
     """The least versions, and from (3, 7) on the features, that a reader and a writer must know."""
 
     min_reader_version: int
@@ -34,7 +36,7 @@ class Format(msgspec.Struct, frozen=True):
     options: dict[str, str] = {}
 
 
-class Metadata(_Action, frozen=True):
+class Metadata(_Action, frozen=True, gc=False):
     """The table's identity, schema (Spark's StructType JSON), partitioning and properties."""
 
     id: str
@@ -48,7 +50,7 @@ class Metadata(_Action, frozen=True):
     created_time: int | None = None
 
 
-class DeletionVectorDescriptor(_Action, frozen=True):
+class DeletionVectorDescriptor(_Action, frozen=True, gc=False):
     """Where the set of a file's dead positions lies: `u` relative file, `p` absolute file, `i` inline."""
 
     storage_type: str
@@ -64,7 +66,7 @@ class DeletionVectorDescriptor(_Action, frozen=True):
         return base if self.offset is None else f"{base}@{self.offset}"
 
 
-class AddFile(_Action, frozen=True):
+class AddFile(_Action, frozen=True, gc=False):
     """A data file (with its deletion vector) that is part of the table from this commit on."""
 
     path: str
@@ -85,7 +87,7 @@ class AddFile(_Action, frozen=True):
         return canonical(self.path), self.deletion_vector.unique_id if self.deletion_vector else None
 
 
-class RemoveFile(_Action, frozen=True):
+class RemoveFile(_Action, frozen=True, gc=False):
     """A logical file that is no longer part of the table; kept as a tombstone until its retention ends."""
 
     path: str
@@ -106,7 +108,7 @@ class RemoveFile(_Action, frozen=True):
         return canonical(self.path), self.deletion_vector.unique_id if self.deletion_vector else None
 
 
-class AddCDCFile(_Action, frozen=True):
+class AddCDCFile(_Action, frozen=True, gc=False):
     """A file of change rows; where a version has any, the change feed reads only these."""
 
     path: str
@@ -116,7 +118,7 @@ class AddCDCFile(_Action, frozen=True):
     tags: dict[str, str | None] | None = None
 
 
-class SetTransaction(_Action, frozen=True):
+class SetTransaction(_Action, frozen=True, gc=False):
     """An application's progress: the newest `version` that it has committed."""
 
     app_id: str
@@ -124,7 +126,7 @@ class SetTransaction(_Action, frozen=True):
     last_updated: int | None = None
 
 
-class Sidecar(_Action, frozen=True):
+class Sidecar(_Action, frozen=True, gc=False):
     """In a V2 checkpoint: a file below `_delta_log/_sidecars` that holds adds and removes."""
 
     path: str
@@ -132,7 +134,7 @@ class Sidecar(_Action, frozen=True):
     modification_time: int
 
 
-class DomainMetadata(_Action, frozen=True):
+class DomainMetadata(_Action, frozen=True, gc=False):
     """A named configuration of the table; `removed` is its tombstone."""
 
     domain: str
@@ -145,7 +147,7 @@ CommitInfo: TypeAlias = dict[str, Any]
 Action: TypeAlias = Protocol | Metadata | AddFile | RemoveFile | AddCDCFile | SetTransaction | DomainMetadata
 
 
-class _Line(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class _Line(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
     """One line of a commit: an object with one key, the action's name."""
 
     commit_info: CommitInfo | None = None
@@ -172,40 +174,51 @@ _KEY_OF_TYPE: dict[type, str] = {
 }
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True)
+class Commit:
     """One commit's content: `info` is empty where the writer left no commitInfo."""
 
     version: int
     info: CommitInfo
     actions: tuple[Action, ...]
 
-    @property
+    @cached_property
     def adds(self) -> list[AddFile]:
         """The files added."""
         return [action for action in self.actions if isinstance(action, AddFile)]
 
-    @property
+    @cached_property
     def removes(self) -> list[RemoveFile]:
         """The files removed."""
-        return [action for action in self.actions if isinstance(action, RemoveFile)]
+        return [action for action in self._not_adds if isinstance(action, RemoveFile)]
 
-    @property
+    @cached_property
     def cdc(self) -> list[AddCDCFile]:
         """The files of change rows."""
-        return [action for action in self.actions if isinstance(action, AddCDCFile)]
+        return [action for action in self._not_adds if isinstance(action, AddCDCFile)]
+
+    @cached_property
+    def others(self) -> list[Protocol | Metadata | SetTransaction | DomainMetadata]:
+        """The actions that are not files."""
+        return [action for action in self._not_adds if not isinstance(action, (AddFile, RemoveFile, AddCDCFile))]
+
+    @cached_property
+    def _not_adds(self) -> list[Action]:
+        if len(self.adds) == len(self.actions):
+            return []
+        return [action for action in self.actions if not isinstance(action, AddFile)]
 
     @property
     def transactions(self) -> list[SetTransaction]:
         """The applications' progress."""
-        return [action for action in self.actions if isinstance(action, SetTransaction)]
+        return [action for action in self.others if isinstance(action, SetTransaction)]
 
     @property
     def data_change(self) -> bool:
         """Whether this commit is a user's logical change, which alone makes a time version."""
-        return any(
-            isinstance(action, AddCDCFile) or (isinstance(action, (AddFile, RemoveFile)) and action.data_change)
-            for action in self.actions
-        )
+        if self.cdc or any(add.data_change for add in self.adds):
+            return True
+        return any(remove.data_change for remove in self.removes)
 
 
 def encode_commit(info: CommitInfo, actions: Iterable[Action]) -> bytes:
@@ -217,30 +230,24 @@ def encode_commit(info: CommitInfo, actions: Iterable[Action]) -> bytes:
 
 def decode_commit(version: int, content: bytes) -> Commit:
     """The commit that `content` spells. Raises `msgspec.MsgspecError` where a line is not an action."""
-    info: CommitInfo = {}
-    actions: list[Action] = []
-    for raw in content.splitlines():
-        if not raw.strip():
-            continue
-        line = _DECODER.decode(raw)
-        if line.commit_info is not None:
-            info = line.commit_info
-            continue
-        action = _single(line)
-        if action is not None:
-            actions.append(action)
-    return Commit(version=version, info=info, actions=tuple(actions))
+    lines = _DECODER.decode_lines(content)
+    info = next((line.commit_info for line in lines if line.commit_info is not None), {})
+    adds = [line.add for line in lines if line.add is not None]
+    others = [] if len(adds) == len(lines) else [_other(line) for line in lines if line.add is None]
+    commit = Commit(version, info, (*(action for action in others if action is not None), *adds))
+    # A large commit is mostly adds: keeping them apart from the start saves looking at each of them again.
+    commit.__dict__["adds"] = adds
+    return commit
 
 
 def decode_sidecars(content: bytes) -> list[Sidecar]:
     """The sidecars that a V2 checkpoint in JSON names. Raises `msgspec.MsgspecError`."""
-    lines = (_DECODER.decode(raw) for raw in content.splitlines() if raw.strip())
-    return [line.sidecar for line in lines if line.sidecar is not None]
+    return [line.sidecar for line in _DECODER.decode_lines(content) if line.sidecar is not None]
 
 
-def _single(line: _Line) -> Action | None:
+def _other(line: _Line) -> Action | None:
+    """The action of a line that is not an add; None for one that is unknown or no action."""
     choices: Sequence[Action | None] = (
-        line.add,
         line.remove,
         line.txn,
         line.meta_data,

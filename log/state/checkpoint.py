@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidelog.log.format import filenames
@@ -19,6 +20,8 @@ from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.storage import Store
 
+# Enough rows for a reader's threads to share the row groups of a large table, few enough to keep one in memory.
+_ROW_GROUP_ROWS = 2**17
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
 _TXN = pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])
 _PROTOCOL_FIELDS = [("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())]
@@ -46,8 +49,17 @@ def write(store: Store, head: Head, state: FileState) -> int:
     already holds the same state and is left alone.
     """
     table = _to_table(head, state)
+    head_rows = table.num_rows - state.adds.num_rows - state.removes.num_rows
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="snappy", store_schema=False)
+    # Paths and statistics hardly repeat: a dictionary of them would be built only to be given up.
+    plain = {f"{action}.{column}" for action in ("add", "remove") for column in ("path", "stats")}
+    encoded = [name for name in _leaf_names(table.schema) if name not in plain]
+    with pq.ParquetWriter(
+        buffer, table.schema, compression="snappy", store_schema=False, use_dictionary=encoded
+    ) as writer:
+        # The few rows that are no files get a row group of their own, so that each reader can skip the other part.
+        writer.write_table(table.slice(0, head_rows))
+        writer.write_table(table.slice(head_rows), row_group_size=_ROW_GROUP_ROWS)
     content = buffer.getvalue()
     try:
         store.put_if_absent(filenames.checkpoint_path(head.version), content)
@@ -65,8 +77,7 @@ def write(store: Store, head: Head, state: FileState) -> int:
 
 def count(state: FileState) -> Totals:
     """The totals of `state`, counted."""
-    sizes = state.adds["size"].to_pylist()
-    return Totals(len(sizes), sum(sizes))
+    return Totals(state.adds.num_rows, pc.sum(state.adds["size"]).as_py() or 0)
 
 
 def _to_table(head: Head, state: FileState) -> pa.Table:
@@ -74,18 +85,17 @@ def _to_table(head: Head, state: FileState) -> pa.Table:
     fields = _PROTOCOL_FIELDS + [
         (name, pa.list_(pa.string())) for name in ("readerFeatures", "writerFeatures") if name in protocol
     ]
-    columns = {
+    columns: dict[str, Any] = {
         "protocol": pa.array([protocol], pa.struct(fields)),
         "metaData": pa.array([_metadata_row(head.metadata)], _METADATA),
         "txn": pa.array([msgspec.to_builtins(txn) for txn in head.transactions.values()], _TXN),
         "domainMetadata": pa.array([msgspec.to_builtins(domain) for domain in head.domains.values()], _DOMAIN),
-        "remove": _nest(state.removes),
-        "add": _nest(state.adds),
     }
     if not head.domains:
         del columns["domainMetadata"]
     if "v2Checkpoint" in (head.protocol.writer_features or ()):
         columns["checkpointMetadata"] = pa.array([{"version": head.version}], _CHECKPOINT_METADATA)
+    columns |= {"remove": _nest(state.removes), "add": _nest(state.adds)}
     return _stack(columns)
 
 
@@ -101,6 +111,18 @@ def _stack(columns: dict[str, Any]) -> pa.Table:
         stacked[name] = pa.chunked_array(parts, values.type)
         before += len(values)
     return pa.table(stacked)
+
+
+def _leaf_names(schema: pa.Schema) -> list[str]:
+    """The columns of the parquet file, as dotted paths."""
+    parquet = pq.ParquetFile(_empty_file(schema)).schema
+    return [parquet.column(index).path for index in range(len(parquet))]
+
+
+def _empty_file(schema: pa.Schema) -> pa.BufferReader:
+    buffer = io.BytesIO()
+    pq.write_table(schema.empty_table(), buffer, store_schema=False)
+    return pa.BufferReader(buffer.getvalue())
 
 
 def _nest(table: pa.Table) -> pa.ChunkedArray:

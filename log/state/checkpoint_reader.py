@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from tidelog.log.errors import CorruptLogError
@@ -93,8 +94,8 @@ def _json_actions(store: Store, name: str) -> list[Any]:
 
 def _from_actions(actions: Sequence[Any]) -> FileState:
     return FileState(
-        files.to_table([action for action in actions if isinstance(action, AddFile)], files.ADD),
-        files.to_table([action for action in actions if isinstance(action, RemoveFile)], files.REMOVE),
+        files.add_table([action for action in actions if isinstance(action, AddFile)]),
+        files.remove_table([action for action in actions if isinstance(action, RemoveFile)]),
     )
 
 
@@ -106,12 +107,27 @@ def _from_columns(store: Store, table: pa.Table) -> FileState:
 
 
 def _read_columns(store: Store, path: str, names: Sequence[str]) -> pa.Table:
+    """Those of the columns `names` that the file has, of the row groups in which any of them is not null."""
     try:
-        with pq.ParquetFile(store.open_input(path)) as file:
-            present = [name for name in names if name in file.schema_arrow.names]
-            return file.read(columns=present)
+        # A fragment reads row groups in parallel and takes an allocator; see `files` for why it is given one.
+        fragment = ds.ParquetFileFormat().make_fragment(store.open_input(path))
+        present = [name for name in names if name in fragment.physical_schema.names]
+        groups = [index for index in range(fragment.num_row_groups) if _holds_any(fragment.metadata, index, present)]
+        return fragment.subset(row_group_ids=groups).to_table(columns=present, memory_pool=files.POOL)
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(store, path, error) from error
+
+
+def _holds_any(metadata: pq.FileMetaData, group: int, names: Sequence[str]) -> bool:
+    """Whether a row group may hold a value of one of `names`, by its statistics."""
+    columns = metadata.row_group(group)
+    for index in range(columns.num_columns):
+        column = columns.column(index)
+        if column.path_in_schema.split(".", 1)[0] in names:
+            found = column.statistics
+            if found is None or not found.has_null_count or found.null_count < column.num_values:
+                return True
+    return False
 
 
 def _rows(table: pa.Table, name: str) -> list[dict[str, Any]]:
@@ -144,7 +160,7 @@ def _unnest(table: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
     """The rows of one kind of action, with exactly the columns of `schema`."""
     if name not in table.column_names:
         return schema.empty_table()
-    values = table[name].drop_null()
+    values = _present(table[name])
     rows = pa.Table.from_batches(
         [pa.RecordBatch.from_struct_array(chunk) for chunk in values.chunks], pa.schema(list(values.type))
     )
@@ -152,6 +168,20 @@ def _unnest(table: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
     if "stats" in columns and columns["stats"].null_count and "stats_parsed" in rows.column_names:
         columns["stats"] = pc.coalesce(columns["stats"], _stats_texts(rows["stats_parsed"]))
     return pa.table(list(columns.values()), schema=schema)
+
+
+def _present(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values that are not null; without a copy where they stand together, as in most writers' checkpoints."""
+    if not values.null_count:
+        return values
+    chunks = []
+    for chunk in values.chunks:
+        valid = chunk.is_valid()
+        first = pc.index(valid, True).as_py()
+        count = len(chunk) - chunk.null_count
+        run = chunk.slice(first, count) if count else chunk.slice(0, 0)
+        chunks.append(run if not run.null_count else chunk.filter(valid))
+    return pa.chunked_array(chunks, values.type)
 
 
 def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:

@@ -5,15 +5,20 @@ A logical file is a path with its deletion vector's id; its newest add or remove
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.log.format.actions import AddFile, Commit, FileKey, RemoveFile
+from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor, RemoveFile
+from tidelog.log.format.paths import canonical
+from tidelog.log.state.path_hashes import Hashes, is_among, path_hashes
 
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
 DELETION_VECTOR = pa.struct(
@@ -56,45 +61,162 @@ REMOVE = pa.schema(
 )
 
 T = TypeVar("T", AddFile, RemoveFile)
+_Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
+# Arrow's default allocator hands memory back to the system and faults it in again, which made a replay of a million
+# files twice as slow as the C library's.
+POOL = pa.system_memory_pool()
 # Past this many chunks every scan pays for each of them, so the columns are copied into one piece.
 _MAX_CHUNKS = 256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FileState:
     """`adds` are the live files (schema ADD), `removes` the tombstones (schema REMOVE)."""
 
     adds: pa.Table
     removes: pa.Table
 
+    @cached_property
+    def add_hashes(self) -> Hashes:
+        """A hash of each live file's path."""
+        return path_hashes(self.adds["path"])
+
+    @cached_property
+    def remove_hashes(self) -> Hashes:
+        """A hash of each tombstone's path."""
+        return path_hashes(self.removes["path"])
+
 
 EMPTY = FileState(ADD.empty_table(), REMOVE.empty_table())
 
 
 def apply(state: FileState, commits: Iterable[Commit]) -> FileState:
-    """The state after `commits`, oldest first."""
-    newest: dict[FileKey, AddFile | RemoveFile] = {}
-    for commit in commits:
-        # Within one commit the order of lines means nothing and no logical file is in both.
-        for action in commit.actions:
-            if isinstance(action, (AddFile, RemoveFile)):
-                newest.pop(action.key, None)
-                newest[action.key] = action
-    if not newest:
+    """The state after `commits`, oldest first: the newest reference to a logical file wins.
+
+    Works on whole columns and compares keys only where a path may occur more than once, so that a refresh costs what
+    the commits hold, and a replay makes no key for the files that nobody touched again.
+    """
+    adds, removes = _Side(state.adds), _Side(state.removes)
+    for number, commit in enumerate(commits, start=1):
+        adds.extend(number, commit.adds, add_table)
+        removes.extend(number, commit.removes, remove_table)
+    if len(adds.tables) == 1 and len(removes.tables) == 1:
         return state
-    adds = [action for action in newest.values() if isinstance(action, AddFile)]
-    removes = [action for action in newest.values() if isinstance(action, RemoveFile)]
-    return FileState(
-        _append(_without(state.adds, newest), to_table(adds, ADD)),
-        _append(_without(state.removes, newest), to_table(removes, REMOVE)),
-    )
+    adds.hashes = np.concatenate([state.add_hashes, adds.appended_hashes()])
+    removes.hashes = np.concatenate([state.remove_hashes, removes.appended_hashes()])
+    _suspect_repeated(adds, removes)
+    if adds.suspects.any() or removes.suspects.any():
+        _drop_superseded(adds, removes)
+    result = FileState(adds.result(), removes.result())
+    result.__dict__["add_hashes"] = adds.hashes
+    result.__dict__["remove_hashes"] = removes.hashes
+    return result
 
 
-def to_table(actions: Sequence[AddFile | RemoveFile], schema: pa.Schema) -> pa.Table:
-    """The actions as a table of the schema ADD or REMOVE."""
-    rows = [_row(action, schema.names) for action in actions]
-    return pa.Table.from_pylist(rows, schema=schema)
+class _Side:
+    """The adds, or the removes: a base and what commits append; each row with its commit's number (the base's is 0)."""
+
+    def __init__(self, base: pa.Table) -> None:
+        self.tables = [base]
+        self.hashes = np.zeros(0, dtype=np.uint64)
+        self.suspects = np.zeros(0, dtype=bool)
+        self._numbers = [0]
+        self._keep: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+
+    def extend(self, number: int, actions: Sequence[Any], to_table: Callable[[Any], pa.Table]) -> None:
+        """Append one commit's actions."""
+        if actions:
+            self.tables.append(to_table(actions))
+            self._numbers.append(number)
+
+    def appended_hashes(self) -> Hashes:
+        """The hashes of the commits' rows."""
+        if len(self.tables) == 1:
+            return np.zeros(0, dtype=np.uint64)
+        return path_hashes(pa.concat_tables(self.tables[1:])["path"])
+
+    def table(self) -> pa.Table:
+        """All rows."""
+        return pa.concat_tables(self.tables)
+
+    def orders(self) -> _Numbers:
+        """Each row's commit number."""
+        lengths = [table.num_rows for table in self.tables]
+        return np.repeat(np.array(self._numbers, dtype=np.int64), lengths)
+
+    def decide(self, newest: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+        """Keep, of the suspects, those that are `newest`."""
+        self._keep = np.ones(len(self.suspects), dtype=bool)
+        self._keep[np.flatnonzero(self.suspects)] = newest
+
+    def result(self) -> pa.Table:
+        """The rows to keep; in one piece where there are very many chunks."""
+        table = self.table()
+        if self._keep is not None and not self._keep.all():
+            table = table.filter(pa.array(self._keep))
+            self.hashes = self.hashes[self._keep]
+        return table.combine_chunks() if table["path"].num_chunks > _MAX_CHUNKS else table
+
+
+def _suspect_repeated(adds: _Side, removes: _Side) -> None:
+    """Mark the rows whose path may be named by a commit and by something before it, told by hashes.
+
+    The base has each logical file once, so a path that no commit names needs no look.
+    """
+    sides = (adds, removes)
+    base_sizes = [side.tables[0].num_rows for side in sides]
+    bases = [side.hashes[:size] for side, size in zip(sides, base_sizes, strict=True)]
+    appended = [side.hashes[size:] for side, size in zip(sides, base_sizes, strict=True)]
+    named = np.sort(np.concatenate(appended))
+    repeated = named[1:][named[1:] == named[:-1]]
+    in_base = [is_among(base, named) for base in bases]
+    hit = np.sort(np.concatenate([repeated, *(base[mask] for base, mask in zip(bases, in_base, strict=True))]))
+    for side, mask, fresh in zip(sides, in_base, appended, strict=True):
+        side.suspects = np.concatenate([mask, is_among(fresh, hit)])
+
+
+def _drop_superseded(adds: _Side, removes: _Side) -> None:
+    """Among the suspects, keep for each logical file the row of the newest commit."""
+    suspects = [side.table().filter(pa.array(side.suspects)) for side in (adds, removes)]
+    keys = pa.chunked_array([chunk for table in suspects for chunk in _keys(table).chunks], pa.string())
+    newest = _newest_rows(keys, np.concatenate([side.orders()[side.suspects] for side in (adds, removes)]))
+    adds.decide(newest[: suspects[0].num_rows])
+    removes.decide(newest[suspects[0].num_rows :])
+
+
+def add_table(actions: Sequence[AddFile]) -> pa.Table:
+    """The actions as a table of the schema ADD."""
+    columns = [
+        _texts([action.path for action in actions]),
+        _text_maps([action.partition_values for action in actions]),
+        _numbers([action.size for action in actions]),
+        _numbers([action.modification_time for action in actions]),
+        pa.array([action.data_change for action in actions], pa.bool_()),
+        _texts([action.stats for action in actions]),
+        _text_maps([action.tags for action in actions]),
+        _vectors([action.deletion_vector for action in actions]),
+        _numbers([action.base_row_id for action in actions]),
+        _numbers([action.default_row_commit_version for action in actions]),
+        _texts([action.clustering_provider for action in actions]),
+    ]
+    return pa.table(columns, schema=ADD)
+
+
+def remove_table(actions: Sequence[RemoveFile]) -> pa.Table:
+    """The actions as a table of the schema REMOVE."""
+    columns = [
+        _texts([action.path for action in actions]),
+        _numbers([action.deletion_timestamp for action in actions]),
+        pa.array([action.data_change for action in actions], pa.bool_()),
+        pa.array([action.extended_file_metadata for action in actions], pa.bool_()),
+        _text_maps([action.partition_values for action in actions]),
+        _numbers([action.size for action in actions]),
+        _vectors([action.deletion_vector for action in actions]),
+        _numbers([action.base_row_id for action in actions]),
+        _numbers([action.default_row_commit_version for action in actions]),
+    ]
+    return pa.table(columns, schema=REMOVE)
 
 
 def to_adds(table: pa.Table) -> list[AddFile]:
@@ -107,13 +229,32 @@ def to_removes(table: pa.Table) -> list[RemoveFile]:
     return [_from_row(row, RemoveFile) for row in table.to_pylist()]
 
 
-def _row(action: AddFile | RemoveFile, names: Sequence[str]) -> dict[str, Any]:
-    values = msgspec.to_builtins(action)
-    row = {name: values.get(name) for name in names}
-    for name in ("partitionValues", "tags"):
-        if row.get(name) is not None:
-            row[name] = list(row[name].items())
-    return row
+def _texts(values: Sequence[str | None]) -> pa.Array:
+    return pa.array(values, pa.string(), memory_pool=POOL)
+
+
+def _numbers(values: Sequence[int | None]) -> pa.Array:
+    return pa.array(values, pa.int64(), memory_pool=POOL)
+
+
+def _text_maps(values: Sequence[Mapping[str, str | None] | None]) -> pa.Array:
+    if not any(values):
+        empty = pa.MapArray.from_arrays(pa.array([0] * (len(values) + 1), pa.int32()), _texts([]), _texts([]))
+        return empty if None not in values else pa.array(values, _TEXT_MAP)
+    if None in values:
+        return pa.array([None if value is None else list(value.items()) for value in values], _TEXT_MAP)
+    present: Sequence[Mapping[str, str | None]] = [value for value in values if value is not None]
+    offsets = list(itertools.accumulate(map(len, present), initial=0))
+    keys = [key for value in present for key in value]
+    items = [item for value in present for item in value.values()]
+    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), _texts(keys), _texts(items))
+
+
+def _vectors(values: Sequence[DeletionVectorDescriptor | None]) -> pa.Array:
+    if not any(values):
+        return pa.nulls(len(values), DELETION_VECTOR)
+    rows = [None if value is None else msgspec.to_builtins(value) for value in values]
+    return pa.array(rows, DELETION_VECTOR)
 
 
 def _from_row(row: dict[str, Any], kind: type[T]) -> T:
@@ -126,34 +267,34 @@ def _from_row(row: dict[str, Any], kind: type[T]) -> T:
     return msgspec.convert(values, kind)
 
 
-def _without(table: pa.Table, keys: Iterable[FileKey]) -> pa.Table:
-    """The rows whose logical file is not among `keys`."""
-    wanted = set(keys)
-    paths = pa.array(sorted({path for path, _ in wanted}), pa.string())
-    hits = pc.indices_nonzero(pc.is_in(table["path"], value_set=paths))
-    if len(hits) == 0:
-        return table
-    candidates = table.select(["path", "deletionVector"]).take(hits).to_pylist()
-    dead = [position for position, row in zip(hits.to_pylist(), candidates, strict=True) if _key(row) in wanted]
-    if not dead:
-        return table
-    keep = pc.invert(pc.is_in(pa.array(range(table.num_rows), pa.int64()), value_set=pa.array(dead, pa.int64())))
-    return table.filter(keep)
+def _keys(table: pa.Table) -> pa.ChunkedArray:
+    """Each row's logical file as one text: its canonical path, and after a null character its vector's id."""
+    path = table["path"]
+    if pc.any(pc.starts_with(path, "file:")).as_py():
+        path = pa.chunked_array([pa.array([canonical(text) for text in path.to_pylist()], pa.string())])
+    vector = table["deletionVector"]
+    if vector.null_count == len(vector):
+        return path
+    base = pc.binary_join_element_wise(
+        path, pc.struct_field(vector, "storageType"), pc.struct_field(vector, "pathOrInlineDv"), "\0"
+    )
+    offset = pc.struct_field(vector, "offset").cast(pa.string())
+    return pc.coalesce(pc.binary_join_element_wise(base, offset, "@"), base, path)
 
 
-def _key(row: dict[str, Any]) -> FileKey:
-    vector = row["deletionVector"]
-    if vector is None:
-        return row["path"], None
-    base = f"{vector['storageType']}{vector['pathOrInlineDv']}"
-    return row["path"], base if vector["offset"] is None else f"{base}@{vector['offset']}"
+def _newest_rows(keys: pa.ChunkedArray, orders: _Numbers) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """For each row, whether it is the one of the highest order among the rows of its key.
 
-
-def _append(table: pa.Table, more: pa.Table) -> pa.Table:
-    if more.num_rows == 0:
-        return table
-    joined = pa.concat_tables([table, more])
-    return joined.combine_chunks() if joined["path"].num_chunks > _MAX_CHUNKS else joined
+    Of several rows of one key and order (a writer's double) the last one counts.
+    """
+    encoded = keys.combine_chunks().dictionary_encode()
+    ascending = np.argsort(orders, kind="stable")
+    last = np.empty(len(encoded.dictionary), dtype=np.int64)
+    # Assigned in ascending order, so that the newest row of a key stays.
+    last[encoded.indices.to_numpy()[ascending]] = ascending
+    newest = np.zeros(len(orders), dtype=bool)
+    newest[last] = True
+    return newest
 
 
 def drop_expired_tombstones(state: FileState, before_ms: int) -> FileState:

@@ -79,15 +79,12 @@ class PartialHead:
         )
 
 
-EMPTY = PartialHead(totals=Totals(0, 0))
-
-
 def fold(head: PartialHead, commit: Commit, timestamp_ms: int) -> PartialHead:
     """The state after `commit`; the newest action of each kind (and each application, each domain) wins."""
     protocol, metadata = head.protocol, head.metadata
     transactions: dict[str, SetTransaction] = {}
     domains: dict[str, DomainMetadata] = {}
-    for action in commit.actions:
+    for action in commit.others:
         match action:
             case Protocol():
                 protocol = action
@@ -97,8 +94,6 @@ def fold(head: PartialHead, commit: Commit, timestamp_ms: int) -> PartialHead:
                 transactions[action.app_id] = action
             case DomainMetadata():
                 domains[action.domain] = action
-            case _:
-                continue
     return PartialHead(
         protocol,
         metadata,

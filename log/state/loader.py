@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from threading import Lock
 
 from tidelog.log.format.actions import Commit
-from tidelog.log.state import checkpoint_reader, checksum, commits, files, head
+from tidelog.log.state import checkpoint, checkpoint_reader, checksum, commits, files, head
 from tidelog.log.state.checkpoint_reader import UnreadableCheckpointError
 from tidelog.log.state.files import FileState
-from tidelog.log.state.head import Head
+from tidelog.log.state.head import Head, PartialHead, Totals
 from tidelog.log.state.segment import CheckpointFiles, Segment, list_segment
 from tidelog.log.storage import Store
 
@@ -70,25 +70,24 @@ def load(store: Store, version: int | None = None) -> LogState:
     while True:
         segment = list_segment(store, version, unreadable=unreadable)
         try:
-            table_head = load_head(store, segment)
+            state = _load_segment(store, segment)
         except UnreadableCheckpointError as error:
             unreadable.add(_next_older(segment, error))
             continue
         # Probing finds what was committed while the log was listed.
-        state = LogState(store, table_head, segment, ())
         return state if version is not None else state.advance(list(commits.commits_after(store, segment.version)))
 
 
-def load_head(store: Store, segment: Segment) -> Head:
-    """The head at the segment's version, from its newest usable checksum or by replay."""
-    if segment.checksum_versions:
-        start = checksum.read_head(store, segment.checksum_versions[-1])
-        if start is not None:
-            rest = range(start.version + 1, segment.version + 1)
-            for commit in commits.read_commits(store, rest):
-                start = head.advance(start, commit, commits.timestamp_ms(store, commit), store.url)
-            return start
-    return _replay_head(store, segment)
+def _load_segment(store: Store, segment: Segment) -> LogState:
+    """The segment's state: its head from the newest usable checksum, or everything in one pass over the log."""
+    start = checksum.read_head(store, segment.checksum_versions[-1]) if segment.checksum_versions else None
+    if start is not None:
+        rest = range(start.version + 1, segment.version + 1)
+        for commit in commits.read_commits(store, rest):
+            start = head.advance(start, commit, commits.timestamp_ms(store, commit), store.url)
+        return LogState(store, start, segment, ())
+    table_head, state = _replay(store, segment)
+    return LogState(store, table_head, state if state is not None else segment, ())
 
 
 def load_files(store: Store, segment: Segment) -> FileState:
@@ -96,8 +95,8 @@ def load_files(store: Store, segment: Segment) -> FileState:
 
     A checkpoint that cannot be read is passed over for an older one, or the commits alone.
     """
-    base = files.EMPTY
     unreadable: set[CheckpointFiles] = set()
+    base = files.EMPTY
     while segment.checkpoint is not None:
         try:
             base = checkpoint_reader.read_files(store, segment.checkpoint)
@@ -105,21 +104,51 @@ def load_files(store: Store, segment: Segment) -> FileState:
         except UnreadableCheckpointError as error:
             unreadable.add(_next_older(segment, error))
             segment = list_segment(store, segment.version, unreadable=unreadable)
-    return files.apply(base, commits.read_commits(store, segment.commit_versions))
+    state = files.apply(base, commits.read_commits(store, segment.commit_versions))
+    # Made now, while the paths are at hand: the first refresh will want them at once.
+    _ = state.add_hashes
+    return state
 
 
-def _replay_head(store: Store, segment: Segment) -> Head:
-    partial = head.EMPTY
-    stamp = 0
-    if segment.checkpoint is not None:
-        partial = checkpoint_reader.read_partial_head(store, segment.checkpoint)
-        if not segment.commit_versions:
-            (commit,) = commits.read_commits(store, [segment.checkpoint.version])
-            stamp = commits.timestamp_ms(store, commit)
+def _replay(store: Store, segment: Segment) -> tuple[Head, FileState | None]:
+    """Head and files in one pass over the commits, for a log without a usable checksum.
+
+    The files are left out (None) where a checkpoint holds most of them and only its few other rows are needed now.
+    """
+    fold = _HeadFold(store)
+    if segment.checkpoint is None:
+        state = files.apply(files.EMPTY, map(fold, commits.read_commits(store, segment.commit_versions)))
+        return fold.head(segment.version, checkpoint.count(state)), state
+    fold.partial = checkpoint_reader.read_partial_head(store, segment.checkpoint)
+    if not segment.commit_versions:
+        fold.stamp_only(*commits.read_commits(store, [segment.checkpoint.version]))
     for commit in commits.read_commits(store, segment.commit_versions):
-        stamp = commits.timestamp_ms(store, commit)
-        partial = head.fold(partial, commit, stamp)
-    return partial.complete(segment.version, stamp, store.url)
+        fold(commit)
+    return fold.head(segment.version, None), None
+
+
+class _HeadFold:
+    """Folds the head out of commits that pass by on their way to something else."""
+
+    def __init__(self, store: Store) -> None:
+        self.partial = PartialHead()
+        self._store = store
+        self._stamp = 0
+
+    def __call__(self, commit: Commit) -> Commit:
+        """Take one more commit in, and hand it on."""
+        self.stamp_only(commit)
+        self.partial = head.fold(self.partial, commit, self._stamp)
+        return commit
+
+    def stamp_only(self, commit: Commit) -> None:
+        """Take only the commit's time in: its content is in the checkpoint already."""
+        self._stamp = commits.timestamp_ms(self._store, commit)
+
+    def head(self, version: int, totals: Totals | None) -> Head:
+        """The head at `version`."""
+        complete = self.partial.complete(version, self._stamp, self._store.url)
+        return complete if totals is None else head.with_totals(complete, totals)
 
 
 def _next_older(segment: Segment, error: UnreadableCheckpointError) -> CheckpointFiles:
