@@ -11,7 +11,8 @@ from typing import TypeAlias
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import Commit
 from tidelog.log.state import versions
-from tidelog.log.state.commits import read_commits, timestamp_ms
+from tidelog.log.state.commit_times import CommitTimes
+from tidelog.log.state.commits import read_commits
 from tidelog.log.state.segment import list_segment, range_error
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
@@ -35,8 +36,9 @@ class Timeline:
 
     def newest_first(self) -> Iterator[tuple[Commit, int]]:
         """Each commit with its commit time in ms, back to the oldest that is still there."""
+        times = CommitTimes(self.store)
         for commit in versions.newest_first(self.store, self.version):
-            yield commit, timestamp_ms(self.store, commit)
+            yield commit, times.of(commit)
 
     def between(self, after: int, until: int) -> Iterator[tuple[Commit, int]]:
         """The commits in (after, until] with their times, oldest first, read as they are consumed.
@@ -48,8 +50,9 @@ class Timeline:
             if after + 1 < earliest or until > self.version:
                 what = f"changes in versions {after + 1} to {until} are not all available"
                 raise range_error(self.store, what, earliest, self.version)
+        times = CommitTimes(self.store)
         for commit in read_commits(self.store, range(after + 1, until + 1)):
-            yield commit, timestamp_ms(self.store, commit)
+            yield commit, times.of(commit)
 
     def snapshot_version(self, moment: datetime | str) -> int:
         """The version of the table at `moment`. Raises HistoryExpiredError for a time outside the history."""
@@ -58,7 +61,7 @@ class Timeline:
         earliest = segment.earliest_version
         if at_ms > max(self.system.now_ms(), self.timestamp_ms):
             raise range_error(self.store, f"{to_datetime(at_ms)} lies in the future", earliest, self.version)
-        found = versions.version_at(self.store, at_ms, earliest, self.version)
+        found = versions.version_at(CommitTimes(self.store), at_ms, earliest, self.version)
         if found is None:
             raise range_error(self.store, f"{to_datetime(at_ms)} lies before the history", earliest, self.version)
         return found
@@ -70,7 +73,7 @@ class Timeline:
         if isinstance(point, int):
             return point
         earliest = versions.earliest_commit(self.store, self.version)
-        found = versions.version_at(self.store, to_timestamp_ms(point), earliest, self.version)
+        found = versions.version_at(CommitTimes(self.store), to_timestamp_ms(point), earliest, self.version)
         if found is None and earliest > 0:
             raise range_error(self.store, f"{point} lies before the history", earliest, self.version)
         return BEFORE_FIRST if found is None else found

@@ -40,11 +40,11 @@ class Metadata(_Action, frozen=True, gc=False):
     """The table's identity, schema (Spark's StructType JSON), partitioning and properties."""
 
     id: str
-    format: Format = Format()
+    format: Format
+    partition_columns: tuple[str, ...]
+    configuration: dict[str, str]
     # Tables that never got a schema exist; they have no column.
     schema_string: str = '{"type":"struct","fields":[]}'
-    partition_columns: tuple[str, ...] = ()
-    configuration: dict[str, str] = {}
     name: str | None = None
     description: str | None = None
     created_time: int | None = None
@@ -114,7 +114,8 @@ class AddCDCFile(_Action, frozen=True, gc=False):
     path: str
     partition_values: dict[str, str | None]
     size: int
-    data_change: bool = False
+    # Always false, and always written: a factory's value is not left out as a default.
+    data_change: bool = msgspec.field(default_factory=bool)
     tags: dict[str, str | None] | None = None
 
 

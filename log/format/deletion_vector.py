@@ -20,6 +20,8 @@ from tidelog.log.format.actions import DeletionVectorDescriptor
 
 _MAGIC = 1681511377
 _FILE_VERSION = 1
+# The magic number and the number of buckets.
+_BITMAP_HEADER = 12
 _UUID_CHARACTERS = 20
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _Z85_VALUES = {character: value for value, character in enumerate(_Z85)}
@@ -42,6 +44,8 @@ def location(descriptor: DeletionVectorDescriptor) -> StoredBitmap | bytes:
             return _z85_decode(text)[: descriptor.size_in_bytes]
         case "u":
             prefix, encoded = text[:-_UUID_CHARACTERS], text[-_UUID_CHARACTERS:]
+            if len(encoded) < _UUID_CHARACTERS:
+                raise _corrupt("the path is too short to name a file", descriptor)
             name = f"deletion_vector_{uuid.UUID(bytes=_z85_decode(encoded))}.bin"
             path = f"{prefix}/{name}" if prefix else name
         case "p":
@@ -67,11 +71,11 @@ def extract(content: bytes, stored: StoredBitmap) -> bytes:
 
 def decode(bitmap: bytes) -> BitMap64:
     """The dead positions (0-based, physical) that a bitmap holds."""
-    if len(bitmap) < 4 or struct.unpack_from("<I", bitmap)[0] != _MAGIC:  # noqa: PLR2004 - the magic's length
+    if len(bitmap) < _BITMAP_HEADER or struct.unpack_from("<I", bitmap)[0] != _MAGIC:
         raise _corrupt("the magic number is wrong", len(bitmap))
     try:
         return BitMap64.deserialize(bitmap[4:])
-    except ValueError as error:
+    except (ValueError, IndexError, struct.error) as error:
         raise _corrupt(str(error), len(bitmap)) from error
 
 

@@ -24,7 +24,7 @@ def is_partitionable(kind: pa.DataType) -> bool:
 
 def to_text(value: Any, kind: pa.DataType) -> str | None:
     """The text of one Python `value` of the Arrow type `kind`; null (and empty text) is None."""
-    if value is None or value == "":
+    if value in (None, "", b""):
         return None
     if pt.is_boolean(kind):
         return "true" if value else "false"

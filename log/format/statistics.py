@@ -99,9 +99,9 @@ def _leaves_of(path: tuple[str, ...], values: pa.ChunkedArray) -> Iterator[tuple
     if not pt.is_struct(values.type):
         yield path, values
         return
-    for field in values.type:
+    for index, field in enumerate(values.type):
         # struct_field (unlike flatten of the storage) makes a child null where its parent is.
-        yield from _leaves_of((*path, field.name), pc.struct_field(values, field.name))
+        yield from _leaves_of((*path, field.name), pc.struct_field(values, [index]))
 
 
 def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

@@ -6,17 +6,16 @@ commits after it, or, where no writer left one, from the checkpoint's few rows t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tidelog.log.errors import CorruptLogError
+from tidelog.log.format import commit_info, lineage
 from tidelog.log.format.actions import (
-    AddFile,
     Commit,
     DomainMetadata,
     Metadata,
     Protocol,
-    RemoveFile,
     SetTransaction,
 )
 
@@ -130,18 +129,20 @@ def _add_totals(totals: Totals | None, commit: Commit) -> Totals | None:
     if totals is None:
         return None
     adds, removes = commit.adds, commit.removes
-    if not _is_plain(adds, removes):
+    if not _is_countable(commit):
         return None
     sizes = sum(add.size for add in adds) - sum(remove.size or 0 for remove in removes)
     return Totals(totals.num_files + len(adds) - len(removes), totals.size_bytes + sizes)
 
 
-def _is_plain(adds: Iterable[AddFile], removes: Iterable[RemoveFile]) -> bool:
+def _is_countable(commit: Commit) -> bool:
     """Whether every add is a new logical file and every remove takes a live one of known size.
 
-    A remove without a size is legal, and so is adding a logical file again; neither can be counted. Only a re-add in
-    the same commit shows here: writers that add the same logical file again in a commit of its own mark it with
-    `dataChange=false` and no remove.
+    A remove without a size is legal, and so is adding a live logical file again (with new statistics, say), which
+    a writer marks as no change of data; neither can be counted. tidelog's own compactions record their lineage and
+    add new files only.
     """
-    paths = {remove.path for remove in removes}
-    return all(remove.size is not None for remove in removes) and all(add.data_change or bool(paths) for add in adds)
+    if any(remove.size is None for remove in commit.removes):
+        return False
+    compacted = lineage.from_builtins(commit_info.tidelog(commit.info).get("lineage")) is not None
+    return compacted or all(add.data_change for add in commit.adds)

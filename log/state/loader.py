@@ -47,6 +47,8 @@ class LogState:
         for commit in new_commits:
             stamp = commits.timestamp_ms(self._store, commit)
             new_head = head.advance(new_head, commit, stamp, self._store.url)
+        if new_head.totals is None:
+            new_head = _with_foreign_totals(self._store, new_head)
         with self._lock:
             base, pending = self._base, (*self._pending, *new_commits)
         if len(pending) > _MAX_PENDING_COMMITS:
@@ -149,6 +151,12 @@ class _HeadFold:
         """The head at `version`."""
         complete = self.partial.complete(version, self._stamp, self._store.url)
         return complete if totals is None else head.with_totals(complete, totals)
+
+
+def _with_foreign_totals(store: Store, table_head: Head) -> Head:
+    """The head with the totals that another writer counted, where it left a checksum."""
+    found = checksum.read_head(store, table_head.version)
+    return table_head if found is None or found.totals is None else head.with_totals(table_head, found.totals)
 
 
 def _next_older(segment: Segment, error: UnreadableCheckpointError) -> CheckpointFiles:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import Commit
 from tidelog.log.format.filenames import LogFileKind
-from tidelog.log.state.commits import read_commit, timestamp_ms
+from tidelog.log.state.commit_times import CommitTimes
+from tidelog.log.state.commits import read_commit
 from tidelog.log.storage import Store
 
 
@@ -30,25 +31,17 @@ def earliest_commit(store: Store, head_version: int) -> int:
     return earliest
 
 
-def version_at(store: Store, at_ms: int, earliest_version: int, head_version: int) -> int | None:
+def version_at(times: CommitTimes, at_ms: int, earliest_version: int, head_version: int) -> int | None:
     """The newest version that was committed at or before `at_ms`, or None where all came later.
 
-    Rests on commit timestamps increasing with the version, so it reads only about log2(versions) commits.
+    Rests on commit times increasing with the version, so it reads only about log2(versions) commits.
     """
     low, high = earliest_version, head_version
     found = None
     while low <= high:
         middle = (low + high) // 2
-        if _timestamp(store, middle) <= at_ms:
+        if times.at(middle) <= at_ms:
             found, low = middle, middle + 1
         else:
             high = middle - 1
     return found
-
-
-def _timestamp(store: Store, version: int) -> int:
-    """The version's commit time; a version whose commit is gone counts as older than any that is there."""
-    try:
-        return timestamp_ms(store, read_commit(store, version))
-    except FileNotFoundError:
-        return -1

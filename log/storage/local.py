@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from tidelog.log.storage.store import FileStatus, Store
 from tidelog.log.system import REAL, System
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+_SCHEME = re.compile(r"^file:(//)?", re.IGNORECASE)
 _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT}
 
 
@@ -29,7 +31,7 @@ class LocalStore(Store):
     """The files below a folder; the folder need not exist before the first write."""
 
     def __init__(self, root: str, *, system: System = REAL) -> None:
-        self._root = Path(root.removeprefix("file://").removeprefix("file:")).expanduser().absolute()
+        self._root = Path(_without_scheme(root)).expanduser().absolute()
         self._system = system
         self.url = str(self._root)
 
@@ -78,7 +80,10 @@ class LocalStore(Store):
 
     def open_input(self, path: str) -> Any:
         """See Store."""
-        return pa.memory_map(str(self._resolve(path)))
+        try:
+            return pa.memory_map(str(self._resolve(path)))
+        except NotADirectoryError as error:
+            raise FileNotFoundError(path) from error
 
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
@@ -88,12 +93,11 @@ class LocalStore(Store):
             self._make_folder(target.parent)
             file = target.open("xb")
         try:
-            with file:
-                yield file
-                with self._errors(target):
+            with self._errors(target):
+                with file:
+                    yield file
                     file.flush()
                     os.fsync(file.fileno())
-            with self._errors(target):
                 _fsync_folder(target.parent)
         except BaseException:
             target.unlink(missing_ok=True)
@@ -101,10 +105,13 @@ class LocalStore(Store):
 
     def modified_ms(self, path: str) -> int:
         """See Store."""
-        return self._resolve(path).stat().st_mtime_ns // 1_000_000
+        try:
+            return self._resolve(path).stat().st_mtime_ns // 1_000_000
+        except NotADirectoryError as error:
+            raise FileNotFoundError(path) from error
 
     def _resolve(self, path: str) -> Path:
-        return self._root / path.removeprefix("file://").removeprefix("file:")
+        return self._root / _without_scheme(path)
 
     def _write_temporary(self, target: Path, content: bytes, *, durable: bool) -> Path:
         self._make_folder(target.parent)
@@ -127,6 +134,8 @@ class LocalStore(Store):
             missing.append(folder)
             folder = folder.parent
         for child in reversed(missing):
+            if child.exists() and not child.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "a file stands where a folder is needed", str(child))
             child.mkdir(exist_ok=True)
             _fsync_folder(child.parent)
 
@@ -149,6 +158,10 @@ class LocalStore(Store):
                 advice="free space or repair the disk, then run it again; nothing was committed",
                 path=str(self._root),
             ) from error
+
+
+def _without_scheme(path: str) -> str:
+    return _SCHEME.sub("", path)
 
 
 def _link(temporary: Path, target: Path) -> None:
