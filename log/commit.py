@@ -38,6 +38,8 @@ _LOGGER = logging.getLogger(__name__)
 # Each lost attempt means that another writer made progress; this many in a row is starvation, not bad luck.
 MAX_ATTEMPTS = 100
 # The first retry is immediate: what the winner wrote is known by then. Later ones spread the contenders out.
+# A put that failed without a trace is tried again with the same content, so often.
+MAX_PUTS = 4
 BACKOFF_BASE_S = 0.005
 BACKOFF_LIMIT_S = 1.0
 
@@ -113,14 +115,22 @@ class _Attempt:
         version = head.version + 1
         info = _commit_info(self._staged, head, self._txn_id, self._system.now_ms())
         content = encode_commit(info, _actions(self._staged))
-        try:
-            self._store.put_if_absent(filenames.commit_path(version), content)
-        except FileExistsError:
-            if not self._is_mine(version):
-                return False
-        except StoreUnavailableError as error:
-            if not self._arrived(version, error):
-                return False
+        for left in reversed(range(MAX_PUTS)):
+            try:
+                self._store.put_if_absent(filenames.commit_path(version), content)
+            except FileExistsError:
+                if not self._is_mine(version):
+                    return False
+            except StoreUnavailableError as error:
+                arrived = self._arrived(version, error)
+                if arrived is None and left:
+                    self._system.sleep_s(self._system.uniform(0, BACKOFF_BASE_S * 2 ** (MAX_PUTS - left)))
+                    continue
+                if arrived is None:
+                    raise
+                if not arrived:
+                    return False
+            break
         self._written = decode_commit(version, content)
         return True
 
@@ -160,12 +170,12 @@ class _Attempt:
         """Whether the version that is there is this very transaction, whose answer got lost."""
         return commit_info.txn_id(read_commit(self._store, version).info) == self._txn_id
 
-    def _arrived(self, version: int, error: StoreUnavailableError) -> bool:
-        """After a failed put: whether it arrived all the same. Raises `error` where nothing was written."""
+    def _arrived(self, version: int, error: StoreUnavailableError) -> bool | None:
+        """After a failed put: whether it arrived all the same; None where nobody has written that version."""
         try:
             return self._is_mine(version)
         except FileNotFoundError:
-            raise error from None
+            return None
         except (OSError, TidelogError) as failure:
             raise CommitStateUnknownError(
                 f"whether version {version} of {self._store.url} was committed is not known: {failure}",
@@ -189,7 +199,7 @@ def _commit_info(staged: Staged, head: Head, txn_id: str, now_ms: int) -> Commit
     return info | {
         "operation": staged.operation,
         "operationParameters": dict(staged.parameters),
-        "readVersion": head.version,
+        **({"readVersion": head.version} if head.version >= 0 else {}),
         "isolationLevel": "SnapshotIsolation" if staged.moves else "WriteSerializable",
         "isBlindAppend": staged.is_blind_append,
         "operationMetrics": {name: str(value) for name, value in staged.metrics.items()},

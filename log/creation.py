@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from tidelog.log import commit
 from tidelog.log.conflict.classes import OperationClass
@@ -57,9 +58,17 @@ def _first_commit(
 def _require_distinct_names(schema: pa.Schema) -> None:
     if not schema.names:
         raise ConfigurationError("the schema has no column", advice="give at least one")
-    lowered = [name.lower() for name in schema.names]
-    for name in lowered:
-        if lowered.count(name) > 1:
+    _require_distinct(list(schema), "the schema")
+
+
+def _require_distinct(fields: Sequence[pa.Field], where: str) -> None:
+    lowered = [field.name.lower() for field in fields]
+    for field in fields:
+        if lowered.count(field.name.lower()) > 1:
             raise ConfigurationError(
-                f"the schema has the column {name!r} more than once (case does not count)", advice="rename one"
+                f"{where} has {field.name!r} more than once (case does not count)", advice="rename one"
             )
+        kind = field.type
+        inner = [kind.field(index) for index in range(kind.num_fields)] if pt.is_nested(kind) else []
+        if inner:
+            _require_distinct(inner, f"the column {field.name!r}")

@@ -134,6 +134,8 @@ def _sources(file: DataFile, found: pa.Schema, schema: pa.Schema) -> dict[str, s
 def _shape(
     raw: pa.RecordBatch, rows: int, file: DataFile, sources: Mapping[str, str | None], schema: pa.Schema
 ) -> pa.RecordBatch:
+    if not schema.names:
+        return rows_without_columns(rows)
     columns = []
     for field in schema:
         source = sources[field.name]
@@ -144,6 +146,11 @@ def _shape(
         value = partition_values.from_text(text, field.type) if text is not None else None
         columns.append(pa.nulls(rows, field.type) if value is None else pa.repeat(pa.scalar(value, field.type), rows))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def rows_without_columns(count: int) -> pa.RecordBatch:
+    """A batch that has no column and still knows its length, which counting needs."""
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 
 def _corrupt(store: Store, file: DataFile, what: str) -> CorruptLogError:

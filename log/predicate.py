@@ -23,6 +23,8 @@ from sqlglot import exp
 
 from tidelog.log.errors import PredicateError
 
+_BEYOND_INTEGERS = 2**63
+
 Value: TypeAlias = str | int | float | bool | Decimal | date | datetime | None
 
 
@@ -115,6 +117,21 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.GTE: ">=",
 }
 _ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
+# The parts of a parsed node that are looked at. A part that is not would change the meaning unseen.
+_UNDERSTOOD = {
+    "this",
+    "expression",
+    "expressions",
+    "low",
+    "high",
+    "negate",
+    "is_string",
+    "table",
+    "db",
+    "to",
+    "typed",
+    "safe",
+}
 _FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -170,6 +187,12 @@ class _Builder:
         self._schema = schema
 
     def build(self, node: exp.Expr) -> Expression:
+        """The tree of `node`. Raises PredicateError for a node, or a part of one, that is not evaluated."""
+        if any(value for name, value in node.args.items() if name not in _UNDERSTOOD):
+            raise _unsupported(node)
+        return Not(self._positive(node)) if node.args.get("negate") else self._positive(node)
+
+    def _positive(self, node: exp.Expr) -> Expression:
         if type(node) in _COMPARISONS:
             return Comparison(_COMPARISONS[type(node)], self.build(node.this), self.build(node.expression))
         if type(node) in _ARITHMETIC:
@@ -247,7 +270,7 @@ class _Builder:
                 return None
             case exp.Paren():
                 return self._constant(node.this)
-            case exp.Neg():
+            case exp.Neg() if isinstance(node.this, (exp.Literal, exp.Paren, exp.Neg)):
                 value = self._constant(node.this)
                 if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
                     return -value
@@ -259,9 +282,9 @@ class _Builder:
 
     def _typed_constant(self, node: exp.Cast) -> Value:
         """DATE '2013-01-01' and TIMESTAMP '...', which sqlglot reads as casts."""
-        value = self._constant(node.this)
-        if not isinstance(value, str):
+        if not isinstance(node.this, exp.Literal) or not node.this.is_string:
             raise _unsupported(node)
+        value = str(node.this.this)
         if node.to.is_type("date"):
             return _coerce(value, pa.date32())
         if node.to.is_type("timestamp", "timestamptz", "timestampltz"):
@@ -273,7 +296,8 @@ class _Builder:
 
 def _number(text: str) -> Value:
     if text.isdigit():
-        return int(text)
+        # Beyond 64 bits no column holds the number, and comparing needs no more than its size.
+        return int(text) if int(text) < _BEYOND_INTEGERS else float(text)
     return float(text) if "e" in text.lower() else Decimal(text)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidelog.log import predicate
-from tidelog.log.datafile import DataFile, read_batches
+from tidelog.log.datafile import DataFile, read_batches, rows_without_columns
 from tidelog.log.errors import PredicateError
 from tidelog.log.storage import Store
 
@@ -75,8 +75,7 @@ class Selection:
 
 def _select(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if not schema.names:
-        # A batch without columns still knows its length, which counting needs.
-        return pa.RecordBatch.from_struct_array(pa.nulls(batch.num_rows, pa.struct([])).fill_null({}))
+        return rows_without_columns(batch.num_rows)
     return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
 
 

@@ -40,8 +40,8 @@ class Table:
     def __init__(self, store: Store, state: LogState, system: System = REAL) -> None:
         require_readable(state.head.protocol, store.url)
         self._store = store
-        self._state = state
         self._system = system
+        self._take(state)
 
     @classmethod
     def create(
@@ -132,14 +132,17 @@ class Table:
 
     def refresh(self) -> Table:
         """Move to the newest version, in place. Raises TableReplacedError where another table lies there now."""
-        new = list(commits_after(self._store, self.version))
-        if not new:
-            self._require_still_there()
-            return self
-        state = self._state.advance(new)
+        if self._identity != self._look():
+            # The version that was loaded is gone or another: cleaned up, or another table lies here now.
+            state = load(self._store)
+        else:
+            new = list(commits_after(self._store, self.version))
+            if not new:
+                return self
+            state = self._state.advance(new)
         self._require_same_id(state.head)
         require_readable(state.head.protocol, self.path)
-        self._state = state
+        self._take(state)
         return self
 
     def at(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Snapshot:
@@ -227,7 +230,7 @@ class Table:
 
     def _adopt(self, state: LogState) -> None:
         if state.head.version > self.version:
-            self._state = state
+            self._take(state)
 
     @property
     def timeline(self) -> Timeline:
@@ -238,13 +241,20 @@ class Table:
         retention = table_properties.duration_ms(self.properties, table_properties.DELETED_FILE_RETENTION)
         return files.drop_expired_tombstones(state, self._system.now_ms() - retention)
 
-    def _require_still_there(self) -> None:
-        """A refresh that finds nothing new must not mistake a dropped or replaced table for a quiet one."""
+    def _take(self, state: LogState) -> None:
+        self._state = state
+        self._identity = self._look()
+
+    def _look(self) -> int | None:
+        """When the loaded version's commit was written; None where it is gone.
+
+        A table that was dropped and made anew can have a longer log than the old one, so that the next version is
+        there: only a look at the version that was loaded tells them apart.
+        """
         try:
-            self._store.modified_ms(filenames.commit_path(self.version))
+            return self._store.modified_ms(filenames.commit_path(self.version))
         except FileNotFoundError:
-            self._require_same_id(load(self._store).head)
-            raise
+            return None
 
     def _require_same_id(self, head: Head) -> None:
         if head.metadata.id != self.id:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidelog.log import commit, conform
 from tidelog.log.conflict.classes import OperationClass
-from tidelog.log.conflict.staged import MoveGroup, Staged
+from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, SetTransaction
@@ -105,7 +105,7 @@ class Transaction:
         rows = sum(statistics.num_records(add.stats) or 0 for add in adds)
         self._staged = Staged(
             operation=operation,
-            operation_class=OperationClass.INSERT,
+            operation_class=OperationClass.INSERT if adds else OperationClass.NONE,
             adds=tuple(adds),
             transactions=tuple(transactions),
             parameters=parameters or {"mode": "Append"},
@@ -121,18 +121,11 @@ class Transaction:
     def stage_moves(self, groups: Sequence[MoveGroup], *, operation_class: OperationClass) -> Transaction:
         """Stage a compaction: rewritten groups, verified by the caller. No rows change."""
         self._require_unstaged()
-        inputs = [remove for group in groups for remove in group.inputs]
-        outputs = [add for group in groups for add in group.outputs]
         self._staged = Staged(
             operation="OPTIMIZE",
             operation_class=operation_class,
             moves=tuple(groups),
-            metrics={
-                "numRemovedFiles": len(inputs),
-                "numRemovedBytes": sum(remove.size or 0 for remove in inputs),
-                "numAddedFiles": len(outputs),
-                "numAddedBytes": sum(add.size for add in outputs),
-            },
+            metrics=move_metrics(groups),
         )
         return self
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.format import partition_values, paths, properties, statistics
@@ -50,6 +51,8 @@ class DataWriter:
     def _write_file(self, rows: pa.Table, values: dict[str, str | None], *, data_change: bool) -> AddFile:
         name = self.system.uuid()
         path = f"{name[:2]}/part-{name}.parquet"
+        # A void column has no place in parquet; readers take its absence for null.
+        rows = rows.select([field.name for field in rows.schema if not pt.is_null(field.type)])
         with self.store.create(path) as file:
             pq.write_table(rows, file, compression="snappy", store_schema=False, data_page_version="1.0", version="2.6")
             size = file.tell()
@@ -99,6 +102,9 @@ def _numbers(table: pa.Table, numbered: pa.Table, names: list[str]) -> pa.Chunke
         values = numbered[name].unique()
         codes = _code(codes, table[name], values)
         group_codes = _code(group_codes, numbered[name], values)
+        # Numbered anew after each column, so that no product of many columns overflows.
+        known = group_codes.unique()
+        codes, group_codes = (pc.index_in(each, value_set=known).cast(pa.int64()) for each in (codes, group_codes))
     return pc.index_in(codes, value_set=group_codes.combine_chunks()).cast(pa.int64())
 
 
@@ -113,10 +119,17 @@ def _code(codes: pa.ChunkedArray, column: pa.ChunkedArray, values: pa.Array) -> 
 
 
 def _texts(groups: pa.Table, row: int) -> dict[str, str | None]:
-    return {
-        name: partition_values.to_text(groups[name][row].as_py(), groups.schema.field(name).type)
-        for name in groups.column_names
-    }
+    texts = {}
+    for name in groups.column_names:
+        try:
+            texts[name] = partition_values.to_text(groups[name][row].as_py(), groups.schema.field(name).type)
+        except UnicodeDecodeError as error:
+            raise SchemaMismatchError(
+                f"a value of the binary partition column {name!r} is not UTF-8, which the log cannot hold",
+                advice="partition by a text or number column instead",
+                column=name,
+            ) from error
+    return texts
 
 
 def check_partition_columns(table_schema: pa.Schema, partition_by: Sequence[str]) -> None:

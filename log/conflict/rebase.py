@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from tidelog.log.conflict.classes import OperationClass, classify
-from tidelog.log.conflict.staged import MoveGroup, Staged
+from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
 from tidelog.log.errors import (
     ConcurrentTransactionException,
     ConflictError,
@@ -85,7 +85,9 @@ def rebase(staged: Staged, base_protocol: Protocol, base_metadata: Metadata, win
             groups = tuple(group for group in groups if group not in lost)
     if staged.moves and not groups:
         return NothingLeft(newest_taker)
-    return Rebased(replace(staged, moves=groups), tuple(dropped))
+    if dropped:
+        staged = replace(staged, moves=groups, metrics=move_metrics(groups))
+    return Rebased(staged, tuple(dropped))
 
 
 def _changed_rules(staged: Staged, base_protocol: Protocol, base_metadata: Metadata, winner: Commit) -> Conflict | None:
@@ -101,6 +103,8 @@ def _changed_rules(staged: Staged, base_protocol: Protocol, base_metadata: Metad
 
 def _incompatible(old: Metadata, new: Metadata) -> str | None:
     """What about the new metadata could make a commit that was staged under the old one wrong; None if nothing."""
+    if old.id != new.id:
+        return "it is another table now"
     if old.partition_columns != new.partition_columns:
         return "the partitioning changed"
     if not _only_adds_nullable_columns(old.schema_string, new.schema_string):

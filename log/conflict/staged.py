@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,18 @@ class MoveGroup:
     inputs: tuple[RemoveFile, ...]
     outputs: tuple[AddFile, ...]
     lineage: LineageGroup
+
+
+def move_metrics(groups: Sequence[MoveGroup]) -> dict[str, int]:
+    """What a compaction of these groups does, as the commit reports it."""
+    inputs = [remove for group in groups for remove in group.inputs]
+    outputs = [add for group in groups for add in group.outputs]
+    return {
+        "numRemovedFiles": len(inputs),
+        "numRemovedBytes": sum(remove.size or 0 for remove in inputs),
+        "numAddedFiles": len(outputs),
+        "numAddedBytes": sum(add.size for add in outputs),
+    }
 
 
 @dataclass(frozen=True, slots=True)

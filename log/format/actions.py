@@ -234,9 +234,11 @@ def decode_commit(version: int, content: bytes) -> Commit:
     lines = _DECODER.decode_lines(content)
     info = next((line.commit_info for line in lines if line.commit_info is not None), {})
     adds = [line.add for line in lines if line.add is not None]
-    others = [] if len(adds) == len(lines) else [_other(line) for line in lines if line.add is None]
-    commit = Commit(version, info, (*(action for action in others if action is not None), *adds))
-    # A large commit is mostly adds: keeping them apart from the start saves looking at each of them again.
+    if any(_other(line) is not None for line in lines if line.add is None):
+        found = (line.add or _other(line) for line in lines)
+        return Commit(version, info, tuple(action for action in found if action is not None))
+    commit = Commit(version, info, tuple(adds))
+    # A large commit holds nothing else: keeping the adds apart saves looking at each of them again.
     commit.__dict__["adds"] = adds
     return commit
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from tidelog.log.errors import CorruptLogError, SchemaMismatchError
+from tidelog.log.errors import CorruptLogError
 
 
 def is_partitionable(kind: pa.DataType) -> bool:
@@ -23,7 +23,10 @@ def is_partitionable(kind: pa.DataType) -> bool:
 
 
 def to_text(value: Any, kind: pa.DataType) -> str | None:
-    """The text of one Python `value` of the Arrow type `kind`; null (and empty text) is None."""
+    """The text of one Python `value` of the Arrow type `kind`; null (and empty text) is None.
+
+    Raises UnicodeDecodeError for binary that is no UTF-8.
+    """
     if value in (None, "", b""):
         return None
     if pt.is_boolean(kind):
@@ -35,7 +38,7 @@ def to_text(value: Any, kind: pa.DataType) -> str | None:
     if pt.is_decimal(kind):
         return format(value, "f")
     if pt.is_binary(kind):
-        return _binary_text(value)
+        return str(value.decode("utf-8"))
     return str(value)
 
 
@@ -84,14 +87,3 @@ def _parse_timestamp(text: str, *, zoned: bool) -> datetime:
     if not zoned:
         return value.replace(tzinfo=None)
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
-
-def _binary_text(value: bytes) -> str:
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise SchemaMismatchError(
-            "a binary partition value is not valid UTF-8, which the log cannot hold",
-            advice="partition by a text or number column instead",
-            column="",
-        ) from error

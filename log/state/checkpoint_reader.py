@@ -149,7 +149,7 @@ def _without_nulls(row: dict[str, Any]) -> dict[str, Any]:
     for key, value in row.items():
         if isinstance(value, dict):
             values[key] = _without_nulls(value)
-        elif key in _TEXT_MAPS and value is not None:
+        elif key in _TEXT_MAPS and isinstance(value, list):
             values[key] = dict(value)
         elif value is not None:
             values[key] = value

@@ -7,7 +7,7 @@ commits after it, or, where no writer left one, from the checkpoint's few rows t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import commit_info, lineage
@@ -52,8 +52,8 @@ class PartialHead:
 
     protocol: Protocol | None = None
     metadata: Metadata | None = None
-    transactions: Mapping[str, SetTransaction] | None = None
-    domains: Mapping[str, DomainMetadata] | None = None
+    transactions: Mapping[str, SetTransaction] = field(default_factory=dict)
+    domains: Mapping[str, DomainMetadata] = field(default_factory=dict)
     totals: Totals | None = None
     time_version_ms: int | None = None
 
@@ -72,8 +72,8 @@ class PartialHead:
             self.time_version_ms,
             self.protocol,
             self.metadata,
-            self.transactions or {},
-            self.domains or {},
+            self.transactions,
+            self.domains,
             self.totals,
         )
 
@@ -96,8 +96,8 @@ def fold(head: PartialHead, commit: Commit, timestamp_ms: int) -> PartialHead:
     return PartialHead(
         protocol,
         metadata,
-        {**(head.transactions or {}), **transactions} if transactions else head.transactions,
-        _merge_domains(head.domains or {}, domains),
+        {**head.transactions, **transactions} if transactions else head.transactions,
+        _merge_domains(head.domains, domains),
         _add_totals(head.totals, commit),
         timestamp_ms if commit.data_change else head.time_version_ms,
     )

@@ -1,0 +1,136 @@
+"""Stores that fail the way real ones do, around a store that works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, BinaryIO
+
+from tidelog.log.errors import StoreUnavailableError
+from tidelog.log.storage import FileStatus, Store
+
+
+class Around(Store):
+    """Hands everything to the store inside; the subclasses interfere."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.url = inner.url
+
+    def read(self, path: str) -> bytes:
+        return self.inner.read(path)
+
+    def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        self.inner.put_if_absent(path, content, durable=durable)
+
+    def replace(self, path: str, content: bytes) -> None:
+        self.inner.replace(path, content)
+
+    def list(self, folder: str) -> list[FileStatus]:
+        return self.inner.list(folder)
+
+    def delete(self, path: str) -> None:
+        self.inner.delete(path)
+
+    def open_input(self, path: str) -> Any:
+        return self.inner.open_input(path)
+
+    def create(self, path: str) -> AbstractContextManager[BinaryIO]:
+        return self.inner.create(path)
+
+    def modified_ms(self, path: str) -> int:
+        return self.inner.modified_ms(path)
+
+
+class Counting(Around):
+    """Counts what is asked of the store, by method name, and remembers the paths read."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.lists = 0
+        self.reads: list[str] = []
+
+    def read(self, path: str) -> bytes:
+        self.reads.append(path)
+        return super().read(path)
+
+    def list(self, folder: str) -> list[FileStatus]:
+        self.lists += 1
+        return super().list(folder)
+
+
+class LostAnswer(Around):
+    """The next `failures` puts of a commit write, and then raise as if nothing had answered.
+
+    `also` runs after the write and before the error, and may write more, or make the look-up fail.
+    """
+
+    def __init__(
+        self, inner: Store, *, failures: int = 1, error: Exception | None = None, also: Callable[[], None] | None = None
+    ) -> None:
+        super().__init__(inner)
+        self.failures = failures
+        self._error = error or StoreUnavailableError("the answer was lost", path=inner.url)
+        self._also = also
+
+    def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        super().put_if_absent(path, content, durable=durable)
+        if path.endswith(".json") and self.failures:
+            self.failures -= 1
+            if self._also:
+                self._also()
+            raise self._error
+
+
+class NotWritten(Around):
+    """The next `failures` puts of a commit fail before anything is written; `attempts` counts them all."""
+
+    def __init__(self, inner: Store, *, failures: int = 1, also: Callable[[], None] | None = None) -> None:
+        super().__init__(inner)
+        self.failures = failures
+        self.attempts = 0
+        self._also = also
+
+    def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        if path.endswith(".json"):
+            self.attempts += 1
+            if self.failures:
+                self.failures -= 1
+                if self._also:
+                    self._also()
+                raise StoreUnavailableError("no connection", path=self.url)
+        super().put_if_absent(path, content, durable=durable)
+
+
+class Unreadable(Around):
+    """Reads of a path that ends with `suffix` raise `error` while `broken`."""
+
+    def __init__(self, inner: Store, *, suffix: str, error: Exception) -> None:
+        super().__init__(inner)
+        self.broken = False
+        self._suffix = suffix
+        self._error = error
+
+    def read(self, path: str) -> bytes:
+        if self.broken and path.endswith(self._suffix):
+            raise self._error
+        return super().read(path)
+
+
+class Refusing(Around):
+    """Puts and replacements of a path that ends with `suffix` raise `error`."""
+
+    def __init__(self, inner: Store, *, suffix: str, error: Exception) -> None:
+        super().__init__(inner)
+        self._suffix = suffix
+        self._error = error
+
+    def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        if path.endswith(self._suffix):
+            raise self._error
+        super().put_if_absent(path, content, durable=durable)
+
+    def replace(self, path: str, content: bytes) -> None:
+        if path.endswith(self._suffix):
+            raise self._error
+        super().replace(path, content)

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from tests.log.support import NUMBERS, PROTOCOL, metadata
+from tidelog.log.errors import UnsupportedFeatureError
+from tidelog.log.format.actions import Metadata, Protocol
+from tidelog.log.format.protocol import (
+    for_new_table,
+    has_in_commit_timestamps,
+    require_readable,
+    require_writable,
+    same,
+)
+
+DV = {"delta.enableDeletionVectors": "true"}
+ICT = {"delta.enableInCommitTimestamps": "true"}
+CDF = {"delta.enableChangeDataFeed": "true"}
+WITH_NTZ = pa.schema([("n", pa.int64()), ("t", pa.list_(pa.timestamp("us")))])
+
+
+def protocol(reader: int, writer: int, readers: Any = None, writers: Any = None) -> Protocol:
+    return Protocol(
+        min_reader_version=reader, min_writer_version=writer, reader_features=readers, writer_features=writers
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "configuration", "expected"),
+    [
+        (NUMBERS, {}, protocol(1, 2)),
+        (NUMBERS, {"delta.enableDeletionVectors": "false", "delta.appendOnly": "true"}, protocol(1, 2)),
+        (NUMBERS, CDF, protocol(1, 7, None, ("appendOnly", "changeDataFeed", "invariants"))),
+        (NUMBERS, ICT, protocol(1, 7, None, ("appendOnly", "inCommitTimestamp", "invariants"))),
+        (
+            NUMBERS,
+            DV,
+            protocol(3, 7, ("deletionVectors",), ("appendOnly", "deletionVectors", "invariants")),
+        ),
+        (
+            NUMBERS,
+            DV | ICT | CDF,
+            protocol(
+                3,
+                7,
+                ("deletionVectors",),
+                ("appendOnly", "changeDataFeed", "deletionVectors", "inCommitTimestamp", "invariants"),
+            ),
+        ),
+        (WITH_NTZ, {}, protocol(3, 7, ("timestampNtz",), ("appendOnly", "invariants", "timestampNtz"))),
+        (
+            WITH_NTZ,
+            DV,
+            protocol(
+                3,
+                7,
+                ("deletionVectors", "timestampNtz"),
+                ("appendOnly", "deletionVectors", "invariants", "timestampNtz"),
+            ),
+        ),
+    ],
+)
+def test_a_new_table_has_the_lowest_protocol_that_does(
+    schema: pa.Schema, configuration: dict[str, str], expected: Protocol
+) -> None:
+    found = for_new_table(schema, configuration)
+    assert found == expected
+    require_writable(found, metadata(schema, configuration=configuration), "x")
+
+
+MAPPED = metadata(configuration={"delta.columnMapping.mode": "name"})
+CONSTRAINED = metadata(configuration={"delta.constraints.positive": "n > 0"})
+
+
+def with_field_metadata(text: str) -> Metadata:
+    plain = metadata()
+    return msgspec.structs.replace(plain, schema_string=plain.schema_string.replace('"metadata":{}', text))
+
+
+INVARIANT = with_field_metadata('"metadata":{"delta.invariants":"{}"}')
+GENERATED = with_field_metadata('"metadata":{"delta.generationExpression":"n + 1"}')
+IDENTITY = with_field_metadata('"metadata":{"delta.identity.start":1}')
+
+READABLE = [
+    protocol(1, 1),
+    protocol(1, 2),
+    protocol(2, 5),
+    PROTOCOL,
+    protocol(3, 7, ("timestampNtz", "vacuumProtocolCheck"), ("rowTracking",)),
+    protocol(3, 7, ("columnMapping", "deletionVectors"), ("columnMapping",)),
+    protocol(3, 7, ("typeWidening", "v2Checkpoint", "variantType"), ("v2Checkpoint",)),
+    protocol(1, 7, None, ("checkConstraints",)),
+]
+
+
+@pytest.mark.parametrize("found", READABLE)
+def test_what_tidelog_can_read(found: Protocol) -> None:
+    require_readable(found, "x")
+
+
+@pytest.mark.parametrize(
+    ("found", "missing"),
+    [
+        (protocol(4, 7), "reader version 4"),
+        (protocol(3, 7, ("inventedLater",), ("inventedLater",)), "inventedLater"),
+        (protocol(3, 7, ("deletionVectors", "z", "a"), ("z",)), "a, z"),
+    ],
+)
+def test_what_tidelog_cannot_read_is_refused_by_name(found: Protocol, missing: str) -> None:
+    with pytest.raises(UnsupportedFeatureError) as raised:
+        require_readable(found, "/data/t")
+    assert raised.value.fields == {"path": "/data/t", "features": missing}
+    with pytest.raises(UnsupportedFeatureError) as raised:
+        require_writable(found, metadata(), "/data/t")
+    assert raised.value.fields == {"path": "/data/t", "features": missing}
+
+
+WRITABLE = [
+    (protocol(1, 1), metadata()),
+    (protocol(1, 2), metadata()),
+    (protocol(1, 3), metadata()),
+    (protocol(1, 4), metadata(configuration=CDF)),
+    (protocol(2, 5), metadata(configuration={"delta.columnMapping.mode": "none"})),
+    (protocol(2, 6), metadata()),
+    (PROTOCOL, metadata()),
+    (protocol(1, 7, None, ("changeDataFeed", "checkConstraints", "generatedColumns", "identityColumns")), metadata()),
+]
+
+
+@pytest.mark.parametrize(("found", "table_metadata"), WRITABLE)
+def test_what_tidelog_can_write(found: Protocol, table_metadata: Metadata) -> None:
+    require_writable(found, table_metadata, "x")
+
+
+@pytest.mark.parametrize(
+    ("found", "table_metadata", "missing"),
+    [
+        (protocol(1, 8), metadata(), "writer version 8"),
+        (protocol(1, 7, None, ("rowTracking", "domainMetadata")), metadata(), "domainMetadata, rowTracking"),
+        (protocol(1, 7, None, ("inventedLater",)), metadata(), "inventedLater"),
+        (protocol(1, 3), CONSTRAINED, "checkConstraints"),
+        (protocol(1, 7, None, ("checkConstraints",)), CONSTRAINED, "checkConstraints"),
+        (protocol(1, 2), INVARIANT, "invariants"),
+        (protocol(1, 7, None, ("invariants",)), INVARIANT, "invariants"),
+        (protocol(1, 4), GENERATED, "generatedColumns"),
+        (protocol(1, 7, None, ("generatedColumns",)), GENERATED, "generatedColumns"),
+        (protocol(1, 6), IDENTITY, "identityColumns"),
+        (protocol(2, 5), MAPPED, "columnMapping"),
+        (protocol(3, 7, ("columnMapping",), ("columnMapping",)), MAPPED, "columnMapping"),
+        (protocol(2, 5), metadata(configuration={"delta.columnMapping.mode": "id"}), "columnMapping"),
+        (protocol(3, 7, ("variantType",), ("variantType",)), metadata(), "variantType"),
+    ],
+)
+def test_what_tidelog_cannot_write_is_refused_by_name(found: Protocol, table_metadata: Metadata, missing: str) -> None:
+    with pytest.raises(UnsupportedFeatureError) as raised:
+        require_writable(found, table_metadata, "/data/t")
+    assert raised.value.fields == {"path": "/data/t", "features": missing}
+    require_readable(found, "/data/t")
+
+
+@pytest.mark.parametrize(
+    ("found", "configuration", "expected"),
+    [
+        (PROTOCOL, ICT, True),
+        (PROTOCOL, {}, False),
+        (PROTOCOL, {"delta.enableInCommitTimestamps": "false"}, False),
+        (protocol(1, 2), ICT, False),
+    ],
+)
+def test_in_commit_timestamps_need_feature_and_property(
+    found: Protocol, configuration: dict[str, str], expected: bool
+) -> None:
+    assert has_in_commit_timestamps(found, metadata(configuration=configuration)) is expected
+
+
+def test_a_rewritten_copy_is_no_change() -> None:
+    assert same(metadata(created_time=1), metadata(created_time=2))
+    assert not same(metadata(), metadata(name="x"))
+    assert not same(metadata(), metadata(id="x"))
+    assert same(PROTOCOL, msgspec.structs.replace(PROTOCOL))
+    assert not same(PROTOCOL, protocol(1, 2))

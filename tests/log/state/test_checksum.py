@@ -1,0 +1,148 @@
+"""Totals, and the version checksum that carries them and the rest of the head."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.log.faults import Counting
+from tests.log.support import NUMBERS, PROTOCOL, add, memory_store, metadata, new_table, numbers, put_commit
+from tidelog.log import Table
+from tidelog.log.format import filenames
+from tidelog.log.format.actions import RemoveFile, SetTransaction
+from tidelog.log.state import checkpoint, checksum, files
+from tidelog.log.state.commits import read_commit
+from tidelog.log.state.loader import load
+from tidelog.log.storage import Store
+
+
+def put_checksum(store: Store, version: int) -> None:
+    head = load(store, version).head
+    content = checksum.to_bytes(head, txn_id="t", in_commit_timestamp_ms=head.timestamp_ms)
+    assert content is not None
+    store.put_if_absent(filenames.checksum_path(version), content)
+
+
+def test_totals_follow_plain_commits() -> None:
+    store = memory_store()
+    put_commit(store, 0, metadata(), PROTOCOL)
+    put_commit(store, 1, add("a", size=3), add("b", size=4))
+    state = load(store)
+    assert state.head.totals is not None
+    assert (state.head.totals.num_files, state.head.totals.size_bytes) == (2, 7)
+
+
+@pytest.mark.parametrize("then", ["restate alone", "restate beside a compaction", "remove without a size"])
+def test_totals_that_cannot_be_told_are_unknown_and_counted_anew(then: str) -> None:
+    """A wrong count in the `.crc` would stop delta-spark from ever writing a checkpoint again, silently."""
+    store = memory_store()
+    put_commit(store, 0, metadata(), PROTOCOL)
+    put_commit(store, 1, add("a", size=3), add("b", size=4))
+    restated = add("a", size=3, stats="{}", data_change=False)
+    match then:
+        case "restate alone":
+            put_commit(store, 2, restated)
+        case "restate beside a compaction":
+            gone = RemoveFile(path="b", data_change=False, deletion_timestamp=1, size=4)
+            put_commit(store, 2, restated, gone, add("c", size=4, data_change=False))
+        case _:
+            put_commit(store, 2, RemoveFile(path="b", data_change=True, deletion_timestamp=1))
+    table = Table(store, load(store))
+    expected = checkpoint.count(table.at()._state.files())
+    assert table.at().num_files == expected.num_files
+    assert load(store).head.totals in (None, expected)
+
+
+def test_a_checksum_is_believed_so_that_nothing_is_replayed() -> None:
+    store = memory_store()
+    for version in range(20):
+        put_commit(store, version, *([metadata(), PROTOCOL] if version == 0 else [add(f"f{version}")]))
+    put_checksum(store, 18)
+    counting = Counting(store)
+    assert load(counting).head.version == 19
+    commits = [path for path in counting.reads if path.endswith(".json")]
+    assert commits == [filenames.commit_path(19), filenames.commit_path(20)], (
+        "the one after it, and a probe for the next"
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"garbage",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"tableSizeBytes":0',
+        b"\xff\xfe",
+        b'{"tableSizeBytes":"1","numFiles":1,"numMetadata":1,"numProtocol":1}',
+    ],
+)
+@pytest.mark.parametrize("with_older", [False, True])
+def test_a_malformed_checksum_is_as_good_as_none(content: bytes, with_older: bool) -> None:
+    store = memory_store()
+    put_commit(store, 0, metadata(), PROTOCOL)
+    put_commit(store, 1, add("a"), SetTransaction(app_id="x", version=7))
+    if with_older:
+        put_checksum(store, 0)
+    store.put_if_absent(filenames.checksum_path(1), content)
+    state = load(store)
+    assert state.head.transactions["x"].version == 7
+    assert [file.path for file in files.to_adds(state.files().adds)] == ["a"]
+
+
+@pytest.mark.parametrize("absent", ["setTransactions", "inCommitTimestampOpt"])
+def test_a_checksum_that_lacks_what_a_commit_needs_is_not_used(absent: str) -> None:
+    store = memory_store()
+    put_commit(store, 0, metadata(), PROTOCOL)
+    put_commit(store, 1, SetTransaction(app_id="x", version=7))
+    put_checksum(store, 1)
+    content = json.loads(store.read(filenames.checksum_path(1)))
+    del content[absent]
+    store.replace(filenames.checksum_path(1), json.dumps(content).encode())
+    head = load(store).head
+    assert head.transactions["x"].version == 7
+    assert head.timestamp_ms == read_commit(store, 1).info["inCommitTimestamp"]
+
+
+def test_unknown_keys_of_a_checksum_are_ignored() -> None:
+    store = memory_store()
+    put_commit(store, 0, metadata(), PROTOCOL)
+    put_checksum(store, 0)
+    content = json.loads(store.read(filenames.checksum_path(0))) | {"fileSizeHistogram": {"x": []}, "later": 1}
+    store.replace(filenames.checksum_path(0), json.dumps(content).encode())
+    assert load(store).head.totals is not None
+
+
+def test_every_commit_leaves_a_checksum_that_says_what_the_log_says() -> None:
+    store = memory_store()
+    table = new_table(store, NUMBERS)
+    table.insert(numbers(range(3)))
+    table.insert(numbers(range(2)), idempotency_key=("app", 5))
+    for version in range(3):
+        content = json.loads(store.read(filenames.checksum_path(version)))
+        commit = read_commit(store, version)
+        state = load(store, version)
+        live = state.files().adds
+        assert content["numFiles"] == live.num_rows == version
+        assert content["tableSizeBytes"] == sum(live["size"].to_pylist())
+        assert content["numMetadata"] == content["numProtocol"] == 1
+        assert content["domainMetadata"] == []
+        assert content["inCommitTimestampOpt"] == commit.info["inCommitTimestamp"]
+        assert content["txnId"] == commit.info["txnId"]
+        assert [txn["appId"] for txn in content["setTransactions"]] == ["app"] * (version == 2)
+        assert not {"allFiles", "fileSizeHistogram", "numDeletedRecordsOpt"} & content.keys()
+    first = store.read(filenames.commit_path(0)).decode().splitlines()
+    logged = {key: value for line in first for key, value in json.loads(line).items()}
+    assert (content["metadata"], content["protocol"]) == (logged["metaData"], logged["protocol"]), "verbatim"
+
+
+def test_set_transactions_are_left_out_where_a_retention_may_expire_them() -> None:
+    """delta-spark never writes a checkpoint again where a `.crc` names a transaction that it has dropped."""
+    store = memory_store()
+    table = new_table(store, NUMBERS, properties={"delta.setTransactionRetentionDuration": "1 day"})
+    table.insert(numbers([1]), idempotency_key=("app", 5))
+    assert "setTransactions" not in json.loads(store.read(filenames.checksum_path(1)))
+    assert load(store).head.transactions["app"].version == 5, "found by replay"

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.log.faults import Counting
+from tests.log.support import NUMBERS, START_MS, add, memory_store, new_table, numbers, put_commit
+from tidelog.log.format import filenames
+from tidelog.log.state import versions
+from tidelog.log.state.commit_times import CommitTimes
+from tidelog.log.storage import Store
+from tidelog.log.storage.local import LocalStore
+
+
+def log_at(stamps: list[int]) -> Store:
+    store = memory_store()
+    for version, stamp in enumerate(stamps):
+        put_commit(store, version, add(f"f{version}"), info={"inCommitTimestamp": stamp})
+    return store
+
+
+@settings(deadline=None)
+@given(
+    stamps=st.lists(st.integers(0, 60), min_size=1, max_size=20, unique=True).map(sorted),
+    at=st.integers(-1, 61),
+    expired=st.integers(0, 5),
+)
+def test_the_binary_search_finds_what_a_linear_one_does(stamps: list[int], at: int, expired: int) -> None:
+    store = log_at(stamps)
+    earliest = min(expired, len(stamps) - 1)
+    for version in range(earliest):
+        store.delete(filenames.commit_path(version))
+    linear = [version for version, stamp in enumerate(stamps) if stamp <= at and version >= earliest]
+    assert versions.version_at(CommitTimes(store), at, earliest, len(stamps) - 1) == (linear[-1] if linear else None)
+
+
+def test_the_search_reads_few_commits() -> None:
+    store = Counting(log_at(list(range(0, 4096, 2))))
+    assert versions.version_at(CommitTimes(store), 1001, 0, 2047) == 500
+    assert len(store.reads) <= math.ceil(math.log2(2048)) + 1
+
+
+def test_a_point_before_a_commit_that_is_gone_is_not_found() -> None:
+    """A checkpoint's own commit may be gone; what it was made at is then not known, and not guessed."""
+    store = log_at([10, 20, 30])
+    store.delete(filenames.commit_path(0))
+    assert versions.version_at(CommitTimes(store), 20, 0, 2) == 1
+    assert versions.version_at(CommitTimes(store), 5, 0, 2) != 1
+
+
+def test_walking_back_ends_at_the_oldest_that_is_there() -> None:
+    store = log_at([10, 20, 30, 40])
+    store.delete(filenames.commit_path(1))
+    assert [commit.version for commit in versions.newest_first(store, 3)] == [3, 2]
+    assert [commit.version for commit in versions.newest_first(store, 2)] == [2]
+    assert versions.earliest_commit(store, 3) == 2
+    assert versions.earliest_commit(log_at([10, 20, 30]), 2) == 0
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        [100, 200, 300, 400],
+        [100, 100, 100, 100],
+        [100, 50, 60, 400],
+        [400, 300, 200, 100],
+        [100, 900, 200, 1000],
+    ],
+)
+def test_file_times_are_made_to_increase_where_commits_carry_none(tmp_path: Path, seconds: list[int]) -> None:
+    """Without in-commit timestamps a commit's time is its file's, which copies and restores put out of order.
+
+    Readers make them increase (each at least 1 ms after the one before it), or a search by time finds nonsense.
+    """
+    table = new_table(LocalStore(str(tmp_path)), NUMBERS, properties={"delta.enableInCommitTimestamps": False})
+    for number in range(1, len(seconds)):
+        table.insert(numbers([number]))
+    expected: list[int] = []
+    for version, second in enumerate(seconds):
+        os.utime(tmp_path / filenames.commit_path(version), (START_MS // 1000 + second,) * 2)
+        stamp = (START_MS // 1000 + second) * 1000
+        expected.append(max(stamp, expected[-1] + 1) if expected else stamp)
+    found = [int(record.timestamp.timestamp() * 1000) for record in reversed(table.history())]
+    assert [stamp - START_MS for stamp in found] == [stamp - START_MS for stamp in expected]
+    for version, record in enumerate(reversed(table.history())):
+        assert table.at(timestamp=record.timestamp).version == version

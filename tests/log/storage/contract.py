@@ -1,0 +1,211 @@
+"""What every store promises (tidelog.log.storage.store), as tests that each store's test class inherits."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
+
+import pytest
+
+from tidelog.log.storage import Store
+
+
+class StoreContract:
+    """Inherit it and give a fixture `store`: an empty store."""
+
+    @pytest.fixture
+    def store(self) -> Store:
+        raise NotImplementedError
+
+    # --- reading ---
+
+    def test_what_is_put_is_read(self, store: Store) -> None:
+        store.put_if_absent("a/b/c.bin", b"\x00\xffx")
+        assert store.read("a/b/c.bin") == b"\x00\xffx"
+        assert bytes(store.open_input("a/b/c.bin").read()) == b"\x00\xffx"
+
+    def test_an_empty_file_is_a_file(self, store: Store) -> None:
+        store.put_if_absent("empty", b"")
+        assert store.read("empty") == b""
+        assert [status.size_bytes for status in store.list("")] == [0]
+
+    @pytest.mark.parametrize("path", ["missing", "a/missing", "not/there/at/all"])
+    def test_a_missing_file_is_not_found(self, store: Store, path: str) -> None:
+        store.put_if_absent("a/b", b"x")
+        for reading in (store.read, store.open_input, store.modified_ms):
+            with pytest.raises(FileNotFoundError):
+                reading(path)
+
+    def test_a_file_is_no_folder(self, store: Store) -> None:
+        store.put_if_absent("a", b"x")
+        for reading in (store.read, store.open_input, store.modified_ms):
+            with pytest.raises(FileNotFoundError):
+                reading("a/b")
+        assert store.list("a") == []
+
+    def test_names_may_hold_any_sign(self, store: Store) -> None:
+        for name in ("a b", "ü%20", "c=US%2FEast", "x#y?z", "'\"", "-"):
+            store.put_if_absent(f"folder/{name}", name.encode())
+        for status in store.list("folder"):
+            assert store.read(f"folder/{status.name}") == status.name.encode()
+
+    def test_modification_times_are_those_of_the_listing(self, store: Store) -> None:
+        store.put_if_absent("a", b"1")
+        (status,) = store.list("")
+        assert store.modified_ms("a") == status.modified_ms
+        assert status.modified_ms > 1_600_000_000_000, "milliseconds since the epoch"
+
+    def test_another_process_would_see_the_same_files(self, store: Store) -> None:
+        store.put_if_absent("a", b"1")
+        again = pickle.loads(pickle.dumps(store))
+        assert again.read("a") == b"1"
+        assert again.url == store.url
+
+    # --- put if absent ---
+
+    def test_a_second_put_is_refused_and_changes_nothing(self, store: Store) -> None:
+        store.put_if_absent("a", b"first")
+        for durable in (True, False):
+            with pytest.raises(FileExistsError):
+                store.put_if_absent("a", b"second", durable=durable)
+        assert store.read("a") == b"first"
+
+    @pytest.mark.parametrize("durable", [True, False])
+    def test_of_many_puts_exactly_one_wins_and_its_content_is_whole(self, store: Store, durable: bool) -> None:
+        writers, rounds = 16, 10
+        contents = [bytes([number]) * 50_000 for number in range(writers)]
+        barrier = Barrier(writers, timeout=30)  # so that a writer that fails does not leave the others waiting
+
+        def put(number: int) -> list[bool]:
+            won = []
+            for turn in range(rounds):
+                barrier.wait()
+                try:
+                    store.put_if_absent(f"log/{turn}", contents[number], durable=durable)
+                    won.append(True)
+                except FileExistsError:
+                    won.append(False)
+            return won
+
+        with ThreadPoolExecutor(16) as pool:
+            outcomes = list(pool.map(put, range(writers)))
+        for turn in range(rounds):
+            winners = [number for number in range(writers) if outcomes[number][turn]]
+            assert len(winners) == 1
+            assert store.read(f"log/{turn}") == contents[winners[0]]
+        assert [status.name for status in store.list("log")] == [str(turn) for turn in range(rounds)]
+
+    def test_a_reader_sees_a_file_whole_or_not_at_all(self, store: Store) -> None:
+        content, done = b"x" * 2_000_000, Event()
+
+        def watch() -> set[int]:
+            seen = set()
+            while True:
+                last = done.is_set()
+                for number in range(20):
+                    try:
+                        seen.add(len(store.read(f"w/{number}")))
+                    except FileNotFoundError:
+                        continue
+                seen |= {status.size_bytes for status in store.list("w") if not status.name.startswith(".")}
+                if last:
+                    return seen
+
+        with ThreadPoolExecutor(16) as pool:
+            watcher = pool.submit(watch)
+            try:
+                for number in range(20):
+                    store.put_if_absent(f"w/{number}", content, durable=False)
+            finally:
+                done.set()
+            assert watcher.result() == {len(content)}
+
+    # --- replace ---
+
+    def test_replace_creates_and_overwrites(self, store: Store) -> None:
+        store.replace("p/pointer", b"1")
+        assert store.read("p/pointer") == b"1"
+        store.replace("p/pointer", b"22")
+        assert store.read("p/pointer") == b"22"
+        assert [(status.name, status.size_bytes) for status in store.list("p")] == [("pointer", 2)]
+
+    def test_a_reader_of_what_is_replaced_sees_one_content_or_the_other(self, store: Store) -> None:
+        contents = {b"a" * 300_000, b"b" * 300_000}
+        store.replace("pointer", b"a" * 300_000)
+        done = Event()
+
+        def watch() -> set[bytes]:
+            seen = {store.read("pointer")}
+            while not done.is_set():
+                seen.add(store.read("pointer"))
+            return seen
+
+        with ThreadPoolExecutor(16) as pool:
+            watchers = [pool.submit(watch) for _ in range(2)]
+            try:
+                for turn in range(20):
+                    store.replace("pointer", (b"b" if turn % 2 else b"a") * 300_000)
+            finally:
+                done.set()
+            assert all(watcher.result() <= contents for watcher in watchers)
+
+    # --- list ---
+
+    def test_a_listing_is_in_the_order_of_names_and_holds_files_only(self, store: Store) -> None:
+        names = ["b", "a", "B", "10", "9", "_x", "é"]
+        for name in names:
+            store.put_if_absent(f"f/{name}", name.encode())
+        store.put_if_absent("f/below/deeper", b"")
+        store.put_if_absent("f2/other", b"")
+        found = store.list("f")
+        assert [status.name for status in found] == sorted(names)
+        assert [status.size_bytes for status in found] == [len(name.encode()) for name in sorted(names)]
+
+    @pytest.mark.parametrize("folder", ["", "none", "none/at/all"])
+    def test_a_folder_that_is_not_there_is_empty(self, store: Store, folder: str) -> None:
+        assert store.list(folder) == []
+
+    def test_what_was_written_is_listed_at_once(self, store: Store) -> None:
+        for number in range(30):
+            store.put_if_absent(f"log/{number:03}", b"", durable=False)
+            assert [status.name for status in store.list("log")][-1] == f"{number:03}"
+
+    # --- create ---
+
+    def test_a_created_file_is_there_after_the_block(self, store: Store) -> None:
+        with store.create("x/data.parquet") as file:
+            file.write(b"12")
+            file.write(b"3")
+            assert file.tell() == 3
+        assert store.read("x/data.parquet") == b"123"
+
+    @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+    def test_a_created_file_is_gone_if_the_block_raises(self, store: Store, error: type[BaseException]) -> None:
+        def fail() -> None:
+            with store.create("x/data.parquet") as file:
+                file.write(b"123")
+                raise error
+
+        with pytest.raises(error):
+            fail()
+        assert store.list("x") == []
+        with pytest.raises(FileNotFoundError):
+            store.read("x/data.parquet")
+
+    def test_a_name_is_created_only_once(self, store: Store) -> None:
+        store.put_if_absent("x/data", b"first")
+        with pytest.raises(FileExistsError), store.create("x/data") as file:
+            file.write(b"second")
+        assert store.read("x/data") == b"first"
+
+    # --- delete ---
+
+    def test_what_is_deleted_is_gone_and_may_be_deleted_again(self, store: Store) -> None:
+        store.put_if_absent("a/b", b"1")
+        for _ in range(2):
+            store.delete("a/b")
+            assert store.list("a") == []
+        store.delete("never/was")
+        store.put_if_absent("a/b", b"2")
+        assert store.read("a/b") == b"2"

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import errno
+import os
+import random
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.log.storage.contract import StoreContract
+from tests.log.support import NUMBERS, numbers, read_numbers
+from tidelog.log import Table
+from tidelog.log.errors import PathNotWritableError, StoreNotSupportedError, StoreUnavailableError, TidelogError
+from tidelog.log.storage import Store
+from tidelog.log.storage.local import LocalStore
+
+
+class TestLocalStore(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return LocalStore(str(tmp_path / "table"))
+
+
+def everything(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(str(tmp_path / "table"))
+
+
+def test_no_temporary_file_is_left(store: LocalStore, tmp_path: Path) -> None:
+    store.put_if_absent("a", b"1")
+    with pytest.raises(FileExistsError):
+        store.put_if_absent("a", b"2")
+    store.replace("b", b"3")
+    with store.create("c") as file:
+        file.write(b"4")
+    with pytest.raises(RuntimeError), store.create("d") as file:
+        raise RuntimeError
+    assert everything(tmp_path) == ["table/a", "table/b", "table/c"]
+
+
+def test_a_temporary_file_is_not_taken_for_one_of_the_log(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a commit is being written only a hidden name is there, which Hadoop and tidelog alike pass over."""
+    seen: list[str] = []
+    link = os.link
+
+    def look(source: Any, target: Any) -> None:
+        seen.extend(status.name for status in store.list("_delta_log"))
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", look)
+    store.put_if_absent("_delta_log/00000000000000000000.json", b"{}")
+    assert len(seen) == 1
+    assert seen[0].startswith(".")
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK])
+def test_a_file_system_without_hard_links_is_refused_and_nothing_is_visible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def link(source: Any, target: Any) -> None:
+        raise OSError(code, os.strerror(code), str(source), None, str(target))
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(StoreNotSupportedError) as raised:
+        Table.create(str(tmp_path / "table"), NUMBERS)
+    assert raised.value.code in str(raised.value)
+    assert everything(tmp_path) == []
+
+
+def below_a_file(tmp_path: Path, below: str) -> str:
+    (tmp_path / "file").write_bytes(b"mine")
+    return str(tmp_path / "file" / below)
+
+
+@pytest.mark.parametrize("below", ["", "table", "deeper/table"])
+def test_a_path_that_is_a_file_or_below_one_is_not_writable(tmp_path: Path, below: str) -> None:
+    store = LocalStore(below_a_file(tmp_path, below))
+    with pytest.raises(PathNotWritableError):
+        store.put_if_absent("_delta_log/00000000000000000000.json", b"x")
+    with pytest.raises(PathNotWritableError):
+        store.replace("_delta_log/_last_checkpoint", b"x")
+    with pytest.raises(PathNotWritableError), store.create("part-1.parquet"):
+        pass
+    assert (tmp_path / "file").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("below", ["", "table", "deeper/table"])
+def test_no_table_can_be_created_there(tmp_path: Path, below: str) -> None:
+    with pytest.raises(PathNotWritableError) as raised:
+        Table.create(below_a_file(tmp_path, below), NUMBERS)
+    assert raised.value.advice
+
+
+def test_what_the_operating_system_refuses_says_what_to_do(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for code, kind in (
+        (errno.EACCES, PathNotWritableError),
+        (errno.EROFS, PathNotWritableError),
+        (errno.ENOSPC, StoreUnavailableError),
+        (errno.EIO, StoreUnavailableError),
+    ):
+
+        def refuse(*_: Any, code: int = code) -> None:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(os, "link", refuse)
+        with pytest.raises(kind, match=os.strerror(code)):
+            store.put_if_absent("a", b"1")
+        assert everything(tmp_path) == []
+
+
+def test_a_name_that_is_too_long_is_not_writable(store: LocalStore) -> None:
+    with pytest.raises(PathNotWritableError):
+        store.put_if_absent("x" * 300, b"1")
+
+
+def test_a_folder_in_the_way_is_not_writable(store: LocalStore, tmp_path: Path) -> None:
+    (tmp_path / "table" / "a").mkdir(parents=True)
+    with pytest.raises(PathNotWritableError):
+        store.replace("a", b"1")
+
+
+@pytest.fixture
+def full_disk() -> Iterator[Callable[[], None]]:
+    """Call it, and no file can grow past 100 kB: the nearest to a full disk without one."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_while_data_is_written_leaves_nothing_and_says_so(
+    tmp_path: Path, full_disk: Callable[[], None]
+) -> None:
+    table = Table.create(str(tmp_path / "table"), pa.schema([("n", pa.binary())]))
+    full_disk()
+    with pytest.raises(StoreUnavailableError):
+        table.insert([{"n": random.randbytes(500_000)}])
+    assert table.refresh().version == 0
+    assert not [name for name in everything(tmp_path) if name.endswith(".parquet")]
+
+
+def test_a_full_disk_while_a_commit_is_written_commits_nothing(
+    store: LocalStore, tmp_path: Path, full_disk: Callable[[], None]
+) -> None:
+    full_disk()
+    with pytest.raises(StoreUnavailableError):
+        store.put_if_absent("_delta_log/00000000000000000000.json", random.randbytes(500_000))
+    assert everything(tmp_path) == []
+
+
+def test_hadoops_checksum_of_a_file_that_is_replaced_is_removed(store: LocalStore, tmp_path: Path) -> None:
+    store.replace("_delta_log/_last_checkpoint", b"1")
+    stale = tmp_path / "table/_delta_log/._last_checkpoint.crc"
+    stale.write_bytes(b"crc\x00")
+    store.replace("_delta_log/_last_checkpoint", b"2")
+    assert not stale.exists()
+
+
+def test_the_content_is_on_disk_before_its_name_is(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash of the machine may not leave a name without its content, nor lose the name of an acknowledged commit."""
+    order: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def note_fsync(descriptor: int) -> None:
+        order.append("folder" if Path(f"/proc/self/fd/{descriptor}").resolve().is_dir() else "file")
+        fsync(descriptor)
+
+    def note_link(source: Any, target: Any) -> None:
+        order.append("link")
+        link(source, target)
+
+    store.put_if_absent("first", b"")
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "link", note_link)
+    store.put_if_absent("a", b"1")
+    assert order == ["file", "link", "folder"]
+    order.clear()
+    store.put_if_absent("hint", b"1", durable=False)
+    assert order == ["link"]
+    order.clear()
+    store.put_if_absent("new/folder/a", b"1")
+    assert order == ["folder", "folder", "file", "link", "folder"], "a new folder's name must last as well"
+    order.clear()
+    with store.create("data") as file:
+        file.write(b"x")
+    assert order == ["file", "folder"]
+
+
+def test_ways_to_write_a_local_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Table.create(str(tmp_path / "t"), NUMBERS).insert(numbers([1]))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for path in ("t", "./t", "~/t", f"file://{tmp_path}/t", f"file:{tmp_path}/t", str(tmp_path / "t") + "/"):
+        table = Table.open(path)
+        assert read_numbers(table) == [1]
+        assert table.path == str(tmp_path / "t")
+
+
+def test_a_table_stays_where_it_is_when_the_working_folder_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    table = Table.create("t", NUMBERS)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    table.insert(numbers([1]))
+    assert read_numbers(Table.open(str(tmp_path / "t"))) == [1]
+
+
+def test_errors_of_the_store_are_tidelogs_own() -> None:
+    for kind in (PathNotWritableError, StoreNotSupportedError, StoreUnavailableError):
+        assert issubclass(kind, TidelogError)

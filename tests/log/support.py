@@ -1,0 +1,208 @@
+"""What the tests of tidelog.log share: a clock that they move, tables in memory, commits put by hand."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import uuid
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from tidelog.log import Table, Transaction, creation
+from tidelog.log.conflict.classes import OperationClass
+from tidelog.log.conflict.staged import MoveGroup
+from tidelog.log.datafile import DataFile, read_batches
+from tidelog.log.format import filenames
+from tidelog.log.format.actions import (
+    Action,
+    AddFile,
+    DeletionVectorDescriptor,
+    Format,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    encode_commit,
+)
+from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
+from tidelog.log.format.schema import to_schema_string
+from tidelog.log.format.statistics import num_records
+from tidelog.log.state import files
+from tidelog.log.state.loader import load
+from tidelog.log.state.segment import CheckpointFiles
+from tidelog.log.storage import Store
+from tidelog.log.storage.memory import MemoryStore
+from tidelog.log.system import System
+
+NUMBERS = pa.schema([("n", pa.int64())])
+# A moment that no test's real clock reaches, so that a mix-up of the two clocks shows.
+START_MS = 1_700_000_000_000
+
+
+class Clock(System):
+    """A clock that stands still until a test moves it; it never sleeps, it only remembers that it should have."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self.ms = now_ms
+        self.slept_s: list[float] = []
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def sleep_s(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+
+
+def memory_url() -> str:
+    return f"memory://{uuid.uuid4()}"
+
+
+def memory_store(system: System | None = None) -> MemoryStore:
+    return MemoryStore(memory_url()) if system is None else MemoryStore(memory_url(), system=system)
+
+
+def new_table(
+    store: Store,
+    schema: pa.Schema = NUMBERS,
+    *,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, object] | None = None,
+    system: System | None = None,
+) -> Table:
+    """A new table in any store and under any clock, which `Table.create` chooses by itself."""
+    clock = system or System()
+    assert creation.create(store, schema, partition_by, properties or {}, clock)
+    return Table(store, load(store), clock)
+
+
+def reopen(table: Table) -> Table:
+    return Table(table.store, load(table.store))
+
+
+def numbers(values: Iterable[int]) -> pa.Table:
+    return pa.table({"n": pa.array(list(values), pa.int64())})
+
+
+def read_numbers(table: Any) -> list[int]:
+    """The column `n` of a table, snapshot or scan, sorted."""
+    scan = table.scan() if hasattr(table, "scan") else table
+    return sorted(scan.to_arrow()["n"].to_pylist())
+
+
+# --- actions by hand -------------------------------------------------------------------------------------------------
+
+PROTOCOL = Protocol(
+    min_reader_version=3,
+    min_writer_version=7,
+    reader_features=("deletionVectors",),
+    writer_features=("appendOnly", "deletionVectors", "inCommitTimestamp", "invariants"),
+)
+
+
+def metadata(schema: pa.Schema = NUMBERS, *, id: str = "11111111-2222-3333-4444-555555555555", **more: Any) -> Metadata:  # noqa: A002 - the action's key
+    configuration = {"delta.enableDeletionVectors": "true", "delta.enableInCommitTimestamps": "true"}
+    values: dict[str, Any] = {
+        "format": Format(),
+        "schema_string": to_schema_string(schema),
+        "partition_columns": (),
+        "configuration": configuration,
+    }
+    return Metadata(id=id, **{**values, **more})
+
+
+def add(path: str, *, data_change: bool = True, **more: Any) -> AddFile:
+    values: dict[str, Any] = {"partition_values": {}, "size": 100, "modification_time": 1}
+    return AddFile(path=path, data_change=data_change, **{**values, **more})
+
+
+def remove(action: AddFile, *, data_change: bool = True, deletion_timestamp: int = START_MS) -> RemoveFile:
+    return RemoveFile(
+        path=action.path,
+        data_change=data_change,
+        deletion_timestamp=deletion_timestamp,
+        extended_file_metadata=True,
+        partition_values=action.partition_values,
+        size=action.size,
+        deletion_vector=action.deletion_vector,
+    )
+
+
+def put_commit(store: Store, version: int, *actions: Action, info: Mapping[str, Any] | None = None) -> None:
+    """A commit as another writer would leave it; its timestamp is START_MS + version unless `info` says otherwise."""
+    content = {"inCommitTimestamp": START_MS + version, "operation": "TEST", **(info or {})}
+    known = {key: value for key, value in content.items() if value is not None}
+    store.put_if_absent(filenames.commit_path(version), encode_commit(known, actions))
+
+
+def put_foreign(table: Table, *actions: Action) -> int:
+    """The next version of a table, as another writer would commit it; returns the version."""
+    newest = load(table.store).head
+    put_commit(table.store, newest.version + 1, *actions, info={"inCommitTimestamp": newest.timestamp_ms + 1})
+    return newest.version + 1
+
+
+def live_files(table: Table) -> list[AddFile]:
+    return files.to_adds(table.at().files())
+
+
+# --- deletion vectors ------------------------------------------------------------------------------------------------
+
+
+def bitmap(positions: Iterable[int]) -> bytes:
+    """The bitmap of `positions` by the recipe of the format's page."""
+    values = BitMap64(positions)
+    values.run_optimize()
+    return struct.pack("<I", 1681511377) + bytes(values.serialize())
+
+
+def vector_file(*blobs: bytes) -> bytes:
+    parts = [struct.pack(">i", len(blob)) + blob + struct.pack(">I", zlib.crc32(blob)) for blob in blobs]
+    return b"\x01" + b"".join(parts)
+
+
+def put_vector(store: Store, positions: Sequence[int], name: str) -> DeletionVectorDescriptor:
+    """A deletion vector file of its own, named by an absolute path as the storage type `p` allows."""
+    blob = bitmap(positions)
+    store.put_if_absent(name, vector_file(blob))
+    return DeletionVectorDescriptor(
+        storage_type="p", path_or_inline_dv=name, offset=1, size_in_bytes=len(blob), cardinality=len(positions)
+    )
+
+
+# --- compaction ------------------------------------------------------------------------------------------------------
+
+
+def move_group(transaction: Transaction, inputs: Sequence[AddFile], schema: pa.Schema, store: Store) -> MoveGroup:
+    """The rows of `inputs`, of one partition and without deletion vectors, rewritten in order into new files."""
+    partition = inputs[0].partition_values
+    assert all(file.partition_values == partition and file.deletion_vector is None for file in inputs)
+    data_schema = pa.schema([field for field in schema if field.name not in partition])
+    batches = itertools.chain.from_iterable(read_batches(store, DataFile.of(file), data_schema) for file in inputs)
+    rows = pa.Table.from_batches(batches, data_schema)
+    outputs = tuple(transaction.writer.write_partition(rows, partition, data_change=False))
+    return MoveGroup(
+        inputs=tuple(remove(file, data_change=False) for file in inputs),
+        outputs=outputs,
+        lineage=LineageGroup(
+            tuple(LineageInput(file.path, None, num_records(file.stats) or 0) for file in inputs),
+            tuple(LineageOutput(file.path, num_records(file.stats) or 0) for file in outputs),
+        ),
+    )
+
+
+def stage_compaction(
+    table: Table, *groups: Sequence[AddFile], operation_class: OperationClass = OperationClass.MINOR
+) -> Transaction:
+    """A compaction of these groups of files, staged and not yet committed; by default all live files in one group."""
+    transaction = table.begin()
+    chosen = groups or (live_files(table),)
+    moves = [move_group(transaction, group, table.schema, table.store) for group in chosen]
+    return transaction.stage_moves(moves, operation_class=operation_class)
+
+
+def classic(version: int) -> CheckpointFiles:
+    """The classic checkpoint of a version, as a segment names it."""
+    return CheckpointFiles(version, (filenames.checkpoint_path(version).rpartition("/")[2],))

@@ -1,0 +1,236 @@
+"""Commits through a store whose answers get lost, that refuses, or that nobody else leaves alone."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+import pytest
+
+from tests.log.faults import Around, LostAnswer, NotWritten, Refusing, Unreadable
+from tests.log.support import Clock, memory_store, new_table, numbers, put_foreign, read_numbers, reopen
+from tidelog.log import Table
+from tidelog.log.commit import MAX_ATTEMPTS
+from tidelog.log.errors import (
+    CommitContentionError,
+    CommitStateUnknownError,
+    CorruptLogError,
+    RetryableError,
+    StoreUnavailableError,
+    TableExistsError,
+)
+from tidelog.log.format import filenames
+from tidelog.log.state.commits import read_commit
+from tidelog.log.state.loader import load
+from tidelog.log.storage import Store
+
+
+def through(store: Store) -> Table:
+    """A table that is used through `store`, which lies around the one where it was made."""
+    return Table(store, load(store), Clock())
+
+
+@pytest.fixture
+def plain() -> Table:
+    return new_table(memory_store())
+
+
+# --- the answer is lost ----------------------------------------------------------------------------------------------
+
+
+def test_a_commit_whose_answer_got_lost_is_found_and_not_repeated(plain: Table) -> None:
+    store = LostAnswer(plain.store)
+    committed = through(store).insert(numbers([1]))
+    assert store.failures == 0
+    assert (committed.version, committed.retried, committed.rebased_over) == (1, False, ())
+    assert (reopen(plain).version, read_numbers(reopen(plain))) == (1, [1])
+
+
+def test_so_is_one_that_a_client_repeated_by_itself_and_was_then_refused(plain: Table) -> None:
+    """An HTTP client whose first request arrived without an answer sends it again, and is told that the file exists."""
+    store = LostAnswer(plain.store, error=FileExistsError("412"))
+    assert through(store).insert(numbers([1])).version == 1
+    assert read_numbers(reopen(plain)) == [1]
+
+
+def test_the_creation_of_a_table_whose_answer_got_lost_is_found() -> None:
+    store = LostAnswer(memory_store())
+    table = new_table(store)
+    assert store.failures == 0
+    assert table.version == 0
+
+
+@pytest.mark.parametrize("winners", [1, 3])
+def test_a_lost_answer_to_a_lost_race_is_rebased(plain: Table, winners: int) -> None:
+    def win() -> None:
+        for _ in range(winners):
+            put_foreign(plain)
+
+    store = NotWritten(plain.store, also=win)
+    committed = through(store).insert(numbers([1]))
+    assert (committed.version, committed.rebased_over) == (winners + 1, tuple(range(1, winners + 1)))
+    assert read_numbers(reopen(plain)) == [1]
+
+
+def test_others_that_commit_on_top_before_the_look_up_do_not_hide_it(plain: Table) -> None:
+    def follow() -> None:
+        put_foreign(plain)
+
+    store = LostAnswer(plain.store, also=follow)
+    assert through(store).insert(numbers([1])).version == 1
+    assert read_numbers(reopen(plain)) == [1]
+    assert reopen(plain).version == 2
+
+
+@pytest.mark.parametrize("error", [StoreUnavailableError("down", path="x"), OSError(errno.EIO, "input/output error")])
+def test_where_the_look_up_fails_too_the_state_is_unknown_and_says_what_to_look_for(
+    plain: Table, error: Exception
+) -> None:
+    reading = Unreadable(plain.store, suffix=".json", error=error)
+
+    def fail() -> None:
+        reading.broken = True
+
+    table = through(LostAnswer(reading, also=fail))
+    with pytest.raises(CommitStateUnknownError) as raised:
+        table.insert(numbers([1]))
+    reading.broken = False
+    assert not isinstance(raised.value, RetryableError), "a caller that retries by kind would double the rows"
+    assert raised.value.fields["version"] == 1
+    assert raised.value.fields["path"] == plain.path
+    assert read_commit(plain.store, 1).info["txnId"] == raised.value.fields["txn_id"]
+    assert isinstance(raised.value.__cause__, StoreUnavailableError)
+
+
+def test_a_caller_with_a_key_may_simply_repeat_it_then(plain: Table) -> None:
+    reading = Unreadable(plain.store, suffix=".json", error=OSError(errno.EIO, "input/output error"))
+
+    def fail() -> None:
+        reading.broken = True
+
+    table = through(LostAnswer(reading, also=fail))
+    with pytest.raises(CommitStateUnknownError):
+        table.insert(numbers([1]), idempotency_key=("app", 1))
+    reading.broken = False
+    table.insert(numbers([1]), idempotency_key=("app", 1))
+    assert read_numbers(reopen(plain)) == [1]
+
+
+# --- nothing was written ---------------------------------------------------------------------------------------------
+
+
+def test_a_put_that_did_not_arrive_is_tried_again(plain: Table) -> None:
+    """The look-up finds no such version: the same version and body are tried again."""
+    store = NotWritten(plain.store)
+    committed = through(store).insert(numbers([1]))
+    assert (committed.version, committed.retried) == (1, False)
+    assert read_numbers(reopen(plain)) == [1]
+
+
+def test_a_store_that_stays_down_is_an_error_after_bounded_attempts(plain: Table) -> None:
+    store = NotWritten(plain.store, failures=10**9)
+    with pytest.raises(StoreUnavailableError):
+        through(store).insert(numbers([1]))
+    assert 1 <= store.attempts <= MAX_ATTEMPTS
+    assert reopen(plain).version == 0
+
+
+# --- files beside the commit -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error", [StoreUnavailableError("down", path="x"), OSError(errno.EIO, "input/output error"), FileExistsError("crc")]
+)
+def test_a_checksum_that_cannot_be_written_fails_no_commit(
+    plain: Table, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = through(Refusing(plain.store, suffix=".crc", error=error))
+    with caplog.at_level(logging.WARNING):
+        assert table.insert(numbers([1])).version == 1
+        assert table.insert(numbers([2])).version == 2
+    assert read_numbers(reopen(plain)) == [1, 2]
+    assert bool(caplog.records) is not isinstance(error, FileExistsError)
+
+
+def test_a_pointer_that_cannot_be_written_loses_no_checkpoint(plain: Table) -> None:
+    table = through(Refusing(plain.store, suffix="_last_checkpoint", error=StoreUnavailableError("down", path="x")))
+    table.insert(numbers([1]))
+    with pytest.raises(StoreUnavailableError):
+        table.checkpoint()
+    for version in range(2):
+        plain.store.delete(filenames.checksum_path(version))
+    plain.store.delete(filenames.commit_path(0))
+    assert read_numbers(reopen(plain)) == [1]
+
+
+def test_data_that_cannot_be_written_commits_nothing(plain: Table) -> None:
+    class Full(Around):
+        def create(self, path: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+            raise StoreUnavailableError("full", path=path)
+
+    with pytest.raises(StoreUnavailableError):
+        through(Full(plain.store)).insert(numbers([1]))
+    assert reopen(plain).version == 0
+
+
+def test_a_damaged_commit_in_the_way_is_an_error_and_is_not_overwritten(plain: Table) -> None:
+    table = reopen(plain)
+    plain.store.put_if_absent(filenames.commit_path(1), b'{"add":')
+    with pytest.raises(CorruptLogError, match="commit 1"):
+        table.insert(numbers([1]))
+    assert plain.store.read(filenames.commit_path(1)) == b'{"add":'
+
+
+# --- contention ------------------------------------------------------------------------------------------------------
+
+
+class AlwaysLate(Around):
+    """Another writer takes each version just before ours is put."""
+
+    def __init__(self, inner: Table) -> None:
+        super().__init__(inner.store)
+        self._other = inner
+        self.taken = 0
+
+    def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        if path.endswith(".json"):
+            self.taken += 1
+            put_foreign(self._other)
+        super().put_if_absent(path, content, durable=durable)
+
+
+def test_starvation_is_an_error_after_bounded_attempts(plain: Table) -> None:
+    store, clock = AlwaysLate(plain), Clock()
+    table = Table(store, load(store), clock)
+    with pytest.raises(CommitContentionError) as raised:
+        table.insert(numbers([1]))
+    assert raised.value.fields["attempts"] == store.taken == MAX_ATTEMPTS
+    assert raised.value.fields["head_version"] == reopen(plain).version == MAX_ATTEMPTS
+    assert isinstance(raised.value, RetryableError)
+    assert read_numbers(reopen(plain)) == []
+    assert 0 < len(clock.slept_s) < MAX_ATTEMPTS, "it backs off"
+    assert max(clock.slept_s) <= 1.0
+
+
+def test_the_first_retry_does_not_wait(plain: Table) -> None:
+    clock = Clock()
+    table = Table(plain.store, load(plain.store), clock)
+    transaction = table.begin().insert(numbers([1]))
+    put_foreign(plain)
+    transaction.commit()
+    assert clock.slept_s == []
+
+
+def test_a_table_that_is_created_by_another_just_before_is_there_already() -> None:
+    inner = memory_store()
+
+    class First(Around):
+        def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+            if path == filenames.commit_path(0):
+                new_table(inner)
+            super().put_if_absent(path, content, durable=durable)
+
+    with pytest.raises(AssertionError):  # the helper insists that it made the table
+        new_table(First(inner))
+    with pytest.raises(TableExistsError):
+        Table.create(inner.url, numbers([]).schema)

@@ -1,0 +1,223 @@
+"""Data that fits a table's schema, and data that does not."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from tests.log.support import memory_store, new_table
+from tidelog.log.conform import to_arrow_table
+from tidelog.log.errors import SchemaMismatchError
+
+UTC = dt.UTC
+ZONED, NTZ = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
+SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
+
+
+def one(kind: pa.DataType) -> pa.Schema:
+    return pa.schema([("c", kind)])
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+
+
+def test_columns_go_by_name_and_missing_ones_are_null() -> None:
+    data = pa.table({"s": ["x"], "n": [1]})
+    assert to_arrow_table(data, SCHEMA).to_pylist() == [{"n": 1, "s": "x"}]
+    assert to_arrow_table(pa.table({"s": ["x"]}), SCHEMA).to_pylist() == [{"n": None, "s": "x"}]
+    assert to_arrow_table([{"s": "x"}, {"n": 2}], SCHEMA).to_pylist() == [{"n": None, "s": "x"}, {"n": 2, "s": None}]
+
+
+def test_the_case_of_names_does_not_matter_unless_the_exact_name_is_there() -> None:
+    assert to_arrow_table(pa.table({"N": [1], "S": ["x"]}), SCHEMA).to_pylist() == [{"n": 1, "s": "x"}]
+    assert to_arrow_table([{"N": 1, "S": "x"}], SCHEMA).to_pylist() == [{"n": 1, "s": "x"}]
+
+
+@pytest.mark.parametrize("names", [["n", "extra"], ["n", "n"], ["n", "N"]])
+def test_columns_that_do_not_fit_are_named(names: list[str]) -> None:
+    data = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=names)
+    with pytest.raises(SchemaMismatchError) as raised:
+        to_arrow_table(data, SCHEMA)
+    assert raised.value.fields["column"] == names[1]
+
+
+def test_a_key_that_is_no_column_is_named() -> None:
+    with pytest.raises(SchemaMismatchError) as raised:
+        to_arrow_table([{"n": 1}, {"n": 2, "extra": 3}], SCHEMA)
+    assert raised.value.fields["column"] == "extra"
+
+
+@pytest.mark.parametrize(
+    "data", [None, 5, "text", b"bytes", {"n": [1]}, [1, 2], [("n", 1)], [{"n": 1}, None], object()]
+)
+def test_what_holds_no_rows_is_refused(data: Any) -> None:
+    with pytest.raises(SchemaMismatchError):
+        to_arrow_table(data, SCHEMA)
+
+
+# --- values that fit -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        (pa.array([1], pa.int8()), pa.int64(), [1]),
+        (pa.array([200], pa.uint8()), pa.int16(), [200]),
+        (pa.array([7], pa.int64()), pa.int8(), [7]),
+        (pa.array([1], pa.int64()), pa.float64(), [1.0]),
+        (pa.array([1], pa.int64()), pa.decimal128(25, 2), [Decimal("1.00")]),
+        (pa.array([Decimal("1.5")]), pa.decimal128(9, 3), [Decimal("1.500")]),
+        (pa.array([1.5], pa.float32()), pa.float64(), [1.5]),
+        (pa.array(["x"], pa.large_string()), pa.string(), ["x"]),
+        (pa.array(["x"]).dictionary_encode(), pa.string(), ["x"]),
+        (pa.array([b"x"], pa.large_binary()), pa.binary(), [b"x"]),
+        (pa.array([None], pa.null()), pa.string(), [None]),
+        (pa.array([None], pa.null()), pa.bool_(), [None]),
+        (
+            pa.array([1_000], pa.timestamp("ms", tz="Europe/Berlin")),
+            ZONED,
+            [dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)],
+        ),
+        (pa.array([1_000], pa.timestamp("ns")), NTZ, [dt.datetime(1970, 1, 1, 0, 0, 0, 1)]),  # noqa: DTZ001
+        (pa.array([dt.date(2020, 1, 1)], pa.date64()), pa.date32(), [dt.date(2020, 1, 1)]),
+        (pa.array([[1]], pa.large_list(pa.int32())), pa.list_(pa.int64()), [[1]]),
+        (pa.array([{"x": 1}], pa.struct([("x", pa.int32())])), pa.struct([("x", pa.int64())]), [{"x": 1}]),
+    ],
+    ids=str,
+)
+def test_values_are_cast_where_nothing_is_lost(values: pa.Array, kind: pa.DataType, expected: list[Any]) -> None:
+    found = to_arrow_table(pa.table({"c": values}), one(kind))
+    assert found.schema.equals(one(kind))
+    assert found["c"].to_pylist() == expected
+
+
+# --- values that do not ----------------------------------------------------------------------------------------------
+
+MISFITS = [
+    (pa.array([300], pa.int64()), pa.int8()),
+    (pa.array([2**63], pa.uint64()), pa.int64()),
+    (pa.array([1.0], pa.float64()), pa.int64()),
+    (pa.array([1e300], pa.float64()), pa.decimal128(9, 2)),
+    (pa.array([Decimal("1.555")]), pa.decimal128(9, 2)),
+    (pa.array([Decimal("123456.00")]), pa.decimal128(5, 2)),
+    (pa.array([2**60 + 1], pa.int64()), pa.float64()),
+    (pa.array(["1"]), pa.int64()),
+    (pa.array(["2020-01-01"]), pa.date32()),
+    (pa.array([1]), pa.string()),
+    (pa.array([True]), pa.int64()),
+    (pa.array([1]), pa.bool_()),
+    (pa.array(["true"]), pa.bool_()),
+    (pa.array([1]), ZONED),
+    (pa.array([1]), pa.date32()),
+    (pa.array([0], NTZ), ZONED),
+    (pa.array([0], ZONED), NTZ),
+    (pa.array([1], pa.timestamp("ns", tz="UTC")), ZONED),
+    (pa.array([1], ZONED), pa.date32()),
+    (pa.array([1e300]), pa.float32()),
+    (pa.array([[1]]), pa.int64()),
+    (pa.array([b"\xff"]), pa.string()),
+    # The same below a nested type.
+    (pa.array([{"x": "1"}]), pa.struct([("x", pa.int64())])),
+    (pa.array([{"x": 1}]), pa.struct([("x", pa.string())])),
+    (pa.array([["1"]]), pa.list_(pa.int64())),
+    (pa.array([[1.0]]), pa.list_(pa.int64())),
+    (pa.array([[("k", "1")]], pa.map_(pa.string(), pa.string())), pa.map_(pa.string(), pa.int64())),
+    (pa.array([{"x": 0}], pa.struct([("x", NTZ)])), pa.struct([("x", ZONED)])),
+    (pa.array([{"x": 1, "y": 2}]), pa.struct([("x", pa.int64())])),
+]
+
+
+@pytest.mark.parametrize(("values", "kind"), MISFITS, ids=[f"{values.type}->{kind}" for values, kind in MISFITS])
+def test_values_that_would_lose_or_change_are_refused(values: pa.Array, kind: pa.DataType) -> None:
+    with pytest.raises(SchemaMismatchError) as raised:
+        to_arrow_table(pa.table({"c": values}), one(kind))
+    assert raised.value.fields["column"].split(".")[0] == "c"
+
+
+ROW_MISFITS: list[tuple[Any, pa.DataType]] = [
+    ("1", pa.int64()),
+    (1.5, pa.int64()),
+    (1, pa.string()),
+    (2**63, pa.int64()),
+    (300, pa.int8()),
+    (Decimal("1.555"), pa.decimal128(9, 2)),
+    ("2020-01-01", pa.date32()),
+    ("x", pa.bool_()),
+    (True, pa.int64()),
+    (1, pa.bool_()),
+    (True, pa.string()),
+    ({"x": "1"}, pa.struct([("x", pa.int64())])),
+    (["1"], pa.list_(pa.int64())),
+    (dt.datetime(2020, 1, 1, 12, 30, tzinfo=UTC), pa.date32()),
+    (dt.date(2020, 1, 1), ZONED),
+    (1e300, pa.float32()),
+    (float("nan"), pa.int64()),
+    ({"x": 1.5}, pa.struct([("x", pa.int64())])),
+    ([1.5], pa.list_(pa.int64())),
+    (dt.datetime(2020, 1, 1), ZONED),  # noqa: DTZ001 - that is the point
+    (dt.datetime(2020, 1, 1, tzinfo=UTC), NTZ),
+]
+
+
+@pytest.mark.parametrize(("value", "kind"), ROW_MISFITS, ids=[f"{value!r}->{kind}" for value, kind in ROW_MISFITS])
+def test_rows_as_dicts_are_held_to_the_same(value: Any, kind: pa.DataType) -> None:
+    with pytest.raises(SchemaMismatchError) as raised:
+        to_arrow_table([{"c": None}, {"c": value}], one(kind))
+    assert raised.value.fields["column"].split(".")[0] == "c"
+
+
+def test_a_key_of_a_struct_that_the_table_lacks_is_refused() -> None:
+    with pytest.raises(SchemaMismatchError):
+        to_arrow_table([{"c": {"x": 1, "lost": 2}}], one(pa.struct([("x", pa.int64())])))
+
+
+# --- nulls -----------------------------------------------------------------------------------------------------------
+
+REQUIRED = pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())])
+
+
+@pytest.mark.parametrize(
+    "data", [[{"n": None}], [{"s": "x"}], pa.table({"s": ["x"]}), pa.table({"n": pa.array([1, None], pa.int64())})]
+)
+def test_a_column_that_cannot_be_null_is_not(data: Any) -> None:
+    with pytest.raises(SchemaMismatchError) as raised:
+        to_arrow_table(data, REQUIRED)
+    assert raised.value.fields["column"] == "n"
+
+
+def test_data_that_claims_to_fit_is_checked_all_the_same() -> None:
+    lying = pa.Table.from_arrays([pa.array([None], pa.int64()), pa.array(["x"])], schema=REQUIRED)
+    with pytest.raises(SchemaMismatchError):
+        to_arrow_table(lying, REQUIRED)
+
+
+NESTED_REQUIRED = [
+    (pa.struct([pa.field("x", pa.int64(), nullable=False)]), {"x": None}),
+    (pa.list_(pa.field("element", pa.int64(), nullable=False)), [1, None]),
+    (pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False)), [("k", None)]),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), NESTED_REQUIRED, ids=["struct", "array", "map"])
+def test_nested_values_that_cannot_be_null_are_not(kind: pa.DataType, value: Any) -> None:
+    table = new_table(memory_store(), one(kind))
+    with pytest.raises(SchemaMismatchError):
+        table.insert([{"c": value}])
+
+
+@pytest.mark.parametrize(("kind", "_"), NESTED_REQUIRED, ids=["struct", "array", "map"])
+def test_a_null_parent_of_them_is_fine(kind: pa.DataType, _: Any) -> None:
+    table = new_table(memory_store(), one(kind))
+    table.insert([{"c": None}])
+    assert table.scan().to_arrow().to_pylist() == [{"c": None}]
+
+
+def test_a_pandas_index_is_no_column() -> None:
+    table = new_table(memory_store(), SCHEMA)
+    table.insert(pd.DataFrame({"n": [2, 1], "s": ["a", "b"]}).sort_values("n"))
+    assert table.scan().to_arrow()["n"].to_pylist() == [1, 2]

@@ -1,0 +1,318 @@
+"""Reading: columns, batches, other libraries' frames, deletion vectors and files of other writers."""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.log.support import (
+    NUMBERS,
+    add,
+    live_files,
+    memory_store,
+    new_table,
+    numbers,
+    put_foreign,
+    put_vector,
+    read_numbers,
+    remove,
+    reopen,
+)
+from tidelog.log import Table
+from tidelog.log.datafile import DataFile, physical_rows, read_batches
+from tidelog.log.errors import CorruptLogError, PredicateError
+from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor
+
+SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string()), ("p", pa.string())])
+ROWS = [{"n": number, "s": f"s{number}", "p": "ab"[number % 2]} for number in range(6)]
+
+
+@pytest.fixture
+def table() -> Table:
+    table = new_table(memory_store(), SCHEMA, partition_by=["p"])
+    table.insert(ROWS[:3])
+    table.insert(ROWS[3:])
+    return table
+
+
+def by_n(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: row["n"])
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [None, ["n"], ["p", "n"], ["s", "p"], ["p"], []])
+@pytest.mark.parametrize("where", [None, "n >= 2", "p = 'a' AND s != 's0'", "false"])
+def test_columns_and_rows_are_chosen_independently(table: Table, columns: list[str] | None, where: str | None) -> None:
+    keep = {None: ROWS, "n >= 2": ROWS[2:], "p = 'a' AND s != 's0'": ROWS[2::2], "false": []}[where]
+    scan = table.scan(where, columns)
+    expected = [{name: row[name] for name in (SCHEMA.names if columns is None else columns)} for row in keep]
+    found = scan.to_arrow()
+    assert found.schema.names == scan.schema.names == (SCHEMA.names if columns is None else columns)
+    assert found.num_rows == scan.count() == len(expected)
+    assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, expected))
+
+
+def test_a_column_that_is_not_there_is_named(table: Table) -> None:
+    with pytest.raises(PredicateError, match="nope") as raised:
+        table.scan(columns=["n", "nope"])
+    assert raised.value.fields["token"] == "nope"
+
+
+def test_a_scan_may_be_read_again(table: Table) -> None:
+    scan = table.scan("n > 1")
+    assert scan.to_arrow().equals(scan.to_arrow())
+    assert scan.count() == 4
+
+
+def test_explain_tells_what_would_be_read(table: Table) -> None:
+    text = table.scan("p = 'a'", ["n"]).explain()
+    assert "files: 4" in text
+    assert "n, p" in text
+    assert "p = 'a'" in text
+
+
+def test_rows_come_in_batches_and_empty_ones_are_not_needed() -> None:
+    table = new_table(memory_store())
+    table.insert(numbers(range(200_000)))
+    batches = list(table.scan().to_batches())
+    assert len(batches) > 1
+    assert all(batch.schema.equals(NUMBERS) for batch in batches)
+    assert [value for batch in batches for value in batch["n"].to_pylist()] == list(range(200_000))
+
+
+# --- other libraries -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.interop
+def test_other_libraries_read_a_scan_as_a_stream(table: Table) -> None:
+    scan = table.scan("n > 0", ["n", "p"])
+    expected = [{"n": row["n"], "p": row["p"]} for row in ROWS[1:]]
+    assert by_n(pl.DataFrame(scan).to_dicts()) == expected
+    assert by_n(pa.table(scan).to_pylist()) == expected
+    assert by_n(scan.to_pandas().to_dict("records")) == expected
+    with duckdb.connect() as connection:
+        found = connection.execute("SELECT p, sum(n) FROM scan GROUP BY p ORDER BY p").fetchall()
+    assert found == [("a", 6), ("b", 9)]
+
+
+@pytest.mark.interop
+def test_other_libraries_read_changes_and_empty_tables_as_a_stream(table: Table) -> None:
+    assert sorted(pl.DataFrame(table.changes(after=1))["_commit_version"].to_list()) == [2, 2, 2]
+    empty = new_table(memory_store(), SCHEMA).scan()
+    assert pl.DataFrame(empty).schema.names() == SCHEMA.names
+    with duckdb.connect() as connection:
+        assert connection.execute("SELECT count(*) FROM empty").fetchall() == [(0,)]
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("kind", ["arrow", "batch", "reader", "polars", "pandas", "duckdb", "dicts", "scan"])
+def test_an_insert_takes_rows_of_any_library(kind: str) -> None:
+    rows = pa.Table.from_pylist(ROWS, SCHEMA)
+    source = new_table(memory_store(), SCHEMA)
+    source.insert(rows)
+    with duckdb.connect() as connection:
+        data: Any = {
+            "arrow": lambda: rows,
+            "batch": lambda: rows.to_batches()[0],
+            "reader": rows.to_reader,
+            "polars": lambda: pl.from_arrow(rows),
+            "pandas": rows.to_pandas,
+            "duckdb": lambda: connection.from_arrow(rows),
+            "dicts": lambda: ROWS,
+            "scan": source.scan,
+        }[kind]()
+        table = new_table(memory_store(), SCHEMA, partition_by=["p"])
+        table.insert(data)
+    assert by_n(table.scan().to_arrow().to_pylist()) == ROWS
+
+
+# --- deletion vectors ------------------------------------------------------------------------------------------------
+
+
+def replaced(file: AddFile, **changes: Any) -> AddFile:
+    return AddFile(**{**{name: getattr(file, name) for name in file.__struct_fields__}, **changes})
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=st.integers(1, 40), dead=st.sets(st.integers(0, 39), min_size=1), batch=st.integers(1, 50))
+def test_dead_rows_are_not_read(rows: int, dead: set[int], batch: int) -> None:
+    dead = {position for position in dead if position < rows}
+    if not dead:
+        return
+    table = new_table(memory_store())
+    table.insert(numbers(range(rows)))
+    (file,) = live_files(table)
+    vector = put_vector(table.store, sorted(dead), "dv.bin")
+    changed = replaced(file, deletion_vector=vector)
+    put_foreign(table, remove(file), changed)
+    alive = [number for number in range(rows) if number not in dead]
+    assert read_numbers(table.refresh()) == alive
+    assert table.scan(where="n >= 3").to_arrow()["n"].to_pylist() == [number for number in alive if number >= 3]
+    assert table.scan(columns=[]).count() == table.at().num_rows == len(alive)
+    read = read_batches(table.store, DataFile.of(changed), NUMBERS, batch_rows=batch)
+    assert [value for piece in read for value in piece["n"].to_pylist()] == alive
+    assert physical_rows(table.store, DataFile.of(changed)) == rows
+    assert read_numbers(table.at(version=1)) == list(range(rows))
+
+
+def test_partition_columns_of_live_rows_only() -> None:
+    table = new_table(memory_store(), SCHEMA, partition_by=["p"])
+    table.insert([{"n": 1, "p": "a"}, {"n": 2, "p": "a"}])
+    (file,) = live_files(table)
+    changed = replaced(file, deletion_vector=put_vector(table.store, [0], "dv.bin"))
+    put_foreign(table, remove(file), changed)
+    assert table.refresh().scan(columns=["p"]).to_arrow().to_pylist() == [{"p": "a"}]
+
+
+def with_vector(vector: DeletionVectorDescriptor) -> Table:
+    table = new_table(memory_store())
+    table.insert(numbers(range(10)))
+    (file,) = live_files(table)
+    put_foreign(table, remove(file), replaced(file, deletion_vector=vector))
+    return table.refresh()
+
+
+def descriptor(**changes: Any) -> DeletionVectorDescriptor:
+    values = {
+        "storage_type": "p",
+        "path_or_inline_dv": "dv.bin",
+        "offset": 1,
+        "size_in_bytes": 36,
+        "cardinality": 2,
+    }
+    return DeletionVectorDescriptor(**{**values, **changes})
+
+
+def test_a_missing_deletion_vector_is_a_corrupt_log_not_a_live_row() -> None:
+    with pytest.raises(CorruptLogError, match=r"dv\.bin"):
+        with_vector(descriptor()).scan().to_arrow()
+
+
+@pytest.mark.parametrize("cardinality", [1, 3])
+def test_a_deletion_vector_of_another_size_is_a_corrupt_log(cardinality: int) -> None:
+    table = with_vector(descriptor(cardinality=cardinality))
+    made = put_vector(table.store, [0, 9], "dv.bin")
+    assert made.size_in_bytes == 36
+    with pytest.raises(CorruptLogError, match=str(cardinality)):
+        table.scan().to_arrow()
+
+
+def test_a_damaged_deletion_vector_is_a_corrupt_log() -> None:
+    table = with_vector(descriptor())
+    put_vector(table.store, [0, 9], "dv.bin")
+    content = bytearray(table.store.read("dv.bin"))
+    content[20] ^= 1
+    table.store.replace("dv.bin", bytes(content))
+    with pytest.raises(CorruptLogError):
+        table.scan().to_arrow()
+
+
+def test_an_inline_deletion_vector_is_applied() -> None:
+    table = new_table(memory_store())
+    table.insert(numbers(range(30)))
+    (file,) = live_files(table)
+    inline = descriptor(
+        storage_type="i",
+        path_or_inline_dv="^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
+        offset=None,
+        size_in_bytes=44,
+        cardinality=6,
+    )
+    put_foreign(table, remove(file), replaced(file, deletion_vector=inline))
+    assert read_numbers(table.refresh()) == sorted(set(range(30)) - {3, 4, 7, 11, 18, 29})
+
+
+# --- files of other writers ------------------------------------------------------------------------------------------
+
+
+def put_parquet(table: Table, path: str, rows: pa.Table, *, uri: str | None = None, **more: Any) -> None:
+    buffer = io.BytesIO()
+    pq.write_table(rows, buffer, **more.pop("parquet", {}))
+    table.store.put_if_absent(path, buffer.getvalue())
+    put_foreign(table, add(uri or path, size=len(buffer.getvalue()), **more))
+    table.refresh()
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        ("p=US%2FEast/f.parquet", "p=US%252FEast/f.parquet"),
+        ("p=a b/f.parquet", "p=a%20b/f.parquet"),
+        ("ü/f.parquet", "%C3%BC/f.parquet"),
+        ("ü/f.parquet", "ü/f.parquet"),
+    ],
+)
+def test_paths_are_decoded_once(path: str, uri: str) -> None:
+    table = new_table(memory_store())
+    put_parquet(table, path, numbers([1]), uri=uri)
+    assert read_numbers(table) == [1]
+
+
+def test_columns_in_another_order_more_of_them_and_fewer() -> None:
+    table = new_table(memory_store(), SCHEMA)
+    put_parquet(table, "a", pa.table({"s": ["x"], "extra": [9], "n": pa.array([1], pa.int64())}))
+    put_parquet(table, "b", pa.table({"p": ["y"]}))
+    assert table.scan().to_arrow().to_pylist() == [{"n": 1, "s": "x", "p": None}, {"n": None, "s": None, "p": "y"}]
+    assert table.scan(columns=["n"]).to_arrow()["n"].to_pylist() == [1, None]
+    assert table.scan(columns=["s"], where="n IS NULL").to_arrow()["s"].to_pylist() == [None]
+
+
+def test_partition_values_of_the_log_win_over_the_file() -> None:
+    table = new_table(memory_store(), SCHEMA, partition_by=["p"])
+    put_parquet(table, "a", pa.table({"n": [1], "s": ["x"], "p": ["wrong"]}), partition_values={"p": "right"})
+    put_parquet(table, "b", pa.table({"n": [2], "s": ["x"]}), partition_values={"p": ""})
+    assert table.scan(columns=["p"]).to_arrow()["p"].to_pylist() == ["right", None]
+
+
+def test_int96_and_nanoseconds_are_read_as_microseconds() -> None:
+    schema = pa.schema([("t", pa.timestamp("us", tz="UTC"))])
+    table = new_table(memory_store(), schema)
+    moments = pa.array([0, 1_577_836_800_123_456], pa.timestamp("us", tz="UTC"))
+    put_parquet(table, "a", pa.table({"t": moments}), parquet={"use_deprecated_int96_timestamps": True})
+    nanoseconds = pa.array([1_577_836_800_123_456_789], pa.timestamp("ns", tz="UTC"))
+    put_parquet(table, "b", pa.table({"t": nanoseconds}))
+    found = table.scan().to_arrow()["t"]
+    assert found.cast(pa.int64()).to_pylist() == [0, 1_577_836_800_123_456, 1_577_836_800_123_456]
+
+
+def test_narrower_types_and_dictionaries_are_read_as_the_tables() -> None:
+    table = new_table(memory_store(), pa.schema([("n", pa.int64()), ("s", pa.string())]))
+    data = pa.table({"n": pa.array([1], pa.int32()), "s": pa.array(["x"]).dictionary_encode()})
+    put_parquet(table, "a", data)
+    assert table.scan().to_arrow().to_pylist() == [{"n": 1, "s": "x"}]
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "garbage"])
+def test_a_damaged_data_file_is_a_corrupt_log_that_names_it(damage: str) -> None:
+    table = new_table(memory_store())
+    table.insert(numbers(range(10)))
+    (file,) = live_files(table)
+    content = table.store.read(file.path)
+    table.store.delete(file.path)
+    if damage != "missing":
+        broken = {"empty": b"", "cut": content[:-10], "garbage": b"PAR1" + struct.pack("<I", 7) * 20}[damage]
+        table.store.put_if_absent(file.path, broken)
+    with pytest.raises(CorruptLogError, match=file.path):
+        table.scan().to_arrow()
+    with pytest.raises(CorruptLogError, match=file.path):
+        physical_rows(table.store, DataFile.of(file))
+
+
+def test_rows_cannot_be_counted_without_statistics_but_they_can_be_read() -> None:
+    table = new_table(memory_store())
+    put_parquet(table, "a", numbers([1, 2]))
+    assert table.at().num_files == 1
+    with pytest.raises(CorruptLogError, match="scan"):
+        _ = table.at().num_rows
+    assert reopen(table).scan().count() == 2

@@ -1,0 +1,254 @@
+"""What is written comes back: every type, every partition value, as plain parquet with statistics beside it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.log.strategies import PRIMITIVES
+from tests.log.support import live_files, memory_store, new_table, numbers, read_numbers
+from tidelog.log import Table
+from tidelog.log.errors import SchemaMismatchError
+from tidelog.log.format.schema import table_schema
+
+
+def key(row: dict[str, Any]) -> str:
+    return repr(sorted(row.items()))
+
+
+def rows_of(table: Table) -> list[dict[str, Any]]:
+    return table.scan().to_arrow().to_pylist()  # type: ignore[no-any-return]
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+ALL_TYPES = pa.schema([(f"c{number}", kind) for number, kind in enumerate(PRIMITIVES)])
+ANY_ROW = st.fixed_dictionaries(
+    {field.name: st.none() | PRIMITIVES[field.type] for field in ALL_TYPES},
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(ANY_ROW, max_size=5))
+def test_any_value_of_any_type_comes_back(rows: list[dict[str, Any]]) -> None:
+    table = new_table(memory_store(), ALL_TYPES)
+    data = pa.Table.from_pylist(rows, ALL_TYPES)
+    table.insert(data)
+    assert repr(table.scan().to_arrow().to_pylist()) == repr(data.to_pylist()), "repr tells NaN and -0.0 apart"
+
+
+NESTED = table_schema(
+    pa.schema(
+        [
+            ("st", pa.struct([("x", pa.int64()), ("in", pa.struct([("d", pa.date32())]))])),
+            ("l", pa.list_(pa.list_(pa.string()))),
+            ("m", pa.map_(pa.string(), pa.struct([("t", pa.timestamp("us", tz="UTC"))]))),
+        ]
+    )
+)
+
+
+def test_nested_values_and_their_nulls_come_back() -> None:
+    rows: list[dict[str, Any]] = [
+        {"st": {"x": 1, "in": {"d": None}}, "l": [["a", None], [], None], "m": [("k", {"t": None}), ("l", None)]},
+        {"st": {"x": None, "in": None}, "l": [], "m": []},
+        {"st": None, "l": None, "m": None},
+    ]
+    table = new_table(memory_store(), NESTED)
+    table.insert(pa.Table.from_pylist(rows, NESTED))
+    assert rows_of(table) == rows
+
+
+def test_a_void_column_is_read_as_null_and_not_written() -> None:
+    table = new_table(memory_store(), pa.schema([("n", pa.int64()), ("v", pa.null())]))
+    table.insert([{"n": 1}, {"n": 2, "v": None}])
+    assert rows_of(table) == [{"n": 1, "v": None}, {"n": 2, "v": None}]
+    (file,) = live_files(table)
+    assert pq.read_schema(io.BytesIO(table.store.read(file.path))).names == ["n"], "the format has no such column"
+
+
+# --- partitions ------------------------------------------------------------------------------------------------------
+
+PARTITION_TYPES = list(PRIMITIVES)
+
+
+def partitionable(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Without binary that is no text, which the log cannot hold."""
+    return values.map(lambda value: value.hex().encode() if isinstance(value, bytes) else value)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data())
+def test_any_partition_values_come_back(data: st.DataObject) -> None:
+    kinds = data.draw(st.lists(st.sampled_from(PARTITION_TYPES), min_size=1, max_size=3))
+    names = [f"p{number}" for number in range(len(kinds))]
+    schema = pa.schema([("n", pa.int64()), *zip(names, kinds, strict=True)])
+    pools = [data.draw(st.lists(st.none() | partitionable(PRIMITIVES[kind]), min_size=1, max_size=3)) for kind in kinds]
+    values = st.tuples(*(st.sampled_from(pool) for pool in pools))
+    rows = [
+        {"n": number, **dict(zip(names, chosen, strict=True))}
+        for number, chosen in enumerate(data.draw(st.lists(values, max_size=8)))
+    ]
+    table = new_table(memory_store(), schema, partition_by=names)
+    table.insert(pa.Table.from_pylist(rows, schema))
+    # The protocol reads an empty text as null.
+    typed = pa.Table.from_pylist(rows, schema).to_pylist()
+    expected = [{name: None if value in ("", b"") else value for name, value in row.items()} for row in typed]
+    assert sorted(map(key, rows_of(table))) == sorted(map(key, expected))
+    for file in live_files(table):
+        order = pq.read_table(io.BytesIO(table.store.read(file.path)))["n"].to_pylist()
+        assert order == sorted(order), "the rows of a file keep their order"
+
+
+SPECIAL = [
+    "a/b",
+    "a=b",
+    "%2F",
+    "a%b",
+    " lead",
+    "trail ",
+    "é",
+    "a:b",
+    "..",
+    "\n",
+    "__HIVE_DEFAULT_PARTITION__",
+    "null",
+    "'",
+]
+
+
+def test_special_characters_in_values_never_reach_a_path() -> None:
+    schema = pa.schema([("n", pa.int64()), ("p", pa.string())])
+    table = new_table(memory_store(), schema, partition_by=["p"])
+    rows = [{"n": number, "p": text} for number, text in enumerate([*SPECIAL, None])]
+    table.insert(rows)
+    assert sorted(map(key, rows_of(table))) == sorted(map(key, rows))
+    for file in live_files(table):
+        assert re.fullmatch(r"[0-9a-f]{2}/part-[0-9a-f-]{36}\.parquet", file.path)
+    assert {file.partition_values["p"] for file in live_files(table)} == {*SPECIAL, None}
+
+
+def test_one_file_a_partition() -> None:
+    schema = pa.schema([("p", pa.int64()), ("n", pa.int64()), ("q", pa.string())])
+    table = new_table(memory_store(), schema, partition_by=["p", "q"])
+    rows = [{"p": number % 3, "n": number, "q": "xy"[number % 2]} for number in range(60)]
+    table.insert(rows)
+    assert len(live_files(table)) == 6
+    counts = Counter(json.loads(file.stats or "{}")["numRecords"] for file in live_files(table))
+    assert counts == {10: 6}
+    for file in live_files(table):
+        assert list(file.partition_values) == ["p", "q"]
+        assert pq.read_schema(io.BytesIO(table.store.read(file.path))).names == ["n"]
+    assert sorted(map(key, rows_of(table))) == sorted(map(key, rows))
+
+
+def test_many_partition_columns_with_many_values_are_told_apart() -> None:
+    """Rows that differ in one of ten columns only, each of which has 256 values: 2**80 combinations."""
+    names = [f"p{number}" for number in range(10)]
+    schema = pa.schema([("n", pa.int64()), *((name, pa.int64()) for name in names)])
+    rows = [{"n": number, **dict.fromkeys(names, number)} for number in range(256)]
+    rows += [{**rows[0], "n": 256, "p0": 1}, {**rows[0], "n": 257, "p9": 1}]
+    table = new_table(memory_store(), schema, partition_by=names)
+    table.insert(rows)
+    assert sorted(rows_of(table), key=lambda row: row["n"]) == rows
+
+
+def test_floats_that_equal_or_do_not_are_kept_apart() -> None:
+    schema = pa.schema([("n", pa.int64()), ("p", pa.float64())])
+    table = new_table(memory_store(), schema, partition_by=["p"])
+    values = [0.0, -0.0, float("nan"), float("inf"), float("-inf"), None, float("nan"), 0.1]
+    table.insert([{"n": number, "p": value} for number, value in enumerate(values)])
+    found = sorted(rows_of(table), key=lambda row: row["n"])
+    assert [repr(row["p"]) for row in found] == [repr(value) for value in values]
+
+
+def test_a_binary_partition_value_that_is_no_text_is_refused() -> None:
+    schema = pa.schema([("n", pa.int64()), ("p", pa.binary())])
+    table = new_table(memory_store(), schema, partition_by=["p"])
+    with pytest.raises(SchemaMismatchError) as raised:
+        table.insert([{"n": 1, "p": b"\xff"}])
+    assert raised.value.fields["column"] == "p"
+    assert table.refresh().version == 0
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_about_the_target_size_and_keep_the_order() -> None:
+    table = new_table(memory_store(), properties={"tidelog.targetFileSize": "64 kb"})
+    table.insert(numbers(range(100_000)))
+    files = live_files(table)
+    assert len(files) > 5
+    assert all(file.size <= 64 * 1024 for file in files)
+    assert table.scan().to_arrow()["n"].to_pylist() == list(range(100_000))
+
+
+def test_what_the_log_says_of_a_file_is_true() -> None:
+    table = new_table(memory_store(), pa.schema([("n", pa.int64()), ("s", pa.string())]))
+    table.insert([{"n": 5, "s": "b"}, {"n": 3, "s": None}])
+    (file,) = live_files(table)
+    content = table.store.read(file.path)
+    assert file.size == len(content)
+    assert file.data_change
+    assert json.loads(file.stats or "") == {
+        "numRecords": 2,
+        "minValues": {"n": 3, "s": "b"},
+        "maxValues": {"n": 5, "s": "b"},
+        "nullCount": {"n": 0, "s": 1},
+        "tightBounds": True,
+    }
+    parquet = pq.ParquetFile(io.BytesIO(content))
+    assert parquet.metadata.row_group(0).column(0).compression == "SNAPPY"
+    assert b"ARROW:schema" not in (parquet.metadata.metadata or {})
+
+
+def test_timestamps_are_micros_adjusted_to_utc() -> None:
+    schema = pa.schema([("t", pa.timestamp("us", tz="UTC")), ("w", pa.timestamp("us"))])
+    table = new_table(memory_store(), schema)
+    table.insert(schema.empty_table().append_column("x", pa.array([], pa.int64())).drop_columns(["x"]))
+    table.insert(pa.table({"t": pa.array([1], schema.field("t").type), "w": pa.array([1], pa.timestamp("us"))}))
+    (file,) = live_files(table)
+    columns = pq.ParquetFile(io.BytesIO(table.store.read(file.path))).schema
+    for name, adjusted in (("t", "true"), ("w", "false")):
+        text = str(columns.column(columns.names.index(name)).logical_type)
+        assert f"isAdjustedToUTC={adjusted}" in text
+        assert "timeUnit=microseconds" in text
+
+
+def test_lists_have_three_levels_named_as_the_specification_has_them() -> None:
+    table = new_table(memory_store(), pa.schema([("l", pa.list_(pa.int64())), ("m", pa.map_(pa.string(), pa.int64()))]))
+    table.insert([{"l": [1], "m": [("a", 1)]}])
+    (file,) = live_files(table)
+    columns = pq.ParquetFile(io.BytesIO(table.store.read(file.path))).schema
+    assert [columns.column(number).path for number in range(len(columns))] == [
+        "l.list.element",
+        "m.key_value.key",
+        "m.key_value.value",
+    ]
+
+
+@pytest.mark.parametrize(("setting", "expected"), [(None, 32), ("5", 5), ("0", 0), ("-1", 40)])
+def test_the_number_of_columns_with_statistics_is_a_property(setting: str | None, expected: int) -> None:
+    properties = {} if setting is None else {"delta.dataSkippingNumIndexedCols": setting}
+    schema = pa.schema([(f"c{number}", pa.int64()) for number in range(40)])
+    table = new_table(memory_store(), schema, properties=properties)
+    table.insert([dict.fromkeys(schema.names, 1)])
+    (file,) = live_files(table)
+    assert len(json.loads(file.stats or "")["nullCount"]) == expected
+
+
+def test_files_of_a_failed_insert_are_not_seen() -> None:
+    table = new_table(memory_store())
+    table.insert(numbers([1]))
+    transaction = table.begin().insert(numbers([2]))
+    transaction.abort()
+    assert read_numbers(table.refresh()) == [1]
