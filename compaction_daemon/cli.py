@@ -59,10 +59,15 @@ def daemon(
             _out.print(f"looking after {', '.join(paths)}; Ctrl-C ends it", markup=False, soft_wrap=True)
         worker.run()
         return
+    failed = False
     report = worker.step()
-    while report.did_anything:
+    while True:
+        # A table that failed is left alone for a while, so that later steps do not show it again.
+        failed = failed or any(step.error for step in report.tables)
+        if not report.did_anything:
+            break
         report = worker.step()
-    if any(step.error for step in report.tables):
+    if failed:
         raise typer.Exit(FAILED)
 
 

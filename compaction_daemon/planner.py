@@ -88,10 +88,10 @@ def _by_partition(adds: Iterable[AddFile]) -> dict[tuple[tuple[str, str | None],
 
 
 def _pack(members: Sequence[AddFile], target: int, span_ms: int) -> Iterator[list[AddFile]]:
-    """Runs of neighbours in time that fit the target and the span."""
+    """Runs of neighbours in time (in log order where they are of one time) that fit the target and the span."""
     group: list[AddFile] = []
     size = 0
-    for add in sorted(members, key=lambda add: (add.modification_time, add.path)):
+    for add in sorted(members, key=lambda add: add.modification_time):
         too_wide = group and add.modification_time - min(map(oldest_ms, group)) > span_ms
         if group and (size + add.size > target or too_wide):
             yield group

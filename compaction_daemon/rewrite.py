@@ -28,7 +28,9 @@ def rewrite(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: 
     physical = [physical_rows(writer.store, file) for file in files]
     batches = [batch for file in files for batch in read_batches(writer.store, file, data_schema)]
     rows = pa.Table.from_batches(batches, schema=data_schema)
-    written = list(writer.write_partition(rows, dict(group.partition_values), data_change=False))
+    # The plan has bounded the group by its size on disk; splitting it again by its size in memory, which is larger,
+    # would leave small files behind for the next compaction, for ever.
+    written = [writer.write_file(rows, dict(group.partition_values), data_change=False)] if rows.num_rows else []
     _verify(writer.store, group, physical, written)
     outputs = tuple(_stamped(add, group.inputs) for add in written)
     lineage = LineageGroup(

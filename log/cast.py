@@ -19,7 +19,7 @@ def cast(values: pa.Array, field: pa.Field, where: str) -> pa.Array:
         values = values.dictionary_decode()
     if not field.nullable and values.null_count:
         raise SchemaMismatchError(
-            f"column {where!r} cannot be null, but {values.null_count} values of the data are",
+            f"column {where!r} cannot be null, but {values.null_count} rows of the data have none",
             advice="fill or drop those rows",
             column=where,
         )
@@ -45,7 +45,7 @@ def misfit(where: str, field: pa.Field, found: object, error: Exception | None =
     """The error for data of the type `found` that does not fit the table's `field`."""
     detail = f": {error}" if error else ""
     return SchemaMismatchError(
-        f"column {where!r} is {field.type} in the table but {found} in the data, which does not fit{detail}",
+        f"column {where!r} is {field.type} in the table but {found} in the data{detail}",
         advice="cast it in the data where nothing gets lost",
         column=where,
     )

@@ -71,6 +71,9 @@ class Timeline:
         if isinstance(point, bool):
             raise ConfigurationError("a point in history cannot be a bool", advice="give a version or a time")
         if isinstance(point, int):
+            if not BEFORE_FIRST <= point <= self.version:
+                earliest = versions.earliest_commit(self.store, self.version)
+                raise range_error(self.store, f"version {point} is not there", earliest, self.version)
             return point
         earliest = versions.earliest_commit(self.store, self.version)
         found = versions.version_at(CommitTimes(self.store), to_timestamp_ms(point), earliest, self.version)

@@ -46,9 +46,10 @@ class DataWriter:
         pieces = max(1, -(-rows.nbytes // target))
         length = max(1, -(-rows.num_rows // pieces))
         for start in range(0, rows.num_rows, length):
-            yield self._write_file(rows.slice(start, length), values, data_change=data_change)
+            yield self.write_file(rows.slice(start, length), values, data_change=data_change)
 
-    def _write_file(self, rows: pa.Table, values: dict[str, str | None], *, data_change: bool) -> AddFile:
+    def write_file(self, rows: pa.Table, values: dict[str, str | None], *, data_change: bool) -> AddFile:
+        """Write rows of one partition (partition columns left out) as one file, whatever its size."""
         name = self.system.uuid()
         path = f"{name[:2]}/part-{name}.parquet"
         # A void column has no place in parquet; readers take its absence for null.
@@ -147,9 +148,9 @@ def check_partition_columns(table_schema: pa.Schema, partition_by: Sequence[str]
                 advice="partition by a column that is not nested",
                 column=name,
             )
-    if len(partition_by) == len(table_schema) and table_schema.names:
+    if all(field.name in partition_by or pt.is_null(field.type) for field in table_schema):
         raise SchemaMismatchError(
-            "every column is a partition column, so no file could hold a row",
-            advice="leave at least one column out of partition_by",
-            column=partition_by[0],
+            "every column is a partition column or void, so no file could hold a row",
+            advice="leave at least one column with a type out of partition_by",
+            column=table_schema.names[0],
         )

@@ -6,6 +6,9 @@ All of it comes from Spark itself, in the batch's own thread; nothing has to be 
 from __future__ import annotations
 
 import hashlib
+import json
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,17 +57,33 @@ def identify(batch: DataFrame, batch_id: int) -> MicroBatch:
             advice=_ADVICE + "; a thread that you start yourself must be a pyspark.InheritableThread",
         )
     checkpoint = _checkpoint_root(session, query_id)
-    offsets = _read_text(session, f"{checkpoint}/offsets/{batch_id}")
-    return MicroBatch(query_id, context.getLocalProperty(_RUN_ID) or "", batch_id, fingerprint(offsets))
+    files = CheckpointFiles(session, checkpoint)
+    number = fingerprint(files.read(f"offsets/{batch_id}"), files.file_source_batch)
+    return MicroBatch(query_id, context.getLocalProperty(_RUN_ID) or "", batch_id, number)
 
 
-def fingerprint(offsets: str) -> int:
+def fingerprint(offsets: str, file_source_batch: Callable[[int, int], str]) -> int:
     """63 bits over the source lines of an offset log entry.
 
     The entry's first line is its version, the second is metadata that differs between attempts; then one line a source.
+    A folder of files has a mere number for an offset; which files it stands for is in the checkpoint's own log of that
+    source, which `file_source_batch` (source's number, offset) reads.
     """
-    sources = "\n".join(offsets.splitlines()[2:])
-    return digest_63(sources)
+    sources = offsets.splitlines()[2:]
+    for number, line in enumerate(sources):
+        log_offset = _file_log_offset(line)
+        if log_offset is not None:
+            sources[number] += file_source_batch(number, log_offset)
+    return digest_63("\n".join(sources))
+
+
+def _file_log_offset(line: str) -> int | None:
+    try:
+        offset = json.loads(line)
+    except ValueError:
+        return None
+    found = offset.get("logOffset") if isinstance(offset, dict) else None
+    return found if isinstance(found, int) else None
 
 
 def digest_63(text: str) -> int:
@@ -92,14 +111,47 @@ def _checkpoint_root(session: SparkSession, query_id: str) -> str:
         ) from error
 
 
-def _read_text(session: SparkSession, location: str) -> str:
-    local = location.removeprefix("file://").removeprefix("file:")
-    if local.startswith("/"):
-        return Path(local).read_text(encoding="utf-8")
-    jvm: Any = session._jvm  # noqa: SLF001 - Hadoop's file systems have no Python API
-    path = jvm.org.apache.hadoop.fs.Path(location)
-    stream = path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()).open(path)  # noqa: SLF001
+class CheckpointFiles:
+    """The files of one streaming checkpoint: read directly on this machine's disk, else by Hadoop's file systems."""
+
+    def __init__(self, session: SparkSession, root: str) -> None:
+        self._session = session
+        self._root = root
+
+    def read(self, name: str) -> str:
+        """The text of a file. Raises FileNotFoundError."""
+        local = re.sub(r"^file:(//)?", "", self._root)
+        if local.startswith("/"):
+            return Path(local, name).read_text(encoding="utf-8")
+        return self._read_by_hadoop(f"{self._root}/{name}")
+
+    def file_source_batch(self, source: int, log_offset: int) -> str:
+        """The entries that a file source's log holds for one of its batches; empty where the log is of another kind."""
+        for suffix in ("", ".compact"):
+            try:
+                lines = self.read(f"sources/{source}/{log_offset}{suffix}").splitlines()
+            except FileNotFoundError:
+                continue
+            # A compacted entry holds all earlier batches as well.
+            return "\n".join(sorted(line for line in lines if _is_of_batch(line, log_offset)))
+        return ""
+
+    def _read_by_hadoop(self, location: str) -> str:
+        jvm: Any = self._session._jvm  # noqa: SLF001 - Hadoop's file systems have no Python API
+        java_session: Any = self._session._jsparkSession  # noqa: SLF001
+        path = jvm.org.apache.hadoop.fs.Path(location)
+        system = path.getFileSystem(java_session.sessionState().newHadoopConf())
+        if not system.exists(path):
+            raise FileNotFoundError(location)
+        stream = system.open(path)
+        try:
+            return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode("utf-8")
+        finally:
+            stream.close()
+
+
+def _is_of_batch(line: str, log_offset: int) -> bool:
     try:
-        return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode("utf-8")
-    finally:
-        stream.close()
+        return bool(json.loads(line).get("batchId") == log_offset)
+    except (ValueError, AttributeError):  # the log's first line is its version
+        return False

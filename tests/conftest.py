@@ -8,9 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from tidelog.streaming import register
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("tidelog", deadline=None, print_blob=True)
+settings.load_profile("tidelog")
 
 
 @pytest.fixture(scope="session")

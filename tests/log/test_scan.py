@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
 from typing import Any
 
 import duckdb
+import msgspec
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,8 +31,9 @@ from tests.log.support import (
 )
 from tidelog.log import Table
 from tidelog.log.datafile import DataFile, physical_rows, read_batches
-from tidelog.log.errors import CorruptLogError, PredicateError
-from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor
+from tidelog.log.errors import CorruptLogError, PredicateError, UnsupportedFeatureError
+from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor, Protocol
+from tidelog.log.state.loader import load
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string()), ("p", pa.string())])
 ROWS = [{"n": number, "s": f"s{number}", "p": "ab"[number % 2]} for number in range(6)]
@@ -291,6 +294,61 @@ def test_narrower_types_and_dictionaries_are_read_as_the_tables() -> None:
     data = pa.table({"n": pa.array([1], pa.int32()), "s": pa.array(["x"]).dictionary_encode()})
     put_parquet(table, "a", data)
     assert table.scan().to_arrow().to_pylist() == [{"n": 1, "s": "x"}]
+
+
+# --- column mapping --------------------------------------------------------------------------------------------------
+
+MAPPED = pa.schema([("n", pa.int64()), ("st", pa.struct([("x", pa.string())])), ("p", pa.string())])
+
+
+def mapped_table(mode: str) -> Table:
+    """A table whose columns were renamed by another engine: files know them as col-1 and so on, or by their ids."""
+    table = new_table(memory_store(), MAPPED, partition_by=["p"])
+    old = load(table.store).head.metadata
+    fields = json.loads(old.schema_string)["fields"]
+    numbered = [*fields, *fields[1]["type"]["fields"]]
+    for number, field in enumerate(numbered, start=1):
+        field["metadata"] = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
+    schema_string = json.dumps({"type": "struct", "fields": fields})
+    configuration = {**old.configuration, "delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "4"}
+    protocol = Protocol(
+        min_reader_version=3,
+        min_writer_version=7,
+        reader_features=("columnMapping", "deletionVectors"),
+        writer_features=("columnMapping", "deletionVectors", "inCommitTimestamp"),
+    )
+    changed = msgspec.structs.replace(old, schema_string=schema_string, configuration=configuration)
+    put_foreign(table, changed, protocol)
+    return table.refresh()
+
+
+def with_id(name: str, kind: pa.DataType, number: int) -> pa.Field:
+    return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_mapped_columns_are_found_in_the_files(mode: str) -> None:
+    table = mapped_table(mode)
+    # By id the names in the file mean nothing, and may even be those of other columns.
+    names = {1: "col-1", 2: "col-2", 4: "col-4"} if mode == "name" else {1: "col-2", 2: "n", 4: "whatever"}
+    inner = pa.struct([with_id(names[4], pa.string(), 4)])
+    schema = pa.schema([with_id(names[2], inner, 2), with_id(names[1], pa.int64(), 1)])
+    rows = pa.table([pa.array([{names[4]: "a"}, None], inner), pa.array([1, 2])], schema=schema)
+    put_parquet(table, "f", rows, partition_values={"col-3": "part"})
+    expected = [{"n": 1, "st": {"x": "a"}, "p": "part"}, {"n": 2, "st": None, "p": "part"}]
+    assert table.scan().to_arrow().to_pylist() == expected
+    assert table.schema.names == MAPPED.names
+    assert table.scan(where="st.x = 'a' AND p = 'part'", columns=["n"]).to_arrow().to_pylist() == [{"n": 1}]
+    assert table.changes().to_arrow()["n"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_mapped_tables_are_not_written(mode: str) -> None:
+    with pytest.raises(UnsupportedFeatureError, match="columnMapping"):
+        mapped_table(mode).insert([{"n": 1}])
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "garbage"])

@@ -61,6 +61,25 @@ HISTORIES = st.lists(st.lists(STEPS, max_size=4), min_size=3, max_size=12).map(
 )
 
 
+def logical(action: AddFile | RemoveFile) -> FileKey:
+    """The logical file: one absolute path may be spelled with and without its scheme."""
+    vector = action.deletion_vector
+    return action.path.removeprefix("file://"), vector.unique_id if vector else None
+
+
+# The part of a path in which names usually differ is the same here, so that nothing but the whole path tells.
+_COMMON = "part-00000-5ad1ab4c-0000-4000-8000-000000000000-c000.snappy.parquet"
+
+
+def _path(version: int, number: int) -> str:
+    name = f"{version}-{number}"
+    return (f"f{name}", f"{name}/{_COMMON}", f"file:///data/{name}.parquet", f"ü{name * 9}")[number % 4]
+
+
+def _spelled_otherwise(path: str) -> str:
+    return path.removeprefix("file://")
+
+
 @dataclass(frozen=True)
 class Expected:
     """The state at one version, as plain values."""
@@ -98,13 +117,13 @@ class Expected:
 
     def _with(self, action: Action) -> Expected:
         if isinstance(action, (AddFile, RemoveFile)):
-            self.live.pop(action.key, None)
-            self.tombstones.pop(action.key, None)
+            self.live.pop(logical(action), None)
+            self.tombstones.pop(logical(action), None)
         match action:
             case AddFile():
-                self.live[action.key] = action
+                self.live[logical(action)] = action
             case RemoveFile():
-                self.tombstones[action.key] = action
+                self.tombstones[logical(action)] = action
             case SetTransaction():
                 self.transactions[action.app_id] = action
             case DomainMetadata():
@@ -171,9 +190,8 @@ class _Maker:
                     (kind, name), DomainMetadata(domain=name, configuration=f"c{self._version}", removed=number > 5)
                 )
             case Kind.ADD:
-                self._once(
-                    f"f{self._version}-{number}.parquet", self._file(f"f{self._version}-{number}.parquet", number)
-                )
+                path = _path(self._version, number)
+                self._once(path, self._file(path, number))
             case Kind.ADD_AGAIN_AFTER_REMOVE:
                 gone = sorted({path for path, _ in self._state.tombstones} - {path for path, _ in self._state.live})
                 if gone:
@@ -189,13 +207,17 @@ class _Maker:
         file = files[number % len(files)]
         match kind:
             case Kind.REMOVE:
-                self._once(file.path, remove(file, deletion_timestamp=START_MS + self._version))
+                gone = remove(file, deletion_timestamp=START_MS + self._version)
+                if number > 3:
+                    gone = msgspec.structs.replace(gone, path=_spelled_otherwise(file.path))
+                self._once(file.path, gone)
             case Kind.CHANGE_VECTOR:
                 changed = msgspec.structs.replace(file, deletion_vector=_other_vector(file, number))
                 both = (remove(file), changed)
                 self._once(file.path, *(both if number % 2 else both[::-1]))
             case Kind.UPDATE_IN_PLACE:
-                self._once(file.path, msgspec.structs.replace(file, stats=f"s{number}", data_change=False))
+                path = _spelled_otherwise(file.path) if number > 3 else file.path
+                self._once(file.path, msgspec.structs.replace(file, path=path, stats=f"s{number}", data_change=False))
             case Kind.MOVE:
                 target = self._file(f"m{self._version}-{number}.parquet", number, data_change=False)
                 self._once(file.path, remove(file, data_change=False), target)

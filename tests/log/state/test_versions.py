@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.faults import Counting
-from tests.log.support import NUMBERS, START_MS, add, memory_store, new_table, numbers, put_commit
+from tests.log.support import NUMBERS, START_MS, add, memory_store, new_table, numbers, put_commit, reopen
 from tidelog.log.format import filenames
 from tidelog.log.state import versions
 from tidelog.log.state.commit_times import CommitTimes
@@ -85,7 +85,9 @@ def test_file_times_are_made_to_increase_where_commits_carry_none(tmp_path: Path
         os.utime(tmp_path / filenames.commit_path(version), (START_MS // 1000 + second,) * 2)
         stamp = (START_MS // 1000 + second) * 1000
         expected.append(max(stamp, expected[-1] + 1) if expected else stamp)
+    table = reopen(table)
     found = [int(record.timestamp.timestamp() * 1000) for record in reversed(table.history())]
     assert [stamp - START_MS for stamp in found] == [stamp - START_MS for stamp in expected]
     for version, record in enumerate(reversed(table.history())):
-        assert table.at(timestamp=record.timestamp).version == version
+        snapshot = table.at(timestamp=record.timestamp)
+        assert (snapshot.version, snapshot.timestamp) == (version, record.timestamp)

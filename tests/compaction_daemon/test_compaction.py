@@ -1,0 +1,322 @@
+"""A compaction beside other writers: nobody's rows are lost, nobody's commit fails, no file is left behind."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from tests.compaction_daemon.support import (
+    SCHEMA,
+    delete_rows,
+    live_files,
+    logged_paths,
+    memory_table,
+    numbers_of,
+    put,
+    put_commit,
+)
+from tidelog.compaction_daemon import CompactionReport, compact, compaction, stage
+from tidelog.log import Committed, OperationClass, Superseded, Table, Transaction
+from tidelog.log.errors import ConfigurationError, MetadataChangedException, TableNotFoundError
+from tidelog.log.state.loader import load
+from tidelog.log.storage.memory import MemoryStore
+
+
+def data_files(table: Table) -> set[str]:
+    """Every data file that lies in the store, named by a commit or not."""
+    return {path for path in MemoryStore._shared[table.path] if path.endswith(".parquet") and "/part-" in path}
+
+
+def assert_no_orphans(table: Table) -> None:
+    assert data_files(table) == logged_paths(table)
+
+
+def filled(*parts: str, files: int = 3) -> Table:
+    table = memory_table()
+    for number in range(files):
+        for part in parts:
+            put(table, number, part=part)
+    return table
+
+
+# --- alone -----------------------------------------------------------------------------------------------------------
+
+
+def test_small_files_become_one_in_a_version_that_no_reader_of_changes_sees() -> None:
+    table = filled("a", files=4)
+    before = table.refresh().changes().to_arrow()
+    time_version, sizes = table.time_version, [add.size for add in live_files(table)]
+    report = compact(table)
+    assert report == CompactionReport(
+        version=5,
+        groups=1,
+        files_removed=4,
+        files_added=1,
+        bytes_read=sum(sizes),
+        bytes_written=live_files(table)[0].size,
+        wasted_bytes=0,
+        rebased_over=(),
+    )
+    assert report.did_anything
+    assert numbers_of(table) == [0, 1, 2, 3]
+    assert (table.version, table.time_version) == (5, time_version)
+    record = table.history(1)[0]
+    assert record.operation_class is OperationClass.MINOR
+    assert record.time_version is None
+    assert record.metrics["numRemovedFiles"] == "4"
+    assert table.changes().to_arrow().equals(before)
+    assert Table.open(table.path).at(version=4).num_files == 4
+
+
+def test_nothing_to_do_writes_nothing() -> None:
+    table = memory_table()
+    for expected in (0, 1):
+        report = compact(table)
+        assert not report.did_anything
+        assert report.version is None
+        assert table.refresh().version == expected
+        put(table, 1)
+    compact(table)
+    version = table.refresh().version
+    assert not compact(table).did_anything
+    assert table.refresh().version == version
+    assert_no_orphans(table)
+
+
+def test_a_table_may_be_given_by_its_path(tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    table = Table.create(path, SCHEMA)
+    put(table, 1)
+    put(table, 2)
+    assert compact(path).version == 3
+    with pytest.raises(TableNotFoundError):
+        compact(str(tmp_path / "nothing"))
+
+
+def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="use one of minor"):
+        compact(filled("a"), "major")
+    with pytest.raises(ConfigurationError, match="use one of minor"):
+        stage(filled("a"), "major")
+
+
+def test_growth_may_wait() -> None:
+    table = memory_table()
+    put(table, *range(10_000))
+    put(table, 1)
+    assert not compact(table, growth=2.0).did_anything
+    assert compact(table).did_anything
+
+
+def test_one_commit_rewrites_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = filled("a", "b", "c")
+    size = live_files(table)[0].size
+    monkeypatch.setattr(compaction, "MAX_BYTES", 7 * size)
+    reports = [compact(table) for _ in range(3)]
+    assert [report.groups for report in reports] == [2, 1, 0]
+    assert len(live_files(table)) == 3
+    assert sorted(numbers_of(table)) == sorted([0, 1, 2] * 3)
+
+
+def test_a_group_above_the_bound_is_still_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = filled("a")
+    monkeypatch.setattr(compaction, "MAX_BYTES", 1)
+    assert compact(table).groups == 1
+
+
+@pytest.mark.parametrize("growth", [1.0, 2.0])
+def test_data_that_compresses_well_comes_to_rest(growth: float) -> None:
+    """In memory the rows take many times the target, on disk a fraction of it: one file, and then nothing to do."""
+    table = memory_table(**{"tidelog.targetFileSize": "64 KiB"})
+    for _ in range(10):
+        table.insert(pa.table({"part": ["a"] * 5000, "n": pa.array([7] * 5000, pa.int64())}))
+    assert sum(add.size for add in live_files(table)) < 48 * 1024
+    assert compact(table, growth=growth).files_added == 1
+    assert not compact(table, growth=growth).did_anything
+    assert len(numbers_of(table)) == 50_000
+
+
+def test_random_data_comes_to_rest_as_well() -> None:
+    table = memory_table(**{"tidelog.targetFileSize": "16 KiB"})
+    chance = random.Random(5)
+    for _ in range(30):
+        put(table, *[chance.getrandbits(62) for _ in range(chance.randint(1, 800))])
+    before = sorted(numbers_of(table))
+    files = len(live_files(table))
+    for _ in range(10):
+        if not compact(table).did_anything:
+            break
+        assert len(live_files(table)) < files, "a compaction that leaves as many files as there were"
+        files = len(live_files(table))
+    assert not compact(table).did_anything
+    assert sorted(numbers_of(table)) == before
+
+
+# --- beside others: something happens between the rewrite and the commit --------------------------------------------
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """`meanwhile(action)`: `action` happens once, after the next rewrite and before its commit."""
+
+    def arrange(action: Callable[[], object]) -> None:
+        commit = Transaction.commit
+        waiting = [action]
+
+        def after_the_action(transaction: Transaction) -> Any:
+            if waiting:
+                waiting.pop()()
+            return commit(transaction)
+
+        monkeypatch.setattr(Transaction, "commit", after_the_action)
+
+    return arrange
+
+
+def test_inserts_meanwhile_cost_nothing(meanwhile: Callable[[Callable[[], object]], None]) -> None:
+    table = filled("a")
+    other = Table.open(table.path)
+
+    def inserts() -> None:
+        put(other, 100)
+        put(other, 101)
+
+    meanwhile(inserts)
+    report = compact(table)
+    assert (report.version, report.rebased_over, report.wasted_bytes) == (6, (4, 5), 0)
+    assert numbers_of(table) == [100, 101, 0, 1, 2]
+    assert_no_orphans(table)
+
+
+def test_of_two_compactions_of_the_same_files_one_is_superseded(
+    meanwhile: Callable[[Callable[[], object]], None],
+) -> None:
+    table = filled("a")
+    meanwhile(lambda: compact(table.path))
+    report = compact(table)
+    assert not report.did_anything
+    assert (report.version, report.groups, report.files_removed, report.files_added) == (None, 0, 0, 0)
+    assert report.wasted_bytes == report.bytes_written > 0
+    assert table.refresh().version == 4
+    assert numbers_of(table) == [0, 1, 2]
+    assert_no_orphans(table)
+
+
+def test_a_compaction_that_lost_some_of_its_groups_commits_the_others(
+    meanwhile: Callable[[Callable[[], object]], None],
+) -> None:
+    table = filled("a", "b")
+
+    def takes_one_group() -> None:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(compaction, "MAX_BYTES", 1)
+            assert compact(table.path).groups == 1
+
+    meanwhile(takes_one_group)
+    report = compact(table)
+    assert (report.version, report.groups, report.rebased_over) == (8, 1, (7,))
+    assert 0 < report.wasted_bytes < report.bytes_written
+    assert sorted(numbers_of(table)) == [0, 0, 1, 1, 2, 2]
+    assert len(live_files(table)) == 2
+    assert_no_orphans(table)
+
+
+def test_a_row_deleted_meanwhile_stays_dead(meanwhile: Callable[[Callable[[], object]], None]) -> None:
+    table = filled("a")
+    meanwhile(lambda: delete_rows(Table.open(table.path), [0]))
+    assert not compact(table).did_anything
+    assert numbers_of(table) == [1, 2]
+    assert_no_orphans(table)
+    assert compact(table).did_anything
+    assert numbers_of(table) == [1, 2]
+
+
+def test_rules_changed_meanwhile_are_a_conflict_that_leaves_no_file(
+    meanwhile: Callable[[Callable[[], object]], None],
+) -> None:
+    table = filled("a")
+    old = load(table.store).head.metadata
+    new = msgspec.structs.replace(old, configuration={**old.configuration, "delta.appendOnly": "true"})
+    meanwhile(lambda: put_commit(Table.open(table.path), new))
+    with pytest.raises(MetadataChangedException, match=r"the properties delta.appendOnly changed"):
+        compact(table)
+    assert_no_orphans(table)
+    assert compact(table).did_anything
+
+
+def test_a_staged_compaction_is_invisible_until_its_commit() -> None:
+    table = filled("a")
+    first, second = stage(table), stage(table)
+    assert first.base_version == second.base_version == 3
+    assert Table.open(table.path).version == 3
+    put(table, 100)
+    won = first.commit()
+    assert isinstance(won, Committed)
+    assert won.version == 5
+    assert second.commit() == Superseded(by=5)
+    assert numbers_of(table) == [100, 0, 1, 2]
+
+
+def test_writers_and_compactions_in_threads_disturb_nobody(tmp_path: Path) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    path = str(tmp_path / "table")
+    Table.create(path, SCHEMA, partition_by=["part"], properties={"delta.checkpointInterval": 20})
+    commits, writers = 25, 3
+    errors: list[BaseException] = []
+    done = threading.Event()
+
+    def guarded(work: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - the main thread raises it
+                errors.append(error)
+
+        return threading.Thread(target=run)
+
+    def writes(writer: int) -> None:
+        chance = random.Random(seed + writer)
+        table = Table.open(path)
+        for commit in range(commits):
+            put(table, writer * 1000 + commit, part=chance.choice("ab"))
+            time.sleep(chance.uniform(0, 0.005))
+
+    reports: list[CompactionReport] = []
+
+    def compacts() -> None:
+        table = Table.open(path)
+        while not done.is_set():
+            reports.append(compact(table))
+
+    writing = [guarded(lambda writer=writer: writes(writer)) for writer in range(writers)]  # type: ignore[misc]
+    compacting = [guarded(compacts) for _ in range(2)]
+    for thread in [*writing, *compacting]:
+        thread.start()
+    for thread in writing:
+        thread.join()
+    done.set()
+    for thread in compacting:
+        thread.join()
+    assert errors == []
+    table = Table.open(path)
+    expected = sorted(writer * 1000 + commit for writer in range(writers) for commit in range(commits))
+    assert sorted(numbers_of(table)) == expected
+    assert sorted(table.changes().to_arrow()["n"].to_pylist()) == expected
+    made = [report.version for report in reports if report.version is not None]
+    assert made
+    assert table.version == writers * commits + len(made)
+    minor = [record.version for record in table.history() if record.operation_class is OperationClass.MINOR]
+    assert sorted(made) == sorted(minor)
+    orphans = {file.name for file in Path(path).rglob("part-*.parquet")} - {
+        name.rsplit("/", 1)[-1] for name in logged_paths(table)
+    }
+    assert orphans == set()

@@ -1,0 +1,69 @@
+"""Spark's part in a Python data source, played in this process: the calls it makes, in its order, without a JVM."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from tidelog.streaming import TidelogDataSource
+from tidelog.streaming.source import FeedReader
+
+
+class Query:
+    """One streaming query over `format("tidelog")`, with its checkpoint.
+
+    `run` is a run with Trigger.AvailableNow: it returns the rows of each micro-batch. A new Query with the `offset` of
+    an old one is a restart. An offset goes through JSON and a partition through pickle, as between processes.
+    """
+
+    def __init__(
+        self, options: Mapping[str, str], *, schema: StructType | None = None, offset: dict[str, Any] | None = None
+    ) -> None:
+        source = TidelogDataSource(options)
+        self.schema = schema or source.schema()
+        reader = source.streamReader(self.schema)
+        assert isinstance(reader, FeedReader)
+        self.reader = reader
+        self.offset = offset
+
+    def prepare(self) -> None:
+        self.reader.prepareForTriggerAvailableNow()
+
+    def trigger(self) -> list[dict[str, Any]] | None:
+        """One trigger: the rows of a micro-batch, or None where Spark would run none.
+
+        A query's first trigger always runs one, be it empty: it writes down where the query began.
+        """
+        start = self.offset or _through_json(self.reader.initialOffset())
+        limit: ReadLimit = self.reader.getDefaultReadLimit()
+        end = _through_json(self.reader.latestOffset(start, limit))
+        if end == self.offset:
+            return None
+        rows = self.replay(start, end)
+        self.reader.commit(end)
+        self.offset = end
+        return rows
+
+    def replay(self, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
+        """The rows between two offsets, as Spark asks for them first and after a crash again."""
+        partitions = pickle.loads(pickle.dumps(self.reader.partitions(start, end)))
+        batches = [batch for partition in partitions for batch in self.reader.read(partition)]
+        return pa.Table.from_batches(batches).to_pylist() if batches else []
+
+    def run(self) -> list[list[dict[str, Any]]]:
+        self.prepare()
+        batches = []
+        while (rows := self.trigger()) is not None:
+            batches.append(rows)
+        return batches
+
+
+def _through_json(offset: dict[str, Any]) -> dict[str, Any]:
+    copied: dict[str, Any] = json.loads(json.dumps(offset))
+    return copied

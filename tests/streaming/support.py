@@ -1,0 +1,147 @@
+"""What the Spark tests share: input folders, streams that run until they are drained, and tables to look at."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors.exceptions.base import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from tidelog.compaction_daemon.planner import PlannedGroup
+from tidelog.compaction_daemon.rewrite import rewrite
+from tidelog.log import Committed, OperationClass, Table
+from tidelog.log.errors import TidelogError
+from tidelog.log.state import files
+
+BatchFunction = Callable[[DataFrame, int], None]
+Error = TypeVar("Error", bound=TidelogError)
+
+NUMBERS = pa.schema([("n", pa.int64())])
+# A stream here does some tenths of a second of work; a machine under load may take this many seconds for it.
+PATIENCE_S = 120
+
+
+class Input:
+    """A folder of parquet files, the source of a stream; each file is one batch unless a test says otherwise.
+
+    File number k holds 10k, 10k + 1, ..., 10k + 9, so that a lost or doubled batch shows at a glance.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.count = 0
+        self.newest = 0
+        folder.mkdir(parents=True)
+
+    def put(self, num_files: int = 1) -> Input:
+        self.newest = num_files
+        for _ in range(num_files):
+            first = self.count * 10
+            self.put_table(pa.table({"n": pa.array(range(first, first + 10), pa.int64())}))
+        return self
+
+    def put_table(self, table: pa.Table) -> Input:
+        """One more file, there all at once, later than all before it (Spark takes them by modification time)."""
+        hidden = self.folder / f".{self.count}"
+        pq.write_table(table, hidden)
+        stamp = 1_700_000_000 + self.count
+        os.utime(hidden, (stamp, stamp))
+        hidden.rename(self.folder / f"{self.count:06d}.parquet")
+        self.count += 1
+        return self
+
+    @property
+    def numbers(self) -> list[int]:
+        return list(range(self.count * 10))
+
+    def stream(self, spark: SparkSession, *, schema: str = "n long", max_files: int | None = 1) -> DataFrame:
+        reader = spark.readStream.schema(schema)
+        if max_files is not None:
+            reader = reader.option("maxFilesPerTrigger", max_files)
+        return reader.parquet(str(self.folder))
+
+
+def drain(stream: DataFrame, function: BatchFunction, checkpoint: Path) -> None:
+    """Run a query over all that is there, as a scheduled job would; raises what the query raises."""
+    writer = stream.writeStream.foreachBatch(function).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(PATIENCE_S), "the query does not end"
+    finally:
+        query.stop()
+
+
+def refused(stream: DataFrame, sink: BatchFunction, checkpoint: Path, kind: type[Error]) -> Error:
+    """Run the query and return the sink's error; Spark must show its code and text to whoever runs the query."""
+    caught: list[TidelogError] = []
+
+    def function(batch: DataFrame, number: int) -> None:
+        try:
+            sink(batch, number)
+        except TidelogError as error:
+            caught.append(error)
+            raise
+
+    with pytest.raises(StreamingQueryException) as raised:
+        drain(stream, function, checkpoint)
+    (error,) = caught
+    assert type(error) is kind
+    assert f"{error.code}: {error.message}; {error.advice}" in str(raised.value)
+    assert error.advice
+    return error
+
+
+def drain_feed(spark: SparkSession, path: Path | str, checkpoint: Path, **options: str | int) -> list[list[Any]]:
+    """The rows of each micro-batch of a change feed, as one list a batch."""
+    batches: list[list[Any]] = []
+    drain(feed(spark, path, **options), lambda batch, _: batches.append(batch.collect()), checkpoint)
+    return batches
+
+
+def feed(spark: SparkSession, path: Path | str, **options: str | int) -> DataFrame:
+    return spark.readStream.format("tidelog").options(**options).load(str(path))
+
+
+def read(spark: SparkSession, path: Path | str, **options: str | int) -> DataFrame:
+    return spark.read.format("tidelog").options(**options).load(str(path))
+
+
+def numbers_in(path: Path | str) -> list[int]:
+    """The column `n` of the table at `path`, sorted, with every repetition."""
+    return sorted(Table.open(str(path)).scan().to_arrow()["n"].to_pylist())
+
+
+def footprint(path: Path) -> tuple[int, Sequence[Path]]:
+    """What a refused batch must leave as it was: the newest version and every file."""
+    return Table.open(str(path)).version, sorted(file for file in path.rglob("*") if file.is_file())
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.02)
+
+
+def rewrite_all(table: Table) -> int:
+    """Commit a compaction of all files of each partition, even where nothing calls for one; returns its version."""
+    transaction = table.begin()
+    adds = files.to_adds(table.at().files())
+    partitions = {tuple(sorted(add.partition_values.items())) for add in adds}
+    groups = [
+        PlannedGroup(
+            dict(partition), tuple(add for add in adds if tuple(sorted(add.partition_values.items())) == partition)
+        )
+        for partition in sorted(partitions, key=str)
+    ]
+    moves = [rewrite(transaction.writer, transaction.schema, group, 0) for group in groups]
+    outcome = transaction.stage_moves(moves, operation_class=OperationClass.MINOR).commit()
+    assert isinstance(outcome, Committed)
+    return outcome.version

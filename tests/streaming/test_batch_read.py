@@ -1,0 +1,110 @@
+"""`spark.read.format("tidelog")`: snapshots and intervals."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.compaction_daemon.support import delete_rows
+from tests.streaming.support import read, rewrite_all
+from tidelog.log import Table
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("part", pa.int32()), ("n", pa.int64()), ("tags", pa.list_(pa.string()))])
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """Version v (1 to 4) adds the number v to both partitions; version 5 is a compaction, version 6 adds again."""
+    made = Table.create(str(tmp_path_factory.mktemp("read") / "table"), SCHEMA, partition_by=["part"])
+    for version in (1, 2, 3, 4):
+        made.insert([{"part": part, "n": version, "tags": [str(part), None]} for part in (0, 1)])
+    assert rewrite_all(made) == 5
+    made.insert([{"part": 0, "n": 6, "tags": []}])
+    return made.refresh()
+
+
+def moment(table: Table, version: int, *, plus_ms: int = 0) -> str:
+    return (table.at(version=version).timestamp + dt.timedelta(milliseconds=plus_ms)).isoformat()
+
+
+def numbers(spark: SparkSession, table: Table, **options: str | int) -> list[int]:
+    return sorted(row["n"] for row in read(spark, table.path, **options).collect())
+
+
+def test_the_newest_snapshot(spark: SparkSession, table: Table) -> None:
+    frame = read(spark, table.path)
+    assert frame.schema.simpleString() == "struct<part:int,n:bigint,tags:array<string>>"
+    assert frame.count() == 9
+    assert sorted(row["n"] for row in frame.collect()) == [1, 1, 2, 2, 3, 3, 4, 4, 6]
+    assert {(row["part"], tuple(row["tags"])) for row in frame.collect()} == {
+        (0, ("0", None)),
+        (1, ("1", None)),
+        (0, ()),
+    }
+    assert frame.where("n = 6").groupBy("part").count().collect() == [(0, 1)]
+
+
+def test_a_snapshot_of_the_past(spark: SparkSession, table: Table) -> None:
+    assert numbers(spark, table, versionAsOf=2) == [1, 1, 2, 2]
+    assert numbers(spark, table, versionAsOf=0) == []
+    assert numbers(spark, table, versionAsOf=5) == numbers(spark, table, versionAsOf=4)
+    assert numbers(spark, table, timestampAsOf=moment(table, 3)) == [1, 1, 2, 2, 3, 3]
+    assert numbers(spark, table, timestampAsOf=moment(table, 2, plus_ms=-1)) in ([1, 1], [])
+
+
+def test_an_interval(spark: SparkSession, table: Table) -> None:
+    """Left-open; the compaction in it contributes nothing."""
+    assert numbers(spark, table, startingVersion=2, endingVersion=4) == [3, 3, 4, 4]
+    assert numbers(spark, table, startingVersion=3) == [4, 4, 6]
+    assert numbers(spark, table, startingVersion=4, endingVersion=5) == []
+    assert numbers(spark, table, startingVersion="earliest", endingVersion=1) == [1, 1]
+    assert numbers(spark, table, startingVersion="latest") == []
+    assert numbers(spark, table, changes="append") == [1, 1, 2, 2, 3, 3, 4, 4, 6]
+    between = {"startingTimestamp": moment(table, 1), "endingTimestamp": moment(table, 3)}
+    assert numbers(spark, table, **between) == [2, 2, 3, 3]
+    assert numbers(spark, table, startingTimestamp=moment(table, 3), endingVersion=6) == [4, 4, 6]
+
+
+def test_an_interval_s_commit_columns(spark: SparkSession, table: Table) -> None:
+    options: dict[str, str | int] = {"changes": "append", "startingVersion": 3, "columns": "n,_commit_version"}
+    frame = read(spark, table.path, **options, where="part = 0")
+    assert frame.schema.simpleString() == "struct<n:bigint,_commit_version:bigint>"
+    assert sorted(frame.collect()) == [(4, 4), (6, 6)]
+
+
+def test_columns_and_where(spark: SparkSession, table: Table) -> None:
+    frame = read(spark, table.path, columns="n", where="part = 1 and tags is not null and n between 2 and 3")
+    assert frame.columns == ["n"]
+    assert sorted(frame.collect()) == [(2,), (3,)]
+
+
+def test_a_schema_of_one_s_own(spark: SparkSession, table: Table) -> None:
+    frame = spark.read.format("tidelog").schema("n int, part string").option("versionAsOf", 1).load(table.path)
+    assert sorted(frame.collect()) == [(1, "0"), (1, "1")]
+
+
+def test_a_table_that_spark_joins_with_itself(spark: SparkSession, table: Table) -> None:
+    now, then = read(spark, table.path), read(spark, table.path, versionAsOf=2)
+    assert now.join(then, ["part", "n"], "left_anti").count() == 5
+
+
+def test_rows_that_a_deletion_vector_holds(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "t"), pa.schema([("n", pa.int64())]))
+    table.insert([{"n": n} for n in range(10)])
+    delete_rows(table, [0, 3, 9])
+    assert numbers(spark, table) == [1, 2, 4, 5, 6, 7, 8]
+    assert numbers(spark, table, versionAsOf=1) == list(range(10))
+
+
+def test_errors_as_spark_shows_them(spark: SparkSession, table: Table) -> None:
+    """The rest of the errors is in test_source.py."""
+    with pytest.raises(Exception, match="TIDELOG_CONFIGURATION: unknown option 'mergeschema'; use one of path"):
+        read(spark, table.path, mergeSchema="true")
+    with pytest.raises(Exception, match="TIDELOG_HISTORY_RANGE: version 99 is not in the log; the available versions"):
+        read(spark, table.path, versionAsOf=99).collect()

@@ -1,0 +1,167 @@
+"""The change feed in real queries. What needs no Spark to be seen is in test_source.py."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors.exceptions.base import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.streaming.support import NUMBERS, drain, drain_feed, feed, rewrite_all, wait_until
+from tidelog.log import Table
+
+pytestmark = pytest.mark.spark
+
+PARTS = pa.schema([("part", pa.date32()), ("n", pa.int64()), ("text", pa.string())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table.create(str(tmp_path / "table"), NUMBERS)
+
+
+def put(table: Table, *numbers: int) -> None:
+    table.insert([{"n": number} for number in numbers])
+
+
+class Running:
+    """A query that runs all the time, with the numbers of each micro-batch that it ran."""
+
+    def __init__(self, stream: DataFrame, checkpoint: Path) -> None:
+        self.batches: list[list[int]] = []
+        writer = stream.writeStream.foreachBatch(self._take).option("checkpointLocation", str(checkpoint))
+        self.query: StreamingQuery = writer.start()
+
+    def _take(self, batch: DataFrame, _: int) -> None:
+        self.batches.append(sorted(row["n"] for row in batch.collect()))
+
+    def wait_for(self, batches: int) -> None:
+        wait_until(lambda: len(self.batches) >= batches or not self.query.isActive, f"there are {batches} batches")
+
+
+def test_available_now_reads_what_was_there_and_a_restart_goes_on(
+    spark: SparkSession, table: Table, tmp_path: Path
+) -> None:
+    put(table, 1)
+    put(table, 2)
+    seen: list[list[int]] = []
+
+    def also_writes(batch: DataFrame, _: int) -> None:
+        seen.append([row["n"] for row in batch.collect()])
+        put(table, 100 + len(seen))
+
+    stream = feed(spark, table.path, maxFilesPerTrigger=1)
+    drain(stream, also_writes, tmp_path / "cp")
+    assert seen == [[1], [2]]
+    rewrite_all(table)
+    assert drain_feed(spark, table.path, tmp_path / "cp", maxFilesPerTrigger=1) == [[(101,)], [(102,)]]
+
+
+def test_compactions_run_no_micro_batch_and_hold_nothing_up(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    """Nothing but compactions is committed for a while: the query rests. The next rows arrive alone."""
+    put(table, 1)
+    put(table, 2)
+    running = Running(feed(spark, table.path), tmp_path / "cp")
+    try:
+        running.wait_for(1)
+        for _ in range(12):
+            rewrite_all(table)
+            time.sleep(0.15)
+        assert running.batches == [[1, 2]]
+        assert running.query.isActive
+        put(table, 3)
+        rewrite_all(table)
+        running.wait_for(2)
+        # The query's own count, which also knows batches without rows.
+        assert running.query.lastProgress
+        progress = running.query.recentProgress
+        assert max(entry["batchId"] for entry in progress if entry["numInputRows"]) <= 1
+    finally:
+        running.query.stop()
+    assert running.batches == [[1, 2], [3]]
+    offsets = sorted(int(file.name) for file in (tmp_path / "cp" / "offsets").iterdir() if file.name.isdigit())
+    assert offsets == [0, 1]
+
+
+def test_limit_columns_predicate_commit_columns_and_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "table"), PARTS, partition_by=["part"])
+    days = [f"2026-01-0{day}" for day in (1, 2, 3)]
+    for version in (1, 2, 3):
+        table.insert(
+            pa.table(
+                {
+                    "part": pa.array(days).cast(pa.date32()),
+                    "n": [version] * 3,
+                    "text": [f"{day[-1]}-{version}" for day in days],
+                }
+            )
+        )
+    batches = drain_feed(
+        spark,
+        table.path,
+        tmp_path / "cp",
+        maxFilesPerTrigger=2,
+        changes="append",
+        startingVersion=1,
+        columns="text, part, _commit_version, _commit_timestamp",
+        where="part <= '2026-01-02'",
+    )
+    assert [len(batch) for batch in batches] == [2, 1, 1]
+    rows = [row.asDict() for batch in batches for row in batch]
+    assert [row["text"] for row in rows] == ["1-2", "2-2", "1-3", "2-3"]
+    assert [str(row["part"]) for row in rows] == ["2026-01-01", "2026-01-02"] * 2
+    assert [row["_commit_version"] for row in rows] == [2, 2, 3, 3]
+    assert list(rows[0]) == ["text", "part", "_commit_version", "_commit_timestamp"]
+    for row in rows:
+        assert row["_commit_timestamp"].timestamp() == table.at(version=row["_commit_version"]).timestamp.timestamp()
+
+
+def test_latest_is_fixed_when_the_query_begins(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    """Spark writes the start down with a first, empty batch, so that a restart does not move it."""
+    put(table, 1)
+    assert drain_feed(spark, table.path, tmp_path / "cp", startingVersion="latest") == [[]]
+    put(table, 2)
+    assert drain_feed(spark, table.path, tmp_path / "cp", startingVersion="latest") == [[(2,)]]
+
+
+def test_a_moment_and_a_schema_of_one_s_own(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    put(table, 1)
+    moment = table.refresh().at().timestamp.isoformat()
+    put(table, 2)
+    stream = spark.readStream.format("tidelog").schema("n int").option("startingTimestamp", moment).load(table.path)
+    rows: list[Any] = []
+    drain(stream, lambda batch, _: rows.extend(batch.collect()), tmp_path / "cp")
+    assert rows == [(2,)]
+    assert stream.schema.simpleString() == "struct<n:int>"
+
+
+# --- errors, as Spark shows them -------------------------------------------------------------------------------------
+
+
+def fails(spark: SparkSession, table: Table, checkpoint: Path, **options: str | int) -> str:
+    with pytest.raises(StreamingQueryException) as caught:
+        drain_feed(spark, table.path, checkpoint, **options)
+    return str(caught.value)
+
+
+def test_a_recreated_table_is_told_from_the_old_one(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "old"), NUMBERS)
+    put(table, 1)
+    drain_feed(spark, table.path, tmp_path / "cp")
+    Path(table.path).rename(tmp_path / "away")
+    another = Table.create(table.path, NUMBERS)
+    put(another, 2)
+    put(another, 3)
+    message = fails(spark, another, tmp_path / "cp")
+    assert "TIDELOG_TABLE_REPLACED: the stream's checkpoint follows another table" in message
+    assert "start the stream with a new checkpoint, or put the old table back" in message
+
+
+def test_an_option_that_is_not_for_streams(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    message = fails(spark, table, tmp_path / "cp", endingVersion=1)
+    assert "TIDELOG_CONFIGURATION: the option 'endingVersion' is for batch reads only; leave it out" in message

@@ -1,0 +1,129 @@
+"""Which batches the sink commits, skips and refuses, as a truth table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.log.format.actions import SetTransaction
+from tidelog.streaming.ledger import Ledger, Verdict
+from tidelog.streaming.micro_batch import MicroBatch, digest_63, fingerprint
+
+QUERY, OTHER_QUERY = "query-a", "query-b"
+
+
+def ledger(batch_id: int = 5, *, query: str = QUERY, offsets: int = 77, name: str = "default") -> Ledger:
+    return Ledger(name, MicroBatch(query, "run", batch_id, offsets))
+
+
+def holding(*batches: tuple[str, int, int], name: str = "default") -> dict[str, int]:
+    """The transactions of a table to which these batches (query, number, fingerprint) were committed, in order."""
+    table: dict[str, int] = {}
+    for query, batch_id, offsets in batches:
+        table |= values(ledger(batch_id, query=query, offsets=offsets, name=name).entries(table, 0))
+    return table
+
+
+def values(entries: Sequence[SetTransaction]) -> dict[str, int]:
+    return {entry.app_id: entry.version for entry in entries}
+
+
+@pytest.mark.parametrize(
+    ("table", "batch", "verdict"),
+    [
+        pytest.param({}, ledger(0), Verdict.COMMIT, id="new table, first batch"),
+        pytest.param({}, ledger(7), Verdict.COMMIT, id="new table, query that ran elsewhere before"),
+        pytest.param(holding((QUERY, 4, 1)), ledger(5), Verdict.COMMIT, id="next batch"),
+        pytest.param(holding((QUERY, 2, 1)), ledger(5), Verdict.COMMIT, id="empty batches between"),
+        pytest.param(holding((QUERY, 5, 77)), ledger(5), Verdict.SKIP, id="replay"),
+        pytest.param(holding((QUERY, 5, 78)), ledger(5), Verdict.OTHER_OFFSETS, id="same number, other offsets"),
+        pytest.param(holding((QUERY, 6, 77)), ledger(5), Verdict.OTHER_OFFSETS, id="older number, same offsets"),
+        pytest.param(holding((QUERY, 6, 78)), ledger(5), Verdict.OTHER_OFFSETS, id="older number, other offsets"),
+        pytest.param(holding((OTHER_QUERY, 5, 77)), ledger(5), Verdict.OTHER_QUERY, id="checkpoint deleted"),
+        pytest.param(holding((OTHER_QUERY, 5, 77)), ledger(0), Verdict.OTHER_QUERY, id="second stream, same name"),
+        pytest.param(holding((OTHER_QUERY, 5, 77), name="b"), ledger(5), Verdict.COMMIT, id="another name"),
+        pytest.param(holding((QUERY, 5, 77), name="b"), ledger(5), Verdict.COMMIT, id="same query, another name"),
+        pytest.param(holding((QUERY, 4, 1), (OTHER_QUERY, 0, 2)), ledger(5), Verdict.REPLACED, id="taken over"),
+        pytest.param(
+            holding((QUERY, 5, 77), (OTHER_QUERY, 0, 2)), ledger(5), Verdict.REPLACED, id="taken over, then replayed"
+        ),
+    ],
+)
+def test_the_verdict_on_a_batch(table: Mapping[str, int], batch: Ledger, verdict: Verdict) -> None:
+    assert batch.judge(table) is verdict
+
+
+def test_a_batch_writes_its_number_and_its_fingerprint_and_once_its_owner() -> None:
+    first = ledger(0).entries({}, now_ms=123)
+    assert values(first) == {
+        "tidelog/query-a/default": 0,
+        "tidelog/query-a/default/offsets": 77,
+        "tidelog/sink/default": digest_63(QUERY),
+    }
+    assert {entry.last_updated for entry in first} == {123}
+    second = ledger(1).entries(values(first), now_ms=124)
+    assert values(second) == {"tidelog/query-a/default": 1, "tidelog/query-a/default/offsets": 77}
+
+
+def test_adopting_rebinds_the_name() -> None:
+    table = holding((OTHER_QUERY, 3, 1), (QUERY, 0, 2))
+    assert table["tidelog/sink/default"] == digest_63(QUERY)
+    assert ledger(1, query=QUERY).judge(table) is Verdict.COMMIT
+    assert ledger(4, query=OTHER_QUERY).judge(table) is Verdict.REPLACED
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12))
+def test_whatever_is_replayed_every_batch_is_committed_once(steps: list[tuple[int, bool]]) -> None:
+    """Spark goes on (by 1 + the empty batches that it skipped) or replays its newest batch, any number of times."""
+    table: dict[str, int] = {}
+    number = 0
+    committed: list[int] = []
+    for empty, replay in steps:
+        number += 0 if replay and committed else 1 + empty
+        batch = ledger(number, offsets=number * 1000)
+        if batch.judge(table) is Verdict.COMMIT:
+            committed.append(number)
+            table |= values(batch.entries(table, 0))
+        else:
+            assert batch.judge(table) is Verdict.SKIP
+            assert number == committed[-1]
+    assert len(committed) == len(set(committed))
+
+
+def test_the_fingerprint_is_of_the_sources_not_of_the_metadata_line() -> None:
+    entry = 'v1\n{"batchTimestampMs":1}\n{"logOffset":3}\n{"version":9}'
+    later = 'v1\n{"batchTimestampMs":2}\n{"logOffset":3}\n{"version":9}'
+    moved = 'v1\n{"batchTimestampMs":1}\n{"logOffset":3}\n{"version":10}'
+    swapped = 'v1\n{"batchTimestampMs":1}\n{"version":9}\n{"logOffset":3}'
+    assert fingerprint(entry, no_files) == fingerprint(later, no_files)
+    assert len({fingerprint(text, no_files) for text in (entry, moved, swapped)}) == 3
+
+
+def test_of_a_folder_the_files_count_as_its_offset_is_a_mere_number() -> None:
+    entry = 'v1\n{"batchTimestampMs":1}\n{"version":9}\n{"logOffset":3}'
+    asked: list[tuple[int, int]] = []
+
+    def files(source: int, offset: int) -> str:
+        asked.append((source, offset))
+        return "a.parquet"
+
+    assert fingerprint(entry, files) != fingerprint(entry, lambda source, offset: "b.parquet")
+    assert asked == [(1, 3)]
+
+
+def no_files(source: int, offset: int) -> str:
+    return f"{source}:{offset}"[:0]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_digest_is_a_version_that_the_log_can_hold(text: str) -> None:
+    assert 0 <= digest_63(text) < 2**63
+    assert digest_63(text) == digest_63(text)
+
+
+def test_a_digest_stays_what_it_was() -> None:
+    """It lies in tables: another value after an upgrade would refuse every running stream."""
+    assert digest_63("tidelog") == 224873568676647552

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.timeline import BEFORE_FIRST
+from tidelog.streaming.options import parse
+
+PATH = {"path": "/data/t"}
+
+
+def test_nothing_but_a_path_is_the_newest_snapshot() -> None:
+    options = parse(PATH)
+    assert options.path == "/data/t"
+    assert not options.is_interval
+    assert (options.snapshot, options.start, options.end, options.latest) == (None, None, None, False)
+    assert (options.changes, options.max_files, options.columns, options.where) == (None, None, None, None)
+
+
+def test_names_do_not_mind_case() -> None:
+    assert parse({"PATH": "/t", "VersionAsOf": "3", "COLUMNS": "a, b ,c", "Where": "a = 1"}).snapshot == 3
+    assert parse({"path": "/t", "columns": "a, b ,c"}).columns == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("raw", "start", "latest"),
+    [
+        ({"startingVersion": "7"}, 7, False),
+        ({"startingVersion": "0"}, 0, False),
+        ({"startingVersion": "earliest"}, BEFORE_FIRST, False),
+        ({"startingVersion": "EARLIEST"}, BEFORE_FIRST, False),
+        ({"startingVersion": "latest"}, None, True),
+        ({"startingTimestamp": "2026-01-01T00:00:00Z"}, "2026-01-01T00:00:00Z", False),
+    ],
+)
+def test_where_an_interval_starts(raw: dict[str, str], start: object, latest: bool) -> None:
+    options = parse(PATH | raw)
+    assert (options.start, options.latest) == (start, latest)
+    assert options.is_interval
+
+
+@pytest.mark.parametrize("raw", [{"endingVersion": "4"}, {"endingTimestamp": "2026-01-01Z"}, {"changes": "append"}])
+def test_what_else_makes_an_interval(raw: dict[str, str]) -> None:
+    assert parse(PATH | raw, streaming=False).is_interval
+
+
+def test_storage_options_lose_their_prefix_and_keep_their_case() -> None:
+    options = parse(PATH | {"storageOption.AccessKey": "a", "STORAGEOPTION.secretKey": "b"})
+    assert options.storage_options == {"AccessKey": "a", "secretKey": "b"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "streaming", "message"),
+    [
+        ({}, None, "no table path was given; use .load"),
+        ({"path": ""}, None, "no table path"),
+        (PATH | {"verssionAsOf": "1"}, None, "unknown option 'verssionasof'; use one of path, versionAsOf"),
+        (PATH | {"consumer": "me"}, True, "unknown option 'consumer'"),
+        (PATH | {"versionAsOf": "1"}, True, "'versionAsOf' is for batch reads only; leave it out"),
+        (PATH | {"endingTimestamp": "1"}, True, "'endingTimestamp' is for batch reads only"),
+        (PATH | {"maxFilesPerTrigger": "1"}, False, "'maxFilesPerTrigger' is for streams only; leave it out"),
+        (PATH | {"versionAsOf": "one"}, None, "'versionAsOf' cannot be 'one'; give a whole number"),
+        (PATH | {"endingVersion": "latest"}, None, "'endingVersion' cannot be 'latest'; give a whole number"),
+        (PATH | {"startingVersion": "soon"}, None, "give a whole number, 'earliest' or 'latest'"),
+        (PATH | {"versionAsOf": "1", "timestampAsOf": "2026-01-01Z"}, None, "exclude each other; leave one out"),
+        (PATH | {"startingVersion": "latest", "startingTimestamp": "2026-01-01Z"}, None, "exclude each other"),
+        (PATH | {"startingVersion": "1", "startingTimestamp": "2026-01-01Z"}, None, "exclude each other"),
+        (PATH | {"endingVersion": "1", "endingTimestamp": "2026-01-01Z"}, None, "exclude each other"),
+        (PATH | {"maxFilesPerTrigger": "0"}, True, "cannot be '0'; give a whole number above zero"),
+        (PATH | {"maxFilesPerTrigger": "-1"}, True, "cannot be '-1'"),
+        (PATH | {"maxFilesPerTrigger": "many"}, True, "cannot be 'many'"),
+    ],
+)
+def test_a_wrong_option_is_named_with_what_to_do(raw: dict[str, str], streaming: bool | None, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(raw, streaming=streaming)
+    assert message in str(caught.value)
+
+
+def test_a_secret_is_in_no_message() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse({"storageOption.secret": "hunter2", "nonsense": "1"})
+    assert "hunter2" not in str(caught.value)
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,182 @@
+"""Checkpoints that were deleted, restored, copied or shared: refused, until the operator says otherwise."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.streaming.support import Input, drain, footprint, numbers_in, refused
+from tidelog.log.errors import CheckpointResetError, FencedError
+from tidelog.streaming import Sink
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Input:
+    return Input(tmp_path / "input")
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    number = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
+    (checkpoint / "commits" / str(number)).unlink()
+    (checkpoint / "commits" / f".{number}.crc").unlink(missing_ok=True)
+
+
+def restore(checkpoint: Path, copy: Path) -> None:
+    shutil.rmtree(checkpoint)
+    shutil.copytree(copy, checkpoint)
+
+
+def test_a_deleted_checkpoint_is_refused_and_nothing_written(
+    spark: SparkSession, source: Input, tmp_path: Path
+) -> None:
+    path, checkpoint = tmp_path / "table", tmp_path / "cp"
+    drain(source.put(2).stream(spark), Sink(str(path)), checkpoint)
+    before = footprint(path)
+    shutil.rmtree(checkpoint)
+    error = refused(source.put().stream(spark), Sink(str(path)), checkpoint, CheckpointResetError)
+    assert footprint(path) == before
+    assert (error.path, error.sink) == (str(path), "default")
+    for advice in ("its checkpoint was deleted", "Sink(name=...)", "on_reset='adopt'"):
+        assert advice in str(error)
+    # It stays refused, however often it is tried.
+    refused(source.stream(spark), Sink(str(path)), checkpoint, CheckpointResetError)
+    assert footprint(path) == before
+
+
+def test_adopting_goes_on_and_fences_the_old_query(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+    path, old, new = tmp_path / "table", tmp_path / "old", tmp_path / "new"
+    drain(source.put(2).stream(spark), Sink(str(path)), old)
+
+    fresh = Input(tmp_path / "fresh")
+    fresh.count = 100
+    drain(fresh.put(2).stream(spark), Sink(str(path), on_reset="adopt"), new)
+    after = [*source.numbers, *range(1000, 1020)]
+    assert numbers_in(path) == after
+    # The name is the new query's now: it needs no adopting any more, and replays are skipped again.
+    forget_last_commit(new)
+    drain(fresh.put().stream(spark), Sink(str(path)), new)
+    after += range(1020, 1030)
+    assert numbers_in(path) == after
+
+    before = footprint(path)
+    for on_reset in ("error", "adopt"):
+        error = refused(source.put().stream(spark), Sink(str(path), on_reset=on_reset), old, FencedError)
+        assert "another query has taken over the sink name 'default'" in str(error)
+        assert "stop this query" in str(error)
+    assert footprint(path) == before
+
+
+def test_adopting_skips_a_replay_of_the_adopted_batch(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+    path, checkpoint = tmp_path / "table", tmp_path / "cp"
+    drain(source.put().stream(spark), Sink(str(path)), tmp_path / "old")
+    other = Input(tmp_path / "other")
+    other.count = 50
+    for _ in range(3):
+        drain(other.put().stream(spark), Sink(str(path), on_reset="adopt"), checkpoint)
+        forget_last_commit(checkpoint)
+    drain(other.stream(spark), Sink(str(path), on_reset="adopt"), checkpoint)
+    assert numbers_in(path) == [*range(10), *range(500, 530)]
+
+
+def test_a_second_stream_needs_a_name_of_its_own(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    drain(source.put().stream(spark), Sink(str(path)), tmp_path / "cp-1")
+    second = Input(tmp_path / "second")
+    second.count = 10
+    error = refused(second.put(2).stream(spark), Sink(str(path)), tmp_path / "cp-2", CheckpointResetError)
+    assert "a second stream needs a name of its own" in str(error)
+    assert numbers_in(path) == list(range(10))
+
+    drain(second.stream(spark), Sink(str(path), name="second"), tmp_path / "cp-2")
+    drain(source.put().stream(spark), Sink(str(path)), tmp_path / "cp-1")
+    assert numbers_in(path) == [*range(20), *range(100, 120)]
+
+
+Source = Callable[[SparkSession, Input], DataFrame]
+
+
+def files_of_a_folder(spark: SparkSession, source: Input) -> DataFrame:
+    """A source whose offsets are mere numbers: which files a batch holds stands elsewhere in the checkpoint."""
+    return source.stream(spark, max_files=None)
+
+
+def rows_of_a_generator(spark: SparkSession, source: Input) -> DataFrame:
+    """A source whose offsets tell the rows. One batch a run, of as many rows as were put last."""
+    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10 * source.newest)
+    return reader.load().selectExpr("value as n")
+
+
+SOURCES = pytest.mark.parametrize("stream", [files_of_a_folder, rows_of_a_generator])
+
+
+@SOURCES
+def test_an_older_copy_of_the_checkpoint_is_refused(
+    spark: SparkSession, source: Input, tmp_path: Path, stream: Source
+) -> None:
+    """Its next batch has a number that was committed long ago."""
+    path, checkpoint, copy = tmp_path / "table", tmp_path / "cp", tmp_path / "copy"
+    drain(stream(spark, source.put()), Sink(str(path)), checkpoint)
+    shutil.copytree(checkpoint, copy)
+    for _ in range(3):
+        drain(stream(spark, source.put()), Sink(str(path)), checkpoint)
+    before = footprint(path)
+    restore(checkpoint, copy)
+    error = refused(stream(spark, source.put()), Sink(str(path)), checkpoint, CheckpointResetError)
+    assert "the checkpoint was restored from an older copy; put the newest checkpoint back" in str(error)
+    assert footprint(path) == before
+
+
+@SOURCES
+def test_the_newest_number_with_other_rows_is_refused(
+    spark: SparkSession, source: Input, tmp_path: Path, stream: Source
+) -> None:
+    """A copy that is one batch old plans that batch anew, with whatever has come since; skipping it loses rows."""
+    path, checkpoint, copy = tmp_path / "table", tmp_path / "cp", tmp_path / "copy"
+    drain(stream(spark, source.put()), Sink(str(path)), checkpoint)
+    shutil.copytree(checkpoint, copy)
+    drain(stream(spark, source.put()), Sink(str(path)), checkpoint)
+    before = footprint(path)
+    restore(checkpoint, copy)
+    error = refused(stream(spark, source.put(2)), Sink(str(path)), checkpoint, CheckpointResetError)
+    assert "was committed" in str(error)
+    assert "with other source offsets" in str(error)
+    assert footprint(path) == before
+
+
+@SOURCES
+def test_a_restored_checkpoint_that_plans_the_same_batch_is_only_a_replay(
+    spark: SparkSession, source: Input, tmp_path: Path, stream: Source
+) -> None:
+    path, checkpoint, copy = tmp_path / "table", tmp_path / "cp", tmp_path / "copy"
+    drain(stream(spark, source.put()), Sink(str(path)), checkpoint)
+    shutil.copytree(checkpoint, copy)
+    drain(stream(spark, source.put()), Sink(str(path)), checkpoint)
+    restore(checkpoint, copy)
+    drain(stream(spark, source), Sink(str(path)), checkpoint)
+    drain(stream(spark, source.put()), Sink(str(path)), checkpoint)
+    assert numbers_in(path) == source.numbers
+
+
+def test_adopting_a_restored_checkpoint_takes_each_batch_once(
+    spark: SparkSession, source: Input, tmp_path: Path
+) -> None:
+    """The operator has looked: whatever comes now is new, also where the source gives the same rows again."""
+    path, checkpoint, copy = tmp_path / "table", tmp_path / "cp", tmp_path / "copy"
+    generated = rows_of_a_generator
+    drain(generated(spark, source.put()), Sink(str(path)), checkpoint)
+    shutil.copytree(checkpoint, copy)
+    for _ in range(2):
+        drain(generated(spark, source.put()), Sink(str(path)), checkpoint)
+    restore(checkpoint, copy)
+    drain(generated(spark, source.put()), Sink(str(path), on_reset="adopt"), checkpoint)
+    assert numbers_in(path) == sorted([*range(30), *range(10, 20)])
+    # Batch 1 comes again, and is skipped this time; batch 2 follows.
+    forget_last_commit(checkpoint)
+    drain(generated(spark, source.put()), Sink(str(path)), checkpoint)
+    assert numbers_in(path) == sorted([*range(30), *range(10, 30)])

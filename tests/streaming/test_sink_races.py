@@ -1,0 +1,199 @@
+"""Others commit while a batch is under way: between the sink's begin and its commit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.streaming.support import NUMBERS, BatchFunction, Input, drain, numbers_in, refused
+from tidelog.compaction_daemon import CompactionReport, compact
+from tidelog.log import Table
+from tidelog.log.errors import ConcurrentTransactionException, PathNotWritableError, TableReplacedError
+from tidelog.streaming import Sink
+
+pytestmark = pytest.mark.spark
+
+
+class Meanwhile:
+    """A batch during whose collection, which lies between the sink's begin and its commit, `action` happens."""
+
+    def __init__(self, batch: DataFrame, action: Callable[[], object]) -> None:
+        self._batch = batch
+        self._action = action
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def toArrow(self) -> Any:  # noqa: N802 - Spark's name
+        rows = self._batch.toArrow()
+        self._action()
+        return rows
+
+
+def with_meanwhile(sink: BatchFunction, action: Callable[[DataFrame, int], object]) -> BatchFunction:
+    def function(batch: DataFrame, number: int) -> None:
+        sink(cast("DataFrame", Meanwhile(batch, lambda: action(batch, number))), number)
+
+    return function
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Input:
+    return Input(tmp_path / "input")
+
+
+def test_a_lost_race_is_rebased(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    Table.create(path, NUMBERS)
+    sink = Sink(path)
+    rebased: list[tuple[int, ...]] = []
+
+    def others(_: DataFrame, number: int) -> None:
+        for k in range(number):
+            Table.open(path).insert([{"n": -(10 * number + k)}])
+
+    def function(batch: DataFrame, number: int) -> None:
+        with_meanwhile(sink, others)(batch, number)
+        assert sink.last
+        rebased.append(sink.last.rebased_over)
+
+    drain(source.put(3).stream(spark), function, tmp_path / "cp")
+    assert rebased == [(), (2,), (4, 5)]
+    assert numbers_in(path) == [-21, -20, -10, *source.numbers]
+    assert Table.open(path).version == 6
+
+
+def test_a_compaction_under_way_disturbs_neither(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    sink = Sink(path)
+    drain(source.put(2).stream(spark), sink, tmp_path / "cp")
+    compactions: list[CompactionReport] = []
+    meanwhile = with_meanwhile(sink, lambda *_: compactions.append(compact(path)))
+    drain(source.put().stream(spark), meanwhile, tmp_path / "cp")
+    assert [report.version for report in compactions] == [3]
+    assert sink.last
+    assert (sink.last.version, sink.last.rebased_over) == (4, (3,))
+    assert numbers_in(path) == source.numbers
+    assert Table.open(path).at().num_files == 2
+
+
+def another_copy(path: str) -> Callable[[DataFrame, int], None]:
+    """A second, live copy of the very same query: it handles the same batch with a sink of its own."""
+
+    def commit(batch: DataFrame, number: int) -> None:
+        Sink(path)(batch, number)
+        _forget_that_this_process_handled_it()
+
+    return commit
+
+
+def _forget_that_this_process_handled_it() -> None:
+    # The copy would run in another process, whose memory this sink does not see.
+    from tidelog.streaming import sink  # noqa: PLC0415
+
+    sink._handled.clear()
+
+
+@pytest.mark.parametrize("table_is_there", [True, False])
+def test_of_two_live_copies_of_a_query_one_loses(
+    spark: SparkSession, source: Input, tmp_path: Path, table_is_there: bool
+) -> None:
+    path, checkpoint = str(tmp_path / "table"), tmp_path / "cp"
+    source.put()
+    if table_is_there:
+        drain(source.stream(spark), Sink(path), checkpoint)
+        source.put()
+    loser = with_meanwhile(Sink(path), another_copy(path))
+    error = refused(source.stream(spark), loser, checkpoint, ConcurrentTransactionException)
+    assert numbers_in(path) == source.numbers
+    query_id = json.loads((checkpoint / "metadata").read_text())["id"]
+    assert query_id in str(error)
+    # What the winner committed is not committed again when Spark runs the batch once more.
+    drain(source.put().stream(spark), Sink(path), checkpoint)
+    assert numbers_in(path) == source.numbers
+
+
+def test_two_queries_that_claim_one_new_name_at_once_are_not_both_let_in(
+    spark: SparkSession, source: Input, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "table")
+    Table.create(path, NUMBERS)
+    rival = Input(tmp_path / "rival")
+    rival.count = 10
+
+    def rival_runs(*_: object) -> None:
+        # A stream cannot be started within a batch function's thread, whose properties it would inherit.
+        thread = threading.Thread(target=drain, args=(rival.put().stream(spark), Sink(path), tmp_path / "cp-2"))
+        thread.start()
+        thread.join()
+
+    error = refused(
+        source.put().stream(spark),
+        with_meanwhile(Sink(path), rival_runs),
+        tmp_path / "cp-1",
+        ConcurrentTransactionException,
+    )
+    assert "tidelog/sink/default" in str(error)
+    assert numbers_in(path) == list(range(100, 110))
+
+
+def test_two_queries_create_the_table_at_once(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+    """The one that finds the table made by another meanwhile writes into that one."""
+    path = str(tmp_path / "table")
+
+    def another_creates(*_: object) -> None:
+        Table.create(path, NUMBERS).insert([{"n": -1}])
+
+    sink = Sink(path)
+    drain(source.put().stream(spark), with_meanwhile(sink, another_creates), tmp_path / "cp")
+    assert numbers_in(path) == [-1, *source.numbers]
+
+
+@pytest.mark.parametrize("commits", [0, 1, 2, 5])
+def test_a_table_that_was_replaced_under_a_running_stream_is_refused(
+    spark: SparkSession, source: Input, tmp_path: Path, commits: int
+) -> None:
+    """Whether the new table has fewer versions than the old one, as many, or more."""
+    path = tmp_path / "table"
+    sink = Sink(str(path))
+
+    def function(batch: DataFrame, number: int) -> None:
+        if number == 2:
+            shutil.rmtree(path)
+            table = Table.create(str(path), NUMBERS)
+            for k in range(commits):
+                table.insert([{"n": -k}])
+        sink(batch, number)
+
+    error = refused(source.put(3).stream(spark), function, tmp_path / "cp", TableReplacedError)
+    assert "another table lies at" in str(error)
+    assert "open it anew" in str(error)
+    assert Table.open(str(path)).version == commits
+
+
+def test_a_disk_that_refuses_fails_the_batch_and_a_restart_makes_it_good(
+    spark: SparkSession, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "table")
+    drain(source.put().stream(spark), Sink(path), tmp_path / "cp")
+    link = os.link
+
+    def read_only(source_path: str, target: str) -> None:
+        if str(target).endswith(".json"):
+            raise OSError(30, "Read-only file system")
+        link(source_path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", read_only)
+        error = refused(source.put().stream(spark), Sink(path), tmp_path / "cp", PathNotWritableError)
+    assert "mounted read-only" in str(error)
+    drain(source.stream(spark), Sink(path), tmp_path / "cp")
+    assert numbers_in(path) == source.numbers

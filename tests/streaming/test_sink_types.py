@@ -1,0 +1,123 @@
+"""Every type of Spark's goes into a table and comes back as it was, whatever the session's time zone."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.streaming.support import Input, drain, read
+from tidelog.log import Table
+from tidelog.streaming import Sink
+
+pytestmark = pytest.mark.spark
+
+# What a batch of two numbers becomes: 0 gives values, 1 gives nulls wherever a column may hold one.
+COLUMNS = {
+    "a_byte": "cast(7 as tinyint)",
+    "a_short": "cast(-300 as smallint)",
+    "an_int": "cast(70000 as int)",
+    "a_float": "cast(0.1 as float)",
+    "a_double": "double('-Infinity')",
+    "a_bool": "true",
+    "a_text": "'ü, \\'\\n'",
+    "a_blob": "x'00ff'",
+    "a_date": "date'1900-02-28'",
+    "a_moment": "timestamp'2026-03-08 02:30:00.123456 UTC'",
+    "an_old_moment": "timestamp'1883-11-18 16:59:59.999999 UTC'",
+    "a_wall_time": "timestamp_ntz'2026-03-08 02:30:00.123456'",
+    "a_decimal": "cast('-12345678901234567890.123456789' as decimal(38,9))",
+    "a_small_decimal": "cast('1.50' as decimal(5,2))",
+    "a_struct": "named_struct('x', 1, 'at', timestamp'2026-07-01 00:00:00 UTC', 'inner', named_struct('y', cast(null as int)))",  # noqa: E501
+    "an_array": "array(1, null, 3)",
+    "some_structs": "array(named_struct('d', cast('1.5' as decimal(3,1))), null)",
+    "a_map": "map('k', array(timestamp'2026-01-01 00:00:00 UTC'), 'none', null)",
+}
+
+
+@pytest.fixture(params=["America/New_York", "Asia/Kolkata"])
+def time_zone(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    assert before
+    spark.conf.set("spark.sql.session.timeZone", request.param)
+    yield request.param
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+IN_ZONES = pytest.mark.usefixtures("time_zone")
+
+
+def two_rows(spark: SparkSession, folder: Path) -> DataFrame:
+    source = Input(folder).put_table(pa.table({"n": pa.array([0, 1], pa.int64())}))
+    values = [f"if(n = 0, {value}, null) as {name}" for name, value in COLUMNS.items()]
+    return source.stream(spark).selectExpr("n", *values)
+
+
+def compact_text(frame: DataFrame) -> list[str]:
+    """The rows as Spark itself prints them, exact in every digit."""
+    return sorted(row[0] for row in frame.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false'))").collect())
+
+
+@IN_ZONES
+def test_every_type_goes_in_and_comes_back(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    stream = two_rows(spark, tmp_path / "input")
+    given: list[str] = []
+    sink = Sink(str(path))
+
+    def function(batch: DataFrame, number: int) -> None:
+        given.extend(compact_text(batch))
+        sink(batch, number)
+
+    drain(stream, function, tmp_path / "cp")
+    back = read(spark, path)
+    # The same types; where a null may stand is another matter, and any column of a new table may hold one.
+    assert back.schema.simpleString() == stream.schema.simpleString()
+    assert compact_text(back) == given
+    assert len(given) == 2
+
+
+@IN_ZONES
+def test_python_sees_the_same_values_in_utc(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    drain(two_rows(spark, tmp_path / "input"), Sink(path), tmp_path / "cp")
+    row: dict[str, Any] = Table.open(path).scan("n = 0").to_arrow().to_pylist()[0]
+    moment = dt.datetime(2026, 3, 8, 2, 30, 0, 123456, dt.UTC)
+    assert row["a_moment"] == moment
+    assert row["an_old_moment"] == dt.datetime(1883, 11, 18, 16, 59, 59, 999999, dt.UTC)
+    assert row["a_wall_time"] == moment.replace(tzinfo=None)
+    assert row["a_decimal"] == Decimal("-12345678901234567890.123456789")
+    assert row["a_struct"] == {"x": 1, "at": dt.datetime(2026, 7, 1, tzinfo=dt.UTC), "inner": {"y": None}}
+    assert row["some_structs"] == [{"d": Decimal("1.5")}, None]
+    assert dict(row["a_map"]) == {"k": [dt.datetime(2026, 1, 1, tzinfo=dt.UTC)], "none": None}
+    nulls: dict[str, Any] = Table.open(path).scan("n = 1").to_arrow().to_pylist()[0]
+    assert {name: nulls[name] for name in COLUMNS} == dict.fromkeys(COLUMNS)
+
+
+@IN_ZONES
+def test_partition_values_of_any_type_come_back(spark: SparkSession, tmp_path: Path) -> None:
+    names = ["a_date", "a_moment", "a_small_decimal", "a_bool", "an_int", "a_text"]
+    path = tmp_path / "table"
+    stream = two_rows(spark, tmp_path / "input").select("n", *names)
+    drain(stream, Sink(str(path), partition_by=names), tmp_path / "cp")
+    # Spelled in the log in UTC, so that each engine reads the same moment.
+    values = [dict(entry) for entry in Table.open(str(path)).at().files()["partitionValues"].to_pylist()]
+    assert {entry["a_moment"] for entry in values} == {"2026-03-08T02:30:00.123456Z", None}
+    back = read(spark, path).where("n = 0").selectExpr("a_moment = timestamp'2026-03-08 02:30:00.123456 UTC'", "*")
+    (row,) = back.collect()
+    assert row[0] is True
+    assert (row.a_date, row.a_small_decimal, row.a_bool, row.an_int, row.a_text) == (
+        dt.date(1900, 2, 28),
+        Decimal("1.50"),
+        True,
+        70000,
+        "ü, '\n",
+    )
+    (null,) = read(spark, path).where("n = 1").select(*names).collect()
+    assert null.asDict() == dict.fromkeys(names)

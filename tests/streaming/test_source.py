@@ -1,0 +1,377 @@
+"""The data source as Spark drives it, without Spark: which rows, which micro-batches, which errors."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from tests.streaming.engine import Query
+from tests.streaming.support import NUMBERS, rewrite_all
+from tidelog.log import Table
+from tidelog.log.errors import (
+    ConfigurationError,
+    HistoryExpiredError,
+    NotAppendOnlyError,
+    PredicateError,
+    SchemaMismatchError,
+    StoreNotSupportedError,
+    TableNotFoundError,
+    TableReplacedError,
+    TidelogError,
+)
+from tidelog.log.format import filenames
+from tidelog.log.format.actions import RemoveFile, encode_commit
+from tidelog.log.state import files
+from tidelog.streaming import TidelogDataSource
+
+PARTS = pa.schema([("part", pa.string()), ("n", pa.int64()), ("text", pa.string())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table.create(str(tmp_path / "table"), NUMBERS)
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Table:
+    """Versions 1 to 4, each with the rows a, b, c in a file of their own."""
+    made = Table.create(str(tmp_path / "parts"), PARTS, partition_by=["part"])
+    for version in range(1, 5):
+        made.insert([{"part": part, "n": version, "text": f"{part}{version}"} for part in "abc"])
+    return made
+
+
+def put(table: Table, *numbers: int) -> None:
+    table.insert([{"n": number} for number in numbers])
+
+
+def query(table: Table, **more: Any) -> Query:
+    options = {name: value for name, value in more.items() if name not in {"schema", "offset"}}
+    return Query({"path": table.path, **options}, **{name: more[name] for name in ("schema", "offset") if name in more})
+
+
+def numbers(batches: list[list[dict[str, Any]]]) -> list[list[int]]:
+    return [[row["n"] for row in batch] for batch in batches]
+
+
+# --- which rows ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_ends_with_what_was_there_when_it_began(table: Table) -> None:
+    put(table, 1)
+    put(table, 2, 3)
+    stream = query(table, maxFilesPerTrigger="1")
+    stream.prepare()
+    assert numbers([stream.trigger() or []]) == [[1]]
+    put(table, 4)
+    assert numbers([stream.trigger() or []]) == [[2, 3]]
+    assert stream.trigger() is None
+    assert numbers(stream.run()) == [[4]]
+
+
+def test_a_restart_goes_on_where_the_offset_says(table: Table) -> None:
+    put(table, 1)
+    put(table, 2)
+    first = query(table, maxFilesPerTrigger="1")
+    first.trigger()
+    again = query(table, offset=first.offset)
+    assert numbers(again.run()) == [[2]]
+    assert query(table, offset=again.offset).run() == []
+
+
+def test_a_replay_gives_the_same_rows_after_compaction_and_checkpoint(parts: Table) -> None:
+    stream = query(parts, maxFilesPerTrigger="2")
+    start = dict(stream.reader.initialOffset())
+    batches = stream.run()
+    end = stream.offset
+    assert end
+    rewrite_all(parts)
+    parts.checkpoint()
+    flat = [row for batch in batches for row in batch]
+    assert query(parts).replay(start, end) == flat
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 12, 100])
+def test_a_limit_counts_files_and_splits_commits(parts: Table, limit: int) -> None:
+    batches = query(parts, maxFilesPerTrigger=str(limit)).run()
+    texts = [row["text"] for batch in batches for row in batch]
+    assert texts == [f"{part}{version}" for version in range(1, 5) for part in "abc"]
+    assert [len(batch) for batch in batches[:-1]] == [limit] * (len(batches) - 1)
+    assert len(batches) == -(-12 // limit)
+
+
+def test_without_a_limit_it_is_one_batch(parts: Table) -> None:
+    assert len(query(parts).run()) == 1
+    assert isinstance(query(parts).reader.getDefaultReadLimit(), ReadAllAvailable)
+    assert query(parts, maxFilesPerTrigger="7").reader.getDefaultReadLimit() == ReadMaxFiles(7)
+
+
+def test_compactions_make_no_micro_batch(parts: Table) -> None:
+    stream = query(parts)
+    stream.run()
+    for _ in range(3):
+        rewrite_all(parts)
+        assert stream.run() == []
+    parts.insert([{"part": "a", "n": 5, "text": "new"}])
+    rewrite_all(parts)
+    assert [[row["text"] for row in batch] for batch in stream.run()] == [["new"]]
+
+
+def test_a_table_s_compacted_rows_come_from_the_files_that_were_appended(parts: Table) -> None:
+    rewrite_all(parts)
+    rows = [row for batch in query(parts).run() for row in batch]
+    assert len(rows) == 12
+    assert {tuple(row) for row in rows} == {("part", "n", "text")}
+
+
+def test_an_empty_table_has_only_spark_s_first_batch(table: Table) -> None:
+    stream = query(table)
+    assert stream.run() == [[]]
+    assert stream.run() == []
+    put(table, 1)
+    assert numbers(stream.run()) == [[1]]
+
+
+# --- where it starts -------------------------------------------------------------------------------------------------
+
+
+def at(which: int) -> Callable[[Table], str]:
+    """The commit time of a version, as ISO text."""
+    return lambda table: table.at(version=which).timestamp.isoformat()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "first"),
+    [
+        ("startingVersion", "earliest", 1),
+        ("startingVersion", "0", 1),
+        ("startingVersion", "2", 3),
+        ("startingVersion", "4", None),
+        ("startingVersion", "latest", None),
+        ("startingTimestamp", at(2), 3),
+        ("startingTimestamp", "1970-01-01T00:00:00Z", 1),
+        ("startingTimestamp", at(4), None),
+    ],
+)
+def test_where_a_stream_starts(parts: Table, option: str, value: Any, first: int | None) -> None:
+    """The start is exclusive: what the version, or the moment, itself brought does not come."""
+    text = value(parts) if callable(value) else value
+    stream = query(parts, **{option: text})
+    versions = sorted({row["n"] for batch in stream.run() for row in batch})
+    assert versions == ([] if first is None else list(range(first, 5)))
+    parts.insert([{"part": "a", "n": 5, "text": "later"}])
+    assert numbers(stream.run()) == [[5]]
+
+
+def test_a_moment_between_two_commits_splits_them(table: Table) -> None:
+    put(table, 1)
+    between = table.at().timestamp.timestamp() + 0.0005
+    put(table, 2)
+    moment = pa.scalar(int(between * 1_000_000), pa.timestamp("us", "UTC")).as_py().isoformat()
+    assert numbers(query(table, startingTimestamp=moment).run()) == [[2]]
+
+
+def test_a_version_that_is_not_there_yet_is_an_error(table: Table) -> None:
+    """To wait for it would silently leave out all that is committed until then."""
+    put(table, 1)
+    with pytest.raises(HistoryExpiredError, match="the available versions are 0 to 1"):
+        query(table, startingVersion="7").run()
+
+
+# --- which columns ---------------------------------------------------------------------------------------------------
+
+
+def test_commit_columns_come_with_the_option_changes(parts: Table) -> None:
+    (batch,) = query(parts, changes="append", startingVersion="3").run()
+    assert {row["_commit_version"] for row in batch} == {4}
+    assert {row["_commit_timestamp"] for row in batch} == {parts.at(version=4).timestamp}
+    assert list(batch[0]) == ["part", "n", "text", "_commit_version", "_commit_timestamp"]
+
+
+def test_columns_and_where_together(parts: Table) -> None:
+    (batch,) = query(parts, columns="text", where="part = 'b' and n >= 3").run()
+    assert batch == [{"text": "b3"}, {"text": "b4"}]
+
+
+def test_where_may_ask_for_the_commit(parts: Table) -> None:
+    (batch,) = query(parts, changes="append", columns="n", where="_commit_version = 2").run()
+    assert batch == [{"n": 2}] * 3
+
+
+def test_a_batch_whose_every_row_is_filtered_is_still_a_batch(parts: Table) -> None:
+    stream = query(parts, where="n > 100")
+    assert stream.run() == [[]]
+    assert stream.run() == []
+
+
+def test_a_schema_of_one_s_own_narrows_orders_and_widens(parts: Table) -> None:
+    schema = StructType([StructField("text", StringType()), StructField("n", LongType())])
+    (batch,) = query(parts, schema=schema, where="part = 'a' and n = 1").run()
+    assert batch == [{"text": "a1", "n": 1}]
+    assert list(batch[0]) == ["text", "n"]
+    narrower = StructType([StructField("n", IntegerType())])
+    (batch,) = query(parts, schema=narrower, where="n = 2").run()
+    assert batch == [{"n": 2}] * 3
+
+
+def test_a_schema_of_one_s_own_with_a_wrong_column(parts: Table) -> None:
+    schema = StructType([StructField("m", LongType())])
+    with pytest.raises(SchemaMismatchError, match=r"'m' that the table does not have; leave .schema.*part, n, text"):
+        query(parts, schema=schema).run()
+
+
+def test_deleted_rows_are_read_as_they_were_appended_and_snapshots_without(table: Table) -> None:
+    from tests.compaction_daemon.support import delete_rows  # noqa: PLC0415 - only this test writes deletion vectors
+
+    put(table, 1, 2, 3)
+    delete_rows(table, [1], data_change=True)
+    with pytest.raises(NotAppendOnlyError):
+        query(table).run()
+    assert numbers(query(table, startingVersion="2").run()) == [[]]
+    rows = read_batch(table, versionAsOf="2")
+    assert [row["n"] for row in rows] == [1, 3]
+    assert [row["n"] for row in read_batch(table, versionAsOf="1")] == [1, 2, 3]
+
+
+def read_batch(table: Table, **options: str) -> list[dict[str, Any]]:
+    source = TidelogDataSource({"path": table.path} | options)
+    reader = source.reader(source.schema())
+    batches: list[Any] = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    return pa.Table.from_batches(batches).to_pylist() if batches else []
+
+
+def test_many_files_are_shared_out_to_tasks(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "t"), PARTS, partition_by=["part"])
+    table.insert([{"part": f"{k:03}", "n": k, "text": ""} for k in range(70)])
+    source = TidelogDataSource({"path": table.path})
+    partitions: Any = source.reader(source.schema()).partitions()
+    assert [len(partition.changes) for partition in partitions] == [32, 32, 6]
+    assert sorted(row["n"] for row in read_batch(table)) == list(range(70))
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+def remove_one_file(table: Table) -> None:
+    file = files.to_adds(table.refresh().at().files())[0]
+    gone = RemoveFile(path=file.path, data_change=True, deletion_timestamp=1, size=file.size)
+    stamp = int(table.at().timestamp.timestamp() * 1000) + 1
+    table.store.put_if_absent(
+        filenames.commit_path(table.version + 1), encode_commit({"inCommitTimestamp": stamp}, [gone])
+    )
+
+
+def test_a_commit_that_removed_rows_stops_the_stream(table: Table) -> None:
+    put(table, 1)
+    stream = query(table)
+    stream.run()
+    remove_one_file(table)
+    with pytest.raises(NotAppendOnlyError, match=r"version 2 of .* start after that version"):
+        stream.run()
+    put(table, 2)
+    assert numbers(query(table, startingVersion="2").run()) == [[2]]
+
+
+@pytest.mark.parametrize("commits", [0, 1, 5])
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_recreated_table_is_an_error_not_a_restart(table: Table, commits: int, restarted: bool) -> None:
+    put(table, 1)
+    stream = query(table)
+    stream.run()
+    shutil.rmtree(table.path)
+    another = Table.create(table.path, NUMBERS)
+    for k in range(commits):
+        put(another, 100 + k)
+    again = query(table, offset=stream.offset) if restarted else stream
+    with pytest.raises(TableReplacedError) as caught:
+        again.run()
+    assert (caught.value.expected_id, caught.value.found_id) == (table.id, another.id)
+    assert "new checkpoint" in str(caught.value)
+
+
+def test_the_checkpoint_of_another_table(table: Table, parts: Table) -> None:
+    put(table, 1)
+    stream = query(table)
+    stream.run()
+    with pytest.raises(TableReplacedError, match=r"follows another table than the one at .*; start the stream with"):
+        query(parts, offset=stream.offset).run()
+
+
+def test_history_that_is_gone_is_an_error_naming_the_range(parts: Table) -> None:
+    stream = query(parts, maxFilesPerTrigger="1")
+    stream.trigger()
+    parts.checkpoint()
+    for version in range(3):
+        Path(parts.path, filenames.commit_path(version)).unlink()
+    for late in (query(parts), query(parts, offset=stream.offset), query(parts, startingVersion="earliest")):
+        with pytest.raises(HistoryExpiredError, match="the available versions are 3 to 4"):
+            late.run()
+    assert numbers(query(parts, startingVersion="3").run()) == [[4, 4, 4]]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"verson": "1"}, ConfigurationError, "unknown option 'verson'; use one of"),
+        ({"changes": "net"}, ConfigurationError, "the change mode 'net' is not available; use one of append"),
+        ({"versionAsOf": "1"}, ConfigurationError, "'versionAsOf' is for batch reads only"),
+        ({"endingVersion": "1"}, ConfigurationError, "'endingVersion' is for batch reads only"),
+        ({"startingTimestamp": "yesterday"}, ConfigurationError, "is not a time; write ISO-8601"),
+        ({"startingTimestamp": "2026-01-01T00:00:00"}, ConfigurationError, "no time zone"),
+        ({"columns": "nope"}, PredicateError, "there is no column 'nope'; the columns are n"),
+        ({"where": "rand() > 1"}, PredicateError, "is not supported in a predicate"),
+    ],
+)
+def test_a_wrong_option_of_a_stream(
+    table: Table, options: dict[str, str], kind: type[TidelogError], message: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        query(table, **options).run()
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        (
+            {"versionAsOf": "1", "startingVersion": "0"},
+            ConfigurationError,
+            "a read is of one version or of an interval",
+        ),
+        ({"maxFilesPerTrigger": "1"}, ConfigurationError, "the option 'maxFilesPerTrigger' is for streams only"),
+        ({"changes": "cdc"}, ConfigurationError, "the change mode 'cdc' is not available; use one of append"),
+        ({"mergeSchema": "true"}, ConfigurationError, "unknown option 'mergeschema'; use one of"),
+        ({"endingVersion": "99"}, HistoryExpiredError, "the available versions are 0 to 4"),
+        ({"versionAsOf": "-1"}, HistoryExpiredError, "version -1 is not in the log; the available versions are 0 to 4"),
+        ({"timestampAsOf": "2999-01-01T00:00:00Z"}, HistoryExpiredError, "lies in the future; the available"),
+        ({"timestampAsOf": "1999-01-01T00:00:00Z"}, HistoryExpiredError, "lies before the history; the available"),
+        ({"timestampAsOf": "2999-01-01"}, ConfigurationError, "has no time zone"),
+        ({"where": "m = 1"}, PredicateError, "there is no column 'm'; the columns are part, n, text"),
+        ({"path": "s3://bucket/t"}, StoreNotSupportedError, "use a local path, file:// or memory://"),
+    ],
+)
+def test_a_wrong_batch_read(parts: Table, options: dict[str, str], kind: type[TidelogError], message: str) -> None:
+    with pytest.raises(kind) as caught:
+        read_batch(parts, **options)
+    assert message in str(caught.value)
+
+
+def test_no_table_there(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError, match=r"check the path, or make one with Table.create or a Sink"):
+        Query({"path": str(tmp_path / "nothing")})
+
+
+def test_a_table_dropped_under_a_stream(table: Table) -> None:
+    put(table, 1)
+    stream = query(table)
+    stream.run()
+    shutil.rmtree(table.path)
+    with pytest.raises(TableNotFoundError):
+        stream.run()
