@@ -110,7 +110,7 @@ def test_of_a_folder_the_files_count_as_its_offset_is_a_mere_number() -> None:
         asked.append((source, offset))
         return "a.parquet"
 
-    assert fingerprint(entry, files) != fingerprint(entry, lambda source, offset: "b.parquet")
+    assert fingerprint(entry, files) != fingerprint(entry, lambda *_: "b.parquet")
     assert asked == [(1, 3)]
 
 

@@ -125,6 +125,20 @@ def test_a_replay_is_skipped_and_what_came_meanwhile_is_not(spark: SparkSession,
     assert numbers_in(path) == source.numbers
 
 
+def test_a_replay_is_known_again_where_the_file_source_rewrites_its_log(
+    spark: SparkSession, source: Input, tmp_path: Path
+) -> None:
+    """Every tenth entry of that log, which tells a batch's files, is one that holds all before it as well."""
+    path, checkpoint = tmp_path / "table", tmp_path / "cp"
+    drain(source.put(10).stream(spark), Sink(str(path)), checkpoint)
+    assert (checkpoint / "sources" / "0" / "9.compact").exists()
+    assert forget_last_commit(checkpoint) == 9
+    reports = Reports(Sink(str(path)))
+    drain(source.put().stream(spark), reports, checkpoint)
+    assert [(report.batch_id, report.skipped) for report in reports.all] == [(9, True), (10, False)]
+    assert numbers_in(path) == source.numbers
+
+
 def test_one_sink_object_serves_a_query_that_restarts(spark: SparkSession, source: Input, tmp_path: Path) -> None:
     path, checkpoint = tmp_path / "table", tmp_path / "cp"
     sink = Sink(str(path))

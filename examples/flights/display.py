@@ -1,0 +1,79 @@
+"""Showing the progress: live bars on a terminal, a plain line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from examples.flights.progress import Progress
+
+_PLAIN_INTERVAL_S = 5.0
+_BAR_WIDTH = 30
+
+Show = Callable[[str, Progress], None]
+
+
+def say(text: str) -> None:
+    """One line, at once."""
+    print(text, flush=True)
+
+
+@contextmanager
+def display(days: int, flights: int) -> Iterator[Show]:
+    """A function that shows what is being done and how far it is; `days` and `flights` are the goal."""
+    console = Console()
+    started_s = time.monotonic()
+    if console.is_terminal:
+        with Live(console=console, refresh_per_second=4) as live:
+            yield lambda doing, progress: live.update(_bars(doing, progress, days, flights, _elapsed(started_s)))
+        return
+    last_s = float("-inf")
+
+    def show(doing: str, progress: Progress) -> None:
+        nonlocal last_s
+        now_s = time.monotonic()
+        if now_s - last_s >= _PLAIN_INTERVAL_S:
+            last_s = now_s
+            say(f"{_elapsed(started_s)}  {doing}: {_line(progress, days)}")
+
+    yield show
+
+
+def _elapsed(started_s: float) -> str:
+    seconds = int(time.monotonic() - started_s)
+    return f"{seconds // 60}:{seconds % 60:02}"
+
+
+def _line(progress: Progress, days: int) -> str:
+    return (
+        f"day {progress.batches}/{days}, {progress.rows:,} rows, version {progress.version}, "
+        f"{progress.live_files} live files, {progress.compactions} compactions; "
+        f"consumer {progress.consumer_rows:,} rows, {progress.lag_rows:,} behind"
+    )
+
+
+def _bars(doing: str, progress: Progress, days: int, flights: int, elapsed: str) -> Group:
+    grid = Table.grid(padding=(0, 2))
+    for label, done, total, text in (
+        ("writer", progress.batches, days, f"day {progress.batches} of {days}, {progress.rows:,} rows"),
+        (
+            "consumer",
+            progress.consumer_rows,
+            flights,
+            f"{progress.consumer_rows:,} rows, {progress.lag_rows:,} behind, batch {progress.consumer_batches}",
+        ),
+    ):
+        grid.add_row(label, ProgressBar(total=total, completed=done, width=_BAR_WIDTH), text)
+    grid.add_row(
+        "table",
+        f"version {progress.version}",
+        f"{progress.live_files} live files of {progress.files_written} written, {progress.compactions} compactions",
+    )
+    return Group(Text(f"{doing}  {elapsed}", style="bold"), grid)

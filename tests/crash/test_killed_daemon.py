@@ -1,0 +1,64 @@
+"""The daemon is killed with SIGKILL in the middle of its work: the table is whole, and nothing has to be repaired."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.compaction_daemon.support import SCHEMA, numbers_of, put
+from tidelog.compaction_daemon import compact
+from tidelog.log import OperationClass, Table
+
+pytestmark = pytest.mark.crash
+
+COMPACTOR = Path(__file__).parent / "compactor.py"
+KILLS = 25
+
+
+def test_a_daemon_that_is_killed_at_any_moment_loses_nothing(tmp_path: Path) -> None:
+    seed = int(os.environ.get("SIM_SEED") or random.SystemRandom().randrange(10**9))
+    print(f"SIM_SEED={seed} repeats this run")
+    chance = random.Random(seed)
+    path = str(tmp_path / "table")
+    table = Table.create(path, SCHEMA, partition_by=["part"], properties={"delta.checkpointInterval": 7})
+    written: list[int] = []
+    with subprocess.Popen(
+        [sys.executable, str(COMPACTOR), path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as compactor:
+        assert compactor.stdin
+        assert compactor.stdout
+        assert compactor.stdout.readline() == "ready\n"
+        for _ in range(KILLS):
+            print("go", file=compactor.stdin, flush=True)
+            pid = int(compactor.stdout.readline())
+            deadline = time.monotonic() + chance.uniform(0.01, 0.4)
+            while time.monotonic() < deadline:
+                put(table, len(written), part=chance.choice("ab"))
+                written.append(len(written))
+            os.kill(pid, signal.SIGKILL)
+            fresh = Table.open(path)
+            assert sorted(numbers_of(fresh)) == written
+        compactor.stdin.close()
+
+    table = Table.open(path)
+    minor = sum(record.operation_class is OperationClass.MINOR for record in table.history())
+    print(f"{len(written)} inserts, {minor} compactions, {KILLS} kills")
+    assert minor > 0
+    assert table.version == len(written) + minor
+    assert sorted(table.changes().to_arrow()["n"].to_pylist()) == written
+    # What was cut short is done by the next one.
+    while compact(table).did_anything:
+        pass
+    assert table.refresh().at().num_files == 2
+    assert sorted(numbers_of(table)) == written
+    # The log alone, without the hints and checkpoints that a killed process may have left behind.
+    for hint in [*Path(path, "_delta_log").glob("*.crc"), *Path(path, "_delta_log").glob("*checkpoint*")]:
+        hint.unlink()
+    assert sorted(numbers_of(Table.open(path))) == written

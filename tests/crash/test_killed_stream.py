@@ -1,0 +1,155 @@
+"""A writing process is killed with SIGKILL again and again, at random moments: every row is in the table once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.streaming.support import Input, numbers_in
+from tidelog.log import OperationClass, Table
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
+
+WRITER = Path(__file__).parent / "stream_writer.py"
+KILLS = 8
+# How far a writer may come before its last hours begin, and how long these last at most: a batch takes some tenths of
+# a second. Counting from what it says, not from its start, makes a slow machine kill at the same places.
+MILESTONES = ("streaming", "batch", "committed", "committed", "second committed")
+LAST_HOURS_S = 0.6
+
+
+def seed() -> int:
+    chosen = int(os.environ.get("SIM_SEED") or random.SystemRandom().randrange(10**9))
+    print(f"SIM_SEED={chosen} repeats this run")
+    return chosen
+
+
+@contextmanager
+def writer(tmp_path: Path, number: int) -> Iterator[subprocess.Popen[str]]:
+    """The program, in a process group of its own, which ends with the block."""
+    arguments = [str(tmp_path / name) for name in ("input", "table", "checkpoint")]
+    with (tmp_path / "errors").open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, str(WRITER), *arguments, str(number)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+    with process:
+        try:
+            yield process
+        finally:
+            kill_group(process)
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    """Kill Python and the JVM it started, at once."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def java_of(process: subprocess.Popen[str]) -> int | None:
+    """The process id of the JVM in the group."""
+    for entry in Path("/proc").iterdir():
+        try:
+            ours = entry.name.isdigit() and os.getpgid(int(entry.name)) == process.pid
+            if ours and (entry / "comm").read_text().strip() == "java":
+                return int(entry.name)
+        except (OSError, ProcessLookupError):
+            continue
+    return None
+
+
+def wait_for(process: subprocess.Popen[str], milestone: str, tmp_path: Path) -> None:
+    """Until the program has said that it came to the milestone, or that it is done."""
+    left = 2 if milestone.startswith("second ") else 1
+    assert process.stdout
+    for line in process.stdout:
+        left -= line.strip() == milestone.removeprefix("second ")
+        if not left or line.strip() == "drained":
+            return
+    raise AssertionError(f"the writer ended by itself: {errors_of(tmp_path)}")
+
+
+def kill(process: subprocess.Popen[str], victim: str) -> None:
+    """SIGKILL to Python, to the JVM, or to both at once; the other one finds its peer gone, and ends."""
+    if victim == "both":
+        kill_group(process)
+    elif victim == "python":
+        process.kill()
+    elif (java := java_of(process)) is not None:
+        os.kill(java, signal.SIGKILL)
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def unnoted(tmp_path: Path) -> bool:
+    """Whether the table holds a batch that Spark has not noted: the kill came between the two commits."""
+    commits = tmp_path / "checkpoint" / "commits"
+    if not (tmp_path / "table").exists() or not commits.exists():
+        return False
+    noted = max((int(file.name) for file in commits.iterdir() if file.name.isdigit()), default=-1)
+    numbers = [
+        number for name, number in Table.open(str(tmp_path / "table")).transactions.items() if name.endswith("/default")
+    ]
+    return max((number for number in numbers if number < 2**31), default=-1) > noted
+
+
+def errors_of(tmp_path: Path) -> str:
+    return (tmp_path / "errors").read_text()[-3000:]
+
+
+def test_every_row_once_however_often_the_writer_is_killed(tmp_path: Path) -> None:
+    chance = random.Random(seed())
+    source = Input(tmp_path / "input").put(4)
+    kills: list[str] = []
+    between = 0
+    while len(kills) < KILLS:
+        with writer(tmp_path, chance.randrange(10**6)) as process:
+            milestone, victim = chance.choice(MILESTONES), chance.choice(["both", "both", "python", "java"])
+            wait_for(process, milestone, tmp_path)
+            time.sleep(chance.uniform(0, LAST_HOURS_S))
+            if process.poll() is None:
+                kill(process, victim)
+                kills.append(f"{victim} after {milestone}")
+        between += unnoted(tmp_path)
+        source.put(chance.randint(1, 3))
+    print(f"kills: {', '.join(kills)}; {between} of them between the sink's commit and Spark's")
+
+    with writer(tmp_path, 0) as process:
+        out, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, errors_of(tmp_path)
+        assert out.splitlines()[-1] == "drained"
+
+    path = tmp_path / "table"
+    assert numbers_in(path) == source.numbers
+    table = Table.open(str(path))
+    # One commit a batch and nothing beside them; the log has no gap and opens without its checkpoints and checksums.
+    assert table.version == source.count
+    assert {record.operation_class for record in table.history(source.count)} == {OperationClass.INSERT}
+    assert sorted(table.changes().to_arrow()["n"].to_pylist()) == source.numbers
+    log = path / "_delta_log"
+    assert [file.name for file in sorted(log.glob("*.json"))] == [f"{v:020d}.json" for v in range(source.count + 1)]
+    batches = [
+        json.loads(file.read_text().splitlines()[0])["commitInfo"]["tidelog"]["batch"]["batchId"]
+        for file in sorted(log.glob("*.json"))[1:]
+    ]
+    assert batches == list(range(source.count))
+    for hint in [*log.glob("*.crc"), *log.glob("*.parquet"), *log.glob("_last_checkpoint")]:
+        hint.unlink()
+    assert numbers_in(path) == source.numbers

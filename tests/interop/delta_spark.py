@@ -1,0 +1,173 @@
+"""delta-spark in a process of its own, so that the tests' Spark stays plain: the jars, the process, and the program.
+
+As a program it reads one command a line (`["sql", text]`, `["rows", table]` or `["append", table, rows]`) and answers
+each with one line of JSON.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.sql import SparkSession
+
+VERSION = "4.4.0"
+ARTIFACT = ("io.delta", "delta-spark_4.2_2.13", VERSION)
+CACHE = Path.home() / ".cache" / "tidelog-tests"
+FETCH_TIMEOUT_S = 420
+ANSWER = "answer: "
+
+
+def jars() -> list[Path]:
+    """delta-spark and what it needs beyond PySpark's own jars, fetched once a machine by the Ivy that PySpark ships.
+
+    Raises AssertionError with Ivy's own words where they cannot be fetched.
+    """
+    CACHE.mkdir(parents=True, exist_ok=True)
+    folder = CACHE / f"delta-spark-{VERSION}"
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            _fetch(folder)
+    known = {_artifact(jar) for jar in _spark_jars().glob("*.jar")}
+    found = sorted(jar for jar in folder.glob("*.jar") if _artifact(jar) not in known)
+    assert any(jar.name.startswith("delta-spark") for jar in found), found
+    return found
+
+
+def _fetch(folder: Path) -> None:
+    """Retrieve into a folder beside, which takes its name when it is complete."""
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    (ivy,) = _spark_jars().glob("ivy-*.jar")
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else "java"
+    command = [java, "-jar", str(ivy), "-cache", str(CACHE / "ivy"), "-dependency", *ARTIFACT, "-confs", "default"]
+    done = subprocess.run(
+        [*command, "-retrieve", f"{partial}/[artifact]-[revision].[ext]"],
+        capture_output=True,
+        text=True,
+        timeout=FETCH_TIMEOUT_S,
+        check=False,
+    )
+    complete = done.returncode == 0 and (partial / f"{ARTIFACT[1]}-{VERSION}.jar").exists()
+    assert complete, f"delta-spark cannot be fetched from Maven: {(done.stdout + done.stderr)[-3000:]}"
+    partial.rename(folder)
+
+
+def _spark_jars() -> Path:
+    return Path(pyspark.__file__).parent / "jars"
+
+
+def _artifact(jar: Path) -> str:
+    """The name of a jar without its version."""
+    return re.sub(r"-\d[\w.+-]*\.jar$", "", jar.name)
+
+
+class DeltaSpark:
+    """The process; each method is one command."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def sql(self, text: str) -> list[dict[str, Any]]:
+        """The rows of a statement; what is not JSON comes as text."""
+        answer: list[dict[str, Any]] = self._ask("sql", text)
+        return answer
+
+    def rows(self, table: str) -> list[str]:
+        """All rows of the table, each as the JSON that Spark makes of it, sorted."""
+        answer: list[str] = self._ask("rows", table)
+        return answer
+
+    def append(self, table: str, select: str) -> None:
+        """Append the rows of a SELECT."""
+        self._ask("append", table, select)
+
+    def _ask(self, *command: str) -> Any:
+        assert self._process.stdin
+        assert self._process.stdout
+        print(json.dumps(command), file=self._process.stdin, flush=True)
+        for line in self._process.stdout:
+            if line.startswith(ANSWER):
+                return json.loads(line.removeprefix(ANSWER))
+        raise AssertionError(f"delta-spark ended with {self._process.wait()} at {command}")
+
+
+@contextmanager
+def session(errors: Path) -> Iterator[DeltaSpark]:
+    """A Spark with delta-spark; its messages go to the file `errors`."""
+    with errors.open("w") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, __file__, ",".join(map(str, jars()))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+    with process:
+        try:
+            yield DeltaSpark(process)
+        except AssertionError:
+            print(errors.read_text()[-5000:])
+            raise
+        finally:
+            assert process.stdin
+            process.stdin.close()
+            try:
+                process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def main(class_path: str) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars", class_path)
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.databricks.delta.snapshotPartitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    for line in sys.stdin:
+        command, *arguments = json.loads(line)
+        answer: Any = None
+        match command:
+            case "sql":
+                answer = [row.asDict(recursive=True) for row in spark.sql(*arguments).collect()]
+            case "rows":
+                answer = sorted(row[0] for row in _as_json(spark, arguments[0]).collect())
+            case "append":
+                table, select = arguments
+                spark.sql(select).write.format("delta").mode("append").save(table)
+            case _:
+                raise AssertionError(command)
+        print(ANSWER + json.dumps(answer, default=str), flush=True)
+
+
+def _as_json(spark: SparkSession, table: str) -> Any:
+    frame = spark.read.format("delta").load(table)
+    return frame.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false'))")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
