@@ -9,7 +9,7 @@ from tidelog.compaction_daemon.planner import Plan, plan_snapshot
 from tidelog.compaction_daemon.rewrite import rewrite
 from tidelog.log import Committed, OperationClass, Table, Transaction
 from tidelog.log.conflict.staged import MoveGroup
-from tidelog.log.errors import ConflictError
+from tidelog.log.errors import CommitContentionError, ConflictError
 from tidelog.log.format import paths
 from tidelog.log.storage import Store
 from tidelog.log.system import REAL
@@ -65,8 +65,8 @@ def compact(table: Table | str, level: str = "minor", *, growth: float = 1.0) ->
     groups = _rewrite(transaction, planned)
     try:
         outcome = transaction.commit()
-    except ConflictError:
-        # Refused: no commit names the outputs.
+    except (ConflictError, CommitContentionError):
+        # Refused, or never first: no commit names the outputs.
         _delete_outputs(opened.store, groups)
         raise
     _delete_outputs(opened.store, transaction.dropped)
@@ -92,7 +92,12 @@ def _rewrite(transaction: Transaction, planned: Plan) -> list[MoveGroup]:
         if groups and planned_group.size_bytes > budget:
             break
         budget -= planned_group.size_bytes
-        groups.append(rewrite(transaction.writer, transaction.schema, planned_group, REAL.now_ms()))
+        try:
+            groups.append(rewrite(transaction.writer, transaction.schema, planned_group, REAL.now_ms()))
+        except BaseException:
+            # Nothing was committed, so the groups that were finished would be garbage that each retry adds to.
+            _delete_outputs(transaction.writer.store, groups)
+            raise
     transaction.stage_moves(groups, operation_class=OperationClass.MINOR)
     return groups
 

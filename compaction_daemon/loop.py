@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from threading import Event
 from types import FrameType
 
+import pyarrow as pa
+
 from tidelog.compaction_daemon.compaction import NOTHING, CompactionReport, compact
 from tidelog.compaction_daemon.planner import GROWTH
 from tidelog.log import Table
@@ -128,9 +130,10 @@ class Daemon:
     def _step_table(self, table: Table) -> TableStep:
         compaction = NOTHING
         try:
+            # The checkpoint first: a file that cannot be compacted must not keep the log from being shortened.
+            checkpointed = self._checkpoint_if_due(table.refresh())
             compaction = compact(table, growth=self._config.growth)
-            checkpointed = self._checkpoint_if_due(table)
-        except (TidelogError, OSError) as error:
+        except (TidelogError, OSError, pa.ArrowException) as error:
             return self._failed(table, compaction, error)
         self._failures.pop(table.path, None)
         if compaction.did_anything:

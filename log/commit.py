@@ -118,8 +118,10 @@ class _Attempt:
         for left in reversed(range(MAX_PUTS)):
             try:
                 self._store.put_if_absent(filenames.commit_path(version), content)
-            except FileExistsError:
-                if not self._is_mine(version):
+            except FileExistsError as error:
+                # After a put that failed, who wrote the version must be known; a first put of ours cannot have.
+                mine = self._is_mine(version) if left == MAX_PUTS - 1 else self._arrived(version, error)
+                if not mine:
                     return False
             except StoreUnavailableError as error:
                 arrived = self._arrived(version, error)
@@ -170,7 +172,7 @@ class _Attempt:
         """Whether the version that is there is this very transaction, whose answer got lost."""
         return commit_info.txn_id(read_commit(self._store, version).info) == self._txn_id
 
-    def _arrived(self, version: int, error: StoreUnavailableError) -> bool | None:
+    def _arrived(self, version: int, error: Exception) -> bool | None:
         """After a failed put: whether it arrived all the same; None where nobody has written that version."""
         try:
             return self._is_mine(version)

@@ -317,7 +317,7 @@ def _arrow(expression: Expression, schema: pa.Schema) -> Any:
         case Literal(value):
             return pc.scalar(float(value) if isinstance(value, Decimal) else value)
         case Arithmetic(symbol, left, right):
-            return _FUNCTIONS[symbol](*_division_operands(symbol, left, right, schema))
+            return _FUNCTIONS[symbol](*_operands(symbol, left, right, schema))
         case Comparison(symbol, left, right):
             return _FUNCTIONS[symbol](*_comparable(left, right, schema))
         case And(left, right):
@@ -337,17 +337,37 @@ def _arrow(expression: Expression, schema: pa.Schema) -> Any:
             assert_never(expression)
 
 
-def _division_operands(symbol: str, left: Expression, right: Expression, schema: pa.Schema) -> tuple[Any, Any]:
-    """Spark's `/` is never integer division."""
-    operands = _arrow(left, schema), _arrow(right, schema)
-    if symbol != "/":
-        return operands
-    return operands[0].cast(pa.float64()), operands[1].cast(pa.float64())
+def _operands(symbol: str, left: Expression, right: Expression, schema: pa.Schema) -> tuple[Any, Any]:
+    """Both sides of an arithmetic operation, wide enough not to overflow where a column is narrow.
+
+    Spark's `/` is never integer division. Arrow would narrow a constant to the smallest type that holds it.
+    """
+    fractional = symbol == "/" or any(_is_fraction(side) for side in (left, right))
+    return _operand(left, schema, fractional=fractional), _operand(right, schema, fractional=fractional)
+
+
+def _operand(side: Expression, schema: pa.Schema, *, fractional: bool) -> Any:
+    if isinstance(side, Column) and pt.is_integer(column_type(side, schema)):
+        return _arrow(side, schema).cast(pa.float64() if fractional else pa.int64(), safe=False)
+    if isinstance(side, Literal) and isinstance(side.value, (int, float, Decimal)):
+        return pc.scalar(pa.scalar(float(side.value) if fractional else side.value))
+    return _arrow(side, schema).cast(pa.float64(), safe=False) if fractional else _arrow(side, schema)
+
+
+def _is_fraction(side: Expression) -> bool:
+    return isinstance(side, Literal) and isinstance(side.value, (float, Decimal))
 
 
 def _comparable(left: Expression, right: Expression, schema: pa.Schema) -> tuple[Any, Any]:
     """Both sides, a constant taking the type of the column that it stands beside."""
-    return _side(left, right, schema), _side(right, left, schema)
+    return _compared(left, right, schema), _compared(right, left, schema)
+
+
+def _compared(side: Expression, other: Expression, schema: pa.Schema) -> Any:
+    """One side; an integer column beside a fraction as a float of 64 bits, which Arrow would take one of 32 for."""
+    if isinstance(side, Column) and _is_fraction(other) and pt.is_integer(column_type(side, schema)):
+        return _arrow(side, schema).cast(pa.float64(), safe=False)
+    return _side(side, other, schema)
 
 
 def _side(side: Expression, other: Expression, schema: pa.Schema) -> Any:
@@ -379,7 +399,12 @@ def column_type(column: Column, schema: pa.Schema) -> pa.DataType:
 
 
 def _coerce(value: Value, kind: pa.DataType) -> Value:
-    """A text beside a date or time column is read as one, as Spark does. Raises PredicateError."""
+    """A text beside a date or time column is read as one, and a date beside a time as its midnight, as Spark does.
+
+    Raises PredicateError.
+    """
+    if isinstance(value, date) and not isinstance(value, datetime) and pt.is_timestamp(kind):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC if kind.tz else None)
     if not isinstance(value, str) or not (pt.is_date(kind) or pt.is_timestamp(kind)):
         return value
     try:

@@ -68,7 +68,15 @@ class Selection:
         if self._filter is None:
             yield _select(batch, self.schema)
             return
-        for piece in pa.Table.from_batches([batch]).filter(self._filter).to_batches():
+        try:
+            passed = pa.Table.from_batches([batch]).filter(self._filter)
+        except pa.ArrowException as error:
+            raise PredicateError(
+                f"the predicate {self.where!r} cannot be evaluated on all rows: {error}",
+                advice="cast in the query instead",
+                token=str(self.where),
+            ) from error
+        for piece in passed.to_batches():
             if piece.num_rows:
                 yield _select(piece, self.schema)
 

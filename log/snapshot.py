@@ -15,6 +15,7 @@ from tidelog.log.format import protocol, statistics
 from tidelog.log.format.schema import columns_of
 from tidelog.log.scan import Scan
 from tidelog.log.state import files
+from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
 from tidelog.log.system import to_datetime
@@ -36,7 +37,11 @@ class Snapshot:
     @property
     def timestamp(self) -> datetime:
         """When the version was committed, UTC."""
-        return to_datetime(self._state.head.timestamp_ms)
+        head = self._state.head
+        if protocol.has_in_commit_timestamps(head.protocol, head.metadata):
+            return to_datetime(head.timestamp_ms)
+        # By file times, which only all the earlier ones together make increase.
+        return to_datetime(max(CommitTimes(self._store).at(head.version), head.timestamp_ms))
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -14,7 +14,7 @@ from tidelog.log.changes import Changes, require_mode
 from tidelog.log.errors import ConfigurationError, TableExistsError, TableNotFoundError, TableReplacedError
 from tidelog.log.format import filenames
 from tidelog.log.format import properties as table_properties
-from tidelog.log.format.protocol import require_readable
+from tidelog.log.format.protocol import require_readable, require_writable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.outcome import CommitRecord, Committed, Superseded, record_of
 from tidelog.log.scan import Scan
@@ -216,6 +216,7 @@ class Table:
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the loaded version, so that readers need not replay older commits."""
+        require_writable(self._head.protocol, self._head.metadata, self.path)
         state = self._state.files()
         counted = with_totals(self._head, checkpoint.count(state))
         checkpoint.write(self._store, counted, self._without_expired_tombstones(state))

@@ -22,7 +22,7 @@ from tidelog.log.system import System, to_datetime
 from tidelog.log.write import DataWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
 class Transaction:
@@ -93,12 +93,14 @@ class Transaction:
         operation: str = "WRITE",
         parameters: Mapping[str, str] | None = None,
         transactions: Sequence[SetTransaction] = (),
+        read_applications: Collection[str] = (),
         record: Mapping[str, Any] | None = None,
     ) -> Transaction:
         """Stage files of new rows that are written and durable already.
 
         `operation` and `parameters` are what other engines show of the commit.
-        `transactions` are written with them, and a winner that wrote one of the same application is a conflict.
+        `transactions` are written with them, and a winner that wrote one of the same application, or one of
+        `read_applications`, is a conflict.
         `record` goes into the commit's own tidelog object.
         """
         self._require_unstaged()
@@ -108,6 +110,7 @@ class Transaction:
             operation_class=OperationClass.INSERT if adds else OperationClass.NONE,
             adds=tuple(adds),
             transactions=tuple(transactions),
+            read_applications=frozenset(read_applications),
             parameters=parameters or {"mode": "Append"},
             metrics={
                 "numFiles": len(adds),

@@ -76,6 +76,9 @@ class Sink:
         self._storage_options = storage_options
         self._on_reset = on_reset
         self._table: Table | None = None
+        self._checkpointing: Thread | None = None
+        # The version at which a checkpoint was last thought of, so that each interval is looked at once.
+        self._looked_at = 0
 
     def __call__(self, batch_df: DataFrame, batch_id: int) -> None:
         """Commit one micro-batch; Spark calls this. Raises CheckpointResetError, FencedError, NotInStreamError,
@@ -116,14 +119,16 @@ class Sink:
         """
         if self._table is None:
             try:
-                self._table = self._checked(Table.open(self._path, storage_options=self._storage_options))
+                self._table = Table.open(self._path, storage_options=self._storage_options)
             except TableNotFoundError:
                 return None
-        return self._table.begin()
+        transaction = self._table.begin()
+        self._check(transaction.properties, self._table)
+        return transaction
 
-    def _checked(self, table: Table) -> Table:
-        """`table`, if this sink may write to it. Raises ConfigurationError."""
-        if table_properties.TRANSACTION_RETENTION in table.properties:
+    def _check(self, properties: Mapping[str, str], table: Table) -> None:
+        """Raise ConfigurationError where this sink may not write to `table`; its properties may change at any time."""
+        if table_properties.TRANSACTION_RETENTION in properties:
             raise ConfigurationError(
                 f"{table.path} has {table_properties.TRANSACTION_RETENTION}, which would let the record of committed "
                 "batches expire and batches be written twice",
@@ -134,7 +139,6 @@ class Sink:
                 f"{table.path} is partitioned by {list(table.partition_by)}, not by {list(self._partition_by)}",
                 advice="leave partition_by out, or give the table's own",
             )
-        return table
 
     def _is_committed(self, transaction: Transaction, batch: MicroBatch) -> bool:
         """Whether the batch is in the table. Raises where it must not be written either."""
@@ -181,8 +185,9 @@ class Sink:
             storage_options=self._storage_options,
             exist_ok=True,
         )
-        self._table = self._checked(table)
-        transaction = self._table.begin()
+        self._table = table
+        transaction = table.begin()
+        self._check(transaction.properties, table)
         if self._is_committed(transaction, batch):
             raise ConcurrentTransactionException(
                 f"another copy of query {batch.query_id} committed batch {batch.batch_id} to {self._path}",
@@ -193,13 +198,16 @@ class Sink:
         return transaction
 
     def _commit(self, transaction: Transaction, batch: MicroBatch, rows: pa.Table, phases: Phases) -> Committed:
+        ledger = Ledger(self._name, batch)
         with phases("write"):
             adds = transaction.writer.write(conform(rows, transaction.schema))
         transaction.stage_adds(
             adds,
             operation="STREAMING UPDATE",
             parameters={"outputMode": "Append", "queryId": batch.query_id, "epochId": str(batch.batch_id)},
-            transactions=Ledger(self._name, batch).entries(transaction.transactions, REAL.now_ms()),
+            transactions=ledger.entries(transaction.transactions, REAL.now_ms()),
+            # Read, though written only when it changes: whoever takes the name over fences this batch off.
+            read_applications={ledger.owner_id},
             record={
                 "batch": {
                     "queryId": batch.query_id,
@@ -219,8 +227,12 @@ class Sink:
     def _checkpoint_if_due(self, transaction: Transaction, version: int) -> None:
         """Where no daemon writes checkpoints, do it beside the stream, never in a batch's own time."""
         interval = table_properties.count(transaction.properties, table_properties.CHECKPOINT_INTERVAL)
-        if version % interval == 0:
-            Thread(target=_checkpoint, args=(self._path, self._storage_options, interval), daemon=True).start()
+        busy = self._checkpointing is not None and self._checkpointing.is_alive()
+        if version // interval > self._looked_at // interval and not busy:
+            arguments = (self._path, self._storage_options, interval)
+            self._checkpointing = Thread(target=_checkpoint, args=arguments, daemon=True)
+            self._checkpointing.start()
+            self._looked_at = version
 
     def _refuse_second_call(self, batch: MicroBatch) -> None:
         """A second call for one batch would take the first one's commit for its own and drop its rows."""

@@ -23,6 +23,7 @@ from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import statistics
 from tidelog.log.scan import Selection
 from tidelog.log.state import files
+from tidelog.log.state.segment import range_error
 from tidelog.log.storage import Store
 from tidelog.log.system import REAL
 from tidelog.log.timeline import BEFORE_FIRST
@@ -135,6 +136,14 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._offset(start)
         if self._target_version is None:
             planner.look()
+        if begin.version > planner.table.version and begin.version > planner.table.refresh().version:
+            raise range_error(
+                planner.table.store,
+                f"the stream has read version {begin.version} of {planner.table.path}, which is not there any more: "
+                "the table was restored from an older copy, and the stream would miss what is written anew",
+                0,
+                planner.table.version,
+            )
         until = planner.table.version if self._target_version is None else self._target_version
         max_files = limit.max_files if isinstance(limit, ReadMaxFiles) else None
         return planner.advance(begin, until, max_files).to_json()

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from examples.flights import pipeline, source, summary
-from examples.flights.display import Show, display, say
+from examples.flights.display import display, say
 from examples.flights.folder import Folder, WrongUseError
 from examples.flights.interrupts import InterruptedRunError, Interrupts
 from examples.flights.keeper import daemon

@@ -127,7 +127,7 @@ def _only_adds_nullable_columns(old: str, new: str) -> bool:
 
 
 def _same_stream(staged: Staged, winner: Commit) -> Conflict | None:
-    mine = {transaction.app_id for transaction in staged.transactions}
+    mine = {transaction.app_id for transaction in staged.transactions} | staged.read_applications
     for transaction in winner.transactions:
         if transaction.app_id in mine:
             evidence = f"it wrote version {transaction.version} of the application {transaction.app_id}"

@@ -36,7 +36,8 @@ def move_metrics(groups: Sequence[MoveGroup]) -> dict[str, int]:
 class Staged:
     """What a transaction will commit.
 
-    `transactions` are both written and read: a winner that wrote one of the same application is a conflict.
+    `transactions` are both written and read, `read_applications` only read: a winner that wrote one of the same
+    application is a conflict.
     `operation` and `parameters` are the names under which other engines show the commit; `record` goes into
     `commitInfo.tidelog`.
     """
@@ -46,6 +47,7 @@ class Staged:
     adds: tuple[AddFile, ...] = ()
     moves: tuple[MoveGroup, ...] = ()
     transactions: tuple[SetTransaction, ...] = ()
+    read_applications: frozenset[str] = frozenset()
     metadata: Metadata | None = None
     protocol: Protocol | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)

@@ -63,6 +63,8 @@ def read_head(store: Store, version: int) -> Head | None:
         return None
     if checksum.set_transactions is None or checksum.in_commit_timestamp_opt is None:
         return None
+    if checksum.domain_metadata is None and "domainMetadata" in (checksum.protocol.writer_features or ()):
+        return None
     time_version = (checksum.tidelog or {}).get("timeVersion")
     return Head(
         version,

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from threading import Lock
 
+from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import Commit
 from tidelog.log.state import checkpoint, checkpoint_reader, checksum, commits, files, head
 from tidelog.log.state.checkpoint_reader import UnreadableCheckpointError
@@ -59,8 +60,14 @@ class LogState:
     def _materialise(self) -> FileState:
         if isinstance(self._base, FileState):
             return self._base
-        segment = self._base or list_segment(self._store, self.head.version)
-        return load_files(self._store, segment)
+        if self._base is not None:
+            try:
+                return load_files(self._store, self._base)
+            except CorruptLogError:
+                # The files that made up the version when it was opened may have been cleaned up since.
+                _LOGGER.info("reading the log of %s anew", self._store.url)
+        self._pending = ()
+        return load_files(self._store, list_segment(self._store, self.head.version))
 
 
 def load(store: Store, version: int | None = None) -> LogState:

@@ -69,7 +69,8 @@ def list_segment(
     first = base.version if base else 0
     within = tuple(checksum for checksum in checksums if first <= checksum <= wanted)
     segment = Segment(wanted, base, within, earliest)
-    missing = [needed for needed in segment.commit_versions if needed not in commits]
+    # A listing that runs while others commit may show a commit and miss the one before it: a missing one is looked for.
+    missing = [needed for needed in segment.commit_versions if needed not in commits and not _is_there(store, needed)]
     if missing:
         raise CorruptLogError(
             f"the log of {store.url} lacks the commit {missing[0]}, needed for version {wanted}",
@@ -77,6 +78,14 @@ def list_segment(
             path=store.url,
         )
     return segment
+
+
+def _is_there(store: Store, version: int) -> bool:
+    try:
+        store.modified_ms(filenames.commit_path(version))
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def range_error(store: Store, what: str, earliest: int, newest: int) -> HistoryExpiredError:

@@ -23,9 +23,10 @@ from tests.compaction_daemon.support import (
     put,
     put_commit,
 )
-from tidelog.compaction_daemon import CompactionReport, compact, compaction, stage
+from tidelog.compaction_daemon import CompactionReport, Plan, compact, compaction, plan, rewrite, stage
 from tidelog.log import Committed, OperationClass, Superseded, Table, Transaction
-from tidelog.log.errors import ConfigurationError, MetadataChangedException, TableNotFoundError
+from tidelog.log.conflict.staged import MoveGroup
+from tidelog.log.errors import ConfigurationError, CorruptLogError, MetadataChangedException, TableNotFoundError
 from tidelog.log.state.loader import load
 from tidelog.log.storage.memory import MemoryStore
 
@@ -320,3 +321,27 @@ def test_writers_and_compactions_in_threads_disturb_nobody(tmp_path: Path) -> No
         name.rsplit("/", 1)[-1] for name in logged_paths(table)
     }
     assert orphans == set()
+
+
+def test_a_group_that_fails_leaves_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try would otherwise leave the finished groups' files behind, for ever."""
+    table = memory_table()
+    put(table, 1)
+    put(table, 2)
+    before = data_files(table)
+    honest = rewrite.rewrite
+    planned = plan(table)
+    twice = Plan(planned.level, planned.version, planned.groups * 2, planned.num_files, planned.small_files)
+    calls: list[int] = []
+
+    def second_fails(*args: object) -> MoveGroup:
+        calls.append(1)
+        if len(calls) == 2:
+            raise CorruptLogError("lost", path="x")
+        return honest(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compaction, "rewrite", second_fails)
+    monkeypatch.setattr(compaction, "plan_snapshot", lambda *_, **__: twice)
+    with pytest.raises(CorruptLogError):
+        compact(table)
+    assert data_files(table) == before

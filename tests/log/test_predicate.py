@@ -275,7 +275,7 @@ def _combined(inner: st.SearchStrategy[Case]) -> st.SearchStrategy[Case]:
 PREDICATES = st.recursive(LEAVES, _combined, max_leaves=4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(rows=ROWS, cases=st.lists(PREDICATES, min_size=1, max_size=3))
 def test_a_row_is_kept_where_the_predicate_is_true(rows: list[Row], cases: list[Case]) -> None:
     table = new_table(memory_store(), SCHEMA)

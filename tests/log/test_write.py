@@ -86,7 +86,7 @@ def partitionable(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return values.map(lambda value: value.hex().encode() if isinstance(value, bytes) else value)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_any_partition_values_come_back(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from(PARTITION_TYPES), min_size=1, max_size=3))

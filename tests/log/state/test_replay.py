@@ -60,7 +60,7 @@ def put_shortcuts(store: Store, history: History, choices: list[tuple[str, int]]
 _SHORTCUTS = st.lists(st.tuples(st.sampled_from(["checkpoint", "checksum"]), st.integers(0, 50)), max_size=4)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(steps=HISTORIES, shortcuts=_SHORTCUTS, looked_at=st.sets(st.integers(0, 50), max_size=3))
 def test_any_version_loads_as_the_model_has_it(
     steps: Any, shortcuts: list[tuple[str, int]], looked_at: set[int]
@@ -74,7 +74,7 @@ def test_any_version_loads_as_the_model_has_it(
     check(load(store), history.states[-1])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     steps=HISTORIES,
     shortcuts=_SHORTCUTS,
