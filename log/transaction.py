@@ -153,7 +153,7 @@ class Transaction:
         return result.outcome
 
     def abort(self) -> None:
-        """Give the operation up. Files written for it are garbage that `vacuum` removes; no reader saw them."""
+        """Give the operation up. Files written for it stay on disk, but no commit names them and no reader sees them."""
         self._ended = True
 
     def _is_known(self, key: SetTransaction) -> bool:

@@ -18,6 +18,7 @@ from tidelog.log.errors import (
     RetryableError,
     StoreUnavailableError,
     TableExistsError,
+    TidelogError,
 )
 from tidelog.log.format import filenames
 from tidelog.log.state.commits import read_commit
@@ -179,6 +180,23 @@ def test_a_damaged_commit_in_the_way_is_an_error_and_is_not_overwritten(plain: T
     with pytest.raises(CorruptLogError, match="commit 1"):
         table.insert(numbers([1]))
     assert plain.store.read(filenames.commit_path(1)) == b'{"add":'
+
+
+def test_a_transaction_that_outlived_the_log_below_it_is_not_lost(plain: Table) -> None:
+    """The version after its base is free again after a clean-up; a commit put there is one that no reader looks for."""
+    transaction = reopen(plain).begin().insert(numbers([99]))
+    for number in range(5):
+        plain.insert(numbers([number]))
+    plain.checkpoint()
+    for version in range(5):
+        plain.store.delete(filenames.commit_path(version))
+        plain.store.delete(filenames.checksum_path(version))
+    try:
+        transaction.commit()
+    except TidelogError:
+        assert read_numbers(reopen(plain)) == [0, 1, 2, 3, 4]
+    else:
+        assert read_numbers(reopen(plain)) == [0, 1, 2, 3, 4, 99]
 
 
 # --- contention ------------------------------------------------------------------------------------------------------

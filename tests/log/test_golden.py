@@ -1,0 +1,96 @@
+"""Tables that other writers left, with the rows that a reader must return; read where `../shared/golden` is there.
+
+Their own small copies of each kind are in the other tests; these are read as they are.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tidelog.log import Table
+from tidelog.log.errors import CorruptLogError, TableNotFoundError, TidelogError, UnsupportedFeatureError
+
+GOLDEN = Path(__file__).parents[2].parent / "shared" / "golden"
+NAMES = sorted(path.name.removesuffix(".tar.zst") for path in GOLDEN.glob("*.tar.zst"))
+
+BROKEN: dict[str, type[TidelogError]] = {
+    "deltalog-invalid-protocol-version": UnsupportedFeatureError,
+    "deltalog-state-reconstruction-from-checkpoint-missing-protocol": CorruptLogError,
+    "deltalog-state-reconstruction-without-protocol": CorruptLogError,
+    "no-delta-log-folder": TableNotFoundError,
+}
+# Logs without the data files that they name: what can be told is how many there are.
+FILES_ONLY = {
+    "300k-add-files-100-col-partitioned": 300_000,
+    "canonicalized-paths-normal-b": 0,
+    "canonicalized-paths-special-b": 0,
+    "deltalog-commit-info": 1,
+    "update-deleted-directory": 10,
+}
+# Tables without an `expected` folder: the rows as counted by hand from their commits.
+COUNTS = {
+    "cdf-column-mapping-name-mode-3-7": 3,
+    "cdf-table-backtick-column-names": 5,
+    "cdf-table-delete-conditional-all-rows": 0,
+    "cdf-table-delete-unconditional": 0,
+    "cdf-table-partitioned": 2,
+    "cdf-table-update-ops": 10,
+    "cdf-table-with-dv": 10,
+    "compacted-log-files-table": 5,
+    "unshredded-variant": 102,
+    "v2-checkpoint-parquet": None,
+    "v2-checkpoints-json-with-sidecars": 1233,
+    "v2-checkpoints-parquet-with-last-checkpoint": 10,
+    "v2-checkpoints-parquet-without-sidecars": 11,
+    "v2-classic-checkpoint-parquet": 20,
+}
+
+
+def unpack(name: str, folder: Path) -> Path:
+    """The golden table's own folder."""
+    with (
+        pa.input_stream(str(GOLDEN / f"{name}.tar.zst"), compression="zstd") as stream,
+        tarfile.open(fileobj=stream, mode="r|") as archive,
+    ):
+        archive.extractall(folder, filter="data")
+    return folder / name
+
+
+def rows(table: pa.Table) -> Counter[str]:
+    return Counter(repr(sorted(row.items())) for row in table.to_pylist())
+
+
+def same_rows(found: pa.Table, wanted: pa.Table) -> bool:
+    if found.num_rows < 10_000:
+        return rows(found) == rows(wanted)
+    order = [(name, "ascending") for name in wanted.column_names]
+    return bool(found.select(wanted.column_names).sort_by(order).equals(wanted.cast(found.schema).sort_by(order)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_of_another_writer(name: str, tmp_path: Path) -> None:
+    folder = unpack(name, tmp_path)
+    logs = [path.parent for path in folder.rglob("_delta_log") if path.is_dir()]
+    path = str(logs[0] if logs else folder)
+    if name in BROKEN:
+        with pytest.raises(BROKEN[name]):
+            Table.open(path).scan().to_arrow()
+        return
+    table = Table.open(path)
+    if name in FILES_ONLY:
+        assert table.at().num_files == table.at().files().num_rows == FILES_ONLY[name]
+        return
+    found: Any = table.scan().to_arrow()
+    expected = sorted(folder.glob("expected/**/*.parquet"))
+    if expected:
+        wanted = pa.concat_tables([pq.ParquetFile(file).read() for file in expected])
+        assert same_rows(found, wanted)
+    else:
+        assert COUNTS[name] in (None, found.num_rows)
