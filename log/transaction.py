@@ -153,7 +153,7 @@ class Transaction:
         return result.outcome
 
     def abort(self) -> None:
-        """Give the operation up. Files written for it stay on disk, but no commit names them and no reader sees them."""
+        """Give the operation up. Files written for it stay on disk, named by no commit and seen by no reader."""
         self._ended = True
 
     def _is_known(self, key: SetTransaction) -> bool:

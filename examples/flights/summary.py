@@ -80,8 +80,8 @@ def lines(folder: Folder, verdict: Verdict, took_s: float) -> list[str]:
     facts = [
         ("batches", f"{progress.batches:,}, a day each"),
         ("versions", _versions(progress)),
-        ("files", _files(progress)),
-        ("consumer", f"{progress.consumer_batches:,} batches by the change feed"),
+        ("files", f"{progress.files_written:,} before compaction, {progress.live_files:,} after"),
+        ("consumer", f"{progress.consumer_batches:,} batches, by the change feed"),
         ("rows", f"source {rows[0]:,}, table {rows[1]:,}, consumer {rows[2]:,}: {_word(verdict)}"),
         ("micro-batch", _times(BatchTimes(folder.batch_times).read_ms())),
         ("this run", f"{took_s:.0f} s"),
@@ -92,11 +92,10 @@ def lines(folder: Folder, verdict: Verdict, took_s: float) -> list[str]:
 
 def _versions(progress: Progress) -> str:
     when = "none" if progress.time_version is None else progress.time_version.isoformat(timespec="milliseconds")
-    return f"ID version {progress.version} ({progress.compactions} of them compactions), time version {when}"
-
-
-def _files(progress: Progress) -> str:
-    return f"{progress.files_written:,} before compaction, {progress.live_files:,} after"
+    return (
+        f"ID version {progress.version} ({progress.batches:,} batches, {progress.compactions:,} compactions), "
+        f"time version {when}"
+    )
 
 
 def _word(verdict: Verdict) -> str:
@@ -107,7 +106,7 @@ def _times(times_ms: Sequence[int]) -> str:
     if not times_ms:
         return "no times were kept"
     p99 = sorted(times_ms)[math.ceil(len(times_ms) * 0.99) - 1]
-    return f"median {statistics.median(times_ms):.0f} ms, p99 {p99} ms"
+    return f"median {statistics.median(times_ms):.0f} ms, p99 {p99} ms (of {len(times_ms):,})"
 
 
 def _cell(totals: Totals, origin: str, month: int) -> str:
