@@ -30,6 +30,7 @@ from tidelog.log.state import checksum, files
 from tidelog.log.state.commits import commits_after, read_commit
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.state.loader import LogState
+from tidelog.log.state.segment import list_segment, range_error
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
 
@@ -112,6 +113,7 @@ class _Attempt:
     def put(self) -> bool:
         """Try to create the next version; False where another writer has it."""
         head = self.state.head
+        self._require_base()
         version = head.version + 1
         info = _commit_info(self._staged, head, self._txn_id, self._system.now_ms())
         content = encode_commit(info, _actions(self._staged))
@@ -167,6 +169,22 @@ class _Attempt:
             metrics=dict(self._staged.metrics),
         )
         return Result(committed, state, tuple(self._dropped))
+
+    def _require_base(self) -> None:
+        """Raise HistoryExpiredError where the log below this transaction was cleaned up and has gone on since.
+
+        The next version is free then, but a commit put there is one that no reader looks for: its rows would be lost.
+        """
+        version = self.state.head.version
+        if version < 0:
+            return
+        try:
+            self._store.modified_ms(filenames.commit_path(version))
+        except FileNotFoundError:
+            segment = list_segment(self._store)
+            if segment.version != version:
+                what = f"version {version}, on which the transaction was made, was cleaned up meanwhile"
+                raise range_error(self._store, what, segment.earliest_version, segment.version) from None
 
     def _is_mine(self, version: int) -> bool:
         """Whether the version that is there is this very transaction, whose answer got lost."""
