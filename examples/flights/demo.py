@@ -9,6 +9,7 @@ Exit codes: 0 done and verified, 1 failed or the rows differ, 2 wrong use or a m
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -28,4 +29,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # at once: threads of Spark's Python side may be left, without a JVM to talk to

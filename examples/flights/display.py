@@ -31,7 +31,7 @@ def display(days: int, flights: int) -> Iterator[Show]:
     console = Console()
     started_s = time.monotonic()
     if console.is_terminal:
-        with Live(console=console, refresh_per_second=4) as live:
+        with Live(console=console, refresh_per_second=4, redirect_stderr=False) as live:
             yield lambda doing, progress: live.update(_bars(doing, progress, days, flights, _elapsed(started_s)))
         return
     last_s = float("-inf")

@@ -8,7 +8,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -128,11 +128,12 @@ def _say_prepared(done: int, days: int) -> None:
 
 def _stream(folder: Folder, days: int, interrupts: Interrupts) -> None:
     folder.logs.mkdir(exist_ok=True)
-    # What Spark's threads have to say when the JVM is ended under them goes here, too.
-    logging.basicConfig(filename=folder.logs / "demo.log", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log = folder.logs / "demo.log"
+    logging.basicConfig(filename=log, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     pipeline.create_table(folder)
     say("starting the daemon, Spark and the two queries")
-    with interrupts.orderly():
+    # The log is also for the threads of Spark's Python side, which complain when the JVM is ended under them.
+    with log.open("a", encoding="utf-8") as stray, redirect_stderr(stray), interrupts.orderly():
         try:
             with daemon(folder) as keeper, spark_session(folder, interrupts) as spark:
                 _run_queries(_Stage(folder, spark, keeper, interrupts), source.count(folder.source), days)
