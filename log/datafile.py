@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from tidelog.log.dead_rows import read_dead_rows
 from tidelog.log.errors import CorruptLogError
-from tidelog.log.format import deletion_vector, partition_values, paths
+from tidelog.log.format import partition_values, paths
 from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor
 from tidelog.log.format.schema import physical_name
 from tidelog.log.reshape import find_field, reshape
 from tidelog.log.storage import Store
 
 BATCH_ROWS = 65_536
+Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +44,36 @@ def read_batches(
 
     Columns that the file lacks are null. Raises CorruptLogError where the file is missing or unreadable.
     """
-    dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector else None
+    for _, batch in read_numbered_batches(store, file, schema, batch_rows=batch_rows):
+        yield batch
+
+
+def read_numbered_batches(
+    store: Store,
+    file: DataFile,
+    schema: pa.Schema,
+    *,
+    only: BitMap64 | None = None,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+    """As `read_batches`, each batch with the positions of its rows in the file (0-based, dead rows counted).
+
+    With `only` exactly the rows at these positions, dead or not.
+    """
+    dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector and only is None else None
     try:
         with pq.ParquetFile(store.open_input(paths.to_storage_path(file.path))) as parquet:
             sources = _sources(file, parquet.schema_arrow, schema)
             present = sorted({name for name in sources.values() if name is not None})
             position = 0
             for rows, raw in _batches(parquet, present, batch_rows):
-                keep = _live_positions(dead, position, rows)
+                wanted = _wanted(dead, only, position, rows)
+                if wanted is not None and raw.num_columns:
+                    raw = raw.take(pa.array(wanted - position))  # noqa: PLW2901 - the same batch, narrowed
+                numbers = np.arange(position, position + rows) if wanted is None else wanted
+                if len(numbers):
+                    yield numbers, _shape(raw, len(numbers), file, sources, schema)
                 position += rows
-                if keep is not None:
-                    raw = raw.take(keep) if raw.num_columns else raw  # noqa: PLW2901 - the same batch, narrowed
-                    rows = len(keep)  # noqa: PLW2901
-                if rows:
-                    yield _shape(raw, rows, file, sources, schema)
     except FileNotFoundError as error:
         raise _corrupt(store, file, "is missing") from error
     except (pa.ArrowException, OSError) as error:
@@ -72,31 +91,6 @@ def physical_rows(store: Store, file: DataFile) -> int:
         raise _corrupt(store, file, f"cannot be read: {error}") from error
 
 
-def read_dead_rows(store: Store, descriptor: DeletionVectorDescriptor) -> BitMap64:
-    """The positions that a deletion vector holds, its checksum and cardinality verified."""
-    where = deletion_vector.location(descriptor)
-    if isinstance(where, bytes):
-        bitmap = where
-    else:
-        try:
-            content = store.read(paths.to_storage_path(where.path))
-        except FileNotFoundError as error:
-            raise CorruptLogError(
-                f"the deletion vector {where.path} of {store.url} is missing",
-                advice="restore the file from a backup",
-                path=store.url,
-            ) from error
-        bitmap = deletion_vector.extract(content, where)
-    dead = deletion_vector.decode(bitmap)
-    if len(dead) != descriptor.cardinality:
-        raise CorruptLogError(
-            f"a deletion vector of {store.url} holds {len(dead)} rows where the log says {descriptor.cardinality}",
-            advice="restore the file from a backup",
-            path=store.url,
-        )
-    return dead
-
-
 def _batches(parquet: pq.ParquetFile, columns: Sequence[str], size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The file's batches with their row counts, which a batch without columns does not know."""
     if columns:
@@ -110,16 +104,13 @@ def _batches(parquet: pq.ParquetFile, columns: Sequence[str], size: int) -> Iter
         left -= size
 
 
-def _live_positions(dead: BitMap64 | None, start: int, rows: int) -> pa.Array | None:
-    """The positions within the batch at `start` that are live, or None where all are."""
-    if dead is None:
+def _wanted(dead: BitMap64 | None, only: BitMap64 | None, start: int, rows: int) -> Positions | None:
+    """The positions from `start` on, `rows` of them, that are to be read; None for all of them."""
+    if dead is None and only is None:
         return None
-    here = dead & BitMap64(range(start, start + rows))
-    if not here:
-        return None
-    live = np.ones(rows, dtype=bool)
-    live[np.fromiter((position - start for position in here), dtype=np.int64, count=len(here))] = False
-    return pa.array(np.flatnonzero(live))
+    here = BitMap64(range(start, start + rows))
+    wanted = here & only if only is not None else here - (dead or BitMap64())
+    return None if len(wanted) == rows else np.fromiter(wanted, dtype=np.int64, count=len(wanted))
 
 
 def _sources(file: DataFile, found: pa.Schema, schema: pa.Schema) -> dict[str, str | None]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 import uuid
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyroaring import BitMap64
@@ -46,7 +47,7 @@ def location(descriptor: DeletionVectorDescriptor) -> StoredBitmap | bytes:
             prefix, encoded = text[:-_UUID_CHARACTERS], text[-_UUID_CHARACTERS:]
             if len(encoded) < _UUID_CHARACTERS:
                 raise _corrupt("the path is too short to name a file", descriptor)
-            name = f"deletion_vector_{uuid.UUID(bytes=_z85_decode(encoded))}.bin"
+            name = file_name(uuid.UUID(bytes=_z85_decode(encoded)))
             path = f"{prefix}/{name}" if prefix else name
         case "p":
             path = text
@@ -77,6 +78,42 @@ def decode(bitmap: bytes) -> BitMap64:
         return BitMap64.deserialize(bitmap[4:])
     except (ValueError, IndexError, struct.error) as error:
         raise _corrupt(str(error), len(bitmap)) from error
+
+
+def encode(positions: BitMap64) -> bytes:
+    """The bitmap of `positions`, in the smaller of Roaring's forms for each part."""
+    compact = positions.copy()
+    compact.run_optimize()
+    return struct.pack("<I", _MAGIC) + bytes(compact.serialize())
+
+
+def pack(bitmaps: Sequence[bytes]) -> tuple[bytes, list[int]]:
+    """One file that holds these bitmaps, and the offset of each in it."""
+    content = bytearray([_FILE_VERSION])
+    offsets = []
+    for bitmap in bitmaps:
+        offsets.append(len(content))
+        content += struct.pack(">i", len(bitmap)) + bitmap + struct.pack(">I", zlib.crc32(bitmap))
+    return bytes(content), offsets
+
+
+def file_name(file_id: uuid.UUID) -> str:
+    """The name of the file of vectors with this id."""
+    return f"deletion_vector_{file_id}.bin"
+
+
+def relative_name(prefix: str, file_id: uuid.UUID) -> str:
+    """How a descriptor of the type `u` names the file `<prefix>/deletion_vector_<id>.bin` below the table."""
+    return prefix + _z85_encode(file_id.bytes)
+
+
+def _z85_encode(content: bytes) -> str:
+    """The Z85 text of bytes whose number is a multiple of 4."""
+    characters = []
+    for start in range(0, len(content), 4):
+        value = int.from_bytes(content[start : start + 4], "big")
+        characters += [_Z85[value // 85**power % 85] for power in (4, 3, 2, 1, 0)]
+    return "".join(characters)
 
 
 def _z85_decode(text: str) -> bytes:

@@ -1,0 +1,64 @@
+"""Dead rows: reading and writing the deletion vectors that hold them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from pyroaring import BitMap64
+
+from tidelog.log.errors import CorruptLogError
+from tidelog.log.format import deletion_vector, paths
+from tidelog.log.format.actions import DeletionVectorDescriptor
+from tidelog.log.storage import Store
+from tidelog.log.system import System
+
+# Other engines' clean-up leaves folders that begin with an underscore alone: one of them was seen to delete live
+# vectors that lay elsewhere.
+FOLDER = "_dv"
+
+
+def read_dead_rows(store: Store, descriptor: DeletionVectorDescriptor) -> BitMap64:
+    """The positions that a deletion vector holds, its checksum and cardinality verified."""
+    where = deletion_vector.location(descriptor)
+    if isinstance(where, bytes):
+        bitmap = where
+    else:
+        try:
+            content = store.read(paths.to_storage_path(where.path))
+        except FileNotFoundError as error:
+            raise CorruptLogError(
+                f"the deletion vector {where.path} of {store.url} is missing",
+                advice="restore the file from a backup",
+                path=store.url,
+            ) from error
+        bitmap = deletion_vector.extract(content, where)
+    dead = deletion_vector.decode(bitmap)
+    if len(dead) != descriptor.cardinality:
+        raise CorruptLogError(
+            f"a deletion vector of {store.url} holds {len(dead)} rows where the log says {descriptor.cardinality}",
+            advice="restore the file from a backup",
+            path=store.url,
+        )
+    return dead
+
+
+def write_dead_rows(store: Store, system: System, vectors: Sequence[BitMap64]) -> list[DeletionVectorDescriptor]:
+    """Write these vectors, none of them empty, as one file, durable on return; a descriptor for each, in order."""
+    if not vectors:
+        return []
+    bitmaps = [deletion_vector.encode(vector) for vector in vectors]
+    content, offsets = deletion_vector.pack(bitmaps)
+    file_id = uuid.UUID(system.uuid())
+    with store.create(f"{FOLDER}/{deletion_vector.file_name(file_id)}") as file:
+        file.write(content)
+    return [
+        DeletionVectorDescriptor(
+            storage_type="u",
+            path_or_inline_dv=deletion_vector.relative_name(FOLDER, file_id),
+            offset=offset,
+            size_in_bytes=len(bitmap),
+            cardinality=len(vector),
+        )
+        for vector, bitmap, offset in zip(vectors, bitmaps, offsets, strict=True)
+    ]
