@@ -6,112 +6,124 @@ its rows lie in compacted files now: the files that the data-changing commits na
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import Literal, TypeAlias, get_args
 
 import pyarrow as pa
 
-from tidelog.log.datafile import DataFile, read_batches
-from tidelog.log.errors import ConfigurationError, NotAppendOnlyError
-from tidelog.log.format import statistics
-from tidelog.log.format.actions import Commit
+from tidelog.log.change_files import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    ChangeFile,
+    appended_files,
+    changed_files,
+    read_change_batches,
+)
+from tidelog.log.errors import ConfigurationError, DataFileMissingError, HistoryExpiredError
+from tidelog.log.format.actions import Commit, RemoveFile
 from tidelog.log.format.schema import TIMESTAMP
+from tidelog.log.net_changes import net_changes
 from tidelog.log.scan import RowReader, Selection
 from tidelog.log.storage import Store
 from tidelog.log.system import to_datetime
 
-COMMIT_VERSION = "_commit_version"
-COMMIT_TIMESTAMP = "_commit_timestamp"
-MODES = ("append",)
+Mode: TypeAlias = Literal["append", "cdc", "net"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeFile:
-    """A file whose live rows are changes of one commit; picklable. `rows` is None where no statistics tell it."""
-
-    file: DataFile
-    version: int
-    timestamp_ms: int
-    size_bytes: int
-    rows: int | None
-
-
-def appended_files(commit: Commit, timestamp_ms: int, path: str) -> list[ChangeFile]:
-    """The files whose rows `commit` inserted, in its own order; none for a compaction.
-
-    Raises NotAppendOnlyError where the commit removed or changed rows.
-    """
-    for remove in commit.removes:
-        if remove.data_change:
-            raise NotAppendOnlyError(
-                f"version {commit.version} of {path} removed or changed rows, which an append-only reader cannot show",
-                advice="start after that version",
-                path=path,
-                version=commit.version,
+def change_schema(table_schema: pa.Schema, mode: Mode = "append") -> pa.Schema:
+    """The columns of the change feed: the table's, the change type (not in append mode), commit version and time."""
+    own = [pa.field(COMMIT_VERSION, pa.int64()), pa.field(COMMIT_TIMESTAMP, TIMESTAMP)]
+    if mode != "append":
+        own.insert(0, pa.field(CHANGE_TYPE, pa.string()))
+    for field in own:
+        if field.name in table_schema.names:
+            raise ConfigurationError(
+                f"the table has a column {field.name!r} of its own, which the change feed adds",
+                advice="rename the column",
             )
+    return pa.schema([*table_schema, *own])
+
+
+def require_mode(mode: str) -> Mode:
+    """The mode; raises ConfigurationError for one that there is not."""
+    if mode not in MODES:
+        raise ConfigurationError(f"there is no change mode {mode!r}", advice=f"use one of {', '.join(MODES)}")
+    return mode
+
+
+def files_of(
+    commits: Iterable[tuple[Commit, int]],
+    mode: Mode,
+    path: str,
+    partition_values_of: Callable[[int, RemoveFile], dict[str, str | None]],
+) -> list[ChangeFile]:
+    """The files that hold the changes of these commits; see `changed_files`. Raises NotAppendOnlyError."""
     return [
-        ChangeFile(DataFile.of(add), commit.version, timestamp_ms, add.size, statistics.num_records(add.stats))
-        for add in commit.adds
-        if add.data_change
+        file
+        for commit, stamp in commits
+        for file in (
+            appended_files(commit, stamp, path)
+            if mode == "append"
+            else changed_files(commit, stamp, partition_values_of)
+        )
     ]
 
 
-def change_schema(table_schema: pa.Schema) -> pa.Schema:
-    """The columns of the change feed in append mode: the table's, then commit version and commit time."""
-    for name in (COMMIT_VERSION, COMMIT_TIMESTAMP):
-        if name in table_schema.names:
-            raise ConfigurationError(
-                f"the table has a column {name!r} of its own, which the change feed adds",
-                advice="rename the column",
-            )
-    fields = [pa.field(COMMIT_VERSION, pa.int64()), pa.field(COMMIT_TIMESTAMP, TIMESTAMP)]
-    return pa.schema([*table_schema, *fields])
-
-
-def read_change_batches(store: Store, change: ChangeFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of one change file with exactly `schema`, commit version and time filled in where it has them."""
-    own = {COMMIT_VERSION: change.version, COMMIT_TIMESTAMP: change.timestamp_ms * 1000}
-    data_schema = pa.schema([field for field in schema if field.name not in own])
-    for batch in read_batches(store, change.file, data_schema):
-        columns = [
-            pa.repeat(pa.scalar(own[field.name], field.type), batch.num_rows)
-            if field.name in own
-            else batch.column(field.name)
-            for field in schema
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
 class Changes(RowReader):
-    """The rows inserted in an interval, in commit order.
+    """The changes of an interval: in commit order, or in `net` mode one row a key at most.
 
     `complete_until` is a commit time up to which no later commit can appear, so that a reader may go on from there.
+    Reading raises HistoryExpiredError where a file that a change names was vacuumed.
     """
 
     def __init__(
         self,
         store: Store,
-        commits: Sequence[tuple[Commit, int]],
+        files: Sequence[ChangeFile],
         table_schema: pa.Schema,
+        *,
+        mode: Mode,
         where: str | None,
         columns: Sequence[str] | None,
+        keys: Sequence[str],
         complete_until_ms: int,
     ) -> None:
         self._store = store
-        self._selection = Selection(change_schema(table_schema), where, columns)
+        self._mode = mode
+        self._keys = list(keys)
+        self._full_schema = change_schema(table_schema, mode)
+        self._selection = Selection(self._full_schema, where, columns)
         self.schema = self._selection.schema
         self.complete_until: datetime = to_datetime(complete_until_ms)
-        self._files = [file for commit, stamp in commits for file in appended_files(commit, stamp, store.url)]
+        self._files = files
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as record batches of `schema`, oldest commit first, read file by file as they are consumed."""
+        """The rows as record batches of `schema`; read file by file as they are consumed, in `net` mode all first."""
+        if self._mode == "net":
+            # A row's fate is known at the end of the interval only, and its predicate is judged on what came of it.
+            everything = pa.Table.from_batches(self._read(self._full_schema), schema=self._full_schema)
+            batches: Iterable[pa.RecordBatch] = net_changes(everything, self._keys, self._store.url).to_batches()
+            wanted = self._selection.read_schema.names
+            batches = (batch.select(wanted) for batch in batches)
+        else:
+            batches = self._read(self._selection.read_schema)
+        for batch in batches:
+            yield from self._selection.apply(batch)
+
+    def _read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for change in self._files:
-            for batch in read_change_batches(self._store, change, self._selection.read_schema):
-                yield from self._selection.apply(batch)
-
-
-def require_mode(mode: str) -> None:
-    """Raise ConfigurationError for a mode that the feed does not have."""
-    if mode not in MODES:
-        raise ConfigurationError(f"the change mode {mode!r} is not available", advice=f"use one of {', '.join(MODES)}")
+            try:
+                yield from read_change_batches(self._store, change, schema)
+            except DataFileMissingError as error:
+                raise HistoryExpiredError(
+                    f"the rows that version {change.version} of {self._store.url} changed are gone: its files were "
+                    "removed by a vacuum",
+                    advice=f"begin after version {change.version}, or from a snapshot, and keep deleted files longer "
+                    "(delta.deletedFileRetentionDuration)",
+                    path=self._store.url,
+                    earliest_version=change.version,
+                    latest_version=self._files[-1].version,
+                ) from error

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from tidelog.log.dead_rows import read_dead_rows
-from tidelog.log.errors import CorruptLogError
+from tidelog.log.errors import CorruptLogError, DataFileMissingError
 from tidelog.log.format import partition_values, paths
 from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor
 from tidelog.log.format.schema import physical_name
@@ -75,7 +75,7 @@ def read_numbered_batches(
                     yield numbers, _shape(raw, len(numbers), file, sources, schema)
                 position += rows
     except FileNotFoundError as error:
-        raise _corrupt(store, file, "is missing") from error
+        raise _corrupt(store, file, "is missing", DataFileMissingError) from error
     except (pa.ArrowException, OSError) as error:
         raise _corrupt(store, file, f"cannot be read: {error}") from error
 
@@ -86,7 +86,7 @@ def physical_rows(store: Store, file: DataFile) -> int:
         with pq.ParquetFile(store.open_input(paths.to_storage_path(file.path))) as parquet:
             return int(parquet.metadata.num_rows)
     except FileNotFoundError as error:
-        raise _corrupt(store, file, "is missing") from error
+        raise _corrupt(store, file, "is missing", DataFileMissingError) from error
     except (pa.ArrowException, OSError) as error:
         raise _corrupt(store, file, f"cannot be read: {error}") from error
 
@@ -144,8 +144,8 @@ def rows_without_columns(count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 
-def _corrupt(store: Store, file: DataFile, what: str) -> CorruptLogError:
-    return CorruptLogError(
+def _corrupt(store: Store, file: DataFile, what: str, kind: type[CorruptLogError] = CorruptLogError) -> CorruptLogError:
+    return kind(
         f"the data file {file.path} of {store.url} {what}",
         advice="restore the file from a backup; if another engine vacuumed the table, refresh and read again",
         path=store.url,

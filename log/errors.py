@@ -25,6 +25,8 @@
     |-- FencedError                       stop: another has taken over
     |-- DataError
     |   |-- CorruptLogError               the log or a file of the table is damaged
+    |   |   `-- DataFileMissingError      a data file that the log names is not there
+    |   |-- DuplicateKeyError             several rows have one key where only one can be meant
     |   |-- CompactionVerificationError   a rewrite did not give back the rows it read; nothing was committed
     |   |-- HistoryExpiredError           the versions asked for are gone
     |   |-- NotAppendOnlyError            an append-only reader met a commit that changed rows
@@ -233,6 +235,20 @@ class CorruptLogError(DataError):
 
     code = "TIDELOG_CORRUPT_LOG"
     path: str
+
+
+class DataFileMissingError(CorruptLogError):
+    """A data file that the log names is not there: removed by a vacuum, or lost."""
+
+    code = "TIDELOG_DATA_FILE_MISSING"
+
+
+class DuplicateKeyError(DataError):
+    """Several rows have one key at a time, where an operation by keys needs one."""
+
+    code = "TIDELOG_DUPLICATE_KEY"
+    path: str
+    key: str
 
 
 class CompactionVerificationError(DataError):

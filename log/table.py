@@ -8,12 +8,20 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelog.log import creation
-from tidelog.log.changes import Changes, require_mode
-from tidelog.log.errors import ConfigurationError, TableExistsError, TableNotFoundError, TableReplacedError
+from tidelog.log.changes import Changes, files_of, require_mode
+from tidelog.log.errors import (
+    ConfigurationError,
+    CorruptLogError,
+    TableExistsError,
+    TableNotFoundError,
+    TableReplacedError,
+)
 from tidelog.log.format import filenames
 from tidelog.log.format import properties as table_properties
+from tidelog.log.format.actions import RemoveFile
 from tidelog.log.format.protocol import require_readable, require_writable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.outcome import CommitRecord, Committed, Superseded, record_of
@@ -180,23 +188,41 @@ class Table:
         *,
         after: Point | None = None,
         until: Point | None = None,
-        mode: str = "append",
+        mode: str = "cdc",
         where: str | None = None,
         columns: Sequence[str] | None = None,
+        keys: Sequence[str] = (),
     ) -> Changes:
-        """The rows inserted in (after, until], with the columns `_commit_version` and `_commit_timestamp`.
+        """What happened in (after, until], with the columns `_commit_version` and `_commit_timestamp`.
 
         An integer is an ID version, a datetime or text a time; without `after` from the table's beginning, without
-        `until` up to the newest commit. Raises HistoryExpiredError where commits of the interval are gone,
-        NotAppendOnlyError naming the version that removed or changed rows.
+        `until` up to the newest commit. `mode`:
+
+        - `cdc`: every change, with `_change_type` (insert, update_preimage, update_postimage, delete). An update is a
+          delete and an insert where its commit has no change files (`delta.enableChangeDataFeed` was off).
+        - `append`: the rows inserted, without `_change_type`; NotAppendOnlyError naming the version that removed or
+          changed rows.
+        - `net`: one row a key at most, what the interval came to for it; `keys`, or else the table's
+          `tidelog.primaryKey`, name the key's columns. Holds all changes of the interval in memory.
+          DuplicateKeyError where a key has several rows at once.
+
+        Raises HistoryExpiredError where commits of the interval are gone or not there yet.
         """
-        require_mode(mode)
+        chosen = require_mode(mode)
         self.refresh()
         timeline = self.timeline
         first = BEFORE_FIRST if after is None else timeline.interval_end(after)
         last = self.version if until is None else timeline.interval_end(until)
-        interval = list(timeline.between(first, last))
-        return Changes(self._store, interval, self.schema, where, columns, self._head.timestamp_ms)
+        return Changes(
+            self._store,
+            files_of(timeline.between(first, last), chosen, self.path, self._partition_values_at),
+            self.schema,
+            mode=chosen,
+            where=where,
+            columns=columns,
+            keys=self._keys(keys) if chosen == "net" else (),
+            complete_until_ms=self._head.timestamp_ms,
+        )
 
     def insert(self, data: Any, *, idempotency_key: tuple[str, int] | None = None) -> Committed:
         """Add rows: anything with an Arrow stream (pyarrow, pandas, Polars, DuckDB), or a list of dicts.
@@ -237,6 +263,36 @@ class Table:
     def timeline(self) -> Timeline:
         """The history up to the loaded version."""
         return Timeline(self._store, self._system, self.version, self._head.timestamp_ms)
+
+    def _keys(self, given: Sequence[str]) -> Sequence[str]:
+        """The key's columns: those given, else the table's own."""
+        if isinstance(given, str):
+            raise ConfigurationError("keys is one text", advice=f"give a list: [{given!r}]")
+        keys = list(given) or list(table_properties.primary_key(self.properties))
+        if not keys:
+            raise ConfigurationError(
+                "no keys are given", advice=f"pass keys=[...], or set the property {table_properties.PRIMARY_KEY}"
+            )
+        for name in keys:
+            if name not in self.schema.names:
+                raise ConfigurationError(
+                    f"there is no key column {name!r}", advice=f"the columns are {', '.join(self.schema.names)}"
+                )
+        return keys
+
+    def _partition_values_at(self, version: int, remove: RemoveFile) -> dict[str, str | None]:
+        """The partition values of a file that was live at `version`, for a remove that does not tell them."""
+        if not self.partition_by:
+            return {}
+        live = load(self._store, version).files().adds
+        found = files.to_adds(live.filter(pc.equal(live["path"], remove.path)))
+        if not found:
+            raise CorruptLogError(
+                f"version {version + 1} of {self.path} removes a file that was not there: {remove.path}",
+                advice="restore the log from a backup",
+                path=self.path,
+            )
+        return found[0].partition_values
 
     def _without_expired_tombstones(self, state: files.FileState) -> files.FileState:
         retention = table_properties.duration_ms(self.properties, table_properties.DELETED_FILE_RETENTION)

@@ -67,16 +67,22 @@ class Timeline:
         return found
 
     def interval_end(self, point: Point) -> int:
-        """The version that an end of an interval stands for; a time before the first commit is BEFORE_FIRST."""
+        """The version that an end of an interval stands for; a time before the first commit is BEFORE_FIRST.
+
+        Raises HistoryExpiredError for a point outside the history. A time that has not come yet is one: the interval
+        would grow while it is read.
+        """
         if isinstance(point, bool):
             raise ConfigurationError("a point in history cannot be a bool", advice="give a version or a time")
+        earliest = versions.earliest_commit(self.store, self.version)
         if isinstance(point, int):
             if not BEFORE_FIRST <= point <= self.version:
-                earliest = versions.earliest_commit(self.store, self.version)
                 raise range_error(self.store, f"version {point} is not there", earliest, self.version)
             return point
-        earliest = versions.earliest_commit(self.store, self.version)
-        found = versions.version_at(CommitTimes(self.store), to_timestamp_ms(point), earliest, self.version)
+        at_ms = to_timestamp_ms(point)
+        if at_ms > max(self.system.now_ms(), self.timestamp_ms):
+            raise range_error(self.store, f"{to_datetime(at_ms)} lies in the future", earliest, self.version)
+        found = versions.version_at(CommitTimes(self.store), at_ms, earliest, self.version)
         if found is None and earliest > 0:
             raise range_error(self.store, f"{point} lies before the history", earliest, self.version)
         return BEFORE_FIRST if found is None else found

@@ -17,10 +17,9 @@ import pyarrow.types as pt
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.format import partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddFile, Metadata
+from tidelog.log.grouping import group_numbers
 from tidelog.log.storage import Store
 from tidelog.log.system import System
-
-_PART = "__tidelog_part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,46 +76,20 @@ def split_by_partition(
             yield {}, table
         return
     names = list(partition_columns)
-    groups = table.select(names).group_by(names, use_threads=False).aggregate([])
-    numbered = groups.append_column(_PART, pa.array(range(groups.num_rows), pa.int64()))
-    number_of_row = _numbers(table, numbered, names)
+    numbers = group_numbers(table, names)
     data = table.drop_columns(names)
-    if groups.num_rows == 1:
-        yield _texts(groups, 0), data
+    counts = pc.value_counts(numbers)
+    if len(counts) <= 1:
+        if table.num_rows:
+            yield _texts(table.select(names), 0), data
         return
-    order = pc.sort_indices(number_of_row)  # stable
-    ordered, counts = data.take(order), pc.value_counts(number_of_row.take(order))
+    order = pc.sort_indices(numbers)  # stable
+    ordered, keys = data.take(order), table.select(names)
     start = 0
-    for entry in counts:
-        length = entry["counts"].as_py()
-        yield _texts(groups, entry["values"].as_py()), ordered.slice(start, length)
+    # Numbered in the order of their first rows, so the counts come in the order of the numbers, too.
+    for length in counts.field("counts").to_pylist():
+        yield _texts(keys, order[start].as_py()), ordered.slice(start, length)
         start += length
-
-
-def _numbers(table: pa.Table, numbered: pa.Table, names: list[str]) -> pa.ChunkedArray:
-    """For each row of `table`, the number of its group."""
-    if numbered.num_rows == 1:
-        return _zeros(table)
-    codes = _zeros(table)
-    group_codes = _zeros(numbered)
-    for name in names:
-        values = numbered[name].unique()
-        codes = _code(codes, table[name], values)
-        group_codes = _code(group_codes, numbered[name], values)
-        # Numbered anew after each column, so that no product of many columns overflows.
-        known = group_codes.unique()
-        codes, group_codes = (pc.index_in(each, value_set=known).cast(pa.int64()) for each in (codes, group_codes))
-    return pc.index_in(codes, value_set=group_codes.combine_chunks()).cast(pa.int64())
-
-
-def _zeros(table: pa.Table) -> pa.ChunkedArray:
-    return pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), table.num_rows)])
-
-
-def _code(codes: pa.ChunkedArray, column: pa.ChunkedArray, values: pa.Array) -> pa.ChunkedArray:
-    """`codes` with one more digit: which of `values` (null may be one) the column holds."""
-    digit = pc.index_in(column, value_set=values).cast(pa.int64())
-    return pc.add(pc.multiply(codes, len(values)), digit)
 
 
 def _texts(groups: pa.Table, row: int) -> dict[str, str | None]:

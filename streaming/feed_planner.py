@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from tidelog.log import Table
-from tidelog.log.changes import ChangeFile, appended_files
+from tidelog.log.change_files import ChangeFile, appended_files
 from tidelog.log.system import System
 from tidelog.streaming.offsets import COMPLETE, Offset
 

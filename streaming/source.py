@@ -17,7 +17,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from tidelog.log import Snapshot, Table
-from tidelog.log.changes import ChangeFile, change_schema, read_change_batches, require_mode
+from tidelog.log.change_files import ChangeFile, read_change_batches
+from tidelog.log.changes import change_schema
 from tidelog.log.datafile import DataFile
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import statistics
@@ -190,7 +191,10 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _table(options: ReadOptions) -> Table:
-    require_mode(options.changes or "append")
+    if options.changes not in (None, "append"):
+        raise ConfigurationError(
+            f"the change mode {options.changes!r} is not available in Spark", advice="use append, or Table.changes"
+        )
     return Table.open(options.path, storage_options=options.storage_options)
 
 

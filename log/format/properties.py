@@ -22,6 +22,7 @@ TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
 TARGET_FILE_SIZE = "tidelog.targetFileSize"
 MINOR_SPAN = "tidelog.minorSpan"
+PRIMARY_KEY = "tidelog.primaryKey"
 
 # Other engines' clean-up knows nothing of tidelog's consumers, so new tables turn the automatic one off.
 NEW_TABLE_DEFAULTS: Mapping[str, str] = {
@@ -93,6 +94,15 @@ def _parse_indexed_columns(text: str) -> int:
     return int(text)
 
 
+def parse_names(text: str) -> tuple[str, ...]:
+    """Column names with commas between them, such as `id, day`."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        message = "expected distinct column names with commas between them"
+        raise ValueError(message)
+    return names
+
+
 _KNOWN: Mapping[str, Callable[[str], object]] = {
     ENABLE_DELETION_VECTORS: parse_flag,
     ENABLE_IN_COMMIT_TIMESTAMPS: parse_flag,
@@ -106,6 +116,7 @@ _KNOWN: Mapping[str, Callable[[str], object]] = {
     INDEXED_COLUMNS: _parse_indexed_columns,
     TARGET_FILE_SIZE: parse_size_bytes,
     MINOR_SPAN: parse_duration_ms,
+    PRIMARY_KEY: parse_names,
 }
 _PREFIXES = ("tidelog.", "delta.")
 
@@ -155,6 +166,12 @@ def indexed_columns(configuration: Mapping[str, str]) -> int:
     """How many leaf columns get statistics; a very large number for `-1` (all)."""
     number = _read(configuration, INDEXED_COLUMNS, _parse_indexed_columns)
     return 2**31 if number < 0 else number
+
+
+def primary_key(configuration: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that a row is known by, as the table declares them (it is no constraint); empty without any."""
+    text = configuration.get(PRIMARY_KEY)
+    return () if text is None else parse_names(text)
 
 
 def _read(configuration: Mapping[str, str], key: str, parse: Callable[[str], int]) -> int:

@@ -53,7 +53,7 @@ def filled(*parts: str, files: int = 3) -> Table:
 
 def test_small_files_become_one_in_a_version_that_no_reader_of_changes_sees() -> None:
     table = filled("a", files=4)
-    before = table.refresh().changes().to_arrow()
+    before = table.refresh().changes(mode="append").to_arrow()
     time_version, sizes = table.time_version, [add.size for add in live_files(table)]
     report = compact(table)
     assert report == CompactionReport(
@@ -73,7 +73,7 @@ def test_small_files_become_one_in_a_version_that_no_reader_of_changes_sees() ->
     assert record.operation_class is OperationClass.MINOR
     assert record.time_version is None
     assert record.metrics["numRemovedFiles"] == "4"
-    assert table.changes().to_arrow().equals(before)
+    assert table.changes(mode="append").to_arrow().equals(before)
     assert Table.open(table.path).at(version=4).num_files == 4
 
 
@@ -311,7 +311,7 @@ def test_writers_and_compactions_in_threads_disturb_nobody(tmp_path: Path) -> No
     table = Table.open(path)
     expected = sorted(writer * 1000 + commit for writer in range(writers) for commit in range(commits))
     assert sorted(numbers_of(table)) == expected
-    assert sorted(table.changes().to_arrow()["n"].to_pylist()) == expected
+    assert sorted(table.changes(mode="append").to_arrow()["n"].to_pylist()) == expected
     made = [report.version for report in reports if report.version is not None]
     assert made
     assert table.version == writers * commits + len(made)

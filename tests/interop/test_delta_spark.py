@@ -75,7 +75,7 @@ def test_delta_spark_reads_and_writes_our_table_and_we_read_its(spark: SparkSess
         assert numbers(table) == [*source.numbers, *range(1000, 1008)]
         assert row in ours(spark, path)
         assert table.history(1)[0].operation_class is OperationClass.INSERT
-        assert sorted(table.changes(after=5).to_arrow()["n"].to_pylist()) == list(range(1000, 1008))
+        assert sorted(table.changes(mode="append", after=5).to_arrow()["n"].to_pylist()) == list(range(1000, 1008))
         stream(1)
         assert compact(table).did_anything
         assert numbers(table) == [*source.numbers, *range(1000, 1008)]

@@ -92,4 +92,4 @@ def test_two_properties_make_a_table_that_it_also_writes(tmp_path: Path) -> None
     assert sorted(table.refresh().scan().to_arrow()["n"].to_pylist()) == [1, 2, 3]
     assert compact(table).did_anything
     assert sorted(row["n"] for row in by_sql(table, "select n from t")) == [1, 2, 3]
-    assert sorted(table.changes(after=2).to_arrow()["n"].to_pylist()) == [3]
+    assert sorted(table.changes(mode="append", after=2).to_arrow()["n"].to_pylist()) == [3]

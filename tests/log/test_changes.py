@@ -67,7 +67,7 @@ def inserted(after: float, until: float) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("last", [None, LAST])
 def test_all_changes(last: int | None) -> None:
-    changes = TABLE.changes(until=last)
+    changes = TABLE.changes(mode="append", until=last)
     expected = pa.schema([*NUMBERS, ("_commit_version", pa.int64()), ("_commit_timestamp", pa.timestamp("us", "UTC"))])
     assert changes.schema.equals(expected)
     assert changes.to_arrow().to_pylist() == inserted(-1, LAST)
@@ -85,7 +85,7 @@ def test_any_interval_is_open_on_the_left(after: float, until: float, after_as: 
     upper: Any = int(until) if until_as == "v" else at(until)
     if until_as == "x":
         upper = upper.isoformat()
-    found = TABLE.changes(after=lower, until=upper).to_arrow().to_pylist()
+    found = TABLE.changes(mode="append", after=lower, until=upper).to_arrow().to_pylist()
     assert found == inserted(int(after), int(until))
 
 
@@ -93,7 +93,7 @@ def test_adjacent_intervals_add_up() -> None:
     points = [None, 2, at(3.5), 4, at(6), None]
     rows = []
     for after, until in itertools.pairwise(points):
-        rows += TABLE.changes(after=after, until=until).to_arrow().to_pylist()
+        rows += TABLE.changes(mode="append", after=after, until=until).to_arrow().to_pylist()
     assert rows == inserted(-1, LAST)
 
 
@@ -103,37 +103,37 @@ def test_the_rows_are_those_of_the_files_that_were_inserted_not_of_the_compacted
     assert compacted
     for file in compacted:
         table.store.delete(file.path)
-    assert table.changes().to_arrow().to_pylist() == inserted(-1, LAST)
+    assert table.changes(mode="append").to_arrow().to_pylist() == inserted(-1, LAST)
 
 
 def test_a_time_before_the_table_is_its_beginning() -> None:
-    assert TABLE.changes(after=at(-100), until=1).to_arrow()["n"].to_pylist() == [1, 10]
-    assert TABLE.changes(until=at(-100)).count() == 0
+    assert TABLE.changes(mode="append", after=at(-100), until=1).to_arrow()["n"].to_pylist() == [1, 10]
+    assert TABLE.changes(mode="append", until=at(-100)).count() == 0
 
 
 def test_an_interval_that_ends_before_it_begins_is_empty() -> None:
-    assert TABLE.changes(after=4, until=2).count() == 0
-    assert TABLE.changes(after=4, until=4).count() == 0
+    assert TABLE.changes(mode="append", after=4, until=2).count() == 0
+    assert TABLE.changes(mode="append", after=4, until=4).count() == 0
 
 
 def test_columns_and_predicates_may_name_the_commit() -> None:
-    changes = TABLE.changes(where="_commit_version >= 4 AND n < 60", columns=["_commit_version", "n"])
+    changes = TABLE.changes(mode="append", where="_commit_version >= 4 AND n < 60", columns=["_commit_version", "n"])
     assert changes.to_arrow().to_pylist() == [
         {"_commit_version": 4, "n": 4},
         {"_commit_version": 4, "n": 40},
         {"_commit_version": 6, "n": 6},
         {"_commit_version": 7, "n": 7},
     ]
-    by_time = TABLE.changes(where=f"_commit_timestamp <= '{at(2).isoformat()}'", columns=["n"])
+    by_time = TABLE.changes(mode="append", where=f"_commit_timestamp <= '{at(2).isoformat()}'", columns=["n"])
     assert by_time.to_arrow()["n"].to_pylist() == [1, 10, 2, 20]
     with pytest.raises(PredicateError, match="_change_type"):
-        TABLE.changes(columns=["_change_type"])
+        TABLE.changes(mode="append", columns=["_change_type"])
 
 
 def test_changes_refresh_the_table() -> None:
     table = new_table(memory_store())
     reopen(table).insert(numbers([1]))
-    assert table.changes().to_arrow()["n"].to_pylist() == [1]
+    assert table.changes(mode="append").to_arrow()["n"].to_pylist() == [1]
     assert table.version == 1
 
 
@@ -145,7 +145,7 @@ def test_a_reader_that_follows_misses_nothing_and_sees_nothing_twice() -> None:
         if number % 3 == 0:
             stage_compaction(writer).commit()
         if number % 2:
-            changes = table.changes(after=after)
+            changes = table.changes(mode="append", after=after)
             seen += changes.to_arrow()["n"].to_pylist()
             after = changes.complete_until
     assert seen == list(range(6))
@@ -154,7 +154,7 @@ def test_a_reader_that_follows_misses_nothing_and_sees_nothing_twice() -> None:
 @pytest.mark.parametrize(("after", "until"), [(None, LAST + 1), (3, 99), (-2, None), (-5, 2)])
 def test_versions_that_are_not_there_are_an_error_that_names_the_range(after: int | None, until: int | None) -> None:
     with pytest.raises(HistoryExpiredError, match=f"0 to {LAST}"):
-        TABLE.changes(after=after, until=until)
+        TABLE.changes(mode="append", after=after, until=until)
 
 
 def test_commits_that_were_cleaned_up_are_an_error_not_a_gap() -> None:
@@ -164,14 +164,14 @@ def test_commits_that_were_cleaned_up_are_an_error_not_a_gap() -> None:
         table.store.delete(filenames.commit_path(version))
     for lower in (None, 0, 2, at(1), at(-1)):
         with pytest.raises(HistoryExpiredError, match=f"4 to {LAST}"):
-            table.changes(after=lower)
+            table.changes(mode="append", after=lower)
     for lower in (3, 4, at(4)):
-        assert table.changes(after=lower).to_arrow()["n"].to_pylist()[0] in (4, 6)
+        assert table.changes(mode="append", after=lower).to_arrow()["n"].to_pylist()[0] in (4, 6)
 
 
 def test_a_point_is_no_bool_and_a_mode_is_known() -> None:
     with pytest.raises(ConfigurationError):
-        TABLE.changes(after=True)
+        TABLE.changes(mode="append", after=True)
     with pytest.raises(ConfigurationError, match="never"):
         TABLE.changes(mode="never")
 
@@ -181,7 +181,7 @@ def test_a_column_of_the_feeds_own_name_is_an_error(name: str) -> None:
     table = new_table(memory_store(), pa.schema([("n", pa.int64()), (name, pa.int64())]))
     table.insert([{"n": 1, name: 2}])
     with pytest.raises(ConfigurationError, match=name):
-        table.changes()
+        table.changes(mode="append")
 
 
 # --- commits that are no inserts -------------------------------------------------------------------------------------
@@ -202,14 +202,14 @@ def test_a_commit_that_removed_rows_is_an_error_that_names_it() -> None:
     table, _ = with_a_delete()
     for after, until in ((None, None), (2, None), (2, 3)):
         with pytest.raises(NotAppendOnlyError) as raised:
-            table.changes(after=after, until=until)
+            table.changes(mode="append", after=after, until=until)
         assert raised.value.version == 3
 
 
 def test_intervals_beside_it_are_read() -> None:
     table, _ = with_a_delete()
-    assert table.changes(until=2).to_arrow()["n"].to_pylist() == [1, 2]
-    assert table.changes(after=3).to_arrow()["n"].to_pylist() == [3]
+    assert table.changes(mode="append", until=2).to_arrow()["n"].to_pylist() == [1, 2]
+    assert table.changes(mode="append", after=3).to_arrow()["n"].to_pylist() == [3]
 
 
 def test_a_deletion_vector_that_grew_is_no_insert() -> None:
@@ -219,7 +219,7 @@ def test_a_deletion_vector_that_grew_is_no_insert() -> None:
     vector = put_vector(table.store, [0], "dv.bin")
     put_foreign(table, remove(file), AddFile(**{**fields(file), "deletion_vector": vector}))
     with pytest.raises(NotAppendOnlyError):
-        table.changes()
+        table.changes(mode="append")
 
 
 def fields(file: AddFile) -> dict[str, Any]:
@@ -231,4 +231,4 @@ def test_files_that_did_not_change_data_are_no_inserts() -> None:
     table.insert(numbers([1]))
     (file,) = live_files(table)
     put_foreign(table, AddFile(**{**fields(file), "data_change": False, "stats": None}))
-    assert table.changes().to_arrow()["n"].to_pylist() == [1]
+    assert table.changes(mode="append").to_arrow()["n"].to_pylist() == [1]

@@ -65,7 +65,7 @@ def test_each_of_many_inserts_is_there_exactly_once(path: str) -> None:
     assert table.version == WRITERS * INSERTS
     assert sorted(committed.version for committed in outcomes) == list(range(1, table.version + 1))
     assert read_numbers(table) == list(range(WRITERS * INSERTS))
-    assert sorted(table.changes().to_arrow()["n"].to_pylist()) == list(range(WRITERS * INSERTS))
+    assert sorted(table.changes(mode="append").to_arrow()["n"].to_pylist()) == list(range(WRITERS * INSERTS))
     check_log(table)
     stamps = {record.version: record.timestamp for record in table.history()}
     for committed in outcomes:
@@ -132,7 +132,7 @@ def test_inserts_and_compactions_do_not_lose_each_others_rows(path: str) -> None
     table = Table.open(path)
     expected = sorted([-1, -2, -3, -4, *range(2 * INSERTS, 4 * INSERTS)])
     assert read_numbers(table) == expected
-    assert sorted(table.changes().to_arrow()["n"].to_pylist()) == expected
+    assert sorted(table.changes(mode="append").to_arrow()["n"].to_pylist()) == expected
     check_log(table)
 
 

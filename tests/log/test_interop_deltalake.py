@@ -286,7 +286,7 @@ def test_deltalake_appends_to_our_table_and_we_to_it_again(path: str) -> None:
     check_same(table.refresh(), events(1, 2, 3, 4, 5, 6).to_pylist())
     assert table.version == 4
     assert [record.operation_class for record in table.history(4)] == [OperationClass.INSERT] * 4
-    assert sorted(table.changes(after=1).to_arrow()["n"].to_pylist()) == [3, 4, 5, 6]
+    assert sorted(table.changes(mode="append", after=1).to_arrow()["n"].to_pylist()) == [3, 4, 5, 6]
     assert table.at().num_rows == 6
 
 
@@ -316,7 +316,7 @@ def test_a_delete_by_deltalake_is_seen_and_is_no_append(path: str) -> None:
     assert read_numbers(table.refresh()) == [1, 3]
     assert table.history(1)[0].operation_class == OperationClass.UPDATE_DELETE
     with pytest.raises(NotAppendOnlyError):
-        table.changes(after=1)
+        table.changes(mode="append", after=1)
     assert read_numbers(table.at(version=1)) == [1, 2, 3]
 
 
@@ -332,7 +332,7 @@ def test_a_compaction_by_deltalake_changes_no_row(path: str) -> None:
     assert table.at().num_files == 2
     assert table.time_version == newest
     assert table.history(1)[0].operation_class == OperationClass.MAJOR
-    assert sorted(table.changes().to_arrow()["n"].to_pylist()) == [0, 1, 2, 3]
+    assert sorted(table.changes(mode="append").to_arrow()["n"].to_pylist()) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("properties", [{}, PLAIN], ids=["new", "plain"])

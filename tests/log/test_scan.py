@@ -111,7 +111,7 @@ def test_other_libraries_read_a_scan_as_a_stream(table: Table) -> None:
 
 @pytest.mark.interop
 def test_other_libraries_read_changes_and_empty_tables_as_a_stream(table: Table) -> None:
-    assert sorted(pl.DataFrame(table.changes(after=1))["_commit_version"].to_list()) == [2, 2, 2]
+    assert sorted(pl.DataFrame(table.changes(mode="append", after=1))["_commit_version"].to_list()) == [2, 2, 2]
     empty = new_table(memory_store(), SCHEMA).scan()
     assert pl.DataFrame(empty).schema.names() == SCHEMA.names
     with duckdb.connect() as connection:
@@ -339,7 +339,7 @@ def test_mapped_columns_are_found_in_the_files(mode: str) -> None:
     assert table.scan().to_arrow().to_pylist() == expected
     assert table.schema.names == MAPPED.names
     assert table.scan(where="st.x = 'a' AND p = 'part'", columns=["n"]).to_arrow().to_pylist() == [{"n": 1}]
-    assert table.changes().to_arrow()["n"].to_pylist() == [1, 2]
+    assert table.changes(mode="append").to_arrow()["n"].to_pylist() == [1, 2]
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])

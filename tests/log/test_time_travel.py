@@ -100,8 +100,8 @@ def test_a_part_of_a_millisecond_counts_as_before_the_next(table: Table) -> None
 def test_a_time_without_a_zone_is_an_error(table: Table, moment: Any) -> None:
     for use in (
         lambda: table.at(timestamp=moment),
-        lambda: table.changes(after=moment),
-        lambda: table.changes(until=moment),
+        lambda: table.changes(mode="append", after=moment),
+        lambda: table.changes(mode="append", until=moment),
     ):
         with pytest.raises(ConfigurationError, match="zone"):
             use()

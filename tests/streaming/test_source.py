@@ -320,7 +320,7 @@ def test_history_that_is_gone_is_an_error_naming_the_range(parts: Table) -> None
     ("options", "kind", "message"),
     [
         ({"verson": "1"}, ConfigurationError, "unknown option 'verson'; use one of"),
-        ({"changes": "net"}, ConfigurationError, "the change mode 'net' is not available; use one of append"),
+        ({"changes": "net"}, ConfigurationError, "the change mode 'net' is not available in Spark; use append"),
         ({"versionAsOf": "1"}, ConfigurationError, "'versionAsOf' is for batch reads only"),
         ({"endingVersion": "1"}, ConfigurationError, "'endingVersion' is for batch reads only"),
         ({"startingTimestamp": "yesterday"}, ConfigurationError, "is not a time; write ISO-8601"),
@@ -346,7 +346,7 @@ def test_a_wrong_option_of_a_stream(
             "a read is of one version or of an interval",
         ),
         ({"maxFilesPerTrigger": "1"}, ConfigurationError, "the option 'maxFilesPerTrigger' is for streams only"),
-        ({"changes": "cdc"}, ConfigurationError, "the change mode 'cdc' is not available; use one of append"),
+        ({"changes": "cdc"}, ConfigurationError, "the change mode 'cdc' is not available in Spark; use append"),
         ({"mergeSchema": "true"}, ConfigurationError, "unknown option 'mergeschema'; use one of"),
         ({"endingVersion": "99"}, HistoryExpiredError, "the available versions are 0 to 4"),
         ({"versionAsOf": "-1"}, HistoryExpiredError, "version -1 is not in the log; the available versions are 0 to 4"),

@@ -86,7 +86,7 @@ def test_two_streams_the_daemon_and_a_consumer_at_once(spark: SparkSession, tmp_
     assert [n for batch in consumed for n in batch if n < 10_000] == left.numbers
     assert all(consumed[1:]), "a micro-batch without a row"
     table = Table.open(path)
-    assert sorted(table.changes().to_arrow()["n"].to_pylist()) == expected
+    assert sorted(table.changes(mode="append").to_arrow()["n"].to_pylist()) == expected
     # No commit but the batches' and the daemon's; every batch went through at its first attempt.
     minor = {record.version for record in table.history() if record.operation_class is OperationClass.MINOR}
     assert minor == {line["version"] for line in compactions if line["files_removed"]}

@@ -1,0 +1,25 @@
+"""Numbering the rows of a table by the values of some columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def group_numbers(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
+    """For each row the number (int64, from 0 in the order of first rows) of its group by the columns `names`.
+
+    Null and NaN are values like others.
+    """
+    codes = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), table.num_rows)])
+    for name in names:
+        values = table[name].unique()
+        if len(values) == 1:
+            continue
+        digit = pc.index_in(table[name], value_set=values).cast(pa.int64())
+        codes = pc.add(pc.multiply(codes, len(values)), digit)
+        # Numbered anew after each column, so that no product of many columns overflows.
+        codes = pc.index_in(codes, value_set=codes.unique()).cast(pa.int64())
+    return codes
