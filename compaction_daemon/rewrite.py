@@ -11,7 +11,7 @@ from tidelog.compaction_daemon.planner import OLDEST_TAG, PlannedGroup, oldest_m
 from tidelog.log.conflict.staged import MoveGroup
 from tidelog.log.datafile import DataFile, physical_rows, read_batches
 from tidelog.log.errors import CompactionVerificationError
-from tidelog.log.format.actions import AddFile, RemoveFile
+from tidelog.log.format.actions import AddFile
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
 from tidelog.log.storage import Store
 from tidelog.log.write import DataWriter
@@ -23,7 +23,7 @@ def rewrite(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: 
     `schema` is the table's. Raises CompactionVerificationError where the written files do not hold as many rows as
     are live in the inputs, by their footers and deletion vectors.
     """
-    data_schema = pa.schema([field for field in schema if field.name not in group.partition_values])
+    data_schema = pa.schema([field for field in schema if field.name not in writer.metadata.partition_columns])
     files = [DataFile.of(add) for add in group.inputs]
     physical = [physical_rows(writer.store, file) for file in files]
     batches = [batch for file in files for batch in read_batches(writer.store, file, data_schema)]
@@ -37,7 +37,7 @@ def rewrite(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: 
         tuple(LineageInput(add.path, add.key[1], count) for add, count in zip(group.inputs, physical, strict=True)),
         tuple(LineageOutput(add.path, physical_rows(writer.store, DataFile.of(add))) for add in outputs),
     )
-    return MoveGroup(tuple(_remove(add, now_ms) for add in group.inputs), outputs, lineage)
+    return MoveGroup(tuple(add.removed(now_ms, data_change=False) for add in group.inputs), outputs, lineage)
 
 
 def _verify(store: Store, group: PlannedGroup, physical: Sequence[int], outputs: Sequence[AddFile]) -> None:
@@ -59,18 +59,4 @@ def _stamped(add: AddFile, inputs: Sequence[AddFile]) -> AddFile:
         add,
         modification_time=max(entry.modification_time for entry in inputs),
         tags={OLDEST_TAG: str(min(map(oldest_ms, inputs)))},
-    )
-
-
-def _remove(add: AddFile, now_ms: int) -> RemoveFile:
-    return RemoveFile(
-        path=add.path,
-        data_change=False,
-        deletion_timestamp=now_ms,
-        extended_file_metadata=True,
-        partition_values=add.partition_values,
-        size=add.size,
-        stats=add.stats,
-        tags=add.tags,
-        deletion_vector=add.deletion_vector,
     )

@@ -20,8 +20,8 @@ from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor, RemoveFile
 from tidelog.log.format.paths import canonical
 from tidelog.log.storage import Store
+from tidelog.log.write import CHANGE_TYPE
 
-CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
 COMMIT_TIMESTAMP = "_commit_timestamp"
 INSERT, DELETE = "insert", "delete"

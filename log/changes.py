@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias, get_args
 import pyarrow as pa
 
 from tidelog.log.change_files import (
-    CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     ChangeFile,
@@ -28,6 +27,7 @@ from tidelog.log.net_changes import net_changes
 from tidelog.log.scan import RowReader, Selection
 from tidelog.log.storage import Store
 from tidelog.log.system import to_datetime
+from tidelog.log.write import CHANGE_TYPE
 
 Mode: TypeAlias = Literal["append", "cdc", "net"]
 MODES: tuple[Mode, ...] = get_args(Mode)

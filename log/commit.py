@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from typing import Any
 
+from tidelog.log.commit_actions import actions_of
 from tidelog.log.conflict.rebase import Conflict, NothingLeft, Rebased, rebase
 from tidelog.log.conflict.staged import MoveGroup, Staged
 from tidelog.log.errors import (
@@ -22,7 +23,7 @@ from tidelog.log.errors import (
     TidelogError,
 )
 from tidelog.log.format import commit_info, filenames
-from tidelog.log.format.actions import Action, Commit, CommitInfo, decode_commit, encode_commit
+from tidelog.log.format.actions import Commit, CommitInfo, decode_commit, encode_commit
 from tidelog.log.format.lineage import Lineage
 from tidelog.log.format.protocol import has_in_commit_timestamps, require_writable
 from tidelog.log.outcome import Committed, Superseded
@@ -115,8 +116,9 @@ class _Attempt:
         head = self.state.head
         self._require_base()
         version = head.version + 1
+        actions = actions_of(self._staged, self.state, self._store, self._system)
         info = _commit_info(self._staged, head, self._txn_id, self._system.now_ms())
-        content = encode_commit(info, _actions(self._staged))
+        content = encode_commit(info, actions)
         for left in reversed(range(MAX_PUTS)):
             try:
                 self._store.put_if_absent(filenames.commit_path(version), content)
@@ -227,20 +229,6 @@ def _commit_info(staged: Staged, head: Head, txn_id: str, now_ms: int) -> Commit
         "txnId": txn_id,
         "tidelog": record,
     }
-
-
-def _actions(staged: Staged) -> list[Action]:
-    actions: list[Action] = []
-    if staged.protocol is not None:
-        actions.append(staged.protocol)
-    if staged.metadata is not None:
-        actions.append(staged.metadata)
-    actions.extend(staged.transactions)
-    for group in staged.moves:
-        actions.extend(group.inputs)
-        actions.extend(group.outputs)
-    actions.extend(staged.adds)
-    return actions
 
 
 def _error(conflict: Conflict, path: str, base_version: int) -> TidelogError:

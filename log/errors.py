@@ -16,6 +16,7 @@
     |   |-- TableExistsError
     |   |-- PathNotWritableError
     |   |-- StoreNotSupportedError        no put-if-absent, or not a store that tidelog knows
+    |   |-- AppendOnlyError               the table forbids removing and changing rows
     |   |-- UnsupportedFeatureError       the table's protocol asks for more than tidelog can do
     |   |-- PrerequisiteError             Java or Spark is missing or too old
     |   |-- NotInStreamError              a Sink was called outside a streaming query
@@ -173,6 +174,13 @@ class StoreNotSupportedError(ConfigurationError):
     """The store cannot create a file if and only if it is absent, which every commit rests on."""
 
     code = "TIDELOG_STORE_NOT_SUPPORTED"
+    path: str
+
+
+class AppendOnlyError(ConfigurationError):
+    """The table forbids removing and changing rows (`delta.appendOnly`)."""
+
+    code = "TIDELOG_APPEND_ONLY"
     path: str
 
 

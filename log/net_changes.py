@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.log.change_files import (
-    CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     DELETE,
@@ -20,6 +19,7 @@ from tidelog.log.change_files import (
 )
 from tidelog.log.errors import DuplicateKeyError
 from tidelog.log.grouping import group_numbers
+from tidelog.log.write import CHANGE_TYPE
 
 _CHANGE_COLUMNS = frozenset({CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP})
 _TAKES_AWAY = pa.array([DELETE, UPDATE_PREIMAGE])

@@ -19,8 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 import sqlglot
+from pyarrow import acero
 from sqlglot import exp
 
+from tidelog.log.cast import cast
 from tidelog.log.errors import PredicateError
 
 _BEYOND_INTEGERS = 2**63
@@ -139,9 +141,10 @@ _FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
+    # Checked: a sum that does not fit is an error, as in Spark, not another number.
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
     "/": operator.truediv,
 }
 
@@ -178,6 +181,27 @@ def to_arrow(expression: Expression, schema: pa.Schema) -> pc.Expression:
     except pa.ArrowException as error:
         raise PredicateError(f"the predicate does not fit the table's types: {error}", token=str(expression)) from error
     return result
+
+
+def evaluate(text: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    """The value of the SQL expression `text` for each row of `table`, in the type of `field`.
+
+    Raises PredicateError where it cannot be evaluated, SchemaMismatchError where a value does not fit the field.
+    """
+    tree = parse(text, table.schema)
+    if isinstance(tree, Literal):
+        constant = pa.scalar(_coerce(tree.value, field.type))
+        return pa.chunked_array([cast(pa.repeat(constant, table.num_rows), field, field.name)])
+    if isinstance(tree, Column) and len(tree.path) == 1:
+        values = table[tree.path[0]]
+    else:
+        source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
+        project = acero.Declaration("project", acero.ProjectNodeOptions([_arrow(tree, table.schema)], ["value"]))
+        try:
+            values = acero.Declaration.from_sequence([source, project]).to_table(use_threads=False)["value"]
+        except pa.ArrowException as error:
+            raise PredicateError(f"{text!r} cannot be evaluated on all rows: {error}", token=text) from error
+    return pa.chunked_array([cast(chunk, field, field.name) for chunk in values.chunks], field.type)
 
 
 class _Builder:

@@ -1,4 +1,4 @@
-"""From the columns that a data file has to the columns that the table has now.
+"""From the columns that a data file has to the columns that the table has now, and back.
 
 A file may lack columns and nested fields that were added later (they are null), hold narrower types that were widened
 since, know columns by physical names or ids (column mapping), and use an older spelling of a type (int96 timestamps).
@@ -10,9 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tidelog.log.errors import UnsupportedFeatureError
-from tidelog.log.format.schema import field_id, is_variant, physical_name
-
-_PARQUET_ID = b"PARQUET:field_id"
+from tidelog.log.format.schema import PARQUET_ID, field_id, is_variant, physical_name
 
 
 def find_field(field: pa.Field, candidates: pa.Schema | pa.StructType) -> int | None:
@@ -48,6 +46,32 @@ def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
     return pa.ListArray.from_arrays(_offsets(values), elements, type=kind)
 
 
+def to_physical(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`rows`, columns of the table's `schema`, under the names and ids by which data files know them."""
+    fields = [_physical_field(schema.field(name)) for name in rows.column_names]
+    if pa.schema(fields).equals(rows.schema, check_metadata=True):
+        return rows
+    columns = [
+        pa.chunked_array([chunk.view(field.type) for chunk in column.chunks], field.type)
+        for column, field in zip(rows.columns, fields, strict=True)
+    ]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def _physical_field(field: pa.Field) -> pa.Field:
+    number = (field.metadata or {}).get(PARQUET_ID)
+    metadata = None if number is None else {PARQUET_ID: number}
+    return pa.field(physical_name(field), _physical_type(field.type), nullable=field.nullable, metadata=metadata)
+
+
+def _physical_type(kind: pa.DataType) -> pa.DataType:
+    if pt.is_struct(kind):
+        return pa.struct([_physical_field(kind.field(index)) for index in range(kind.num_fields)])
+    if pt.is_map(kind):
+        return pa.map_(_physical_field(kind.key_field), _physical_field(kind.item_field))
+    return pa.list_(_physical_field(kind.value_field)) if pt.is_list(kind) else kind
+
+
 def _child(values: pa.StructArray, field: pa.Field) -> pa.Array:
     index = find_field(field, values.type)
     return pa.nulls(len(values), field.type) if index is None else reshape(values.field(index), field)
@@ -71,7 +95,7 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _parquet_id(field: pa.Field) -> int | None:
-    text = (field.metadata or {}).get(_PARQUET_ID)
+    text = (field.metadata or {}).get(PARQUET_ID)
     return None if text is None else int(text)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from tidelog.log import creation
 from tidelog.log.changes import Changes, files_of, require_mode
 from tidelog.log.errors import (
     ConfigurationError,
+    ConflictError,
     CorruptLogError,
     TableExistsError,
     TableNotFoundError,
@@ -36,6 +38,12 @@ from tidelog.log.storage import Store, open_store
 from tidelog.log.system import REAL, System, to_datetime
 from tidelog.log.timeline import BEFORE_FIRST, Point, Timeline
 from tidelog.log.transaction import Transaction
+
+_LOGGER = logging.getLogger(__name__)
+
+# A statement whose predicate is known can run again on the table as it is; more losses in a row are contention that
+# the caller should hear of.
+STATEMENT_RETRIES = 3
 
 
 class Table:
@@ -230,10 +238,45 @@ class Table:
         `idempotency_key` is (application id, version); a call with a version that is in the table already, or an
         older one, does nothing. Raises SchemaMismatchError, and what a commit raises.
         """
-        outcome = self.begin().insert(data, idempotency_key=idempotency_key).commit()
-        if isinstance(outcome, Superseded):
-            raise AssertionError(outcome)  # noqa: TRY004 - only a compaction can be superseded
-        return outcome
+        return self._commit(self.begin().insert(data, idempotency_key=idempotency_key))
+
+    def delete(self, where: str) -> Committed:
+        """Delete the rows for which the SQL text `where` is true.
+
+        Rows die by deletion vectors where the table has them on, else their files are written anew. Run again from the
+        start, a few times, where another writer's commit could change which rows match. Raises PredicateError,
+        AppendOnlyError, ConflictError.
+        """
+        return self._statement(lambda transaction: transaction.delete(where))
+
+    def update(self, where: str, set: Mapping[str, str]) -> Committed:  # noqa: A002 - SQL's own word
+        """Give the rows for which `where` is true new values: `set` maps columns to SQL expressions of the old row.
+
+        A text is a literal in quotes of its own: `set={"state": "'done'", "tries": "tries + 1"}`. Holds the changed
+        rows in memory. Run again as `delete` is. Raises also SchemaMismatchError for a value that does not fit.
+        """
+        return self._statement(lambda transaction: transaction.update(where, set))
+
+    def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Committed:
+        """Replace the whole table by `data`; with `where` the partitions that it describes (partition columns only);
+        with `dynamic` the partitions that the data has rows in.
+
+        What others committed into that scope meanwhile is replaced, too. Raises PredicateError, AppendOnlyError,
+        ConfigurationError for rows outside of `where`.
+        """
+        return self._commit(self.begin().overwrite(data, where=where, dynamic=dynamic))
+
+    def truncate(self, *, where: str | None = None) -> Committed:
+        """Delete every row of the table, or of the partitions that `where` describes, without reading them."""
+        return self._commit(self.begin().truncate(where=where))
+
+    def restore(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Committed:
+        """Make the table what it was at an ID version or a time, schema and properties included, by a new commit.
+
+        The history stays, and so do the applications' progress and the table's protocol. Raises HistoryExpiredError
+        where commits or files of that version are gone.
+        """
+        return self._commit(self.begin().restore(version=version, timestamp=timestamp))
 
     def begin(self) -> Transaction:
         """Begin a transaction on the newest version."""
@@ -254,6 +297,21 @@ class Table:
     @property
     def _head(self) -> Head:
         return self._state.head
+
+    def _statement(self, stage: Callable[[Transaction], Transaction]) -> Committed:
+        """Stage and commit; a conflict runs the statement again from the start, a bounded number of times."""
+        for _ in range(STATEMENT_RETRIES):
+            try:
+                return self._commit(stage(self.begin()))
+            except ConflictError:
+                _LOGGER.info("another writer's commit on %s came first: running the statement again", self.path)
+        return self._commit(stage(self.begin()))
+
+    def _commit(self, transaction: Transaction) -> Committed:
+        outcome = transaction.commit()
+        if isinstance(outcome, Superseded):
+            raise AssertionError(outcome)  # noqa: TRY004 - only a compaction can be superseded
+        return outcome
 
     def _adopt(self, state: LogState) -> None:
         if state.head.version > self.version:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidelog.log import commit, conform
+from tidelog.log import commit, conform, replacement, row_changes
 from tidelog.log.conflict.classes import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
 from tidelog.log.errors import ConfigurationError
@@ -16,9 +17,10 @@ from tidelog.log.format.actions import AddFile, SetTransaction
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.outcome import Committed, Superseded
-from tidelog.log.state.loader import LogState
+from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
+from tidelog.log.timeline import Timeline
 from tidelog.log.write import DataWriter
 
 if TYPE_CHECKING:
@@ -86,6 +88,40 @@ class Transaction:
         self.stage_adds(self.writer.write(rows), transactions=[key] if key else [])
         return self
 
+    def delete(self, where: str) -> Transaction:
+        """Stage that the rows for which the SQL text `where` is true die."""
+        self._require_row_changes()
+        return self._stage(row_changes.stage_delete(self._state, self.writer, where))
+
+    def update(self, where: str, set: Mapping[str, str]) -> Transaction:  # noqa: A002 - SQL's own word
+        """Stage new values for the rows for which `where` is true.
+
+        `set` maps columns to SQL expressions of the old row.
+        """
+        self._require_row_changes()
+        return self._stage(row_changes.stage_update(self._state, self.writer, where, set))
+
+    def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Transaction:
+        """Stage that `data` takes the place of the table, of the partitions `where`, or of its own ones (`dynamic`)."""
+        self._require_row_changes()
+        rows = conform.to_arrow_table(data, self.schema)
+        return self._stage(replacement.stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
+
+    def truncate(self, *, where: str | None = None) -> Transaction:
+        """Stage that every row of the table, or of the partitions `where`, dies."""
+        self._require_row_changes()
+        return self._stage(replacement.stage_truncate(self._state, self.writer.metadata, self._store.url, where))
+
+    def restore(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Transaction:
+        """Stage that the table becomes what it was at an ID version or a time."""
+        self._require_row_changes()
+        if (version is None) == (timestamp is None):
+            raise ConfigurationError("a restore needs a version or a timestamp", advice="give exactly one of them")
+        if timestamp is not None:
+            head = self._state.head
+            version = Timeline(self._store, self._system, head.version, head.timestamp_ms).snapshot_version(timestamp)
+        return self._stage(replacement.stage_restore(self._store, self._state, load(self._store, version)))
+
     def stage_adds(
         self,
         adds: Sequence[AddFile],
@@ -145,7 +181,7 @@ class Transaction:
         if self._staged is None:
             raise ConfigurationError("nothing is staged in this transaction", advice="call insert(...) first")
         self._ended = True
-        if not self._staged.adds and not self._staged.moves and not self._staged.transactions:
+        if self._staged.is_empty:
             return self._nothing()
         result = commit.commit(self._store, self._state, self._staged, self._system)
         self.dropped = result.dropped
@@ -160,9 +196,21 @@ class Transaction:
         known = self.transactions.get(key.app_id)
         return known is not None and known >= key.version
 
+    def _stage(self, staged: Staged | None) -> Transaction:
+        """Hold what an operation staged; None is an operation that has nothing to do."""
+        if staged is None:
+            self._already = self._nothing()
+        self._staged = staged
+        return self
+
     def _nothing(self) -> Committed:
         head = self._state.head
-        return Committed(head.version, to_datetime(head.timestamp_ms), metrics={"numFiles": 0, "numOutputRows": 0})
+        metrics = dict.fromkeys(self._staged.metrics, 0) if self._staged else {"numFiles": 0, "numOutputRows": 0}
+        return Committed(head.version, to_datetime(head.timestamp_ms), metrics=metrics)
+
+    def _require_row_changes(self) -> None:
+        self._require_unstaged()
+        row_changes.require_row_changes(self.properties, self._store.url)
 
     def _require_open(self) -> None:
         if self._ended:

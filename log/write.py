@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,13 +17,19 @@ import pyarrow.types as pt
 
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.format import partition_values, paths, properties, statistics
-from tidelog.log.format.actions import AddFile, Metadata
+from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata
+from tidelog.log.format.schema import columns_of, physical_name
 from tidelog.log.grouping import group_numbers
+from tidelog.log.reshape import to_physical
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
+# The folder of change files is the protocol's own; readers expect the column under this name.
+CHANGE_FOLDER = "_change_data"
+CHANGE_TYPE = "_change_type"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class DataWriter:
     """Writes data files for one version of a table's metadata."""
 
@@ -30,16 +37,24 @@ class DataWriter:
     metadata: Metadata
     system: System
 
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        return columns_of(self.metadata, self.store.url)
+
     def write(self, table: pa.Table, *, data_change: bool = True) -> list[AddFile]:
         """Write `table`, whose schema is the table's; at least one file a partition, none for no rows."""
         return [
             add
-            for values, rows in split_by_partition(table, self.metadata.partition_columns)
+            for values, rows in self._by_partition(table)
             for add in self.write_partition(rows, values, data_change=data_change)
         ]
 
     def write_partition(self, rows: pa.Table, values: dict[str, str | None], *, data_change: bool) -> Iterator[AddFile]:
-        """Write rows of one partition (partition columns left out), in files of about the target size."""
+        """Write rows of one partition (partition columns left out), in files of about the target size.
+
+        `values` has the partition values as the `add` action does.
+        """
         target = properties.size_bytes(self.metadata.configuration, properties.TARGET_FILE_SIZE)
         # In memory a column is rarely smaller than in a compressed file, so no file gets larger than the target.
         pieces = max(1, -(-rows.nbytes // target))
@@ -51,11 +66,8 @@ class DataWriter:
         """Write rows of one partition (partition columns left out) as one file, whatever its size."""
         name = self.system.uuid()
         path = f"{name[:2]}/part-{name}.parquet"
-        # A void column has no place in parquet; readers take its absence for null.
-        rows = rows.select([field.name for field in rows.schema if not pt.is_null(field.type)])
-        with self.store.create(path) as file:
-            pq.write_table(rows, file, compression="snappy", store_schema=False, data_page_version="1.0", version="2.6")
-            size = file.tell()
+        physical = to_physical(_without_void(rows), self.schema)
+        size = self._write_parquet(path, physical)
         columns = properties.indexed_columns(self.metadata.configuration)
         return AddFile(
             path=paths.to_uri(path),
@@ -63,8 +75,36 @@ class DataWriter:
             size=size,
             modification_time=self.system.now_ms(),
             data_change=data_change,
-            stats=statistics.collect(rows, indexed_columns=columns),
+            stats=statistics.collect(physical, indexed_columns=columns),
         )
+
+    def write_changes(self, table: pa.Table, change_type: str) -> list[AddCDCFile]:
+        """Write change rows of one type; `table` has the table's schema. One file a partition, none for no rows."""
+        written = []
+        for values, rows in self._by_partition(table):
+            path = f"{CHANGE_FOLDER}/cdc-{self.system.uuid()}.parquet"
+            types = pa.repeat(pa.scalar(change_type), rows.num_rows)
+            physical = to_physical(_without_void(rows), self.schema).append_column(CHANGE_TYPE, types)
+            size = self._write_parquet(path, physical)
+            written.append(AddCDCFile(path=paths.to_uri(path), partition_values=values, size=size))
+        return written
+
+    def _by_partition(self, table: pa.Table) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
+        """The rows of each partition with its values under the names that the log knows the columns by."""
+        names = {name: physical_name(self.schema.field(name)) for name in self.metadata.partition_columns}
+        for values, rows in split_by_partition(table, self.metadata.partition_columns):
+            yield {names[name]: text for name, text in values.items()}, rows
+
+    def _write_parquet(self, path: str, rows: pa.Table) -> int:
+        """Write one file, durable on return; its size in bytes."""
+        with self.store.create(path) as file:
+            pq.write_table(rows, file, compression="snappy", store_schema=False, data_page_version="1.0", version="2.6")
+            return file.tell()
+
+
+def _without_void(rows: pa.Table) -> pa.Table:
+    """A void column has no place in parquet; readers take its absence for null."""
+    return rows.select([field.name for field in rows.schema if not pt.is_null(field.type)])
 
 
 def split_by_partition(

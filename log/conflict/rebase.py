@@ -15,6 +15,8 @@ import msgspec
 from tidelog.log.conflict.classes import OperationClass, classify
 from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
 from tidelog.log.errors import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
     ConcurrentTransactionException,
     ConflictError,
     MetadataChangedException,
@@ -22,6 +24,7 @@ from tidelog.log.errors import (
 )
 from tidelog.log.format import properties, protocol
 from tidelog.log.format.actions import AddFile, Commit, Metadata, Protocol, RemoveFile
+from tidelog.log.format.paths import canonical
 
 # Properties that change nothing about what a commit may contain.
 _HARMLESS_PROPERTIES = frozenset(
@@ -74,7 +77,11 @@ def rebase(staged: Staged, base_protocol: Protocol, base_metadata: Metadata, win
     dropped: list[MoveGroup] = []
     newest_taker = winners[-1].version if winners else 0
     for winner in winners:
-        conflict = _changed_rules(staged, base_protocol, base_metadata, winner) or _same_stream(staged, winner)
+        conflict = (
+            _changed_rules(staged, base_protocol, base_metadata, winner)
+            or _same_stream(staged, winner)
+            or _same_rows(staged, winner)
+        )
         if conflict:
             return conflict
         taken = {action.key for action in winner.actions if isinstance(action, (AddFile, RemoveFile))}
@@ -132,6 +139,21 @@ def _same_stream(staged: Staged, winner: Commit) -> Conflict | None:
         if transaction.app_id in mine:
             evidence = f"it wrote version {transaction.version} of the application {transaction.app_id}"
             return _conflict(ConcurrentTransactionException, staged, winner, evidence)
+    return None
+
+
+def _same_rows(staged: Staged, winner: Commit) -> Conflict | None:
+    """Whether the winner touched a file whose rows are deleted here, or added rows that the predicate may match."""
+    mine = {canonical(delete.file.path) for delete in staged.deletes}
+    for path in (*(remove.path for remove in winner.removes), *(add.path for add in winner.adds)):
+        if canonical(path) in mine:
+            evidence = f"it changed or moved rows of the file {path}, which this transaction changes"
+            return _conflict(ConcurrentDeleteDeleteException, staged, winner, evidence)
+    if staged.reads:
+        added = next((add for add in winner.adds if add.data_change), None)
+        if added is not None:
+            evidence = f"it added rows in the file {added.path}, which the predicate may match"
+            return _conflict(ConcurrentAppendException, staged, winner, evidence)
     return None
 
 

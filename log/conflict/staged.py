@@ -1,4 +1,4 @@
-"""A staged transaction as a value: what it adds, what it moves, and what else its commit says."""
+"""A staged transaction as a value: the rows that it deletes, moves and adds, and what else its commit says."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+from pyroaring import BitMap64
+
 from tidelog.log.conflict.classes import OperationClass
-from tidelog.log.format.actions import AddFile, Metadata, Protocol, RemoveFile, SetTransaction
+from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata, Protocol, RemoveFile, SetTransaction
 from tidelog.log.format.lineage import LineageGroup
+from tidelog.log.predicate import Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +37,45 @@ def move_metrics(groups: Sequence[MoveGroup]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class RowDelete:
+    """Rows of one live file that die.
+
+    `positions` are those that this transaction kills: none of them is dead in the vector of `file`. `physical_rows`
+    counts the file's rows, dead ones included. Where `survivors` are given the table has no deletion vectors: the file
+    goes, and these hold what is left of it (copy-on-write).
+    """
+
+    file: AddFile
+    positions: BitMap64
+    physical_rows: int
+    survivors: tuple[AddFile, ...] | None = None
+
+    @property
+    def kills_all(self) -> bool:
+        """Whether no row of the file is live afterwards."""
+        dead = self.file.deletion_vector.cardinality if self.file.deletion_vector else 0
+        return len(self.positions) + dead == self.physical_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A part of the table, in whole partitions.
+
+    `predicate` reads partition columns only; `partitions` holds one row for each partition, its columns the partition
+    columns. With neither it is the whole table.
+    """
+
+    predicate: Expression | None = None
+    partitions: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """What a transaction will commit.
 
+    `replaces` is the scope whose live rows die, whichever these are at the commit; `restores` holds, with the columns
+    of the `add` action, the files that are the table afterwards.
+    `reads` tells that other rows in the table could have changed what was staged; `cdc` holds the change rows.
     `transactions` are both written and read, `read_applications` only read: a winner that wrote one of the same
     application is a conflict.
     `operation` and `parameters` are the names under which other engines show the commit; `record` goes into
@@ -46,6 +86,11 @@ class Staged:
     operation_class: OperationClass
     adds: tuple[AddFile, ...] = ()
     moves: tuple[MoveGroup, ...] = ()
+    deletes: tuple[RowDelete, ...] = ()
+    cdc: tuple[AddCDCFile, ...] = ()
+    replaces: Scope | None = None
+    restores: pa.Table | None = None
+    reads: bool = False
     transactions: tuple[SetTransaction, ...] = ()
     read_applications: frozenset[str] = frozenset()
     metadata: Metadata | None = None
@@ -57,4 +102,14 @@ class Staged:
     @property
     def is_blind_append(self) -> bool:
         """Whether it only adds rows and read nothing."""
-        return bool(self.adds) and not self.moves and self.metadata is None
+        return bool(self.adds) and not (self.moves or self.changes_rows or self.metadata or self.reads)
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether rows that are in the table die, which an append-only table forbids."""
+        return bool(self.deletes) or self.replaces is not None or self.restores is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a commit of it would say nothing."""
+        return not (self.adds or self.moves or self.changes_rows or self.transactions or self.metadata)

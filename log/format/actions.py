@@ -86,6 +86,22 @@ class AddFile(_Action, frozen=True, gc=False):
         """The logical file: its path and its deletion vector's id."""
         return canonical(self.path), self.deletion_vector.unique_id if self.deletion_vector else None
 
+    def removed(self, now_ms: int, *, data_change: bool) -> RemoveFile:
+        """The action that takes this logical file out of the table, in the extended form that readers need."""
+        return RemoveFile(
+            path=self.path,
+            data_change=data_change,
+            deletion_timestamp=now_ms,
+            extended_file_metadata=True,
+            partition_values=self.partition_values,
+            size=self.size,
+            stats=self.stats,
+            tags=self.tags,
+            deletion_vector=self.deletion_vector,
+            base_row_id=self.base_row_id,
+            default_row_commit_version=self.default_row_commit_version,
+        )
+
 
 class RemoveFile(_Action, frozen=True, gc=False):
     """A logical file that is no longer part of the table; kept as a tombstone until its retention ends."""

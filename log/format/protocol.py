@@ -31,10 +31,13 @@ WRITER_FEATURES = frozenset(
     {
         "appendOnly",
         "changeDataFeed",
+        "columnMapping",
         "deletionVectors",
         "inCommitTimestamp",
         "invariants",
         "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
         "v2Checkpoint",
         "vacuumProtocolCheck",
     }
@@ -42,6 +45,7 @@ WRITER_FEATURES = frozenset(
 
 _FEATURES_READER_VERSION = 3
 _FEATURES_WRITER_VERSION = 7
+_CHANGE_FEED_WRITER_VERSION = 4
 # What each writer version before feature lists implies (Delta protocol, "Writer Version Requirements").
 _LEGACY_WRITER = {
     2: {"appendOnly", "invariants"},
@@ -110,6 +114,21 @@ def has_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
     return listed and properties.flag(metadata.configuration, properties.ENABLE_IN_COMMIT_TIMESTAMPS)
 
 
+def has_deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether a writer may put rows into deletion vectors."""
+    listed = "deletionVectors" in (protocol.writer_features or ())
+    return listed and properties.flag(metadata.configuration, properties.ENABLE_DELETION_VECTORS)
+
+
+def has_change_data_feed(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether a writer has to leave change rows."""
+    if protocol.min_writer_version == _FEATURES_WRITER_VERSION:
+        listed = "changeDataFeed" in (protocol.writer_features or ())
+    else:
+        listed = protocol.min_writer_version >= _CHANGE_FEED_WRITER_VERSION
+    return listed and properties.flag(metadata.configuration, properties.ENABLE_CHANGE_DATA_FEED)
+
+
 def _used_invariants(metadata: Metadata) -> set[str]:
     return {"invariants"} if "delta.invariants" in metadata.schema_string else set()
 
@@ -121,7 +140,6 @@ def _unused(features: Iterable[str], metadata: Metadata) -> set[str]:
         "checkConstraints": any(key.startswith("delta.constraints.") for key in metadata.configuration),
         "generatedColumns": "delta.generationExpression" in fields,
         "identityColumns": "delta.identity." in fields,
-        "columnMapping": metadata.configuration.get("delta.columnMapping.mode", "none") != "none",
     }
     return {feature for feature in features if not in_use.get(feature, True)}
 

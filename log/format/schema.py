@@ -33,6 +33,8 @@ VARIANT = pa.struct([pa.field("value", pa.binary()), pa.field("metadata", pa.bin
 _PHYSICAL_NAME = b"delta.columnMapping.physicalName"
 _FIELD_ID = b"delta.columnMapping.id"
 _TYPE = b"delta.type"
+# The key by which pyarrow knows a parquet column's id.
+PARQUET_ID = b"PARQUET:field_id"
 
 _PRIMITIVES: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -139,7 +141,11 @@ def _mapping_metadata(field: dict[str, Any], mapping: str) -> dict[bytes, bytes]
     if mapping == "none":
         return {}
     known = {_PHYSICAL_NAME: str(own["delta.columnMapping.physicalName"]).encode()}
-    return known | ({_FIELD_ID: str(int(own["delta.columnMapping.id"])).encode()} if mapping == "id" else {})
+    if mapping == "name" and "delta.columnMapping.id" not in own:
+        return known
+    number = str(int(own["delta.columnMapping.id"])).encode()
+    # Data files get the ids in both modes; only in one of them are columns found by them.
+    return known | {PARQUET_ID: number} | ({_FIELD_ID: number} if mapping == "id" else {})
 
 
 def _arrow_type(kind: str | dict[str, Any], mapping: str) -> pa.DataType:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -23,6 +24,8 @@ TEXT_PREFIX = 32
 _MAX_CHARACTER = "\U0010ffff"
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _DECODER = msgspec.json.Decoder(dict[str, Any])
+# Decimals of many digits must not go through a float when a text is written again.
+_EXACT_DECODER = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal)
 
 
 def collect(table: pa.Table, *, indexed_columns: int = DEFAULT_INDEXED_COLUMNS) -> str:
@@ -53,6 +56,15 @@ def num_records(stats: str | None) -> int | None:
     except msgspec.MsgspecError:
         return None
     return value if isinstance(value, int) else None
+
+
+def widened(stats: str | None, physical_rows: int) -> str:
+    """The stats text of a file under a deletion vector: its bounds still hold, and are no longer attained."""
+    try:
+        known = {} if stats is None else _EXACT_DECODER.decode(stats)
+    except msgspec.MsgspecError:
+        known = {}
+    return _ENCODER.encode({**known, "numRecords": physical_rows, "tightBounds": False}).decode()
 
 
 def from_struct(row: dict[str, Any]) -> str:

@@ -179,8 +179,8 @@ def _suspect_repeated(adds: _Side, removes: _Side) -> None:
 def _drop_superseded(adds: _Side, removes: _Side) -> None:
     """Among the suspects, keep for each logical file the row of the newest commit."""
     suspects = [side.table().filter(pa.array(side.suspects)) for side in (adds, removes)]
-    keys = pa.chunked_array([chunk for table in suspects for chunk in _keys(table).chunks], pa.string())
-    newest = _newest_rows(keys, np.concatenate([side.orders()[side.suspects] for side in (adds, removes)]))
+    named = pa.chunked_array([chunk for table in suspects for chunk in keys(table).chunks], pa.string())
+    newest = _newest_rows(named, np.concatenate([side.orders()[side.suspects] for side in (adds, removes)]))
     adds.decide(newest[: suspects[0].num_rows])
     removes.decide(newest[suspects[0].num_rows :])
 
@@ -229,6 +229,21 @@ def to_removes(table: pa.Table) -> list[RemoveFile]:
     return [_from_row(row, RemoveFile) for row in table.to_pylist()]
 
 
+def keys(table: pa.Table) -> pa.ChunkedArray:
+    """Each row's logical file as one text: its canonical path, and after a null character its vector's id."""
+    path = table["path"]
+    if pc.any(pc.starts_with(path, "file:")).as_py():
+        path = pa.chunked_array([pa.array([canonical(text) for text in path.to_pylist()], pa.string())])
+    vector = table["deletionVector"]
+    if vector.null_count == len(vector):
+        return path
+    base = pc.binary_join_element_wise(
+        path, pc.struct_field(vector, "storageType"), pc.struct_field(vector, "pathOrInlineDv"), "\0"
+    )
+    offset = pc.struct_field(vector, "offset").cast(pa.string())
+    return pc.coalesce(pc.binary_join_element_wise(base, offset, "@"), base, path)
+
+
 def _texts(values: Sequence[str | None]) -> pa.Array:
     return pa.array(values, pa.string(), memory_pool=POOL)
 
@@ -267,27 +282,12 @@ def _from_row(row: dict[str, Any], kind: type[T]) -> T:
     return msgspec.convert(values, kind)
 
 
-def _keys(table: pa.Table) -> pa.ChunkedArray:
-    """Each row's logical file as one text: its canonical path, and after a null character its vector's id."""
-    path = table["path"]
-    if pc.any(pc.starts_with(path, "file:")).as_py():
-        path = pa.chunked_array([pa.array([canonical(text) for text in path.to_pylist()], pa.string())])
-    vector = table["deletionVector"]
-    if vector.null_count == len(vector):
-        return path
-    base = pc.binary_join_element_wise(
-        path, pc.struct_field(vector, "storageType"), pc.struct_field(vector, "pathOrInlineDv"), "\0"
-    )
-    offset = pc.struct_field(vector, "offset").cast(pa.string())
-    return pc.coalesce(pc.binary_join_element_wise(base, offset, "@"), base, path)
-
-
-def _newest_rows(keys: pa.ChunkedArray, orders: _Numbers) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _newest_rows(named: pa.ChunkedArray, orders: _Numbers) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """For each row, whether it is the one of the highest order among the rows of its key.
 
     Of several rows of one key and order (a writer's double) the last one counts.
     """
-    encoded = keys.combine_chunks().dictionary_encode()
+    encoded = named.combine_chunks().dictionary_encode()
     ascending = np.argsort(orders, kind="stable")
     last = np.empty(len(encoded.dictionary), dtype=np.int64)
     # Assigned in ascending order, so that the newest row of a key stays.

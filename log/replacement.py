@@ -1,0 +1,162 @@
+"""Staging OVERWRITE, TRUNCATE and RESTORE: what is live in their scope when they commit is replaced, whatever it is."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pyarrow as pa
+
+from tidelog.log import predicate
+from tidelog.log.commit_actions import difference
+from tidelog.log.conflict.classes import OperationClass
+from tidelog.log.conflict.staged import Scope, Staged
+from tidelog.log.errors import ConfigurationError, HistoryExpiredError
+from tidelog.log.format import deletion_vector, paths, properties, statistics
+from tidelog.log.format.actions import AddFile, Metadata
+from tidelog.log.scopes import in_scope, partition_scope
+from tidelog.log.state import files
+from tidelog.log.state.loader import LogState
+from tidelog.log.storage import Store
+from tidelog.log.write import DataWriter
+
+# What a table has grown into cannot be taken back by restoring an older version: readers rely on it.
+_KEPT = re.compile(r"delta\.(enableInCommitTimestamps|inCommitTimestampEnablement\w+|columnMapping\..+)")
+
+
+def stage_overwrite(
+    state: LogState, writer: DataWriter, rows: pa.Table, where: str | None, *, dynamic: bool
+) -> Staged | None:
+    """`rows` take the place of all that is in the scope; None where both are empty.
+
+    The scope is the partitions that `where` describes, with `dynamic` those that the rows are in, else the table.
+    Raises PredicateError, ConfigurationError for rows outside of `where`.
+    """
+    scope = _scope(writer, rows, where, dynamic=dynamic)
+    gone = in_scope(state.files().adds, scope, writer.metadata, writer.store.url)
+    if not rows.num_rows and not gone.num_rows:
+        return None
+    adds = writer.write(rows)
+    parameters = {"mode": "Overwrite", "partitionBy": _json_list(writer.metadata.partition_columns)}
+    if where is not None:
+        parameters["predicate"] = where
+    if dynamic:
+        parameters["partitionOverwriteMode"] = "dynamic"
+    return Staged(
+        operation="WRITE",
+        operation_class=OperationClass.OVERWRITE,
+        adds=tuple(adds),
+        replaces=scope,
+        parameters=parameters,
+        metrics={
+            "numFiles": len(adds),
+            "numOutputRows": rows.num_rows,
+            "numOutputBytes": sum(add.size for add in adds),
+            "numRemovedFiles": gone.num_rows,
+        },
+    )
+
+
+def stage_truncate(state: LogState, metadata: Metadata, path: str, where: str | None) -> Staged | None:
+    """Every row of the scope dies; None where there is none."""
+    scope = partition_scope(where, metadata, path)
+    gone = in_scope(state.files().adds, scope, metadata, path)
+    if not gone.num_rows:
+        return None
+    return Staged(
+        operation="TRUNCATE",
+        operation_class=OperationClass.OVERWRITE,
+        replaces=scope,
+        parameters={} if where is None else {"predicate": _json_list([where])},
+        metrics={"numRemovedFiles": gone.num_rows, "numDeletedRows": _live_rows(files.to_adds(gone))},
+    )
+
+
+def stage_restore(store: Store, current: LogState, target: LogState) -> Staged | None:
+    """The table's rows and schema become those of `target`; None where they are the same.
+
+    Raises HistoryExpiredError where files of the target are gone, ConfigurationError where column mapping has changed.
+    """
+    gone, back = difference(current.files().adds, target.files().adds)
+    metadata = _restored_metadata(current.head.metadata, target.head.metadata)
+    if not gone.num_rows and not back.num_rows and metadata is None:
+        return None
+    returning, leaving = files.to_adds(back), files.to_adds(gone)
+    _require_files(store, returning, target.head.version, current.head.version)
+    return Staged(
+        operation="RESTORE",
+        operation_class=OperationClass.OVERWRITE,
+        restores=target.files().adds,
+        metadata=metadata,
+        parameters={"version": str(target.head.version)},
+        metrics={
+            "numRestoredFiles": len(returning),
+            "restoredFilesSize": sum(add.size for add in returning),
+            "numRemovedFiles": len(leaving),
+            "removedFilesSize": sum(add.size for add in leaving),
+        },
+    )
+
+
+def _scope(writer: DataWriter, rows: pa.Table, where: str | None, *, dynamic: bool) -> Scope:
+    names = list(writer.metadata.partition_columns)
+    if dynamic and (where is not None or not names):
+        what = "both where and dynamic are given" if where is not None else "the table is not partitioned"
+        raise ConfigurationError(f"cannot overwrite the partitions of the data: {what}", advice="leave one out")
+    if dynamic:
+        return Scope(partitions=rows.select(names).group_by(names, use_threads=False).aggregate([]))
+    scope = partition_scope(where, writer.metadata, writer.store.url)
+    if scope.predicate is not None:
+        inside = rows.filter(predicate.to_arrow(scope.predicate, rows.schema)).num_rows
+        if inside < rows.num_rows:
+            raise ConfigurationError(
+                f"{rows.num_rows - inside} of {rows.num_rows} rows lie outside of where={where!r}",
+                advice="filter the data, or widen the predicate",
+            )
+    return scope
+
+
+def _restored_metadata(current: Metadata, target: Metadata) -> Metadata | None:
+    """The target's schema and properties, but for what cannot be taken back; None where that is what is there."""
+    mode = "delta.columnMapping.mode"
+    if current.configuration.get(mode, "none") != target.configuration.get(mode, "none"):
+        raise ConfigurationError(
+            "the version's columns are mapped in another way than the table's now", advice="restore a later version"
+        )
+    kept = {key: value for key, value in current.configuration.items() if _KEPT.fullmatch(key)}
+    own = {key: value for key, value in target.configuration.items() if not _KEPT.fullmatch(key)}
+    if (current.partition_columns, current.id) != (target.partition_columns, target.id):
+        raise ConfigurationError("the version is of another partitioning", advice="restore a later version")
+    restored = msgspec.structs.replace(
+        current, schema_string=target.schema_string, configuration={**own, **kept}, description=target.description
+    )
+    return None if restored == current else restored
+
+
+def _require_files(store: Store, adds: list[AddFile], version: int, newest: int) -> None:
+    """Raise HistoryExpiredError unless all data files and deletion vectors are still there."""
+    names = {paths.to_storage_path(add.path) for add in adds}
+    for add in adds:
+        where = deletion_vector.location(add.deletion_vector) if add.deletion_vector else b""
+        if not isinstance(where, bytes):
+            names.add(paths.to_storage_path(where.path))
+    for name in sorted(names):
+        try:
+            store.modified_ms(name)
+        except FileNotFoundError as error:
+            raise HistoryExpiredError(
+                f"version {version} of {store.url} cannot be restored: its file {name} was removed by a vacuum",
+                advice=f"restore a later version, and keep deleted files longer ({properties.DELETED_FILE_RETENTION})",
+                path=store.url,
+                earliest_version=version + 1,
+                latest_version=newest,
+            ) from error
+
+
+def _live_rows(adds: list[AddFile]) -> int:
+    dead = sum(add.deletion_vector.cardinality for add in adds if add.deletion_vector)
+    return sum(statistics.num_records(add.stats) or 0 for add in adds) - dead
+
+
+def _json_list(values: object) -> str:
+    return msgspec.json.encode(values).decode()
