@@ -29,9 +29,9 @@ from tidelog.log.format.schema import columns_of
 from tidelog.log.outcome import CommitRecord, Committed, Superseded, record_of
 from tidelog.log.scan import Scan
 from tidelog.log.snapshot import Snapshot
-from tidelog.log.state import checkpoint, files
+from tidelog.log.state import checkpoint, checksum, files
 from tidelog.log.state.commits import commits_after
-from tidelog.log.state.head import Head, with_totals
+from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.segment import list_segment
 from tidelog.log.storage import Store, open_store
@@ -284,11 +284,23 @@ class Table:
         return Transaction(self._store, self._state, self._system, self._adopt)
 
     def checkpoint(self) -> None:
-        """Write a checkpoint of the loaded version, so that readers need not replay older commits."""
+        """Write a checkpoint of the loaded version, so that readers need not replay older commits.
+
+        The version's checksum is compared with what the log itself says; one that is wrong (another writer's, or a
+        fault) would keep other engines from writing checkpoints, so it is deleted and a warning logged.
+        """
         require_writable(self._head.protocol, self._head.metadata, self.path)
-        state = self._state.files()
-        counted = with_totals(self._head, checkpoint.count(state))
-        checkpoint.write(self._store, counted, self._without_expired_tombstones(state))
+        counted = self._state.replayed()
+        wrong = checksum.disagreements(self._store, counted)
+        if wrong:
+            _LOGGER.warning(
+                "the checksum of version %d of %s is wrong and is deleted: %s",
+                self.version,
+                self.path,
+                "; ".join(wrong),
+            )
+            self._store.delete(filenames.checksum_path(self.version))
+        checkpoint.write(self._store, counted, self._without_expired_tombstones(self._state.files()))
 
     def commits_since_checkpoint(self) -> int:
         """How many commits a reader has to replay on top of the newest checkpoint."""

@@ -55,6 +55,28 @@ def to_bytes(head: Head, *, txn_id: str, in_commit_timestamp_ms: int | None) -> 
     return encode(content)
 
 
+def disagreements(store: Store, counted: Head) -> list[str]:
+    """Where the checksum of a version tells another story than `counted`, the head replayed from the log itself.
+
+    Empty where there is no checksum, or none that can be read.
+    """
+    try:
+        checksum = _DECODER.decode(store.read(filenames.checksum_path(counted.version)))
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return []
+    found: dict[str, tuple[object, object]] = {
+        "protocol": (checksum.protocol, counted.protocol),
+        "metadata": (checksum.metadata, counted.metadata),
+    }
+    if counted.totals is not None:
+        found["numFiles"] = (checksum.num_files, counted.totals.num_files)
+        found["tableSizeBytes"] = (checksum.table_size_bytes, counted.totals.size_bytes)
+    if checksum.set_transactions is not None and properties.TRANSACTION_RETENTION not in counted.metadata.configuration:
+        known = {entry.app_id: entry.version for entry in counted.transactions.values()}
+        found["setTransactions"] = ({entry.app_id: entry.version for entry in checksum.set_transactions}, known)
+    return [f"{name}: {told} instead of {actual}" for name, (told, actual) in found.items() if told != actual]
+
+
 def read_head(store: Store, version: int) -> Head | None:
     """The head that the checksum of `version` spells, or None where it is absent, damaged or lacks what we need."""
     try:

@@ -23,12 +23,22 @@ _MAX_PENDING_COMMITS = 256
 
 
 class LogState:
-    """One version of the table: its head now, its files when they are first asked for. Immutable to the caller."""
+    """One version of the table: its head now, its files when they are first asked for. Immutable to the caller.
+
+    The head may come from a version checksum, which is somebody's claim; `replayed` is what the log itself says.
+    """
 
     def __init__(
-        self, store: Store, table_head: Head, base: Segment | FileState | None, pending: Sequence[Commit]
+        self,
+        store: Store,
+        table_head: Head,
+        base: Segment | FileState | None,
+        pending: Sequence[Commit],
+        *,
+        replayed: Head | None = None,
     ) -> None:
         self.head = table_head
+        self._replayed = replayed
         self._store = store
         self._base = base
         self._pending = tuple(pending)
@@ -38,16 +48,26 @@ class LogState:
         """The live files and tombstones; the first call may read a checkpoint and commits."""
         with self._lock:
             if not isinstance(self._base, FileState) or self._pending:
-                self._base = files.apply(self._materialise(), self._pending)
+                if not isinstance(self._base, FileState):
+                    self._base = self._materialise()
+                self._base = files.apply(self._base, self._pending)
                 self._pending = ()
             return self._base
 
+    def replayed(self) -> Head:
+        """The head as checkpoint and commits alone tell it, with the files counted; reads them where needed."""
+        state = self.files()
+        if self._replayed is None:
+            raise AssertionError(self.head.version)
+        return head.with_totals(self._replayed, checkpoint.count(state))
+
     def advance(self, new_commits: Sequence[Commit]) -> LogState:
         """The state after `new_commits`, which follow directly on this version."""
-        new_head = self.head
+        new_head, replayed = self.head, self._replayed
         for commit in new_commits:
             stamp = commits.timestamp_ms(self._store, commit)
             new_head = head.advance(new_head, commit, stamp, self._store.url)
+            replayed = replayed and head.advance(replayed, commit, stamp, self._store.url)
         if new_head.totals is None:
             new_head = _with_foreign_totals(self._store, new_head)
         with self._lock:
@@ -55,19 +75,26 @@ class LogState:
         if len(pending) > _MAX_PENDING_COMMITS:
             base = files.apply(base, pending) if isinstance(base, FileState) else None
             pending = ()
-        return LogState(self._store, new_head, base, pending if base is not None else ())
+        return LogState(self._store, new_head, base, pending if base is not None else (), replayed=replayed)
 
     def _materialise(self) -> FileState:
-        if isinstance(self._base, FileState):
-            return self._base
-        if self._base is not None:
-            try:
-                return load_files(self._store, self._base)
-            except CorruptLogError:
-                # The files that made up the version when it was opened may have been cleaned up since.
-                _LOGGER.info("reading the log of %s anew", self._store.url)
-        self._pending = ()
-        return load_files(self._store, list_segment(self._store, self.head.version))
+        """The files without the pending commits, and with them `_replayed`."""
+        if isinstance(self._base, Segment):
+            segment = self._base
+        else:
+            self._pending = ()
+            segment = list_segment(self._store, self.head.version)
+        try:
+            state, self._replayed = load_files(self._store, segment)
+        except CorruptLogError:
+            # The files that made up the version when it was opened may have been cleaned up since.
+            _LOGGER.info("reading the log of %s anew", self._store.url)
+            self._pending = ()
+            state, self._replayed = load_files(self._store, list_segment(self._store, self.head.version))
+        for commit in self._pending:
+            stamp = commits.timestamp_ms(self._store, commit)
+            self._replayed = head.advance(self._replayed, commit, stamp, self._store.url)
+        return state
 
 
 def load(store: Store, version: int | None = None) -> LogState:
@@ -96,27 +123,29 @@ def _load_segment(store: Store, segment: Segment) -> LogState:
             start = head.advance(start, commit, commits.timestamp_ms(store, commit), store.url)
         return LogState(store, start, segment, ())
     table_head, state = _replay(store, segment)
-    return LogState(store, table_head, state if state is not None else segment, ())
+    return LogState(store, table_head, state if state is not None else segment, (), replayed=table_head)
 
 
-def load_files(store: Store, segment: Segment) -> FileState:
-    """The files at the segment's version, by replay of its checkpoint and commits.
+def load_files(store: Store, segment: Segment) -> tuple[FileState, Head]:
+    """Files and head at the segment's version, by one pass over its checkpoint and commits.
 
     A checkpoint that cannot be read is passed over for an older one, or the commits alone.
     """
+    fold = _HeadFold(store)
     unreadable: set[CheckpointFiles] = set()
     base = files.EMPTY
     while segment.checkpoint is not None:
         try:
             base = checkpoint_reader.read_files(store, segment.checkpoint)
+            fold.begin(segment, segment.checkpoint)
             break
         except UnreadableCheckpointError as error:
             unreadable.add(_next_older(segment, error))
             segment = list_segment(store, segment.version, unreadable=unreadable)
-    state = files.apply(base, commits.read_commits(store, segment.commit_versions))
+    state = files.apply(base, map(fold, commits.read_commits(store, segment.commit_versions)))
     # Made now, while the paths are at hand: the first refresh will want them at once.
     _ = state.add_hashes
-    return state
+    return state, fold.head(segment.version, checkpoint.count(state))
 
 
 def _replay(store: Store, segment: Segment) -> tuple[Head, FileState | None]:
@@ -124,13 +153,11 @@ def _replay(store: Store, segment: Segment) -> tuple[Head, FileState | None]:
 
     The files are left out (None) where a checkpoint holds most of them and only its few other rows are needed now.
     """
-    fold = _HeadFold(store)
     if segment.checkpoint is None:
-        state = files.apply(files.EMPTY, map(fold, commits.read_commits(store, segment.commit_versions)))
-        return fold.head(segment.version, checkpoint.count(state)), state
-    fold.partial = checkpoint_reader.read_partial_head(store, segment.checkpoint)
-    if not segment.commit_versions:
-        fold.stamp_only(*commits.read_commits(store, [segment.checkpoint.version]))
+        state, table_head = load_files(store, segment)
+        return table_head, state
+    fold = _HeadFold(store)
+    fold.begin(segment, segment.checkpoint)
     for commit in commits.read_commits(store, segment.commit_versions):
         fold(commit)
     return fold.head(segment.version, None), None
@@ -144,20 +171,26 @@ class _HeadFold:
         self._store = store
         self._stamp = 0
 
+    def begin(self, segment: Segment, start: CheckpointFiles) -> None:
+        """Begin with the checkpoint `start` of the segment."""
+        self.partial = checkpoint_reader.read_partial_head(self._store, start)
+        if not segment.commit_versions:
+            # Its content is in the checkpoint already, but not when it was committed.
+            self._stamp_only(*commits.read_commits(self._store, [start.version]))
+
     def __call__(self, commit: Commit) -> Commit:
         """Take one more commit in, and hand it on."""
-        self.stamp_only(commit)
+        self._stamp_only(commit)
         self.partial = head.fold(self.partial, commit, self._stamp)
         return commit
-
-    def stamp_only(self, commit: Commit) -> None:
-        """Take only the commit's time in: its content is in the checkpoint already."""
-        self._stamp = commits.timestamp_ms(self._store, commit)
 
     def head(self, version: int, totals: Totals | None) -> Head:
         """The head at `version`."""
         complete = self.partial.complete(version, self._stamp, self._store.url)
         return complete if totals is None else head.with_totals(complete, totals)
+
+    def _stamp_only(self, commit: Commit) -> None:
+        self._stamp = commits.timestamp_ms(self._store, commit)
 
 
 def _with_foreign_totals(store: Store, table_head: Head) -> Head:

@@ -31,7 +31,7 @@ from tests.log.support import (
 )
 from tidelog.log import Table
 from tidelog.log.datafile import DataFile, physical_rows, read_batches
-from tidelog.log.errors import CorruptLogError, PredicateError, UnsupportedFeatureError
+from tidelog.log.errors import CorruptLogError, PredicateError
 from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor, Protocol
 from tidelog.log.state.loader import load
 
@@ -343,9 +343,25 @@ def test_mapped_columns_are_found_in_the_files(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_mapped_tables_are_not_written(mode: str) -> None:
-    with pytest.raises(UnsupportedFeatureError, match="columnMapping"):
-        mapped_table(mode).insert([{"n": 1}])
+def test_mapped_columns_are_written_as_the_table_maps_them(mode: str) -> None:
+    table = mapped_table(mode)
+    table.insert([{"n": number, "st": {"x": str(number)}, "p": "part"} for number in range(5)])
+    (add,) = live_files(table)
+    assert add.partition_values == {"col-3": "part"}
+    stats = json.loads(str(add.stats))
+    assert stats["maxValues"] == {"col-1": 4, "col-2": {"col-4": "4"}}
+    with pq.ParquetFile(table.store.open_input(add.path)) as parquet:
+        found = parquet.schema_arrow
+    assert found.names == ["col-1", "col-2"]
+    inner = found.field("col-2").type.field(0)
+    assert inner.name == "col-4"
+    assert [field.metadata[b"PARQUET:field_id"] for field in (*found, inner)] == [b"1", b"2", b"4"]
+    table.update("n = 1", {"p": "'other'"})
+    table.delete("st.x = '2'")
+    table.overwrite([{"n": 9, "st": None, "p": "other"}], dynamic=True)
+    expected = [{"n": n, "st": {"x": str(n)}, "p": "part"} for n in (0, 3, 4)] + [{"n": 9, "st": None, "p": "other"}]
+    assert table.scan().to_arrow().sort_by("n").to_pylist() == expected
+    assert reopen(table).scan("p = 'part' AND st.x > '0'", ["n"]).to_arrow().sort_by("n")["n"].to_pylist() == [3, 4]
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------

@@ -128,6 +128,9 @@ WRITABLE = [
     (protocol(2, 6), metadata()),
     (PROTOCOL, metadata()),
     (protocol(1, 7, None, ("changeDataFeed", "checkConstraints", "generatedColumns", "identityColumns")), metadata()),
+    (protocol(2, 5), MAPPED),
+    (protocol(3, 7, ("columnMapping",), ("columnMapping",)), MAPPED),
+    (protocol(2, 5), metadata(configuration={"delta.columnMapping.mode": "id"})),
 ]
 
 
@@ -149,9 +152,6 @@ def test_what_tidelog_can_write(found: Protocol, table_metadata: Metadata) -> No
         (protocol(1, 4), GENERATED, "generatedColumns"),
         (protocol(1, 7, None, ("generatedColumns",)), GENERATED, "generatedColumns"),
         (protocol(1, 6), IDENTITY, "identityColumns"),
-        (protocol(2, 5), MAPPED, "columnMapping"),
-        (protocol(3, 7, ("columnMapping",), ("columnMapping",)), MAPPED, "columnMapping"),
-        (protocol(2, 5), metadata(configuration={"delta.columnMapping.mode": "id"}), "columnMapping"),
         (protocol(3, 7, ("variantType",), ("variantType",)), metadata(), "variantType"),
     ],
 )
