@@ -22,6 +22,7 @@ TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
 TARGET_FILE_SIZE = "tidelog.targetFileSize"
 MINOR_SPAN = "tidelog.minorSpan"
+MAX_TRANSACTION_TIME = "tidelog.maxTransactionTime"
 
 # Other engines' clean-up knows nothing of tidelog's consumers, so new tables turn the automatic one off.
 NEW_TABLE_DEFAULTS: Mapping[str, str] = {
@@ -37,6 +38,7 @@ _READ_DEFAULTS: Mapping[str, str] = {
     INDEXED_COLUMNS: "32",
     TARGET_FILE_SIZE: str(128 * 2**20),
     MINOR_SPAN: "1 day",
+    MAX_TRANSACTION_TIME: "1 day",
 }
 
 _UNITS_MS = {
@@ -106,6 +108,7 @@ _KNOWN: Mapping[str, Callable[[str], object]] = {
     INDEXED_COLUMNS: _parse_indexed_columns,
     TARGET_FILE_SIZE: parse_size_bytes,
     MINOR_SPAN: parse_duration_ms,
+    MAX_TRANSACTION_TIME: parse_duration_ms,
 }
 _PREFIXES = ("tidelog.", "delta.")
 
