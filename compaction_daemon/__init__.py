@@ -5,18 +5,24 @@ Daemon(["/data/events"]).run()               # for months; or from a shell: tide
 """
 
 from tidelog.compaction_daemon.compaction import CompactionReport, compact, stage
+from tidelog.compaction_daemon.expiry import ExpiryReport, expire
 from tidelog.compaction_daemon.loop import Daemon, DaemonConfig, StepReport, TableStep
 from tidelog.compaction_daemon.planner import Plan, PlannedGroup, plan
+from tidelog.compaction_daemon.vacuum import VacuumReport, vacuum
 
 __all__ = [
     "CompactionReport",
     "Daemon",
     "DaemonConfig",
+    "ExpiryReport",
     "Plan",
     "PlannedGroup",
     "StepReport",
     "TableStep",
+    "VacuumReport",
     "compact",
+    "expire",
     "plan",
     "stage",
+    "vacuum",
 ]

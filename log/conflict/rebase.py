@@ -35,6 +35,7 @@ _HARMLESS_PROPERTIES = frozenset(
         properties.ENABLE_EXPIRED_LOG_CLEANUP,
         properties.TARGET_FILE_SIZE,
         properties.MINOR_SPAN,
+        properties.MAX_TRANSACTION_TIME,
     }
 )
 

@@ -23,6 +23,7 @@ INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
 TARGET_FILE_SIZE = "tidelog.targetFileSize"
 MINOR_SPAN = "tidelog.minorSpan"
 PRIMARY_KEY = "tidelog.primaryKey"
+MAX_TRANSACTION_TIME = "tidelog.maxTransactionTime"
 
 # Other engines' clean-up knows nothing of tidelog's consumers, so new tables turn the automatic one off.
 NEW_TABLE_DEFAULTS: Mapping[str, str] = {
@@ -38,6 +39,7 @@ _READ_DEFAULTS: Mapping[str, str] = {
     INDEXED_COLUMNS: "32",
     TARGET_FILE_SIZE: str(128 * 2**20),
     MINOR_SPAN: "1 day",
+    MAX_TRANSACTION_TIME: "1 day",
 }
 
 _UNITS_MS = {
@@ -117,6 +119,7 @@ _KNOWN: Mapping[str, Callable[[str], object]] = {
     TARGET_FILE_SIZE: parse_size_bytes,
     MINOR_SPAN: parse_duration_ms,
     PRIMARY_KEY: parse_names,
+    MAX_TRANSACTION_TIME: parse_duration_ms,
 }
 _PREFIXES = ("tidelog.", "delta.")
 

@@ -79,6 +79,31 @@ def read_files(store: Store, checkpoint: CheckpointFiles) -> FileState:
     )
 
 
+def sidecar_names(store: Store, checkpoint: CheckpointFiles) -> list[str]:
+    """The sidecars that a checkpoint names, as it spells them. Raises UnreadableCheckpointError."""
+    names: list[str] = []
+    for name in checkpoint.names:
+        if name.endswith(".json"):
+            names += [action.path for action in _json_actions(store, name) if isinstance(action, Sidecar)]
+            continue
+        table = _read_columns(store, f"{filenames.LOG_FOLDER}/{name}", ["sidecar"])
+        names += [row["path"] for row in _rows(table, "sidecar")]
+    return names
+
+
+def read_through(store: Store, checkpoint: CheckpointFiles) -> None:
+    """Read every byte, also of what tidelog has no use for: other engines do. Raises UnreadableCheckpointError."""
+    sidecars = [_sidecar_path(path) for path in sidecar_names(store, checkpoint)]
+    for path in [*(f"{filenames.LOG_FOLDER}/{name}" for name in checkpoint.names), *sidecars]:
+        if path.endswith(".json"):
+            continue
+        try:
+            for _ in pq.ParquetFile(store.open_input(path)).iter_batches():
+                pass
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(store, path, error) from error
+
+
 def _sidecar_path(path: str) -> str:
     """A sidecar is named by its bare name; some writers give a path below the table."""
     return f"{filenames.SIDECAR_FOLDER}/{path.rsplit('/', 1)[-1]}"

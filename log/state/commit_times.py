@@ -32,6 +32,11 @@ class CommitTimes:
         except FileNotFoundError:
             return -1
 
+    def is_by_itself(self, version: int, modified_ms: int) -> bool:
+        """Whether the time of the commit at `version`, whose file was modified then, rests on no earlier commit."""
+        stamp = commit_info.in_commit_timestamp_ms(read_commit(self._store, version).info)
+        return stamp is not None or self._by_file(version) == modified_ms
+
     def _by_file(self, version: int) -> int:
         if self._file_times is None or version not in self._file_times:
             self._file_times = self._list()

@@ -80,6 +80,12 @@ def list_segment(
     return segment
 
 
+def list_checkpoints(store: Store) -> list[CheckpointFiles]:
+    """The complete checkpoints, newest first, whether or not they can be read."""
+    found = (filenames.parse(status.name) for status in store.list(filenames.LOG_FOLDER))
+    return _complete(file for file in found if file and file.kind is LogFileKind.CHECKPOINT)
+
+
 def _is_there(store: Store, version: int) -> bool:
     try:
         store.modified_ms(filenames.commit_path(version))

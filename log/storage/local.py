@@ -72,6 +72,25 @@ class LocalStore(Store):
             return []
         return sorted((status for status in found if status), key=lambda status: status.name)
 
+    def walk(self) -> Iterator[tuple[str, FileStatus]]:
+        """See Store."""
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            try:
+                with os.scandir(self._root / folder) as entries:
+                    found = list(entries)
+            except (FileNotFoundError, NotADirectoryError):  # deleted meanwhile, or no table yet
+                continue
+            for entry in found:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_symlink():
+                    continue
+                if entry.is_dir():
+                    folders.append(path)
+                elif status := _status(entry):
+                    yield path, status
+
     def delete(self, path: str) -> None:
         """See Store."""
         target = self._resolve(path)

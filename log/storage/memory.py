@@ -59,6 +59,13 @@ class MemoryStore(Store):
             key=lambda status: status.name,
         )
 
+    def walk(self) -> Iterator[tuple[str, FileStatus]]:
+        """See Store."""
+        with self._lock:
+            found = list(self._files.items())
+        for path, (content, modified_ms) in found:
+            yield path, FileStatus(path.rpartition("/")[2], len(content), modified_ms)
+
     def delete(self, path: str) -> None:
         """See Store."""
         with self._lock:

@@ -8,6 +8,7 @@ A commit rests on three guarantees: a file is visible whole or not at all, only 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -45,6 +46,13 @@ class Store(ABC):
     @abstractmethod
     def list(self, folder: str) -> list[FileStatus]:
         """The files (not folders) directly in `folder`, in the order of their names; empty where it is absent."""
+
+    @abstractmethod
+    def walk(self) -> Iterator[tuple[str, FileStatus]]:
+        """Every file below the root with its path, in no order, hidden folders included; links are not followed.
+
+        A file that is written or deleted meanwhile may or may not show.
+        """
 
     @abstractmethod
     def delete(self, path: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO
 
@@ -28,6 +28,9 @@ class Around(Store):
 
     def list(self, folder: str) -> list[FileStatus]:
         return self.inner.list(folder)
+
+    def walk(self) -> Iterator[tuple[str, FileStatus]]:
+        return self.inner.walk()
 
     def delete(self, path: str) -> None:
         self.inner.delete(path)
@@ -134,3 +137,29 @@ class Refusing(Around):
         if path.endswith(self._suffix):
             raise self._error
         super().replace(path, content)
+
+
+class Deleting(Around):
+    """Counts deletions; the one after `allowed` of them, or of a path that ends with `suffix`, raises."""
+
+    def __init__(
+        self,
+        inner: Store,
+        *,
+        allowed: int | None = None,
+        suffix: str | None = None,
+        also: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(inner)
+        self.deleted: list[str] = []
+        self._allowed = allowed
+        self._suffix = suffix
+        self._also = also
+
+    def delete(self, path: str) -> None:
+        if self._also:
+            self._also(path)
+        if len(self.deleted) == self._allowed or (self._suffix and path.endswith(self._suffix)):
+            raise StoreUnavailableError("no connection", path=self.url)
+        super().delete(path)
+        self.deleted.append(path)

@@ -171,6 +171,30 @@ class StoreContract:
             store.put_if_absent(f"log/{number:03}", b"", durable=False)
             assert [status.name for status in store.list("log")][-1] == f"{number:03}"
 
+    # --- walk ---
+
+    def test_a_walk_shows_every_file_wherever_it_lies(self, store: Store) -> None:
+        assert list(store.walk()) == []
+        paths = ["top", "a/b/c", "a/b/d", "_delta_log/0.json", "_delta_log/_sidecars/x", ".hidden/y", "ü b/%20#?"]
+        for path in paths:
+            store.put_if_absent(path, path.encode())
+        found = dict(store.walk())
+        assert sorted(found) == sorted(paths)
+        for path, status in found.items():
+            assert (status.name, status.size_bytes) == (path.rpartition("/")[2], len(path.encode()))
+            assert status.modified_ms == store.modified_ms(path)
+
+    def test_files_may_go_and_come_while_they_are_walked_over(self, store: Store) -> None:
+        for number in range(50):
+            store.put_if_absent(f"{number % 7}/{number}", b"")
+        seen = []
+        for path, _ in store.walk():
+            seen.append(path)
+            store.delete(path)
+            store.put_if_absent(f"later/{path}", b"")
+        assert {f"{number % 7}/{number}" for number in range(50)} <= set(seen)
+        assert len(seen) == len(set(seen))
+
     # --- create ---
 
     def test_a_created_file_is_there_after_the_block(self, store: Store) -> None:

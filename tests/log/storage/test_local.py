@@ -195,6 +195,18 @@ def test_the_content_is_on_disk_before_its_name_is(store: LocalStore, monkeypatc
     assert order == ["file", "folder"]
 
 
+def test_a_walk_follows_no_links(store: LocalStore, tmp_path: Path) -> None:
+    """They may lead out of the table, or round in circles."""
+    store.put_if_absent("a/file", b"1")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/precious").write_bytes(b"2")
+    root = Path(store.url)
+    (root / "a/up").symlink_to(root)
+    (root / "out").symlink_to(tmp_path / "outside")
+    (root / "precious").symlink_to(tmp_path / "outside/precious")
+    assert [path for path, _ in store.walk()] == ["a/file"]
+
+
 def test_ways_to_write_a_local_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Table.create(str(tmp_path / "t"), NUMBERS).insert(numbers([1]))
     monkeypatch.chdir(tmp_path)

@@ -1,0 +1,215 @@
+"""Clean-up of data files: those that no version since the cut-off needs, and that no running transaction wrote."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow.compute as pc
+
+from tidelog.compaction_daemon.cleanup import refresh
+from tidelog.log import Table, retention
+from tidelog.log.errors import TidelogError
+from tidelog.log.references import References
+from tidelog.log.state import versions
+from tidelog.log.state.commit_times import CommitTimes
+from tidelog.log.state.commits import read_commits
+from tidelog.log.state.loader import load
+from tidelog.log.state.segment import list_segment
+from tidelog.log.storage import Store
+from tidelog.log.system import to_datetime
+
+_LOGGER = logging.getLogger(__name__)
+
+# The head is looked at again before so many deletions: a look costs a request, these take seconds on a slow store.
+_BATCH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumReport:
+    """What a clean-up of data files deleted, or with `dry_run` would delete.
+
+    `files` are those, relative to the table, and `failed` the (file, error) that could not be deleted. Every version
+    from `earliest_version` on has all its files; of older ones some may be gone.
+    """
+
+    path: str
+    cutoff: datetime
+    earliest_version: int
+    data_files: int
+    deletion_vectors: int
+    change_files: int
+    row_maps: int
+    bytes_deleted: int
+    files: tuple[str, ...]
+    failed: tuple[tuple[str, str], ...]
+    dry_run: bool
+
+    @property
+    def did_anything(self) -> bool:
+        """Whether files were deleted."""
+        return bool(self.files) and not self.dry_run
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON values; the time as ISO-8601 text in UTC."""
+        failed = [{"path": path, "error": error} for path, error in self.failed]
+        return {**asdict(self), "cutoff": self.cutoff.isoformat(), "files": list(self.files), "failed": failed}
+
+
+def vacuum(
+    table: Table | str, *, older_than: timedelta | datetime | None = None, dry_run: bool = False
+) -> VacuumReport:
+    """Delete the files below the table that no version since the cut-off needs and that were written before it.
+
+    The cut-off is `delta.deletedFileRetentionDuration` ago, and at least `tidelog.maxTransactionTime`; `older_than`,
+    an age or an aware datetime, takes its place. Versions before the cut-off may lose files: time travel to them, and
+    a stream that lags behind further, then fail with an error that names the file. Files and folders whose names begin
+    with `_` or `.` stay, but for the table's own deletion vectors, change data and row maps; so do other tables within
+    this one, and links. A file that cannot be deleted is reported and the others are gone on with.
+
+    Raises ConfigurationError for an `older_than` closer than `tidelog.maxTransactionTime`, UnsupportedFeatureError
+    for a table that tidelog cannot write, TableReplacedError where another table took this one's place meanwhile.
+    """
+    opened, _ = refresh(table)
+    now_ms = opened.timeline.system.now_ms()
+    cutoff_ms = retention.data_cutoff_ms(older_than, now_ms, opened.properties)
+    earliest = _version_at(opened, cutoff_ms)
+    found = _unnamed(opened.store, _needed(opened, earliest, cutoff_ms), cutoff_ms)
+    deletion = _Deletion(opened, found)
+    deletion.run(dry_run=dry_run)
+    return deletion.report(cutoff_ms, earliest, dry_run=dry_run)
+
+
+def _version_at(table: Table, cutoff_ms: int) -> int:
+    """The version that a reader at the cut-off sees, or the oldest that is left."""
+    earliest_commit = versions.earliest_commit(table.store, table.version)
+    found = versions.version_at(CommitTimes(table.store), cutoff_ms, earliest_commit, table.version)
+    oldest = list_segment(table.store, table.version).earliest_version
+    return oldest if found is None else max(found, oldest)
+
+
+def _needed(table: Table, earliest: int, cutoff_ms: int) -> References:
+    """What the versions from `earliest` on name, and the tombstones that are younger than the cut-off.
+
+    By the log's own commits and not by the tombstones alone: their times are whatever another writer's clock said.
+    """
+    needed = References()
+    newest = load(table.store, table.version).files()
+    if earliest < table.version:
+        needed.add_files(load(table.store, earliest).files().adds)
+    for commit in read_commits(table.store, range(earliest + 1, table.version + 1)):
+        needed.add_commit(commit)
+    needed.add_files(newest.adds)
+    removed_ms = pc.fill_null(newest.removes["deletionTimestamp"], 0)
+    needed.add_files(newest.removes.filter(pc.greater_equal(removed_ms, cutoff_ms)))
+    return needed
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Files that can go, their sizes, and Hadoop's hidden checksums, which go with them."""
+
+    paths: list[str]
+    sizes: list[int]
+    hidden: set[str]
+
+
+def _unnamed(store: Store, needed: References, cutoff_ms: int) -> _Found:
+    """The files that are there, belong to the table, are older than the cut-off and are not needed."""
+    paths, sizes = [], []
+    hidden: set[str] = set()
+    foreign: set[str] = set()
+    for path, status in store.walk():
+        if other := retention.table_inside(path):
+            foreign.add(other)
+        if status.name.startswith(".") and status.name.endswith(".crc"):
+            hidden.add(path)
+        if status.modified_ms < cutoff_ms and retention.may_vacuum(path) and _is_text(path):
+            paths.append(path)
+            sizes.append(status.size_bytes)
+    named = needed.named(paths)
+    others = tuple(foreign)
+    free = [index for index, is_named in enumerate(named) if not is_named and not paths[index].startswith(others)]
+    return _Found([paths[index] for index in free], [sizes[index] for index in free], hidden)
+
+
+def _is_text(path: str) -> bool:
+    """Whether a log could name the file at all; a disk may hold names that are no Unicode text."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@dataclass
+class _Deletion:
+    """Deletes what was found, and looks for commits that came after the looking."""
+
+    table: Table
+    found: _Found
+    deleted: dict[str, int] = field(default_factory=dict)
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    late: References = field(default_factory=References)
+
+    def run(self, *, dry_run: bool) -> None:
+        """Delete in batches; a file that a commit of the meantime names stays."""
+        for start in range(0, len(self.found.paths), _BATCH):
+            batch = self.found.paths[start : start + _BATCH]
+            self._catch_up()
+            sizes = self.found.sizes[start : start + _BATCH]
+            for path, size, is_named in zip(batch, sizes, self.late.named(batch), strict=True):
+                if not is_named and (dry_run or self._delete(path)):
+                    self.deleted[path] = size
+
+    def report(self, cutoff_ms: int, earliest: int, *, dry_run: bool) -> VacuumReport:
+        """What became of it."""
+        kinds = [_kind(path) for path in self.deleted]
+        return VacuumReport(
+            path=self.table.path,
+            cutoff=to_datetime(cutoff_ms),
+            earliest_version=earliest,
+            data_files=kinds.count("data"),
+            deletion_vectors=kinds.count("vector"),
+            change_files=kinds.count("change"),
+            row_maps=kinds.count("map"),
+            bytes_deleted=sum(self.deleted.values()),
+            files=tuple(self.deleted),
+            failed=tuple(self.failed),
+            dry_run=dry_run,
+        )
+
+    def _catch_up(self) -> None:
+        """What was committed since the last look counts as well.
+
+        A transaction names files that it wrote itself, which are young, and files of the versions that are kept; an
+        older version restored in the meantime is what this is for.
+        """
+        before = self.table.version
+        refresh(self.table)
+        if self.table.version != before:
+            for commit in read_commits(self.table.store, range(before + 1, self.table.version + 1)):
+                self.late.add_commit(commit)
+
+    def _delete(self, path: str) -> bool:
+        folder, _, name = path.rpartition("/")
+        checksum = f"{folder}/.{name}.crc" if folder else f".{name}.crc"
+        try:
+            self.table.store.delete(path)
+            if checksum in self.found.hidden:
+                self.table.store.delete(checksum)
+        except (TidelogError, OSError) as error:
+            _LOGGER.warning("%s of %s was not deleted: %s", path, self.table.path, error)
+            self.failed.append((path, str(error)))
+            return False
+        return True
+
+
+def _kind(path: str) -> str:
+    if path.startswith("_change_data/"):
+        return "change"
+    if path.startswith("_tidelog/"):
+        return "map"
+    return "vector" if path.rpartition("/")[2].startswith("deletion_vector_") else "data"
