@@ -142,7 +142,9 @@ class Scan(RowReader):
             rows = pc.if_else(whole, rows, pa.scalar(None, rows.type))
         rest = files.filter(pc.is_null(rows)) if rows.null_count else files.slice(0, 0)
         counted: int = pc.sum(rows).as_py() or 0
-        return counted + sum(batch.num_rows for batch in self._read(rest))
+        for batch in self._read(rest):
+            counted += batch.num_rows
+        return counted
 
     def explain(self) -> str:
         """What would be read, in words, and by which rule files are left out."""

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.log.predicates import VALUES, Case, cases
+from tests.log.predicates import FAMILIES, VALUES, Case, cases
 from tests.log.support import live_files, memory_store, new_table, put_foreign, put_vector, remove
 from tidelog.log import Table, predicate
 from tidelog.log.errors import PredicateError
@@ -44,9 +44,11 @@ def check(table: Table, where: str) -> None:
     assert table.scan(where).count() == len(expected)
 
 
-@settings(max_examples=300, deadline=None)
-@given(cases())
-def test_a_scan_gives_what_filtering_everything_gives(case: Case) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_a_scan_gives_what_filtering_everything_gives(family: str, data: st.DataObject) -> None:
+    case = data.draw(cases(FAMILIES[family]))
     table = filled(case)
     check(table, case.where)
     expected = filtered(table, case.where)
@@ -54,8 +56,8 @@ def test_a_scan_gives_what_filtering_everything_gives(case: Case) -> None:
     assert repr(changes.to_pylist()) == repr(expected)
 
 
-@settings(max_examples=150, deadline=None)
-@given(cases(), st.data())
+@settings(max_examples=100, deadline=None)
+@given(cases(FAMILIES["anything"]), st.data())
 def test_files_with_deleted_rows_and_wide_bounds(case: Case, data: st.DataObject) -> None:
     table = filled(case)
     for number, file in enumerate(live_files(table)):
