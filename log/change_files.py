@@ -7,7 +7,7 @@ deletion vector is the rows by which the two vectors differ. A compaction (`data
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -60,6 +60,12 @@ class ChangeFile:
     rows: int | None
     change_type: str | None = INSERT
     difference: VectorDifference | None = None
+    stats: str | None = None
+
+    @property
+    def partition_values(self) -> Mapping[str, str | None]:
+        """The file's partition values."""
+        return self.file.partition_values
 
 
 def appended_files(commit: Commit, timestamp_ms: int, path: str) -> list[ChangeFile]:
@@ -100,7 +106,7 @@ def changed_files(
                 values = partition_values_of(commit.version - 1, remove)
             file = DataFile(remove.path, values, remove.deletion_vector)
             rows = _live_rows(remove.stats, remove.deletion_vector)
-            yield ChangeFile(file, commit.version, timestamp_ms, remove.size or 0, rows, DELETE)
+            yield ChangeFile(file, commit.version, timestamp_ms, remove.size or 0, rows, DELETE, stats=remove.stats)
         else:
             yield from _revised(commit, timestamp_ms, adds[path], remove.deletion_vector, DELETE)
     for path, add in adds.items():
@@ -128,7 +134,7 @@ def read_change_batches(store: Store, change: ChangeFile, schema: pa.Schema) -> 
 
 def _inserted(commit: Commit, timestamp_ms: int, add: AddFile) -> ChangeFile:
     rows = _live_rows(add.stats, add.deletion_vector)
-    return ChangeFile(DataFile.of(add), commit.version, timestamp_ms, add.size, rows)
+    return ChangeFile(DataFile.of(add), commit.version, timestamp_ms, add.size, rows, stats=add.stats)
 
 
 def _revised(
@@ -140,7 +146,8 @@ def _revised(
         return
     difference = VectorDifference(dead, live)
     file = DataFile(add.path, add.partition_values, None)
-    yield ChangeFile(file, commit.version, timestamp_ms, add.size, difference.rows, change_type, difference)
+    rows = difference.rows
+    yield ChangeFile(file, commit.version, timestamp_ms, add.size, rows, change_type, difference, stats=add.stats)
 
 
 def _live_rows(stats: str | None, vector: DeletionVectorDescriptor | None) -> int | None:

@@ -7,7 +7,9 @@ its rows lie in compacted files now: the files that the data-changing commits na
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import compress
 from typing import Literal, TypeAlias, get_args
 
 import pyarrow as pa
@@ -21,9 +23,10 @@ from tidelog.log.change_files import (
     read_change_batches,
 )
 from tidelog.log.errors import ConfigurationError, DataFileMissingError, HistoryExpiredError
-from tidelog.log.format.actions import Commit, RemoveFile
+from tidelog.log.format.actions import Commit, Metadata, RemoveFile
 from tidelog.log.format.schema import TIMESTAMP
 from tidelog.log.net_changes import net_changes
+from tidelog.log.pruning import may_match
 from tidelog.log.scan import RowReader, Selection
 from tidelog.log.storage import Store
 from tidelog.log.system import to_datetime
@@ -52,6 +55,16 @@ def require_mode(mode: str) -> Mode:
     if mode not in MODES:
         raise ConfigurationError(f"there is no change mode {mode!r}", advice=f"use one of {', '.join(MODES)}")
     return mode
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequest:
+    """Which changes a caller wants to see, and how; `keys` are for the mode `net`."""
+
+    mode: Mode
+    where: str | None
+    columns: Sequence[str] | None
+    keys: Sequence[str]
 
 
 def files_of(
@@ -84,28 +97,30 @@ class Changes(RowReader):
         store: Store,
         files: Sequence[ChangeFile],
         table_schema: pa.Schema,
+        metadata: Metadata,
         *,
-        mode: Mode,
-        where: str | None,
-        columns: Sequence[str] | None,
-        keys: Sequence[str],
+        request: ChangeRequest,
         complete_until_ms: int,
     ) -> None:
         self._store = store
-        self._mode = mode
-        self._keys = list(keys)
-        self._full_schema = change_schema(table_schema, mode)
-        self._selection = Selection(self._full_schema, where, columns)
+        self._request = request
+        self._full_schema = change_schema(table_schema, request.mode)
+        self._selection = Selection(self._full_schema, request.where, request.columns)
         self.schema = self._selection.schema
         self.complete_until: datetime = to_datetime(complete_until_ms)
+        tree = self._selection.tree
+        if tree is not None and request.mode != "net":
+            files = list(compress(files, may_match(files, tree, self._full_schema, metadata)))
         self._files = files
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as record batches of `schema`; read file by file as they are consumed, in `net` mode all first."""
-        if self._mode == "net":
+        if self._request.mode == "net":
             # A row's fate is known at the end of the interval only, and its predicate is judged on what came of it.
             everything = pa.Table.from_batches(self._read(self._full_schema), schema=self._full_schema)
-            batches: Iterable[pa.RecordBatch] = net_changes(everything, self._keys, self._store.url).to_batches()
+            batches: Iterable[pa.RecordBatch] = net_changes(
+                everything, self._request.keys, self._store.url
+            ).to_batches()
             wanted = self._selection.read_schema.names
             batches = (batch.select(wanted) for batch in batches)
         else:

@@ -6,6 +6,9 @@ since, know columns by physical names or ids (column mapping), and use an older 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -56,6 +59,21 @@ def to_physical(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         for column, field in zip(rows.columns, fields, strict=True)
     ]
     return pa.table(columns, schema=pa.schema(fields))
+
+
+def physical_path(path: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
+    """The names by which data files know a column of the table, or a field in one; case does not matter.
+
+    A name that there is not stays as it is.
+    """
+    fields = list(schema)
+    found = []
+    for name in path:
+        field = next((candidate for candidate in fields if candidate.name.lower() == name.lower()), None)
+        found.append(name if field is None else physical_name(field))
+        kind: Any = field.type if field is not None and pt.is_struct(field.type) else pa.struct([])
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+    return tuple(found)
 
 
 def _physical_field(field: pa.Field) -> pa.Field:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.log import creation
-from tidelog.log.changes import Changes, files_of, require_mode
+from tidelog.log.changes import ChangeRequest, Changes, files_of, require_mode
 from tidelog.log.errors import (
     ConfigurationError,
     ConflictError,
@@ -225,10 +225,8 @@ class Table:
             self._store,
             files_of(timeline.between(first, last), chosen, self.path, self._partition_values_at),
             self.schema,
-            mode=chosen,
-            where=where,
-            columns=columns,
-            keys=self._keys(keys) if chosen == "net" else (),
+            self._head.metadata,
+            request=ChangeRequest(chosen, where, columns, self._keys(keys) if chosen == "net" else ()),
             complete_until_ms=self._head.timestamp_ms,
         )
 
