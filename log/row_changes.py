@@ -25,6 +25,7 @@ from tidelog.log.format import properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.protocol import has_change_data_feed, has_deletion_vectors
 from tidelog.log.format.schema import columns_of
+from tidelog.log.pruning import prune
 from tidelog.log.scan import Selection
 from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
@@ -56,7 +57,7 @@ def stage_delete(state: LogState, writer: DataWriter, where: str) -> Staged:
         operation_class=OperationClass.UPDATE_DELETE,
         deletes=tuple(deletes),
         cdc=tuple(cdc),
-        reads=True,
+        reads=change.predicate,
         parameters={"predicate": _predicate_parameter(where)},
         metrics={"numDeletedRows": rows, **_file_metrics(deletes, ())},
     )
@@ -85,7 +86,7 @@ def stage_update(state: LogState, writer: DataWriter, where: str, assignments: M
         deletes=tuple(deletes),
         adds=tuple(adds),
         cdc=tuple(cdc),
-        reads=True,
+        reads=change.predicate,
         parameters={"predicate": _predicate_parameter(where)},
         metrics={"numUpdatedRows": rows, **_file_metrics(deletes, adds)},
     )
@@ -105,6 +106,7 @@ class _RowChange:
         # Change rows of a delete are needed where it copies only.
         whole_rows = whole_rows or (self.feed and not self.vectors)
         self._selection = Selection(numbered, where, None if whole_rows else [_POSITION])
+        self.predicate = predicate.parse(where, self.schema)
 
     def check(self, assignments: Mapping[str, str]) -> None:
         """Raise PredicateError or SchemaMismatchError for assignments that no row could take."""
@@ -114,7 +116,8 @@ class _RowChange:
 
     def matches(self) -> Iterator[_Matched]:
         """The files that hold matching rows, with these."""
-        for add in files.to_adds(self._state.files().adds):
+        metadata = self._writer.metadata
+        for add in files.to_adds(prune(self._state.files().adds, self.predicate, self.schema, metadata)):
             found = pa.Table.from_batches(self._matching(add), schema=self._selection.schema)
             if found.num_rows:
                 yield _Matched(add, BitMap64(found[_POSITION].to_pylist()), found.drop_columns([_POSITION]))

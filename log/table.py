@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.log import creation
+from tidelog.log import creation, dropping
 from tidelog.log.changes import ChangeRequest, Changes, files_of, require_mode
 from tidelog.log.errors import (
     ConfigurationError,
@@ -20,6 +20,7 @@ from tidelog.log.errors import (
     TableExistsError,
     TableNotFoundError,
     TableReplacedError,
+    UnsupportedFeatureError,
 )
 from tidelog.log.format import filenames
 from tidelog.log.format import properties as table_properties
@@ -96,7 +97,20 @@ class Table:
         UnsupportedFeatureError.
         """
         store = open_store(path, storage_options)
-        return cls(store, load(store))
+        try:
+            return cls(store, load(store))
+        except (CorruptLogError, UnsupportedFeatureError) as error:
+            dropping.require_not_dropped(store, error)
+            raise
+
+    @classmethod
+    def drop(cls, path: str, *, storage_options: Mapping[str, str] | None = None) -> None:
+        """End the table at `path` and delete its files; a drop that was interrupted is finished.
+
+        From one commit on nobody reads or writes it, whatever happens to the deletion. Files in the folder that are
+        not the table's stay. Raises TableNotFoundError.
+        """
+        dropping.drop(open_store(path, storage_options), REAL)
 
     @property
     def path(self) -> str:
@@ -157,7 +171,11 @@ class Table:
                 return self
             state = self._state.advance(new)
         self._require_same_id(state.head)
-        require_readable(state.head.protocol, self.path)
+        try:
+            require_readable(state.head.protocol, self.path)
+        except UnsupportedFeatureError as error:
+            dropping.require_not_dropped(self._store, error)
+            raise
         self._take(state)
         return self
 

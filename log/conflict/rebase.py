@@ -25,6 +25,8 @@ from tidelog.log.errors import (
 from tidelog.log.format import properties, protocol
 from tidelog.log.format.actions import AddFile, Commit, Metadata, Protocol, RemoveFile
 from tidelog.log.format.paths import canonical
+from tidelog.log.format.schema import columns_of
+from tidelog.log.pruning import may_match
 
 # Properties that change nothing about what a commit may contain.
 _HARMLESS_PROPERTIES = frozenset(
@@ -81,7 +83,7 @@ def rebase(staged: Staged, base_protocol: Protocol, base_metadata: Metadata, win
         conflict = (
             _changed_rules(staged, base_protocol, base_metadata, winner)
             or _same_stream(staged, winner)
-            or _same_rows(staged, winner)
+            or _same_rows(staged, base_metadata, winner)
         )
         if conflict:
             return conflict
@@ -143,19 +145,21 @@ def _same_stream(staged: Staged, winner: Commit) -> Conflict | None:
     return None
 
 
-def _same_rows(staged: Staged, winner: Commit) -> Conflict | None:
+def _same_rows(staged: Staged, base_metadata: Metadata, winner: Commit) -> Conflict | None:
     """Whether the winner touched a file whose rows are deleted here, or added rows that the predicate may match."""
     mine = {canonical(delete.file.path) for delete in staged.deletes}
     for path in (*(remove.path for remove in winner.removes), *(add.path for add in winner.adds)):
         if canonical(path) in mine:
             evidence = f"it changed or moved rows of the file {path}, which this transaction changes"
             return _conflict(ConcurrentDeleteDeleteException, staged, winner, evidence)
-    if staged.reads:
-        added = next((add for add in winner.adds if add.data_change), None)
-        if added is not None:
-            evidence = f"it added rows in the file {added.path}, which the predicate may match"
-            return _conflict(ConcurrentAppendException, staged, winner, evidence)
-    return None
+    added = [add for add in winner.adds if add.data_change]
+    if staged.reads is None or not added:
+        return None
+    matches = may_match(added, staged.reads, columns_of(base_metadata, ""), base_metadata)
+    if not any(matches):
+        return None
+    evidence = f"it added rows in the file {added[matches.index(True)].path}, which the predicate may match"
+    return _conflict(ConcurrentAppendException, staged, winner, evidence)
 
 
 def _conflict(error: type[ConflictError], staged: Staged, winner: Commit, evidence: str) -> Conflict:

@@ -75,7 +75,8 @@ class Staged:
 
     `replaces` is the scope whose live rows die, whichever these are at the commit; `restores` holds, with the columns
     of the `add` action, the files that are the table afterwards.
-    `reads` tells that other rows in the table could have changed what was staged; `cdc` holds the change rows.
+    `reads` is the predicate whose rows the operation looked for: had there been others, it would have staged another
+    thing. `cdc` holds the change rows.
     `transactions` are both written and read, `read_applications` only read: a winner that wrote one of the same
     application is a conflict.
     `operation` and `parameters` are the names under which other engines show the commit; `record` goes into
@@ -90,7 +91,7 @@ class Staged:
     cdc: tuple[AddCDCFile, ...] = ()
     replaces: Scope | None = None
     restores: pa.Table | None = None
-    reads: bool = False
+    reads: Expression | None = None
     transactions: tuple[SetTransaction, ...] = ()
     read_applications: frozenset[str] = frozenset()
     metadata: Metadata | None = None
@@ -102,7 +103,7 @@ class Staged:
     @property
     def is_blind_append(self) -> bool:
         """Whether it only adds rows and read nothing."""
-        return bool(self.adds) and not (self.moves or self.changes_rows or self.metadata or self.reads)
+        return bool(self.adds) and not (self.moves or self.changes_rows or self.metadata or self.reads is not None)
 
     @property
     def changes_rows(self) -> bool:

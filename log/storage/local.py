@@ -129,6 +129,13 @@ class LocalStore(Store):
         except NotADirectoryError as error:
             raise FileNotFoundError(path) from error
 
+    def remove_empty_folders(self) -> None:
+        """See Store."""
+        for folder, _, _ in os.walk(self._root, topdown=False):
+            # One that is not empty stays, and so does one that another process is just filling.
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
+
     def _resolve(self, path: str) -> Path:
         return self._root / _without_scheme(path)
 

@@ -69,3 +69,6 @@ class Store(ABC):
     @abstractmethod
     def modified_ms(self, path: str) -> int:
         """The file's modification time in ms since the epoch. Raises FileNotFoundError."""
+
+    def remove_empty_folders(self) -> None:  # noqa: B027 - most stores have no folders
+        """Remove the empty folders at and below the root, where the store has folders at all."""

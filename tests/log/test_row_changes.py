@@ -226,6 +226,14 @@ def test_an_append_that_the_predicate_may_match(table: Table) -> None:
         deleting.commit()
 
 
+def test_appends_that_the_predicate_cannot_match(table: Table) -> None:
+    deleting = table.begin().delete("k = 1 AND part = 'a'")
+    table.insert(rows(range(1, 2), "z"))
+    table.insert(rows(range(20, 22), "a"))
+    deleting.commit()
+    assert keys(table.refresh()) == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 20, 21]
+
+
 def test_an_overwrite_replaces_what_came_meanwhile(table: Table) -> None:
     overwriting = table.begin().overwrite(rows(range(100, 102)), where="part = 'a'")
     table.insert(rows(range(20, 22)))

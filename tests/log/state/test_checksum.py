@@ -147,3 +147,41 @@ def test_set_transactions_are_left_out_where_a_retention_may_expire_them() -> No
     table.insert(numbers([1]), idempotency_key=("app", 5))
     assert "setTransactions" not in json.loads(store.read(filenames.checksum_path(1)))
     assert load(store).head.transactions["app"].version == 5, "found by replay"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("numFiles", 7), ("tableSizeBytes", 7), ("setTransactions", []), ("metadata", None), ("protocol", None)],
+)
+def test_a_checkpoint_finds_a_checksum_that_lies(key: str, value: object, caplog: pytest.LogCaptureFixture) -> None:
+    """It would be believed by the next writer, and delta-spark would silently write no checkpoint again."""
+    table = new_table(memory_store())
+    table.insert(numbers([1]), idempotency_key=("app", 3))
+    path = filenames.checksum_path(1)
+    honest = json.loads(table.store.read(path))
+    lie = {
+        "metadata": {**honest["metadata"], "name": "other"},
+        "protocol": {**honest["protocol"], "writerFeatures": []},
+    }
+    table.store.replace(path, json.dumps({**honest, key: value if value is not None else lie[key]}).encode())
+    misled = Table(table.store, load(table.store))
+    misled.checkpoint()
+    assert key in caplog.text
+    with pytest.raises(FileNotFoundError):
+        table.store.read(path)
+    table.store.delete(filenames.checksum_path(0))
+    seen = load(table.store)
+    assert (seen.head.metadata, seen.head.protocol) == (table._head.metadata, table._head.protocol)
+    assert {name: entry.version for name, entry in seen.head.transactions.items()} == {"app": 3}
+    assert seen.replayed().totals == checkpoint.count(seen.files())
+
+
+def test_a_checkpoint_leaves_an_honest_checksum_alone(caplog: pytest.LogCaptureFixture) -> None:
+    table = new_table(memory_store())
+    for number in range(4):
+        table.insert(numbers([number]), idempotency_key=("app", number))
+        table.delete(f"n = {number - 1}")
+    before = table.store.read(filenames.checksum_path(table.version))
+    Table(table.store, load(table.store)).checkpoint()
+    assert table.store.read(filenames.checksum_path(table.version)) == before
+    assert not caplog.text

@@ -1,0 +1,86 @@
+"""Dropping a table.
+
+One commit is the end of it: a protocol that demands a feature that nobody has, so that from this moment on every
+engine, whatever it knew of the table, refuses to read and to write it. Only then are the files deleted, the last
+commit at the very end, so that a drop that was interrupted can be told from a damaged table, and finished.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from tidelog.log import commit, retention
+from tidelog.log.conflict.classes import OperationClass
+from tidelog.log.conflict.staged import Staged
+from tidelog.log.errors import CorruptLogError, TableNotFoundError, UnsupportedFeatureError
+from tidelog.log.format import filenames
+from tidelog.log.format.actions import Protocol
+from tidelog.log.format.filenames import LogFileKind
+from tidelog.log.format.protocol import require_writable
+from tidelog.log.state.commits import read_commit
+from tidelog.log.state.loader import load
+from tidelog.log.storage import Store
+from tidelog.log.system import System
+
+_LOGGER = logging.getLogger(__name__)
+
+_FEATURE = "tidelog.dropped"
+_NOBODYS = Protocol(
+    min_reader_version=3, min_writer_version=7, reader_features=(_FEATURE,), writer_features=(_FEATURE,)
+)
+# What belongs to a table besides its data files.
+_OWN_FOLDERS = (f"{filenames.LOG_FOLDER}/", "_tidelog/", "_dv/", "_change_data/")
+
+
+def drop(store: Store, system: System) -> None:
+    """End the table and delete its files; see `Table.drop`."""
+    last = _dropped_at(store)
+    if last is None:
+        state = load(store)
+        require_writable(state.head.protocol, state.head.metadata, store.url)
+        ending = Staged(operation="DROP TABLE", operation_class=OperationClass.NONE, protocol=_NOBODYS)
+        last = commit.commit(store, state, ending, system).state.head.version
+    _delete_files(store, filenames.commit_path(last))
+
+
+def require_not_dropped(store: Store, error: CorruptLogError | UnsupportedFeatureError) -> None:
+    """Raise TableNotFoundError where `error` comes from a table whose drop has begun; else return."""
+    if _dropped_at(store) is None:
+        return
+    raise TableNotFoundError(
+        f"the table at {store.url} was dropped, and not all of its files are deleted yet",
+        advice="wait for the drop, or call Table.drop(path) to finish it",
+        path=store.url,
+    ) from error
+
+
+def _dropped_at(store: Store) -> int | None:
+    """The version that ended the table, or None where the newest one did not."""
+    found = [file for status in store.list(filenames.LOG_FOLDER) if (file := filenames.parse(status.name))]
+    newest = max((file.version for file in found if file.kind is LogFileKind.COMMIT), default=None)
+    if newest is None:
+        return None
+    try:
+        actions = read_commit(store, newest).others
+    except (CorruptLogError, FileNotFoundError):
+        return None
+    return newest if _NOBODYS in actions else None
+
+
+def _delete_files(store: Store, last: str) -> None:
+    everything = [path for path, _ in store.walk()]
+    others = {other for path in everything if (other := retention.table_inside(path))}
+    left = 0
+    # The log's own files in order, so that the hints and old commits go before the newest ones.
+    for path in sorted(everything):
+        own = path.startswith(_OWN_FOLDERS) or retention.may_vacuum(path)
+        if path == last:
+            continue
+        if own and not path.startswith(tuple(others)):
+            store.delete(path)
+        else:
+            left += 1
+    store.delete(last)
+    store.remove_empty_folders()
+    if left:
+        _LOGGER.info("%d files below %s are not the dropped table's and stay", left, store.url)
