@@ -44,6 +44,7 @@ class StoreContract:
         for reading in (store.read, store.open_input, store.modified_ms):
             with pytest.raises(FileNotFoundError):
                 reading("a/b")
+        store.delete("a/b")
         assert store.list("a") == []
 
     def test_names_may_hold_any_sign(self, store: Store) -> None:
