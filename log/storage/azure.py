@@ -12,7 +12,7 @@ from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpRes
 from azure.storage.blob import BlobProperties
 from fsspec.asyn import sync
 
-from tidelog.log.storage.cloud import Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
+from tidelog.log.storage.cloud import FIXED, Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
 from tidelog.log.storage.store import FileStatus
 
 _CODES = {
@@ -41,18 +41,19 @@ class Azure(Cloud):
     """`If-None-Match: *` on Put Blob and Put Block List, which adlfs sends for `mode="create"`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        fixed = {"use_listings_cache": False, "skip_instance_cache": True}
-        super().__init__(_FileSystem(**{**options, **fixed}))
+        super().__init__(_FileSystem(**{**options, **FIXED}))
         # The store retries by itself; a client that repeats a conditional put is told that its own object exists.
         self._fs.service_client._config.retry_policy.total_retries = 0  # noqa: SLF001 - adlfs offers no option
 
     @property
     def endpoint(self) -> str:
+        """See Cloud."""
         # A SAS token is part of the client's URL.
         return str(self._fs.service_client.url).partition("?")[0]
 
     @property
-    def documented(self) -> bool:  # type: ignore[override]
+    def documented(self) -> bool:
+        """See Cloud."""
         return ".core.windows.net" in (urlsplit(self.endpoint).hostname or "")
 
     def stat(self, bucket: str, key: str) -> FileStatus:

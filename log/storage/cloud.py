@@ -23,7 +23,7 @@ class Failure(Enum):
     EXISTS = auto()
     NOT_FOUND = auto()
     NO_BUCKET = auto()
-    DENIED = auto()
+    DENIED = auto()  # refused for good: credentials, permissions, region, or a request that is wrong
     REJECTED = auto()  # turned away before anything was done, most often by throttling
     TRANSIENT = auto()  # no answer, or one that does not say whether it was done
     UNSUPPORTED = auto()  # the server does not know the request or its condition
@@ -38,11 +38,12 @@ class Diagnosed:
     text: str
 
 
+FIXED: dict[str, Any] = {"asynchronous": False, "use_listings_cache": False, "skip_instance_cache": True}
+"""Arguments of every file system: nothing stale, and no instance that another part of the program closes."""
+
+
 class Cloud(ABC):
     """One account of one kind of object store, through one file system of this process."""
-
-    documented = False
-    """Whether the endpoint is the vendor's own, whose documentation promises the conditional put."""
 
     def __init__(self, file_system: Any) -> None:
         self._fs = file_system
@@ -51,6 +52,11 @@ class Cloud(ABC):
     @abstractmethod
     def endpoint(self) -> str:
         """The server's URL, without secrets."""
+
+    @property
+    @abstractmethod
+    def documented(self) -> bool:
+        """Whether the endpoint is the vendor's own, whose documentation promises the conditional put."""
 
     def put(self, bucket: str, key: str, content: bytes, *, create: bool) -> None:
         """Write the object whole; with `create` if and only if there is none, else raise FileExistsError."""
@@ -97,12 +103,7 @@ def by_status(status: int) -> Failure:
             return Failure.NOT_FOUND
         case HTTPStatus.PRECONDITION_FAILED:
             return Failure.EXISTS
-        case (
-            HTTPStatus.UNAUTHORIZED
-            | HTTPStatus.FORBIDDEN
-            | HTTPStatus.MOVED_PERMANENTLY
-            | HTTPStatus.TEMPORARY_REDIRECT
-        ):
+        case HTTPStatus.MOVED_PERMANENTLY | HTTPStatus.TEMPORARY_REDIRECT:  # S3: the bucket is in another region
             return Failure.DENIED
         case HTTPStatus.NOT_IMPLEMENTED:
             return Failure.UNSUPPORTED
@@ -110,6 +111,8 @@ def by_status(status: int) -> Failure:
             return Failure.REJECTED
         case _ if status == HTTPStatus.REQUEST_TIMEOUT or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return Failure.TRANSIENT
+        case _ if status >= HTTPStatus.BAD_REQUEST:
+            return Failure.DENIED
         case _:
             return Failure.UNKNOWN
 

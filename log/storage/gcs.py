@@ -14,7 +14,7 @@ import google.auth.exceptions
 import requests.exceptions
 from gcsfs.retry import ChecksumError, HttpError
 
-from tidelog.log.storage.cloud import Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
+from tidelog.log.storage.cloud import FIXED, Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
 from tidelog.log.storage.store import FileStatus
 
 _NO_ANSWER = (aiohttp.ClientError, requests.exceptions.RequestException, ChecksumError)
@@ -34,15 +34,16 @@ class GCS(Cloud):
     """`ifGenerationMatch=0`, which gcsfs sends for `mode="create"` with simple and with resumable uploads."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        fixed = {"use_listings_cache": False, "skip_instance_cache": True}
-        super().__init__(_FileSystem(**{"project": "", "consistency": "size", **options, **fixed}))
+        super().__init__(_FileSystem(**{"project": "", "consistency": "size", **options, **FIXED}))
 
     @property
     def endpoint(self) -> str:
+        """See Cloud."""
         return str(self._fs.base)
 
     @property
-    def documented(self) -> bool:  # type: ignore[override]
+    def documented(self) -> bool:
+        """See Cloud."""
         return (urlsplit(self.endpoint).hostname or "").endswith(".googleapis.com")
 
     def put(self, bucket: str, key: str, content: bytes, *, create: bool) -> None:
@@ -82,7 +83,9 @@ class GCS(Cloud):
                 return Diagnosed(by_status(int(cause.code)), str(cause))
             if isinstance(cause, google.auth.exceptions.TransportError):
                 return Diagnosed(Failure.TRANSIENT, str(cause))
-            if isinstance(cause, google.auth.exceptions.GoogleAuthError) or str(cause).startswith("Forbidden"):
+            if isinstance(cause, google.auth.exceptions.GoogleAuthError) or str(cause).startswith(
+                ("Forbidden", "Bad Request")
+            ):
                 return Diagnosed(Failure.DENIED, str(cause))
             if isinstance(cause, _NO_ANSWER):
                 return Diagnosed(Failure.TRANSIENT, f"{type(cause).__name__}: {cause}")

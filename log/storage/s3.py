@@ -10,7 +10,7 @@ import aiohttp
 import botocore.exceptions
 import s3fs
 
-from tidelog.log.storage.cloud import Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
+from tidelog.log.storage.cloud import FIXED, Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
 from tidelog.log.storage.store import FileStatus
 
 _CODES = {
@@ -55,17 +55,18 @@ class S3(Cloud):
     def __init__(self, options: Mapping[str, Any]) -> None:
         # The store retries by itself; a client that repeats a conditional put is told that its own object exists.
         config = {**options.get("config_kwargs", {}), "retries": {"total_max_attempts": 1}}
-        fixed = {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
-        super().__init__(s3fs.S3FileSystem(**{**options, **fixed}))
+        super().__init__(s3fs.S3FileSystem(**{**options, **FIXED, "config_kwargs": config}))
         self._fs.retries = 1
         self._fs.connect()
 
     @property
     def endpoint(self) -> str:
+        """See Cloud."""
         return str(self._fs.s3.meta.endpoint_url)
 
     @property
-    def documented(self) -> bool:  # type: ignore[override]
+    def documented(self) -> bool:
+        """See Cloud."""
         host = urlsplit(self.endpoint).hostname or ""
         return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.log.storage.proxy import Fault, Proxy, in_front_of
-from tests.log.storage.servers import KEY, SECRET, Server
+from tests.log.storage.servers import AZURITE_ACCOUNT, KEY, SECRET, Server
 from tests.log.support import NUMBERS, Clock, numbers, read_numbers
 from tidelog.log import Table
 from tidelog.log.errors import (
@@ -81,6 +81,29 @@ def test_a_put_without_an_answer_is_not_repeated_blindly(faulty: Faulty) -> None
         faulty.store.put_if_absent("lease", b"mine or another's?")
     assert faulty.proxy.count("PUT", "/lease") == 1
     assert faulty.clock.slept_s == []
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "part"), [("azurite", "PUT", "/lease"), ("fake-gcs-server", "POST", "upload")]
+)
+def test_nor_is_it_by_another_clouds_library(
+    server_of: Callable[[str], Server], name: str, method: str, part: str
+) -> None:
+    """Left to themselves gcsfs and Azure's library repeat a conditional put, and are told that their own exists."""
+    server = server_of(name)
+    origin = server.endpoint.removesuffix(f"/{AZURITE_ACCOUNT}")
+    with in_front_of(origin) as proxy:
+        options = {key: value.replace(origin, proxy.endpoint) for key, value in server.options.items()}
+        store = ObjectStore(server.store().url, options, system=Clock())
+        store.put_if_absent("first", b"")
+        before = proxy.count(method, part)
+        struck = proxy.strike(Fault.ERROR_AFTER, method, part)
+        with pytest.raises(StoreUnavailableError):
+            store.put_if_absent("lease", b"mine or another's?")
+        assert struck.times == 0
+        assert proxy.count(method, part) == before + 1
+        with pytest.raises(FileExistsError):
+            store.put_if_absent("lease", b"second")
 
 
 @pytest.mark.parametrize("fault", [Fault.DROPPED_AFTER, Fault.ERROR_AFTER])
