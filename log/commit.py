@@ -19,6 +19,7 @@ from tidelog.log.conflict.staged import MoveGroup, Staged
 from tidelog.log.errors import (
     CommitContentionError,
     CommitStateUnknownError,
+    CorruptLogError,
     StoreUnavailableError,
     TidelogError,
 )
@@ -123,9 +124,8 @@ class _Attempt:
             try:
                 self._store.put_if_absent(filenames.commit_path(version), content)
             except FileExistsError as error:
-                # After a put that failed, who wrote the version must be known; a first put of ours cannot have.
-                mine = self._is_mine(version) if left == MAX_PUTS - 1 else self._arrived(version, error)
-                if not mine:
+                # It may be ours: HTTP clients send a request again by themselves when its connection breaks.
+                if not self._arrived(version, error):
                     return False
             except StoreUnavailableError as error:
                 arrived = self._arrived(version, error)
@@ -198,6 +198,8 @@ class _Attempt:
             return self._is_mine(version)
         except FileNotFoundError:
             return None
+        except CorruptLogError:
+            raise  # what lies there is damaged, and so not ours: a put shows whole or not at all
         except (OSError, TidelogError) as failure:
             raise CommitStateUnknownError(
                 f"whether version {version} of {self._store.url} was committed is not known: {failure}",

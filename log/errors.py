@@ -15,6 +15,7 @@
     |   |-- TableNotFoundError
     |   |-- TableExistsError
     |   |-- PathNotWritableError
+    |   |-- StoreAccessError              the store refuses: bucket, region, credentials or their permissions
     |   |-- StoreNotSupportedError        no put-if-absent, or not a store that tidelog knows
     |   |-- AppendOnlyError               the table forbids removing and changing rows
     |   |-- UnsupportedFeatureError       the table's protocol asks for more than tidelog can do
@@ -167,6 +168,13 @@ class PathNotWritableError(ConfigurationError):
     """The operating system or the store refuses to write below the path."""
 
     code = "TIDELOG_PATH_NOT_WRITABLE"
+    path: str
+
+
+class StoreAccessError(ConfigurationError):
+    """The store answered and refused: the bucket, its region, the credentials or their permissions do not fit."""
+
+    code = "TIDELOG_STORE_ACCESS"
     path: str
 
 

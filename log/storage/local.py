@@ -94,7 +94,7 @@ class LocalStore(Store):
     def delete(self, path: str) -> None:
         """See Store."""
         target = self._resolve(path)
-        with self._errors(target):
+        with self._errors(target), contextlib.suppress(NotADirectoryError):
             target.unlink(missing_ok=True)
 
     def open_input(self, path: str) -> Any:

@@ -32,7 +32,7 @@ class MemoryStore(Store):
     def read(self, path: str) -> bytes:
         """See Store."""
         try:
-            return self._files[path][0]
+            return self._files[self._key(path)][0]
         except KeyError as error:
             raise FileNotFoundError(path) from error
 
@@ -40,18 +40,19 @@ class MemoryStore(Store):
         """See Store."""
         del durable  # nothing here outlives the process
         with self._lock:
-            if path in self._files:
+            if self._key(path) in self._files:
                 raise FileExistsError(path)
-            self._files[path] = (content, self._system.now_ms())
+            self._files[self._key(path)] = (content, self._system.now_ms())
 
     def replace(self, path: str, content: bytes) -> None:
         """See Store."""
         with self._lock:
-            self._files[path] = (content, self._system.now_ms())
+            self._files[self._key(path)] = (content, self._system.now_ms())
 
     def list(self, folder: str) -> list[FileStatus]:
         """See Store."""
-        prefix = f"{folder}/" if folder else ""
+        key = self._key(folder)
+        prefix = f"{key}/" if key else ""
         with self._lock:
             found = [(path[len(prefix) :], entry) for path, entry in self._files.items() if path.startswith(prefix)]
         return sorted(
@@ -69,7 +70,7 @@ class MemoryStore(Store):
     def delete(self, path: str) -> None:
         """See Store."""
         with self._lock:
-            self._files.pop(path, None)
+            self._files.pop(self._key(path), None)
 
     def open_input(self, path: str) -> Any:
         """See Store."""
@@ -85,6 +86,9 @@ class MemoryStore(Store):
     def modified_ms(self, path: str) -> int:
         """See Store."""
         try:
-            return self._files[path][1]
+            return self._files[self._key(path)][1]
         except KeyError as error:
             raise FileNotFoundError(path) from error
+
+    def _key(self, path: str) -> str:
+        return path.removeprefix(f"{self.url}/")

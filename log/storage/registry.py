@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from tidelog.log.errors import StoreNotSupportedError
 from tidelog.log.storage.local import LocalStore
+from tidelog.log.storage.location import KINDS
 from tidelog.log.storage.memory import MemoryStore
+from tidelog.log.storage.object_store import ObjectStore
 from tidelog.log.storage.store import Store
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 
-def open_store(path: str, storage_options: Mapping[str, str] | None = None) -> Store:
-    """The store at a local path, a `file:` URL or a `memory://` URL.
+def open_store(path: str, storage_options: Mapping[str, Any] | None = None) -> Store:
+    """The store at a local path, a `file:` or `memory://` URL, or a URL of S3, Google Cloud Storage or Azure.
 
+    `storage_options` are the arguments of an object store's fsspec file system; neither a disk nor memory takes any.
     Raises StoreNotSupportedError for any other kind: a table is only as safe as its store's put-if-absent, so a
     store is refused unless tidelog has proven that it has one.
     """
-    del storage_options  # neither a disk nor memory takes any
     match = _SCHEME.match(str(path))
     scheme = match.group(1).lower() if match else "file"
     if scheme == "file":
         return LocalStore(str(path))
     if scheme == "memory":
         return MemoryStore(str(path))
+    if scheme in KINDS:
+        return ObjectStore(str(path), storage_options)
     raise StoreNotSupportedError(
         f"a {scheme!r} store is not known to create a file if and only if it is absent",
-        advice="use a local path, file:// or memory://",
+        advice="use a local path, file://, memory://, s3://, gs:// or abfs://",
         path=str(path),
     )

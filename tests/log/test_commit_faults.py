@@ -54,6 +54,17 @@ def test_so_is_one_that_a_client_repeated_by_itself_and_was_then_refused(plain: 
     assert read_numbers(reopen(plain)) == [1]
 
 
+def test_where_that_cannot_be_looked_up_the_state_is_unknown_as_well(plain: Table) -> None:
+    """An error that says "nothing was committed, try again" would double the rows of a put that did arrive."""
+    reading = Unreadable(plain.store, suffix=".json", error=StoreUnavailableError("down", path="x"))
+
+    def fail() -> None:
+        reading.broken = True
+
+    with pytest.raises(CommitStateUnknownError):
+        through(LostAnswer(reading, error=FileExistsError("412"), also=fail)).insert(numbers([1]))
+
+
 def test_the_creation_of_a_table_whose_answer_got_lost_is_found() -> None:
     store = LostAnswer(memory_store())
     table = new_table(store)

@@ -14,6 +14,8 @@ from tidelog.log.storage import Store
 class StoreContract:
     """Inherit it and give a fixture `store`: an empty store."""
 
+    races = 10
+
     @pytest.fixture
     def store(self) -> Store:
         raise NotImplementedError
@@ -42,13 +44,22 @@ class StoreContract:
         for reading in (store.read, store.open_input, store.modified_ms):
             with pytest.raises(FileNotFoundError):
                 reading("a/b")
+        store.delete("a/b")
         assert store.list("a") == []
 
     def test_names_may_hold_any_sign(self, store: Store) -> None:
-        for name in ("a b", "ü%20", "c=US%2FEast", "x#y?z", "'\"", "-"):
+        names = sorted(["a b", "ü%20", "c=US%2FEast", "x#y?z", "x?y#z", "'\"", "-", "+&=", "{0}", "a:b", "日本 "])
+        for name in names:
             store.put_if_absent(f"folder/{name}", name.encode())
-        for status in store.list("folder"):
-            assert store.read(f"folder/{status.name}") == status.name.encode()
+            with pytest.raises(FileExistsError):
+                store.put_if_absent(f"folder/{name}", b"second")
+        assert [status.name for status in store.list("folder")] == names
+        for name in names:
+            assert store.read(f"folder/{name}") == name.encode()
+            assert store.modified_ms(f"folder/{name}") > 0
+            assert bytes(store.open_input(f"folder/{name}").read()) == name.encode()
+            store.delete(f"folder/{name}")
+        assert store.list("folder") == []
 
     def test_modification_times_are_those_of_the_listing(self, store: Store) -> None:
         store.put_if_absent("a", b"1")
@@ -62,6 +73,52 @@ class StoreContract:
         assert again.read("a") == b"1"
         assert again.url == store.url
 
+    def test_a_large_file_is_read_in_any_order(self, store: Store) -> None:
+        content = bytes(range(256)) * 40_000
+        with store.create("x/large") as file:
+            file.write(content)
+        assert store.read("x/large") == content
+        opened = store.open_input("x/large")
+        assert opened.size() == len(content)
+        for start, length in (
+            (len(content) - 8, 8),
+            (0, 4),
+            (5_000_000, 2_000_000),
+            (7_000_000, 10),
+            (9_999_999, 10**6),
+        ):
+            opened.seek(start)
+            assert bytes(opened.read(length)) == content[start : start + length]
+
+    def test_an_absolute_path_names_the_same_file(self, store: Store) -> None:
+        store.put_if_absent("a/b", b"1")
+        assert store.read(f"{store.url}/a/b") == b"1"
+        assert bytes(store.open_input(f"{store.url}/a/b").read()) == b"1"
+
+    # --- through another store at the same place ---
+
+    def test_another_store_sees_at_once_what_this_one_does(self, store: Store) -> None:
+        other = pickle.loads(pickle.dumps(store))
+        assert other.list("log") == []
+        store.put_if_absent("log/1", b"1")
+        assert other.read("log/1") == b"1"
+        assert [status.name for status in other.list("log")] == ["1"]
+        with pytest.raises(FileExistsError):
+            other.put_if_absent("log/1", b"2")
+        other.replace("log/pointer", b"1")
+        assert store.read("log/pointer") == b"1"
+        other.replace("log/pointer", b"longer")
+        assert store.read("log/pointer") == b"longer"
+        assert bytes(store.open_input("log/pointer").read()) == b"longer"
+        assert [status.size_bytes for status in store.list("log")] == [1, 6]
+        store.delete("log/1")
+        assert [status.name for status in other.list("log")] == ["pointer"]
+        for reading in (other.read, other.open_input, other.modified_ms):
+            with pytest.raises(FileNotFoundError):
+                reading("log/1")
+        other.put_if_absent("log/1", b"again")
+        assert store.read("log/1") == b"again"
+
     # --- put if absent ---
 
     def test_a_second_put_is_refused_and_changes_nothing(self, store: Store) -> None:
@@ -73,7 +130,7 @@ class StoreContract:
 
     @pytest.mark.parametrize("durable", [True, False])
     def test_of_many_puts_exactly_one_wins_and_its_content_is_whole(self, store: Store, durable: bool) -> None:
-        writers, rounds = 16, 10
+        writers, rounds = 16, self.races
         contents = [bytes([number]) * 50_000 for number in range(writers)]
         barrier = Barrier(writers, timeout=30)  # so that a writer that fails does not leave the others waiting
 

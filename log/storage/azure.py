@@ -1,0 +1,100 @@
+"""Azure Blob Storage and Data Lake Storage (Gen2), through adlfs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import adlfs
+import aiohttp
+from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+from azure.storage.blob import BlobProperties
+from fsspec.asyn import sync
+
+from tidelog.log.storage.cloud import FIXED, Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
+from tidelog.log.storage.store import FileStatus
+
+_CODES = {
+    "BlobAlreadyExists": Failure.EXISTS,
+    "ConditionNotMet": Failure.EXISTS,
+    "BlobNotFound": Failure.NOT_FOUND,
+    "ContainerNotFound": Failure.NO_BUCKET,
+    "ContainerBeingDeleted": Failure.NO_BUCKET,
+    "ServerBusy": Failure.REJECTED,
+}
+
+
+class _FileSystem(adlfs.AzureBlobFileSystem):  # type: ignore[misc]
+    """adlfs that takes `container/key` as it is: its own parsing gets `?` and `#` in a key wrong."""
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.lstrip("/")
+
+    def split_path(self, path: str, delimiter: str = "/", **_: Any) -> tuple[str, str, None]:
+        container, _slash, key = path.lstrip("/").partition(delimiter)
+        return container, key, None
+
+
+class Azure(Cloud):
+    """`If-None-Match: *` on Put Blob and Put Block List, which adlfs sends for `mode="create"`."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(_FileSystem(**{**options, **FIXED}))
+        # The store retries by itself; a client that repeats a conditional put is told that its own object exists.
+        self._fs.service_client._config.retry_policy.total_retries = 0  # noqa: SLF001 - adlfs offers no option
+
+    @property
+    def endpoint(self) -> str:
+        """See Cloud."""
+        # A SAS token is part of the client's URL.
+        return str(self._fs.service_client.url).partition("?")[0]
+
+    @property
+    def documented(self) -> bool:
+        """See Cloud."""
+        return ".core.windows.net" in (urlsplit(self.endpoint).hostname or "")
+
+    def stat(self, bucket: str, key: str) -> FileStatus:
+        """See Cloud. Where folders are real (Gen2) one is no file."""
+        properties = sync(self._fs.loop, self._properties, bucket, key)
+        if _is_folder(properties):
+            raise FileNotFoundError(key)
+        return _status(properties)
+
+    async def _properties(self, bucket: str, key: str) -> BlobProperties:
+        async with self._fs.service_client.get_blob_client(bucket, key) as client:
+            properties: BlobProperties = await client.get_blob_properties()
+            return properties
+
+    async def _walk(self, bucket: str, prefix: str) -> list[BlobProperties]:
+        async with self._fs.service_client.get_container_client(bucket) as client:
+            blobs = client.walk_blobs(name_starts_with=prefix, include=["metadata"], delimiter="/")
+            return [blob async for blob in blobs if isinstance(blob, BlobProperties)]
+
+    def list(self, bucket: str, prefix: str) -> Iterator[FileStatus]:
+        """See Cloud."""
+        found: list[BlobProperties] = sync(self._fs.loop, self._walk, bucket, prefix)
+        return (_status(properties) for properties in found if not _is_folder(properties))
+
+    def diagnose(self, error: BaseException) -> Diagnosed:
+        """See Cloud."""
+        for cause in chain(error):
+            if isinstance(cause, HttpResponseError) and cause.status_code:
+                code = str(getattr(cause, "error_code", None) or "")
+                return Diagnosed(_CODES.get(code) or by_status(cause.status_code), f"{code} ({cause.status_code})")
+            if isinstance(cause, ClientAuthenticationError):
+                return Diagnosed(Failure.DENIED, cause.message)
+            if isinstance(cause, (AzureError, aiohttp.ClientError)):
+                return Diagnosed(Failure.TRANSIENT, f"{type(cause).__name__}: {cause}")
+        return Diagnosed(by_kind(error), f"{type(error).__name__}: {error}")
+
+
+def _is_folder(properties: Any) -> bool:
+    metadata = {name.lower(): value for name, value in (properties.metadata or {}).items()}
+    return metadata.get("hdi_isfolder") == "true"
+
+
+def _status(properties: Any) -> FileStatus:
+    return FileStatus(properties.name.rpartition("/")[2], properties.size, milliseconds(properties.last_modified))

@@ -1,0 +1,97 @@
+"""Google Cloud Storage, through gcsfs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import gcsfs.core
+import google.auth.exceptions
+import requests.exceptions
+from gcsfs.retry import ChecksumError, HttpError
+
+from tidelog.log.storage.cloud import FIXED, Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
+from tidelog.log.storage.store import FileStatus
+
+_NO_ANSWER = (aiohttp.ClientError, requests.exceptions.RequestException, ChecksumError)
+# gcsfs sends a small object as the part of a form between these; content that holds it would be cut off there.
+_BOUNDARY = b"--==0=="
+
+
+# The core class: the one that gcsfs exports asks another service for the bucket's kind before each call.
+class _FileSystem(gcsfs.core.GCSFileSystem):  # type: ignore[misc]
+    """gcsfs without its own retries: it would repeat a conditional put and be told that its own object exists."""
+
+    async def _request(self, *args: Any, **kwargs: Any) -> Any:
+        return await gcsfs.core.GCSFileSystem._request.__wrapped__(self, *args, **kwargs)  # noqa: SLF001
+
+
+class GCS(Cloud):
+    """`ifGenerationMatch=0`, which gcsfs sends for `mode="create"` with simple and with resumable uploads."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(_FileSystem(**{"project": "", "consistency": "size", **options, **FIXED}))
+
+    @property
+    def endpoint(self) -> str:
+        """See Cloud."""
+        return str(self._fs.base)
+
+    @property
+    def documented(self) -> bool:
+        """See Cloud."""
+        return (urlsplit(self.endpoint).hostname or "").endswith(".googleapis.com")
+
+    def put(self, bucket: str, key: str, content: bytes, *, create: bool) -> None:
+        """See Cloud."""
+        mode = "create" if create else "overwrite"
+        if _BOUNDARY in content:  # a chunk that holds it all is still sent as a resumable upload
+            self._fs.pipe_file(f"{bucket}/{key}", content, mode=mode, chunksize=len(content))
+        else:
+            self._fs.pipe_file(f"{bucket}/{key}", content, mode=mode)
+
+    def put_file(self, bucket: str, key: str, local: str) -> None:
+        """See Cloud. What gcsfs would send as a form goes the way that minds the boundary."""
+        path = Path(local)
+        if path.stat().st_size < 5 * 2**20:
+            self.put(bucket, key, path.read_bytes(), create=True)
+        else:
+            super().put_file(bucket, key, local)
+
+    def stat(self, bucket: str, key: str) -> FileStatus:
+        """See Cloud."""
+        return _status(self._fs.call("GET", "b/{}/o/{}", bucket, key, json_out=True))
+
+    def list(self, bucket: str, prefix: str) -> Iterator[FileStatus]:
+        """See Cloud."""
+        request = {"prefix": prefix, "delimiter": "/"}
+        while True:
+            page = self._fs.call("GET", "b/{}/o", bucket, json_out=True, **request)
+            yield from map(_status, page.get("items", ()))
+            if not page.get("nextPageToken"):
+                return
+            request["pageToken"] = page["nextPageToken"]
+
+    def diagnose(self, error: BaseException) -> Diagnosed:
+        """See Cloud."""
+        for cause in chain(error):
+            if isinstance(cause, HttpError) and cause.code:
+                return Diagnosed(by_status(int(cause.code)), str(cause))
+            if isinstance(cause, google.auth.exceptions.TransportError):
+                return Diagnosed(Failure.TRANSIENT, str(cause))
+            if isinstance(cause, google.auth.exceptions.GoogleAuthError) or str(cause).startswith(
+                ("Forbidden", "Bad Request")
+            ):
+                return Diagnosed(Failure.DENIED, str(cause))
+            if isinstance(cause, _NO_ANSWER):
+                return Diagnosed(Failure.TRANSIENT, f"{type(cause).__name__}: {cause}")
+        return Diagnosed(by_kind(error), f"{type(error).__name__}: {error}")
+
+
+def _status(resource: Mapping[str, Any]) -> FileStatus:
+    modified = datetime.fromisoformat(resource["updated"])
+    return FileStatus(resource["name"].rpartition("/")[2], int(resource["size"]), milliseconds(modified))

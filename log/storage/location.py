@@ -1,0 +1,50 @@
+"""Where an object lies: kind of store, bucket and key, from the URL that a user or a log names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from tidelog.log.errors import ConfigurationError
+
+KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfs", "az": "abfs"}
+"""From the scheme of a URL to the kind of store, which is named by one of its schemes."""
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/*(.*)", re.DOTALL)
+_AZURE_HOST = re.compile(r"([^.]+)\.(?:dfs|blob)\.(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """`key` is empty for a bucket itself, and never ends with `/`. `options` are those that the URL implies."""
+
+    kind: str
+    bucket: str
+    key: str
+    options: dict[str, str] = field(default_factory=dict)
+
+
+def parse(url: str) -> Location | None:
+    """The location that a URL of an object store names; None for anything else."""
+    match = _URL.match(url)
+    if match is None or match.group(1).lower() not in KINDS:
+        return None
+    kind, bucket, key = KINDS[match.group(1).lower()], match.group(2), match.group(3).rstrip("/")
+    options: dict[str, str] = {}
+    if kind == "abfs" and "@" in bucket:  # abfss://container@account.dfs.core.windows.net/folder
+        bucket, _, host = bucket.partition("@")
+        account = _AZURE_HOST.fullmatch(host)
+        options["account_name"] = account.group(1) if account else host.partition(".")[0]
+        if account and account.group(2) != "core.windows.net":
+            options["account_host"] = f"{account.group(1)}.blob.{account.group(2)}"
+    if not bucket:
+        raise ConfigurationError(f"{url} names no bucket", advice=f"write {kind}://bucket/folder", path=url)
+    return Location(kind, bucket, key, options)
+
+
+def canonical(url: str) -> str:
+    """One spelling of a table's URL: the scheme that most programs know, and no slash too many."""
+    scheme, _, rest = url.partition("://")
+    scheme = {"s3a": "s3", "gcs": "gs"}.get(scheme.lower(), scheme.lower())
+    bucket, _, key = rest.partition("/")
+    return f"{scheme}://{bucket}/{key.strip('/')}".rstrip("/")

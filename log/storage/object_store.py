@@ -1,0 +1,290 @@
+"""Object stores: Amazon S3 and its likes, Google Cloud Storage, Azure Blob Storage.
+
+Put-if-absent is the store's own conditional put. Its answer can get lost, and a blind second try would be told that
+the object, our own, exists: so a put without an answer is a StoreUnavailableError, and whoever put it looks at what is
+there.
+Everything else is repeated after a failure that may pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn, TypeVar, assert_never, cast
+
+import pyarrow as pa
+
+from tidelog.log.errors import (
+    ConfigurationError,
+    PathNotWritableError,
+    StoreAccessError,
+    StoreNotSupportedError,
+    StoreUnavailableError,
+    TidelogError,
+)
+from tidelog.log.storage import location, probe
+from tidelog.log.storage.cloud import Cloud, Failure, chain
+from tidelog.log.storage.location import Location
+from tidelog.log.storage.options import Redactor, parse
+from tidelog.log.storage.ranged import WHOLE_BYTES, RangedFile
+from tidelog.log.storage.retries import IDEMPOTENT, ONCE, retried
+from tidelog.log.storage.store import FileStatus, Store
+from tidelog.log.system import REAL, System
+
+_CLOUDS = {"s3": ("s3", "S3", "s3"), "gs": ("gcs", "GCS", "gcs"), "abfs": ("azure", "Azure", "azure")}
+"""From the kind to the module, its class and the extra that installs its library."""
+
+# What is compared at once of a data file whose answer got lost.
+_COMPARE_BYTES = 8 * 2**20
+_BUGS = (TypeError, AttributeError, NameError, AssertionError)
+
+# One connection for each account and process: a file system keeps sockets, credentials and a place in fsspec's loop.
+# A forked process has another id, and so never touches its parent's.
+_CONNECTED: dict[tuple[int, str, str], Cloud] = {}
+# More accounts than a process talks to; beyond, the oldest connection is made anew when it is needed.
+_MAX_CONNECTED = 32
+
+# Endpoints and buckets whose conditional put was proven by this process.
+_PROVEN: set[tuple[str, str]] = set()
+
+_T = TypeVar("_T")
+
+
+class ObjectStore(Store):
+    """The objects below a prefix of a bucket. Connects when it is first used, in each process anew."""
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None, *, system: System = REAL) -> None:
+        self.url = location.canonical(url)
+        found = location.parse(self.url)
+        if found is None:
+            raise AssertionError(url)
+        self._root: Location = found
+        self._given = dict(options or {})
+        self._options = parse({**found.options, **self._given})
+        self._redacted = Redactor(self._options)
+        self._system = system
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectStore, (self.url, self._given)
+
+    def __repr__(self) -> str:
+        return f"ObjectStore({self.url!r})"
+
+    def read(self, path: str) -> bytes:
+        """See Store."""
+        bucket, key = self._locate(path)
+        return self._ask(path, lambda cloud: cloud.read(bucket, key))
+
+    def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        """See Store. An object is always durable. StoreUnavailableError: it may be there all the same."""
+        del durable
+        bucket, key = self._writable(path)
+        self._ask(path, lambda cloud: cloud.put(bucket, key, content, create=True), writes=True, repeat=ONCE)
+
+    def replace(self, path: str, content: bytes) -> None:
+        """See Store."""
+        bucket, key = self._writable(path)
+        self._ask(path, lambda cloud: cloud.put(bucket, key, content, create=False), writes=True)
+
+    def list(self, folder: str) -> list[FileStatus]:
+        """See Store."""
+        bucket, key = self._locate(folder)
+        prefix = f"{key}/" if key else ""
+        found = self._ask(folder, lambda cloud: [*cloud.list(bucket, prefix)], absent=Failure.NO_BUCKET)
+        return sorted((status for status in found if status.name), key=lambda status: status.name)
+
+    def delete(self, path: str) -> None:
+        """See Store."""
+        bucket, key = self._locate(path)
+        with contextlib.suppress(FileNotFoundError):
+            self._ask(path, lambda cloud: cloud.delete(bucket, key), writes=True, absent=Failure.NOT_FOUND)
+
+    def open_input(self, path: str) -> Any:
+        """See Store. A small file is fetched whole; of a large one what is read, with some read-ahead."""
+        bucket, key = self._locate(path)
+        size = self._ask(path, lambda cloud: cloud.stat(bucket, key)).size_bytes
+        if size <= WHOLE_BYTES:
+            return pa.BufferReader(self.read(path))
+
+        def fetch(start: int, end: int) -> bytes:
+            return self._ask(path, lambda cloud: cloud.read(bucket, key, start, end))
+
+        return pa.PythonFile(RangedFile(size, fetch), mode="r")
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        """See Store. Nothing is sent before the block has ended, so that there is nothing to clean up."""
+        bucket, key = self._writable(path)
+        with tempfile.NamedTemporaryFile(prefix="tidelog-") as file:
+            try:
+                yield cast("BinaryIO", file)
+                file.flush()
+            except OSError as error:
+                raise StoreUnavailableError(
+                    f"the temporary copy of {path} cannot be written: {error.strerror or error}",
+                    advice=f"free space in {tempfile.gettempdir()} or set TMPDIR; nothing was committed",
+                    path=self.url,
+                ) from error
+            self._put_file(path, bucket, key, Path(file.name))
+
+    def modified_ms(self, path: str) -> int:
+        """See Store."""
+        bucket, key = self._locate(path)
+        return self._ask(path, lambda cloud: cloud.stat(bucket, key)).modified_ms
+
+    # --- where ---
+
+    def _locate(self, path: str) -> tuple[str, str]:
+        """Bucket and key of a path; a URL of the same kind of store may name another bucket."""
+        if path.startswith("/"):  # as Hadoop reads it: from the root of the same bucket
+            return self._root.bucket, path.strip("/")
+        found = location.parse(path)
+        if found is None:
+            return self._root.bucket, "/".join(part for part in (self._root.key, path) if part)
+        if found.kind != self._root.kind:
+            raise StoreNotSupportedError(
+                f"the table at {self.url} names a file in another kind of store: {path}",
+                advice="only files in the same kind of store can be read",
+                path=self.url,
+            )
+        return found.bucket, found.key
+
+    def _writable(self, path: str) -> tuple[str, str]:
+        """Bucket and key, once the server has proven that it honours the conditional put."""
+        bucket, key = self._locate(path)
+        cloud = self._cloud
+        place = (cloud.endpoint, bucket)
+        if cloud.documented or place in _PROVEN:
+            return bucket, key
+        name = "/".join(part for part in (self._root.key, f"_tidelog/probe-{self._system.uuid()}") if part)
+        try:
+            holds = probe.put_if_absent_holds(
+                lambda content: self._ask(name, lambda it: it.put(bucket, name, content, create=True), writes=True),
+                lambda: self._ask(name, lambda it: it.read(bucket, name)),
+            )
+        finally:
+            with contextlib.suppress(TidelogError, FileNotFoundError):  # whoever may not delete may write all the same
+                self._ask(name, lambda it: it.delete(bucket, name), writes=True, absent=Failure.NOT_FOUND)
+        if not holds:
+            raise StoreNotSupportedError(
+                f"the server at {cloud.endpoint} overwrote an object that it was told to create only if absent, "
+                "so two writers would lose each other's commits",
+                advice="put the table on a store with conditional put; nothing of the table was written",
+                path=self.url,
+            )
+        _PROVEN.add(place)
+        return bucket, key
+
+    # --- asking ---
+
+    @property
+    def _cloud(self) -> Cloud:
+        account = (os.getpid(), self._root.kind, json.dumps(self._options, sort_keys=True, default=id))
+        known = _CONNECTED.get(account)
+        if known is not None:
+            return known
+        own = [other for other in [*_CONNECTED] if other[0] == account[0]]
+        for oldest in own[: len(own) - _MAX_CONNECTED + 1]:
+            _CONNECTED.pop(oldest, None)
+        # Two threads may both connect; one of the two connections is kept.
+        return _CONNECTED.setdefault(account, self._connect())
+
+    def _connect(self) -> Cloud:
+        module, name, extra = _CLOUDS[self._root.kind]
+        try:
+            cloud: type[Any] = getattr(importlib.import_module(f"tidelog.log.storage.{module}"), name)
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                f"{self.url} needs the Python package {error.name!r}, which is not installed",
+                advice=f"run: pip install 'tidelog[{extra}]'",
+                path=self.url,
+            ) from error
+        try:
+            connected: Cloud = cloud(self._options)
+        except Exception as error:  # noqa: BLE001 - each library has its own words for a wrong argument
+            names = ", ".join(sorted(self._options)) or "none"
+            raise ConfigurationError(
+                f"no connection to {self.url} can be set up: {self._redacted(str(error))}",
+                advice=f"check the names and values of the storage options ({names}) and the environment",
+                path=self.url,
+            ) from self._presentable(error)
+        return connected
+
+    def _ask(
+        self,
+        path: str,
+        request: Callable[[Cloud], _T],
+        *,
+        writes: bool = False,
+        repeat: frozenset[Failure] = IDEMPOTENT,
+        absent: Failure | None = None,
+    ) -> _T:
+        """The answer to a request, with its errors in tidelog's words. `absent`: what "not found" means."""
+        cloud = self._cloud
+        try:
+            return retried(cloud, self._system, lambda: request(cloud), repeat)
+        except Exception as error:  # noqa: BLE001 - five libraries' errors; bugs are raised again
+            missing = absent or (Failure.NO_BUCKET if writes else Failure.NOT_FOUND)
+            self._fail(error, cloud, path, missing, writes=writes)
+
+    def _fail(self, error: Exception, cloud: Cloud, path: str, missing: Failure, *, writes: bool) -> NoReturn:
+        if isinstance(error, (*_BUGS, TidelogError)):
+            raise error
+        diagnosed = cloud.diagnose(error)
+        failure = missing if diagnosed.failure is Failure.NOT_FOUND else diagnosed.failure
+        text = self._redacted(diagnosed.text)
+        raise self._error(failure, text, path, writes=writes) from self._presentable(error)
+
+    def _error(self, failure: Failure, text: str, path: str, *, writes: bool) -> Exception:
+        verb = "write" if writes else "read"
+        match failure:
+            case Failure.EXISTS:
+                return FileExistsError(path)
+            case Failure.NOT_FOUND:
+                return FileNotFoundError(path)
+            case Failure.NO_BUCKET:
+                advice = "create it, or check its name, the endpoint and the region"
+                return StoreAccessError(f"there is no bucket for {self.url}: {text}", advice=advice, path=self.url)
+            case Failure.DENIED:
+                kind = PathNotWritableError if writes else StoreAccessError
+                advice = "check the credentials, their permissions (listing is one of them) and the bucket's region"
+                return kind(f"the store refuses to {verb} {path}: {text}", advice=advice, path=self.url)
+            case Failure.UNSUPPORTED:
+                advice = "put the table on a store with conditional put"
+                return StoreNotSupportedError(
+                    f"the server cannot do what tidelog needs: {text}", advice=advice, path=self.url
+                )
+            case Failure.REJECTED | Failure.TRANSIENT | Failure.UNKNOWN:
+                advice = "check the endpoint and the network, then run it again"
+                return StoreUnavailableError(f"no answer to a {verb} of {path}: {text}", advice=advice, path=self.url)
+            case _:
+                assert_never(failure)
+
+    def _presentable(self, error: BaseException) -> BaseException | None:
+        """The error as a cause, unless a traceback of it would show a secret."""
+        return error if all(self._redacted(str(cause)) == str(cause) for cause in chain(error)) else None
+
+    def _put_file(self, path: str, bucket: str, key: str, local: Path) -> None:
+        try:
+            self._ask(path, lambda cloud: cloud.put_file(bucket, key, str(local)), writes=True)
+        except FileExistsError:
+            # The name is used once only, so equal content is our own, of a try whose answer got lost.
+            if not self._holds(path, bucket, key, local):
+                raise
+
+    def _holds(self, path: str, bucket: str, key: str, local: Path) -> bool:
+        size = local.stat().st_size
+        if self._ask(path, lambda cloud: cloud.stat(bucket, key)).size_bytes != size:
+            return False
+        with local.open("rb") as file:
+            for start in range(0, size, _COMPARE_BYTES):
+                end = min(size, start + _COMPARE_BYTES)
+                if file.read(end - start) != self._ask(path, lambda cloud: cloud.read(bucket, key, start, end)):  # noqa: B023 - called at once
+                    return False
+        return True

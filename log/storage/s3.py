@@ -1,0 +1,118 @@
+"""Amazon S3 and servers that speak its protocol, through s3fs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import botocore.exceptions
+import s3fs
+
+from tidelog.log.storage.cloud import FIXED, Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
+from tidelog.log.storage.store import FileStatus
+
+_CODES = {
+    "NoSuchBucket": Failure.NO_BUCKET,
+    "NoSuchKey": Failure.NOT_FOUND,
+    "404": Failure.NOT_FOUND,  # what a look-up says, which has no body to name a code in
+    "PreconditionFailed": Failure.EXISTS,
+    # S3 answers so to the loser of two conditional puts at the same moment: nothing was written, try again.
+    "ConditionalRequestConflict": Failure.REJECTED,
+    "OperationAborted": Failure.REJECTED,
+    "SlowDown": Failure.REJECTED,
+    "ThrottlingException": Failure.REJECTED,
+    "Throttling": Failure.REJECTED,
+    "RequestLimitExceeded": Failure.REJECTED,
+    "RequestTimeout": Failure.TRANSIENT,
+    "NotImplemented": Failure.UNSUPPORTED,
+    "AuthorizationHeaderMalformed": Failure.DENIED,
+    "IllegalLocationConstraintException": Failure.DENIED,
+    "InvalidBucketName": Failure.NO_BUCKET,
+    "ExpiredToken": Failure.DENIED,
+}
+_NO_CREDENTIALS = (
+    botocore.exceptions.NoCredentialsError,
+    botocore.exceptions.PartialCredentialsError,
+    botocore.exceptions.CredentialRetrievalError,
+    botocore.exceptions.ProfileNotFound,
+    botocore.exceptions.UnauthorizedSSOTokenError,
+    botocore.exceptions.SSOTokenLoadError,
+)
+_NO_ANSWER = (
+    aiohttp.ClientError,
+    botocore.exceptions.HTTPClientError,
+    botocore.exceptions.ConnectionError,
+    botocore.exceptions.IncompleteReadError,
+    botocore.exceptions.ResponseStreamingError,
+)
+
+
+class S3(Cloud):
+    """`If-None-Match: *` on PutObject and on CompleteMultipartUpload, which s3fs sends for `mode="create"`."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        # The store retries by itself; a client that repeats a conditional put is told that its own object exists.
+        config = {**options.get("config_kwargs", {}), "retries": {"total_max_attempts": 1}}
+        super().__init__(s3fs.S3FileSystem(**{**options, **FIXED, "config_kwargs": config}))
+        self._fs.retries = 1
+        self._fs.connect()
+
+    @property
+    def endpoint(self) -> str:
+        """See Cloud."""
+        return str(self._fs.s3.meta.endpoint_url)
+
+    @property
+    def documented(self) -> bool:
+        """See Cloud."""
+        host = urlsplit(self.endpoint).hostname or ""
+        return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+    def read(self, bucket: str, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        """See Cloud. With one connection s3fs does not ask for the size first."""
+        content: bytes = self._fs.cat_file(f"{bucket}/{key}", start=start, end=end, max_concurrency=1)
+        return content
+
+    def stat(self, bucket: str, key: str) -> FileStatus:
+        """See Cloud."""
+        head = self._fs.call_s3("head_object", Bucket=bucket, Key=key)
+        return _status(key, head["ContentLength"], head["LastModified"])
+
+    def list(self, bucket: str, prefix: str) -> Iterator[FileStatus]:
+        """See Cloud."""
+        request = {"Bucket": bucket, "Prefix": prefix, "Delimiter": "/"}
+        while True:
+            page = self._fs.call_s3("list_objects_v2", **request)
+            for entry in page.get("Contents", ()):
+                yield _status(entry["Key"], entry["Size"], entry["LastModified"])
+            if not page.get("IsTruncated"):
+                return
+            request["ContinuationToken"] = page["NextContinuationToken"]
+
+    def diagnose(self, error: BaseException) -> Diagnosed:
+        """See Cloud. s3fs translates a server's answer into an OSError, whose cause is botocore's."""
+        for cause in chain(error):
+            if isinstance(cause, botocore.exceptions.ClientError):
+                return _of_answer(cause)
+            if isinstance(cause, _NO_CREDENTIALS):
+                return Diagnosed(Failure.DENIED, str(cause))
+            if isinstance(cause, _NO_ANSWER):
+                return Diagnosed(Failure.TRANSIENT, str(cause))
+        return Diagnosed(by_kind(error), f"{type(error).__name__}: {error}")
+
+
+def _of_answer(error: Any) -> Diagnosed:
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    answer = error.response.get("Error", {})
+    code, message = str(answer.get("Code", "")), str(answer.get("Message", ""))
+    failure = _CODES.get(code) or by_status(status)
+    if failure is Failure.NOT_FOUND and code not in _CODES:  # some servers say 404 of a user that they do not know
+        failure = Failure.DENIED
+    return Diagnosed(failure, f"{code} ({status}): {message}")
+
+
+def _status(key: str, size: int, modified: Any) -> FileStatus:
+    # A listing may show milliseconds where a look-up shows seconds.
+    return FileStatus(key.rpartition("/")[2], size, milliseconds(modified) // 1000 * 1000)

@@ -1,0 +1,50 @@
+"""The servers behind the object stores' tests: started once, and named at the end if they ran or why they did not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.log.storage.servers import SERVERS, Server, UnavailableError
+
+_OUTCOMES = pytest.StashKey[dict[str, str]]()
+
+
+@pytest.fixture(scope="session")
+def server_of(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Server]]:
+    """Starts a server by name at its first use; skips the test, by name at the end, where it cannot be had."""
+    running: dict[str, Server] = {}
+    outcomes = pytestconfig.stash.setdefault(_OUTCOMES, {})
+    with ExitStack() as stack:
+
+        def start(name: str) -> Server:
+            if name not in running and name not in outcomes:
+                try:
+                    running[name] = stack.enter_context(SERVERS[name](tmp_path_factory.mktemp(name)))
+                except UnavailableError as error:
+                    outcomes[name] = str(error)
+                else:
+                    outcomes[name] = ""
+            if name not in running:
+                pytest.skip(f"{name}: {outcomes[name]}")
+            return running[name]
+
+        yield start
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    outcomes = config.stash.get(_OUTCOMES, None)
+    if outcomes is None:
+        return
+    ran = ", ".join(name for name, reason in outcomes.items() if not reason) or "none"
+    terminalreporter.section("stores")
+    terminalreporter.line(f"stores: ran: local, memory; on servers: {ran}")
+    for name, reason in outcomes.items():
+        if reason:
+            terminalreporter.line(f"stores: did not run: {name}, because {reason}")
+    for name in SERVERS.keys() - outcomes.keys():
+        terminalreporter.line(f"stores: did not run: {name}, because no selected test asked for it")

@@ -1,0 +1,100 @@
+"""Whole tables on object stores: writers in several processes, checkpoints, time travel, and another engine's eyes."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from tests.log.storage.servers import KEY, SECRET, Server
+from tests.log.support import NUMBERS, numbers, read_numbers
+from tidelog.log import Committed, Table
+
+WRITERS, INSERTS = 4, 2
+
+
+def insert(url: str, options: dict[str, Any], writer: int) -> list[int]:
+    table = Table.open(url, storage_options=options)
+    first = writer * INSERTS
+    return [table.insert(numbers([number])).version for number in range(first, first + INSERTS)]
+
+
+def by_deltalake(server: Server, url: str, version: int | None = None) -> list[int]:
+    options = {
+        "AWS_ENDPOINT_URL": server.endpoint,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "us-east-1",
+    }
+    table = DeltaTable(url, version=version, storage_options=options)
+    rows = QueryBuilder().register("t", table).execute("select n from t order by n").read_all()
+    values: list[int] = pa.table(rows)["n"].to_pylist()
+    return values
+
+
+@pytest.mark.interop
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # forking is what Spark's workers do
+@pytest.mark.parametrize("name", ["moto", "versitygw", "minio"])
+def test_writers_in_several_processes_lose_nothing_and_deltalake_reads_the_same(
+    server_of: Callable[[str], Server], name: str
+) -> None:
+    server = server_of(name)
+    url, options = server.store().url, server.options
+    table = Table.create(url, NUMBERS, storage_options=options)
+    with multiprocessing.get_context("fork").Pool(WRITERS) as pool:
+        jobs = [(url, options, writer) for writer in range(WRITERS)]
+        versions = pool.starmap_async(insert, jobs).get(120)
+        pool.close()
+        pool.join()
+    everything = list(range(WRITERS * INSERTS))
+    assert sorted(version for each in versions for version in each) == [number + 1 for number in everything]
+    assert read_numbers(table.refresh()) == everything
+    assert [record.version for record in table.history()] == list(range(WRITERS * INSERTS, -1, -1))
+
+    table.checkpoint()
+    again = Table.open(url, storage_options=options)
+    assert read_numbers(again) == everything
+    half = len(everything) // 2
+    assert len(read_numbers(again.at(version=half))) == half
+    later = again.changes(after=half).to_arrow()
+    assert later["_commit_version"].to_pylist() == list(range(half + 1, len(everything) + 1))
+    assert sorted([*later["n"].to_pylist(), *read_numbers(again.at(version=half))]) == everything
+    assert by_deltalake(server, url) == everything
+    assert by_deltalake(server, url, half) == read_numbers(again.at(version=half))
+
+
+@pytest.mark.parametrize("name", ["fake-gcs-server", "azurite"])
+def test_tables_on_other_clouds(server_of: Callable[[str], Server], name: str) -> None:
+    server = server_of(name)
+    url, options = server.store().url, server.options
+    table = Table.create(url, NUMBERS, storage_options=options)
+    other = Table.open(url, storage_options=options)
+    assert table.insert(numbers([1])).version == 1
+    assert other.insert(numbers([2])).rebased_over == ()
+    transaction = table.begin().insert(numbers([3]))
+    other.insert(numbers([4]))
+    committed = transaction.commit()
+    assert isinstance(committed, Committed)
+    assert (committed.version, committed.retried) == (4, True)
+    other.checkpoint()
+    again = Table.open(url, storage_options=options)
+    assert read_numbers(again) == [1, 2, 3, 4]
+    assert read_numbers(again.at(version=1)) == [1]
+
+
+def test_a_wide_file_is_read_in_parts(server_of: Callable[[str], Server]) -> None:
+    """Beyond a few MB a data file is not fetched whole; what is read of it must be right all the same."""
+    server = server_of("versitygw")
+    url, options = server.store().url, server.options
+    rows = pa.table({"n": range(700_000), "noise": pc.random(700_000, initializer=1)})
+    Table.create(url, rows.schema, storage_options=options).insert(rows)
+    table = Table.open(url, storage_options=options)
+    assert max(table.at().files()["size"].to_pylist()) > 6_000_000
+    assert table.scan().to_arrow().sort_by("n").equals(rows)
+    assert table.scan("n >= 699990", ["n"]).to_arrow()["n"].to_pylist() == list(range(699_990, 700_000))
