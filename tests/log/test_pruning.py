@@ -21,7 +21,7 @@ from tests.log.support import (
     put_vector,
     remove,
 )
-from tests.log.test_scan import mapped_table
+from tests.log.test_scan import mapped_table, put_parquet
 from tidelog.log import Table, predicate
 from tidelog.log.change_files import ChangeFile
 from tidelog.log.datafile import DataFile
@@ -166,6 +166,7 @@ def test_nan_is_in_no_bounds() -> None:
         "f NOT BETWEEN 1 AND 2",
     ):
         assert kept(where, found) == [0], where
+    assert kept("f != 1", file(nulls=4, column="f")) == []
     only_one = file(1.0, 1.0, nulls=0, column="f")
     assert kept("f != 1.0", only_one) == [0]
 
@@ -396,6 +397,14 @@ def test_counting_leaves_deleted_rows_out_and_reads_what_has_no_statistics() -> 
     liar = msgspec.structs.replace(second, stats='{"numRecords":-1}')
     put_foreign(table, liar)
     assert table.refresh().scan().count() == 97
+
+
+def test_counting_reads_a_file_that_holds_the_partition_column_itself() -> None:
+    table = grown(["p"])
+    rows = pa.table({"n": [1, 2, 3], "p": [1, 2, 1]})
+    put_parquet(table, "own", rows, partition_values={}, stats='{"numRecords":3}')
+    assert table.scan("p = 1").count() == 52
+    assert table.scan().count() == 103
 
 
 def test_null_counts_after_deletions() -> None:
