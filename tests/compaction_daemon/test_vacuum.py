@@ -138,6 +138,15 @@ def test_a_tombstones_own_time_is_not_believed_where_the_log_knows_better(table:
     assert file.path in vacuum(table, older_than=timedelta(days=1)).files
 
 
+def test_a_file_that_came_back_for_a_while_stays_for_the_versions_that_had_it(table: Table, clock: Clock) -> None:
+    (file, _) = live_files_at(table, 2)
+    put_at(table, {"inCommitTimestamp": clock.ms}, file)
+    put_at(table, {"inCommitTimestamp": clock.ms + 1}, remove(file, deletion_timestamp=1))
+    vacuum(table)
+    assert len(read_numbers(table.at(version=5))) == 4
+    assert read_numbers(table.at(version=6)) == [1, 2, 3]
+
+
 def test_a_tombstone_is_believed_where_the_log_is_gone(table: Table, clock: Clock) -> None:
     """The log below the checkpoint is cleaned, so only the tombstone tells when the files left the table."""
     table.checkpoint()
@@ -148,7 +157,7 @@ def test_a_tombstone_is_believed_where_the_log_is_gone(table: Table, clock: Cloc
             table.store.delete(f"_delta_log/{version:020d}.{kind}")
     table = Table(table.store, load(table.store), clock)
     table.checkpoint()
-    assert vacuum(table, older_than=timedelta(days=3)).files == ()
+    assert vacuum(table, older_than=timedelta(days=2, hours=12)).files == ()
     clock.ms += 5 * DAY
     assert set(vacuum(table).files) == replaced
 
