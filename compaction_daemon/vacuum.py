@@ -91,14 +91,13 @@ def _version_at(table: Table, cutoff_ms: int) -> int:
 
 
 def _needed(table: Table, earliest: int, cutoff_ms: int) -> References:
-    """What the versions from `earliest` on name, and the tombstones that are younger than the cut-off.
+    """What the versions from `earliest` on name: what is live now, and what commits since then took or named.
 
-    By the log's own commits and not by the tombstones alone: their times are whatever another writer's clock said.
+    Tombstones count as well, for commits that are gone from the log; but not alone, as their times are whatever
+    another writer's clock said.
     """
     needed = References()
     newest = load(table.store, table.version).files()
-    if earliest < table.version:
-        needed.add_files(load(table.store, earliest).files().adds)
     for commit in read_commits(table.store, range(earliest + 1, table.version + 1)):
         needed.add_commit(commit)
     needed.add_files(newest.adds)

@@ -20,8 +20,8 @@ from tidelog.log.format import commit_info, deletion_vector
 from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, DeletionVectorDescriptor, RemoveFile
 from tidelog.log.format.deletion_vector import StoredBitmap
 
-# A path without any of these is relative, plain and spelled in one way: Arrow compares it, Python need not look.
-_NOT_PLAIN = r"[%:\\]|^/|//|(^|/)\.\.?/"
+# A path with any of these may leave the table, or is not in its shortest form; all others Arrow compares as they are.
+_ODD = r"^[A-Za-z][A-Za-z0-9+.-]*:|^/|//|(^|/)\.\.?/"
 _AUTHORITY = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
 
 
@@ -70,10 +70,12 @@ class References:
 
     def _add_paths(self, paths: pa.ChunkedArray) -> None:
         self._keys = None
-        odd = pc.match_substring_regex(paths, _NOT_PLAIN)
-        for text in paths.filter(odd).to_pylist():
-            self._others |= spellings(text)
-        self._plain += [_key(chunk) for chunk in paths.filter(pc.invert(odd)).chunks]
+        decoded = [unquote(text) for text in paths.filter(pc.match_substring(paths, "%")).to_pylist()]
+        for texts in (paths, pa.chunked_array([pa.array(decoded, pa.string())])):
+            odd = pc.match_substring_regex(texts, _ODD)
+            for text in texts.filter(odd).to_pylist():
+                self._others |= spellings(text)
+            self._plain += [_key(chunk) for chunk in texts.filter(pc.invert(odd)).chunks]
 
     def _add_vector(self, storage_type: str, text: str) -> None:
         descriptor = DeletionVectorDescriptor(
