@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -71,6 +71,14 @@ class LocalStore(Store):
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted((status for status in found if status), key=lambda status: status.name)
+
+    def names(self, folder: str) -> Collection[str]:
+        """See Store."""
+        try:
+            with os.scandir(self._resolve(folder)) as entries:
+                return [entry.name for entry in entries if entry.is_file()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def delete(self, path: str) -> None:
         """See Store."""

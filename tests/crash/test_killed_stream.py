@@ -140,7 +140,7 @@ def test_every_row_once_however_often_the_writer_is_killed(tmp_path: Path) -> No
     assert numbers_in(path) == source.numbers
     table = Table.open(str(path))
     # One commit a batch and nothing beside them; the log has no gap and opens without its checkpoints and checksums. A
-    # kill between the file source's own note of new files and Spark's offsets puts those files and the next into one batch.
+    # kill between the file source's own note of new files and Spark's offsets puts those and the next into one batch.
     offsets = [int(file.name) for file in (tmp_path / "checkpoint" / "offsets").iterdir() if file.name.isdigit()]
     assert sorted(offsets) == list(range(table.version))
     assert source.count - len(kills) <= table.version <= source.count
