@@ -9,12 +9,13 @@ STAMP := .venv/.setup-stamp
 RUN := . .venv/env.sh &&
 BIN := .venv/bin
 TESTARGS ?=
+BENCHARGS ?=
 
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/.venv/bin/python
 
 # The folders that hold Python: mypy refuses a package without any.
-TYPED = -p tidelog $(foreach d,tests examples,$(if $(shell find $(d) -name '*.py' 2>/dev/null | head -n 1),-p $(d)))
+TYPED = -p tidelog $(foreach d,tests examples benchmarks,$(if $(shell find $(d) -name '*.py' 2>/dev/null | head -n 1),-p $(d)))
 
 .PHONY: help
 help: ## show this list
@@ -38,7 +39,7 @@ lint: setup ## check style and formatting
 	$(BIN)/ruff format --check .
 
 .PHONY: type
-type: setup ## check types, strictly, of the packages, tests and examples
+type: setup ## check types, strictly, of the packages, tests, examples and benchmarks
 	$(BIN)/mypy $(TYPED)
 
 .PHONY: test
@@ -59,6 +60,13 @@ demo: setup ## run the flights example from end to end
 .PHONY: demo-clean
 demo-clean: setup ## remove what the demo wrote
 	$(RUN) $(BIN)/python examples/flights/demo.py --clean
+
+.PHONY: bench
+bench: bench-log ## run all benchmarks; each prints JSON lines, and a table on stderr
+
+.PHONY: bench-log
+bench-log: setup ## measure the log beside deltalake and delta-spark; BENCHARGS="--files 100000" for less
+	@$(RUN) $(BIN)/python -m benchmarks.log $(BENCHARGS)
 
 .PHONY: build
 build: setup ## build the wheel and the source distribution into dist/

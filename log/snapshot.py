@@ -23,8 +23,10 @@ from tidelog.log.system import to_datetime
 class Snapshot:
     """The table at one ID version. Immutable; its files are listed when they are first needed."""
 
-    def __init__(self, store: Store, state: LogState) -> None:
+    def __init__(self, store: Store, state: LogState, times: CommitTimes | None = None) -> None:
+        """`times`: the table's commit times, where a caller has them at hand."""
         protocol.require_readable(state.head.protocol, store.url)
+        self._times = times or CommitTimes(store)
         self._store = store
         self._state = state
 
@@ -40,7 +42,7 @@ class Snapshot:
         if protocol.has_in_commit_timestamps(head.protocol, head.metadata):
             return to_datetime(head.timestamp_ms)
         # By file times, which only all the earlier ones together make increase.
-        return to_datetime(max(CommitTimes(self._store).at(head.version), head.timestamp_ms))
+        return to_datetime(max(self._times.at(head.version), head.timestamp_ms))
 
     @cached_property
     def schema(self) -> pa.Schema:

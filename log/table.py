@@ -31,6 +31,7 @@ from tidelog.log.outcome import CommitRecord, Committed, Superseded, record_of
 from tidelog.log.scan import Scan
 from tidelog.log.snapshot import Snapshot
 from tidelog.log.state import checkpoint, checksum, files
+from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import commits_after
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState, load
@@ -58,6 +59,7 @@ class Table:
         require_readable(state.head.protocol, store.url)
         self._store = store
         self._system = system
+        self._times = CommitTimes(store)
         self._take(state)
 
     @classmethod
@@ -165,6 +167,7 @@ class Table:
         if self._identity != self._look():
             # The version that was loaded is gone or another: cleaned up, or another table lies here now.
             state = load(self._store)
+            self._times = CommitTimes(self._store)
         else:
             new = list(commits_after(self._store, self.version))
             if not new:
@@ -189,8 +192,8 @@ class Table:
         if timestamp is not None:
             version = self.timeline.snapshot_version(timestamp)
         if version is None or version == self.version:
-            return Snapshot(self._store, self._state)
-        return Snapshot(self._store, load(self._store, version))
+            return Snapshot(self._store, self._state, self._times)
+        return Snapshot(self._store, load(self._store, version), self._times)
 
     def history(self, limit: int | None = None) -> list[CommitRecord]:
         """The commits up to the loaded version, newest first, at most `limit`."""
@@ -348,7 +351,7 @@ class Table:
     @property
     def timeline(self) -> Timeline:
         """The history up to the loaded version."""
-        return Timeline(self._store, self._system, self.version, self._head.timestamp_ms)
+        return Timeline(self._store, self._system, self._times, self.version, self._head.timestamp_ms)
 
     def _keys(self, given: Sequence[str]) -> Sequence[str]:
         """The key's columns: those given, else the table's own."""

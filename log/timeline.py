@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from tidelog.log.errors import ConfigurationError
+from tidelog.log.errors import ConfigurationError, HistoryExpiredError
 from tidelog.log.format.actions import Commit
 from tidelog.log.state import versions
 from tidelog.log.state.commit_times import CommitTimes
-from tidelog.log.state.commits import read_commits
-from tidelog.log.state.segment import list_segment, range_error
+from tidelog.log.state.commits import read_commit
+from tidelog.log.state.segment import earliest_version, is_there, range_error
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
 
@@ -31,37 +31,37 @@ class Timeline:
 
     store: Store
     system: System
+    times: CommitTimes
     version: int
     timestamp_ms: int
 
     def newest_first(self) -> Iterator[tuple[Commit, int]]:
         """Each commit with its commit time in ms, back to the oldest that is still there."""
-        times = CommitTimes(self.store)
         for commit in versions.newest_first(self.store, self.version):
-            yield commit, times.of(commit)
+            yield commit, self.times.of(commit)
 
     def between(self, after: int, until: int) -> Iterator[tuple[Commit, int]]:
         """The commits in (after, until] with their times, oldest first, read as they are consumed.
 
-        Raises HistoryExpiredError where some of them are gone or not there yet.
+        Raises HistoryExpiredError where some of them are gone or not there yet, before the first one if that can be
+        told without listing the log: a feed asks for every micro-batch.
         """
-        if after < until:
-            earliest = versions.earliest_commit(self.store, self.version)
-            if after + 1 < earliest or until > self.version:
-                what = f"changes in versions {after + 1} to {until} are not all available"
-                raise range_error(self.store, what, earliest, self.version)
-        times = CommitTimes(self.store)
-        for commit in read_commits(self.store, range(after + 1, until + 1)):
-            yield commit, times.of(commit)
+        if after < until and (until > self.version or not is_there(self.store, after + 1)):
+            raise self._unavailable(after, until)
+        for version in range(after + 1, until + 1):
+            try:
+                commit = read_commit(self.store, version)
+            except FileNotFoundError as error:
+                raise self._unavailable(after, until) from error
+            yield commit, self.times.of(commit)
 
     def snapshot_version(self, moment: datetime | str) -> int:
         """The version of the table at `moment`. Raises HistoryExpiredError for a time outside the history."""
         at_ms = to_timestamp_ms(moment)
-        segment = list_segment(self.store, self.version)
-        earliest = segment.earliest_version
+        earliest = earliest_version(self.store, self.version)
         if at_ms > max(self.system.now_ms(), self.timestamp_ms):
             raise range_error(self.store, f"{to_datetime(at_ms)} lies in the future", earliest, self.version)
-        found = versions.version_at(CommitTimes(self.store), at_ms, earliest, self.version)
+        found = versions.version_at(self.times, at_ms, earliest, self.version)
         if found is None:
             raise range_error(self.store, f"{to_datetime(at_ms)} lies before the history", earliest, self.version)
         return found
@@ -74,7 +74,7 @@ class Timeline:
         """
         if isinstance(point, bool):
             raise ConfigurationError("a point in history cannot be a bool", advice="give a version or a time")
-        earliest = versions.earliest_commit(self.store, self.version)
+        earliest = 0 if is_there(self.store, 0) else versions.earliest_commit(self.store, self.version)
         if isinstance(point, int):
             if not BEFORE_FIRST <= point <= self.version:
                 raise range_error(self.store, f"version {point} is not there", earliest, self.version)
@@ -82,7 +82,7 @@ class Timeline:
         at_ms = to_timestamp_ms(point)
         if at_ms > max(self.system.now_ms(), self.timestamp_ms):
             raise range_error(self.store, f"{to_datetime(at_ms)} lies in the future", earliest, self.version)
-        found = versions.version_at(CommitTimes(self.store), at_ms, earliest, self.version)
+        found = versions.version_at(self.times, at_ms, earliest, self.version)
         if found is None and earliest > 0:
             raise range_error(self.store, f"{point} lies before the history", earliest, self.version)
         return BEFORE_FIRST if found is None else found
@@ -91,7 +91,7 @@ class Timeline:
         """The ID version of the n-th most recent commit."""
         _require_positive(n)
         found = self.version - (n - 1)
-        earliest = list_segment(self.store, self.version).earliest_version
+        earliest = earliest_version(self.store, self.version)
         if found < earliest:
             raise range_error(self.store, f"there are fewer than {n} commits", earliest, self.version)
         return found
@@ -105,6 +105,11 @@ class Timeline:
             earliest = versions.earliest_commit(self.store, self.version)
             raise range_error(self.store, f"there are fewer than {n} data-changing commits", earliest, self.version)
         return stamp
+
+    def _unavailable(self, after: int, until: int) -> HistoryExpiredError:
+        earliest = versions.earliest_commit(self.store, self.version)
+        what = f"changes in versions {after + 1} to {until} are not all available"
+        return range_error(self.store, what, earliest, self.version)
 
 
 def to_timestamp_ms(moment: datetime | str) -> int:

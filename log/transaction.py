@@ -17,6 +17,7 @@ from tidelog.log.format.actions import AddFile, SetTransaction
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.outcome import Committed, Superseded
+from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
@@ -118,8 +119,9 @@ class Transaction:
         if (version is None) == (timestamp is None):
             raise ConfigurationError("a restore needs a version or a timestamp", advice="give exactly one of them")
         if timestamp is not None:
-            head = self._state.head
-            version = Timeline(self._store, self._system, head.version, head.timestamp_ms).snapshot_version(timestamp)
+            head, times = self._state.head, CommitTimes(self._store)
+            timeline = Timeline(self._store, self._system, times, head.version, head.timestamp_ms)
+            version = timeline.snapshot_version(timestamp)
         return self._stage(replacement.stage_restore(self._store, self._state, load(self._store, version)))
 
     def stage_adds(

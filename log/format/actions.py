@@ -259,6 +259,13 @@ def decode_commit(version: int, content: bytes) -> Commit:
     return commit
 
 
+def decode_info(version: int, content: bytes) -> CommitInfo:
+    """The commitInfo of the commit that `content` spells, by its first line alone where it stands there."""
+    first = content[: content.find(b"\n") + 1]
+    info = decode_commit(version, first).info if first.strip() else {}
+    return info or decode_commit(version, content).info
+
+
 def decode_sidecars(content: bytes) -> list[Sidecar]:
     """The sidecars that a V2 checkpoint in JSON names. Raises `msgspec.MsgspecError`."""
     return [line.sidecar for line in _DECODER.decode_lines(content) if line.sidecar is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -33,12 +34,18 @@ class LogFile:
 
 _VERSION = r"(?P<version>\d{20})"
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+# After a version of so many digits.
+_SUFFIXES = {
+    LogFileKind.COMMIT: ".json",
+    LogFileKind.CHECKPOINT: ".checkpoint.parquet",
+    LogFileKind.CHECKSUM: ".crc",
+}
+_KINDS = {suffix: kind for kind, suffix in _SUFFIXES.items()}
+_DIGITS = 20
+_LARGEST = f"{MAX_VERSION:020d}"
 _PATTERNS = (
-    (LogFileKind.COMMIT, re.compile(rf"{_VERSION}\.json")),
-    (LogFileKind.CHECKPOINT, re.compile(rf"{_VERSION}\.checkpoint\.parquet")),
     (LogFileKind.CHECKPOINT, re.compile(rf"{_VERSION}\.checkpoint\.{_UUID}\.(?:json|parquet)")),
     (LogFileKind.CHECKPOINT, re.compile(rf"{_VERSION}\.checkpoint\.(?P<part>\d{{10}})\.(?P<parts>\d{{10}})\.parquet")),
-    (LogFileKind.CHECKSUM, re.compile(rf"{_VERSION}\.crc")),
 )
 
 
@@ -59,9 +66,24 @@ def checkpoint_path(version: int) -> str:
 
 def parse(name: str) -> LogFile | None:
     """The log file that a bare name denotes, or None for a name that is none of the log's."""
+    kind = _KINDS.get(name[_DIGITS:])
+    if kind and _is_version(name[:_DIGITS]):
+        return LogFile(name, kind, int(name[:_DIGITS]))
     for kind, pattern in _PATTERNS:
         match = pattern.fullmatch(name)
         if match:
             numbers = {key: int(text) for key, text in match.groupdict().items()}
             return LogFile(name, kind, **numbers)
     return None
+
+
+def versions(names: Iterable[str], kind: LogFileKind) -> list[int]:
+    """The versions of the single files of `kind` among bare names, in their order; quick, as there may be very many."""
+    suffix = _SUFFIXES[kind]
+    length = _DIGITS + len(suffix)
+    found = [name[:_DIGITS] for name in names if len(name) == length and name.endswith(suffix)]
+    return [int(digits) for digits in found if _is_version(digits)]
+
+
+def _is_version(text: str) -> bool:
+    return len(text) == _DIGITS and text <= _LARGEST and text.isascii() and text.isdecimal()

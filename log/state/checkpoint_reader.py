@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
@@ -137,27 +136,37 @@ def _from_columns(store: Store, table: pa.Table) -> FileState:
 
 
 def _read_columns(store: Store, path: str, names: Sequence[str]) -> pa.Table:
-    """Those of the columns `names` that the file has, of the row groups in which any of them is not null."""
+    """Those of the columns `names` that hold anything, of the row groups in which any of them does.
+
+    A column without a value costs as much to read as its rows, of which a large checkpoint has a million.
+    """
+    # Brings pandas with it, which takes longer to import than all the rest; many processes never read a checkpoint.
+    import pyarrow.dataset as ds  # noqa: PLC0415
+
     try:
         # A fragment reads row groups in parallel and takes an allocator; see `files` for why it is given one.
         fragment = ds.ParquetFileFormat().make_fragment(store.open_input(path))
         present = [name for name in names if name in fragment.physical_schema.names]
-        groups = [index for index in range(fragment.num_row_groups) if _holds_any(fragment.metadata, index, present)]
-        return fragment.subset(row_group_ids=groups).to_table(columns=present, memory_pool=files.POOL)
+        held = [_held(fragment.metadata, index, present) for index in range(fragment.num_row_groups)]
+        groups = [index for index, found in enumerate(held) if found]
+        wanted = [name for name in present if any(name in found for found in held)]
+        return fragment.subset(row_group_ids=groups).to_table(columns=wanted, memory_pool=files.POOL)
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(store, path, error) from error
 
 
-def _holds_any(metadata: pq.FileMetaData, group: int, names: Sequence[str]) -> bool:
-    """Whether a row group may hold a value of one of `names`, by its statistics."""
+def _held(metadata: pq.FileMetaData, group: int, names: Sequence[str]) -> set[str]:
+    """Which of `names` a row group may hold a value of, by its statistics."""
+    held = set()
     columns = metadata.row_group(group)
     for index in range(columns.num_columns):
         column = columns.column(index)
-        if column.path_in_schema.split(".", 1)[0] in names:
+        name = column.path_in_schema.split(".", 1)[0]
+        if name in names and name not in held:
             found = column.statistics
             if found is None or not found.has_null_count or found.null_count < column.num_values:
-                return True
-    return False
+                held.add(name)
+    return held
 
 
 def _rows(table: pa.Table, name: str) -> list[dict[str, Any]]:

@@ -9,16 +9,27 @@ from __future__ import annotations
 from tidelog.log.format import commit_info, filenames
 from tidelog.log.format.actions import Commit
 from tidelog.log.format.filenames import LogFileKind
-from tidelog.log.state.commits import read_commit
+from tidelog.log.state.commits import read_info
 from tidelog.log.storage import Store
+
+# So many new commits are looked at one by one before listing them all is the quicker way.
+_MAX_SINGLE = 64
+# After so many single looks the log is listed again, which forgets the commits that were cleaned up meanwhile.
+_MAX_SINCE_LISTING = 2**16
 
 
 class CommitTimes:
-    """The commit times of one table; lists the log once, and only where a commit carries no timestamp."""
+    """The commit times of one table.
+
+    Where commits carry no timestamp the log is listed once, and after that each new file is looked at: the time of one
+    depends on all before it, so that no search can leave any out.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._file_times: dict[int, int] | None = None
+        self._file_times: dict[int, int] = {}
+        self._newest = -1
+        self._single = 0
 
     def of(self, commit: Commit) -> int:
         """The commit's time in ms since the epoch."""
@@ -28,26 +39,43 @@ class CommitTimes:
     def at(self, version: int) -> int:
         """The time of the commit at `version`; -1, before all others, where it is gone."""
         try:
-            return self.of(read_commit(self._store, version))
+            stamp = commit_info.in_commit_timestamp_ms(read_info(self._store, version))
         except FileNotFoundError:
             return -1
+        return self._by_file(version) if stamp is None else stamp
 
     def is_by_itself(self, version: int, modified_ms: int) -> bool:
         """Whether the time of the commit at `version`, whose file was modified then, rests on no earlier commit."""
-        stamp = commit_info.in_commit_timestamp_ms(read_commit(self._store, version).info)
+        stamp = commit_info.in_commit_timestamp_ms(read_info(self._store, version))
         return stamp is not None or self._by_file(version) == modified_ms
 
     def _by_file(self, version: int) -> int:
-        if self._file_times is None or version not in self._file_times:
-            self._file_times = self._list()
+        if version not in self._file_times:
+            ahead = version - self._newest
+            known = bool(self._file_times) and 0 < ahead <= _MAX_SINGLE
+            if not (known and self._single < _MAX_SINCE_LISTING and self._look_at_each(version)):
+                self._list()
         return self._file_times[version]
 
-    def _list(self) -> dict[int, int]:
-        times: dict[int, int] = {}
-        newest = -1
+    def _look_at_each(self, until: int) -> bool:
+        """Take the commits up to `until` in one by one; False where one of them is gone."""
+        for version in range(self._newest + 1, until + 1):
+            try:
+                self._take(version, self._store.modified_ms(filenames.commit_path(version)))
+            except FileNotFoundError:
+                return False
+            self._single += 1
+        return True
+
+    def _list(self) -> None:
+        self._file_times = {}
+        self._newest, self._single = -1, 0
         for status in self._store.list(filenames.LOG_FOLDER):
             file = filenames.parse(status.name)
             if file and file.kind is LogFileKind.COMMIT:
-                newest = max(status.modified_ms, newest + 1)
-                times[file.version] = newest
-        return times
+                self._take(file.version, status.modified_ms)
+
+    def _take(self, version: int, modified_ms: int) -> None:
+        before = self._file_times.get(self._newest, -1)
+        self._file_times[version] = max(modified_ms, before + 1)
+        self._newest = version

@@ -8,7 +8,7 @@ import msgspec
 
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import commit_info, filenames
-from tidelog.log.format.actions import Commit, decode_commit
+from tidelog.log.format.actions import Commit, CommitInfo, decode_commit, decode_info
 from tidelog.log.storage import Store
 
 
@@ -18,11 +18,19 @@ def read_commit(store: Store, version: int) -> Commit:
     try:
         return decode_commit(version, content)
     except msgspec.MsgspecError as error:
-        raise CorruptLogError(
-            f"commit {version} of {store.url} cannot be read: {error}",
-            advice="restore the file of _delta_log from a backup",
-            path=store.url,
-        ) from error
+        raise _corrupt(store, version, error) from error
+
+
+def read_info(store: Store, version: int) -> CommitInfo:
+    """What the writer noted about the commit at `version`; raises what `read_commit` does.
+
+    Cheap for a large commit: where commitInfo comes first, as in-commit timestamps demand, nothing else is decoded.
+    """
+    content = store.read(filenames.commit_path(version))
+    try:
+        return decode_info(version, content)
+    except msgspec.MsgspecError as error:
+        raise _corrupt(store, version, error) from error
 
 
 def read_commits(store: Store, versions: Iterable[int]) -> Iterator[Commit]:
@@ -47,6 +55,14 @@ def commits_after(store: Store, version: int) -> Iterator[Commit]:
         except FileNotFoundError:
             return
         yield commit
+
+
+def _corrupt(store: Store, version: int, error: Exception) -> CorruptLogError:
+    return CorruptLogError(
+        f"commit {version} of {store.url} cannot be read: {error}",
+        advice="restore the file of _delta_log from a backup",
+        path=store.url,
+    )
 
 
 def timestamp_ms(store: Store, commit: Commit) -> int:

@@ -48,10 +48,10 @@ def list_segment(
     HistoryExpiredError where the version is not (or no longer) there, CorruptLogError where a commit in the middle is
     missing.
     """
-    found = [file for status in store.list(filenames.LOG_FOLDER) if (file := filenames.parse(status.name))]
-    commits = {file.version for file in found if file.kind is LogFileKind.COMMIT}
-    checksums = sorted(file.version for file in found if file.kind is LogFileKind.CHECKSUM)
-    checkpoints = _complete(file for file in found if file.kind is LogFileKind.CHECKPOINT)
+    names = store.names(filenames.LOG_FOLDER)
+    commits = set(filenames.versions(names, LogFileKind.COMMIT))
+    checksums = sorted(filenames.versions(names, LogFileKind.CHECKSUM))
+    checkpoints = _complete(file for name in names if ".checkpoint." in name and (file := filenames.parse(name)))
     usable = [checkpoint for checkpoint in checkpoints if checkpoint not in unreadable]
     if not commits and not checkpoints:
         raise TableNotFoundError(
@@ -70,7 +70,7 @@ def list_segment(
     within = tuple(checksum for checksum in checksums if first <= checksum <= wanted)
     segment = Segment(wanted, base, within, earliest)
     # A listing that runs while others commit may show a commit and miss the one before it: a missing one is looked for.
-    missing = [needed for needed in segment.commit_versions if needed not in commits and not _is_there(store, needed)]
+    missing = [needed for needed in segment.commit_versions if needed not in commits and not is_there(store, needed)]
     if missing:
         raise CorruptLogError(
             f"the log of {store.url} lacks the commit {missing[0]}, needed for version {wanted}",
@@ -86,7 +86,13 @@ def list_checkpoints(store: Store) -> list[CheckpointFiles]:
     return _complete(file for file in found if file and file.kind is LogFileKind.CHECKPOINT)
 
 
-def _is_there(store: Store, version: int) -> bool:
+def earliest_version(store: Store, head_version: int) -> int:
+    """The oldest version that the log can still rebuild; told without a listing where nothing was ever cleaned up."""
+    return 0 if is_there(store, 0) else list_segment(store, head_version).earliest_version
+
+
+def is_there(store: Store, version: int) -> bool:
+    """Whether the commit `version` is in the log."""
     try:
         store.modified_ms(filenames.commit_path(version))
     except FileNotFoundError:
@@ -125,6 +131,8 @@ def _complete(files: Iterable[LogFile]) -> list[CheckpointFiles]:
 
 def _earliest(commits: set[int], checkpoints: set[int], newest: int) -> int:
     """The oldest version from which every later one can be rebuilt."""
+    if len(commits) == newest + 1:
+        return 0
     first = newest
     while first in commits and first > 0 and first - 1 in commits:
         first -= 1

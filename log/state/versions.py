@@ -23,8 +23,7 @@ def newest_first(store: Store, head_version: int) -> Iterator[Commit]:
 
 def earliest_commit(store: Store, head_version: int) -> int:
     """The oldest commit from which every one up to `head_version` is still there, by one listing."""
-    names = (filenames.parse(status.name) for status in store.list(filenames.LOG_FOLDER))
-    commits = {file.version for file in names if file and file.kind is LogFileKind.COMMIT}
+    commits = set(filenames.versions(store.names(filenames.LOG_FOLDER), LogFileKind.COMMIT))
     earliest = head_version
     while earliest - 1 in commits:
         earliest -= 1

@@ -68,15 +68,17 @@ class Azure(Cloud):
             properties: BlobProperties = await client.get_blob_properties()
             return properties
 
-    async def _walk(self, bucket: str, prefix: str) -> list[BlobProperties]:
+    async def _blobs(self, bucket: str, prefix: str, *, deep: bool) -> list[BlobProperties]:
         async with self._fs.service_client.get_container_client(bucket) as client:
+            if deep:
+                return [blob async for blob in client.list_blobs(name_starts_with=prefix, include=["metadata"])]
             blobs = client.walk_blobs(name_starts_with=prefix, include=["metadata"], delimiter="/")
             return [blob async for blob in blobs if isinstance(blob, BlobProperties)]
 
-    def list(self, bucket: str, prefix: str) -> Iterator[FileStatus]:
+    def entries(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[tuple[str, FileStatus]]:
         """See Cloud."""
-        found: list[BlobProperties] = sync(self._fs.loop, self._walk, bucket, prefix)
-        return (_status(properties) for properties in found if not _is_folder(properties))
+        found: list[BlobProperties] = sync(self._fs.loop, self._blobs, bucket, prefix, deep=deep)
+        return ((properties.name, _status(properties)) for properties in found if not _is_folder(properties))
 
     def diagnose(self, error: BaseException) -> Diagnosed:
         """See Cloud."""

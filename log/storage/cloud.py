@@ -80,8 +80,12 @@ class Cloud(ABC):
         """Size and time of the object, asked of the server. Its time is the one that a listing shows."""
 
     @abstractmethod
+    def entries(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[tuple[str, FileStatus]]:
+        """The objects whose key is `prefix` (ends with `/`, or is empty) and a name without `/`; `deep`: any name."""
+
     def list(self, bucket: str, prefix: str) -> Iterator[FileStatus]:
-        """The objects whose key is `prefix` (ends with `/`, or is empty) and a name without `/`."""
+        """The objects directly below `prefix`."""
+        return (status for _, status in self.entries(bucket, prefix, deep=False))
 
     @abstractmethod
     def diagnose(self, error: BaseException) -> Diagnosed:

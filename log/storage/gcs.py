@@ -66,12 +66,13 @@ class GCS(Cloud):
         """See Cloud."""
         return _status(self._fs.call("GET", "b/{}/o/{}", bucket, key, json_out=True))
 
-    def list(self, bucket: str, prefix: str) -> Iterator[FileStatus]:
+    def entries(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[tuple[str, FileStatus]]:
         """See Cloud."""
-        request = {"prefix": prefix, "delimiter": "/"}
+        request = {"prefix": prefix, **({} if deep else {"delimiter": "/"})}
         while True:
             page = self._fs.call("GET", "b/{}/o", bucket, json_out=True, **request)
-            yield from map(_status, page.get("items", ()))
+            for resource in page.get("items", ()):
+                yield resource["name"], _status(resource)
             if not page.get("nextPageToken"):
                 return
             request["pageToken"] = page["nextPageToken"]

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -90,6 +90,14 @@ class LocalStore(Store):
                     folders.append(path)
                 elif status := _status(entry):
                     yield path, status
+
+    def names(self, folder: str) -> Collection[str]:
+        """See Store."""
+        try:
+            with os.scandir(self._resolve(folder)) as entries:
+                return [entry.name for entry in entries if entry.is_file()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def delete(self, path: str) -> None:
         """See Store."""

@@ -99,6 +99,13 @@ class ObjectStore(Store):
         found = self._ask(folder, lambda cloud: [*cloud.list(bucket, prefix)], absent=Failure.NO_BUCKET)
         return sorted((status for status in found if status.name), key=lambda status: status.name)
 
+    def walk(self) -> Iterator[tuple[str, FileStatus]]:
+        """See Store."""
+        prefix = f"{self._root.key}/" if self._root.key else ""
+        bucket = self._root.bucket
+        found = self._ask("", lambda cloud: [*cloud.entries(bucket, prefix, deep=True)], absent=Failure.NO_BUCKET)
+        return ((key[len(prefix) :], status) for key, status in found if status.name)
+
     def delete(self, path: str) -> None:
         """See Store."""
         bucket, key = self._locate(path)

@@ -80,13 +80,13 @@ class S3(Cloud):
         head = self._fs.call_s3("head_object", Bucket=bucket, Key=key)
         return _status(key, head["ContentLength"], head["LastModified"])
 
-    def list(self, bucket: str, prefix: str) -> Iterator[FileStatus]:
+    def entries(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[tuple[str, FileStatus]]:
         """See Cloud."""
-        request = {"Bucket": bucket, "Prefix": prefix, "Delimiter": "/"}
+        request = {"Bucket": bucket, "Prefix": prefix, **({} if deep else {"Delimiter": "/"})}
         while True:
             page = self._fs.call_s3("list_objects_v2", **request)
             for entry in page.get("Contents", ()):
-                yield _status(entry["Key"], entry["Size"], entry["LastModified"])
+                yield entry["Key"], _status(entry["Key"], entry["Size"], entry["LastModified"])
             if not page.get("IsTruncated"):
                 return
             request["ContinuationToken"] = page["NextContinuationToken"]

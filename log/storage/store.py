@@ -8,7 +8,7 @@ A commit rests on three guarantees: a file is visible whole or not at all, only 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -46,6 +46,13 @@ class Store(ABC):
     @abstractmethod
     def list(self, folder: str) -> list[FileStatus]:
         """The files (not folders) directly in `folder`, in the order of their names; empty where it is absent."""
+
+    def names(self, folder: str) -> Collection[str]:
+        """The bare names of the files that `list` would show, in any order.
+
+        For a store that knows names without asking for each file: a log can hold hundreds of thousands.
+        """
+        return [status.name for status in self.list(folder)]
 
     @abstractmethod
     def walk(self) -> Iterator[tuple[str, FileStatus]]:

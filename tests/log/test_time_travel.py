@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.log.faults import Counting
 from tests.log.support import (
     START_MS,
     Clock,
@@ -137,6 +138,28 @@ def test_a_time_before_what_was_kept_is_an_error(table: Table) -> None:
 def test_a_version_and_a_time_are_one_too_many(table: Table) -> None:
     with pytest.raises(ConfigurationError):
         table.at(version=1, timestamp=at(10))
+
+
+def test_a_time_is_looked_up_without_listing_the_log(clock: Clock) -> None:
+    """A log of a hundred thousand commits takes longer to list than to search."""
+    store = Counting(memory_store())
+    table = new_table(store, system=clock)
+    for number in (1, 2, 3):
+        clock.ms += 10 * SECOND
+        table.insert(numbers([number]))
+    store.lists = 0
+    assert table.timeline.snapshot_version(at(25)) == 2
+    assert table.timeline.interval_end(at(5)) == 0
+    assert table.latest_version(4) == 0
+    assert [commit.version for commit, _ in table.timeline.between(0, 3)] == [1, 2, 3]
+    assert store.lists == 0
+
+
+def test_a_gap_in_an_interval_is_history_that_is_gone(table: Table) -> None:
+    table.store.delete(filenames.commit_path(2))
+    with pytest.raises(HistoryExpiredError, match="3 to 3"):
+        list(table.timeline.between(0, 3))
+    assert [commit.version for commit, _ in table.timeline.between(2, 3)] == [3]
 
 
 # --- time versions ---------------------------------------------------------------------------------------------------

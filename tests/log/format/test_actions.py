@@ -23,6 +23,7 @@ from tidelog.log.format.actions import (
     RemoveFile,
     SetTransaction,
     decode_commit,
+    decode_info,
     encode_commit,
 )
 
@@ -240,3 +241,16 @@ def test_a_logical_file_is_its_path_and_its_deletion_vector() -> None:
 )
 def test_only_changed_rows_make_a_data_change(actions: list[Action], expected: bool) -> None:
     assert Commit(version=0, info={}, actions=tuple(actions)).data_change is expected
+
+
+def test_the_commit_info_is_read_without_the_rest_where_it_comes_first() -> None:
+    info = {"inCommitTimestamp": 7, "operation": "WRITE"}
+    content = encode_commit(info, [add("a")])
+    assert decode_info(0, content) == info
+    assert decode_info(0, content + b"not read\n") == info
+    lines = content.splitlines(keepends=True)
+    assert decode_info(0, lines[1] + lines[0]) == info
+    assert decode_info(0, b"\n" + content.rstrip()) == info
+    assert decode_info(0, lines[1]) == {}
+    with pytest.raises(msgspec.MsgspecError):
+        decode_info(0, lines[1] + b"nonsense")

@@ -28,6 +28,25 @@ def test_names_are_recognised_again(version: int) -> None:
         assert filenames.parse(name) == LogFile(name, kind, version)
 
 
+@given(st.lists(VERSIONS), st.text("0123456789.jsoncr٣", max_size=30))
+def test_the_versions_of_many_names_are_those_that_parse_finds(found: list[int], other: str) -> None:
+    names = [other, f"{found}", "_last_checkpoint"]
+    paths = (filenames.commit_path, filenames.checksum_path, filenames.checkpoint_path)
+    names += [path(version).removeprefix("_delta_log/") for version in found for path in paths]
+    for kind in LogFileKind:
+        parsed = [file.version for name in names if (file := filenames.parse(name)) and file.kind is kind]
+        assert filenames.versions(names, kind) == parsed
+
+
+@pytest.mark.parametrize(
+    "digits", [f"{filenames.MAX_VERSION + 1:020d}", "0" * 19 + "٣", "0" * 19 + "²", " " * 19 + "1"]
+)
+def test_a_version_that_no_table_can_have_is_no_log_file(digits: str) -> None:
+    name = f"{digits}.json"
+    assert filenames.parse(name) is None
+    assert filenames.versions([name], LogFileKind.COMMIT) == []
+
+
 @given(VERSIONS, VERSIONS)
 def test_names_sort_as_their_versions_do(left: int, right: int) -> None:
     assert (filenames.commit_path(left) < filenames.commit_path(right)) == (left < right)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tests.log.faults import Counting
 from tests.log.support import NUMBERS, START_MS, add, memory_store, new_table, numbers, put_commit, reopen
+from tidelog.log import Table
 from tidelog.log.format import filenames
-from tidelog.log.state import versions
+from tidelog.log.state import commit_times, versions
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.storage import Store
 from tidelog.log.storage.local import LocalStore
@@ -22,6 +23,56 @@ def log_at(stamps: list[int]) -> Store:
     for version, stamp in enumerate(stamps):
         put_commit(store, version, add(f"f{version}"), info={"inCommitTimestamp": stamp})
     return store
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Counting:
+    """Five commits without in-commit timestamps, whose files' times are out of order, in a store that counts."""
+    table = new_table(LocalStore(str(tmp_path)), NUMBERS, properties={"delta.enableInCommitTimestamps": False})
+    for number in range(4):
+        table.insert(numbers([number]))
+    for version, second in enumerate([100, 900, 200, 300, 1000]):
+        os.utime(tmp_path / filenames.commit_path(version), (second, second))
+    return Counting(table.store)
+
+
+def test_file_times_are_listed_once_and_new_ones_looked_at_singly(foreign: Counting, tmp_path: Path) -> None:
+    times = CommitTimes(foreign)
+    assert [times.at(version) for version in range(5)] == [100_000, 900_000, 900_001, 900_002, 1_000_000]
+    assert foreign.lists == 1
+    reopen(Table.open(str(tmp_path))).insert(numbers([5]))
+    os.utime(tmp_path / filenames.commit_path(5), (50, 50))
+    assert times.at(5) == 1_000_001
+    assert foreign.lists == 1
+
+
+def test_after_many_single_looks_the_log_is_listed_again(
+    foreign: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that is open for months must not remember the commits that were cleaned up since."""
+    monkeypatch.setattr(commit_times, "_MAX_SINCE_LISTING", 2)
+    times = CommitTimes(foreign)
+    times.at(4)
+    table = Table.open(str(tmp_path))
+    for version in range(5, 8):
+        table.insert(numbers([version]))
+        assert times.at(version) > 1_000_000
+    assert foreign.lists == 2
+    store = foreign.inner
+    store.delete(filenames.commit_path(0))
+    assert times.at(0) == -1
+
+
+def test_a_commit_that_is_gone_before_it_was_looked_at_is_passed_over(foreign: Counting, tmp_path: Path) -> None:
+    times = CommitTimes(foreign)
+    times.at(4)
+    table = Table.open(str(tmp_path))
+    for version in (5, 6):
+        table.insert(numbers([version]))
+        os.utime(tmp_path / filenames.commit_path(version), (2000 + version,) * 2)
+    foreign.delete(filenames.commit_path(5))
+    assert times.at(6) == 2_006_000
+    assert foreign.lists == 2
 
 
 @settings(deadline=None)

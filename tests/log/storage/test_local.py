@@ -34,6 +34,14 @@ def store(tmp_path: Path) -> LocalStore:
     return LocalStore(str(tmp_path / "table"))
 
 
+def test_names_are_those_of_the_listing(store: LocalStore, tmp_path: Path) -> None:
+    assert not store.names("log")
+    for name in ("log/a", "log/b.json", "log/folder/c"):
+        store.put_if_absent(name, b"1")
+    (tmp_path / "table" / "log" / "link").symlink_to("a")
+    assert sorted(store.names("log")) == [status.name for status in store.list("log")] == ["a", "b.json", "link"]
+
+
 def test_no_temporary_file_is_left(store: LocalStore, tmp_path: Path) -> None:
     store.put_if_absent("a", b"1")
     with pytest.raises(FileExistsError):

@@ -1,0 +1,1 @@
+"""Speed, side by side with deltalake and delta-spark: `make bench-log` and its like; see docs/benchmarks.md."""

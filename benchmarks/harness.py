@@ -1,0 +1,189 @@
+"""How a figure is taken: each run in a process of its own, the engines in turn, the median of several runs.
+
+Turns spread the machine's noise over all engines. A run is an action of `benchmarks.peers`; it times itself, so that
+starting Python, importing a library and starting Spark are not in the figure, and its process's peak memory is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import peers
+
+TIDELOG, DELTALAKE, DELTA_SPARK = ENGINES = ("tidelog", "deltalake", "delta_spark")
+REPOSITORY = Path(__file__).parents[1]
+# Longer than any run on a machine of two cores; one that hangs must not hold up the rest.
+RUN_TIMEOUT_S = 900
+_PACKAGES = ("tidelog", "deltalake", "pyspark", "pyarrow", "numpy", "msgspec")
+
+Figures: TypeAlias = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one engine does for a case. `arguments` is called before each run with an empty folder for copies."""
+
+    engine: str
+    action: str
+    arguments: Callable[[Path], Mapping[str, object]]
+    # Starting Spark and one run take a minute, and what is measured there takes tens of seconds: once is enough.
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """At most `limit`; `of` says of what: of tidelog's own figure, or of its ratio to deltalake's."""
+
+    limit: float
+    of: str = "ratio"
+
+
+@dataclass(slots=True)
+class Report:
+    """One JSON line a measurement on stdout as soon as it is known; all of them as a table on stderr at the end."""
+
+    bench: str
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    _console: Console = field(default_factory=lambda: Console(stderr=True, width=150))
+
+    def machine(self, **facts: object) -> None:
+        """Where this run takes place; to be called before the first measurement loads the machine."""
+        found = {
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+            "cores": os.cpu_count(),
+            "load_average_before": [round(load, 2) for load in os.getloadavg()],
+            "versions": {"python": platform.python_version(), **_versions()},
+        }
+        print(json.dumps({"bench": self.bench, "case": "machine", **found, **facts}), flush=True)
+        self.say(f"{found['system']}, {found['cores']} cores, load before the run {found['load_average_before']}")
+        self.say(", ".join(f"{name} {number}" for name, number in {**found["versions"], **facts}.items()))  # type: ignore[dict-item]
+
+    def figure(
+        self, case: str, unit: str, figures: Mapping[str, float | None], goal: Goal | None = None, **facts: object
+    ) -> None:
+        """One measurement: each engine's figure (None or absent: it has none), and whether `goal` is met."""
+        own, peer = figures.get(TIDELOG), figures.get(DELTALAKE)
+        ratio = None if own is None or not peer else own / peer
+        judged = None if goal is None else (ratio if goal.of == "ratio" else own)
+        row = {
+            "bench": self.bench,
+            "case": case,
+            "unit": unit,
+            **{engine: _rounded(figures.get(engine)) for engine in ENGINES},
+            "ratio": _rounded(ratio),
+            "goal": goal and goal.limit,
+            "goal_of": goal and goal.of,
+            "met": None if goal is None or judged is None else judged <= goal.limit,
+            **facts,
+        }
+        self.rows.append(row)
+        print(json.dumps(row), flush=True)
+
+    def say(self, text: str) -> None:
+        """A line for people."""
+        self._console.print(text, markup=False, highlight=False)
+
+    def table(self) -> None:
+        """All measurements, readable."""
+        table = Table(title=f"bench-{self.bench}; ratio: tidelog's figure to deltalake's")
+        for name in ("case", "unit", *ENGINES, "ratio", "goal", "met"):
+            table.add_column(name, justify="left" if name in ("case", "unit", "met") else "right")
+        for row in self.rows:
+            goal = "" if row["goal"] is None else f"{row['goal_of']} <= {row['goal']}"
+            met = {None: "", True: "met", False: "MISSED"}[row["met"]]
+            figures = [_text(row[name]) for name in (*ENGINES, "ratio")]
+            table.add_row(row["case"], row["unit"], *figures, goal, met)
+        self._console.print(table)
+        judged = [row for row in self.rows if row["met"] is not None]
+        missed = [row["case"] for row in judged if not row["met"]]
+        self.say(
+            f"{len(judged) - len(missed)} of {len(judged)} goals met"
+            + ("; missed: " + ", ".join(missed)) * bool(missed)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """Takes measurements. Without `isolated` all runs share this process: quick, and no measurement."""
+
+    report: Report
+    repetitions: int
+    work: Path
+    isolated: bool = True
+
+    def measure(self, runs: Sequence[Run]) -> dict[str, Figures]:
+        """The median of each figure of each engine. A peer that fails is left out, and stderr says why."""
+        found: dict[str, list[Figures]] = {run.engine: [] for run in runs}
+        for number in range(self.repetitions):
+            for run in runs:
+                if run.engine in found and not (run.once and number):
+                    figures = self._measured(run)
+                    if figures is None:
+                        del found[run.engine]
+                    else:
+                        found[run.engine].append(figures)
+        return {engine: _medians(all_figures) for engine, all_figures in found.items()}
+
+    def _measured(self, run: Run) -> Figures | None:
+        folder = Path(tempfile.mkdtemp(dir=self.work))
+        try:
+            arguments = dict(run.arguments(folder))
+            return (_in_a_process if self.isolated else peers.run)(run.engine, run.action, arguments)
+        except subprocess.SubprocessError as error:
+            words = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
+            self.report.say(f"{run.engine} is left out of {run.action}: {str(words)[-2000:]}")
+            if run.engine == TIDELOG:
+                raise
+            return None
+        finally:
+            shutil.rmtree(folder)
+
+
+def pick(figures: Mapping[str, Figures], name: str) -> dict[str, float | None]:
+    """One figure of each engine."""
+    return {engine: values.get(name) for engine, values in figures.items()}
+
+
+def _in_a_process(engine: str, action: str, arguments: dict[str, object]) -> Figures:
+    command = [sys.executable, "-m", "benchmarks.peers", engine, action, json.dumps(arguments)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=True)
+    figures: Figures = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def _medians(all_figures: Iterable[Figures]) -> Figures:
+    listed = list(all_figures)
+    return {name: statistics.median(figures[name] for figures in listed) for name in listed[0]}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "source tree"
+    return found
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else f"{value:,.3g}" if value < 100 else f"{value:,.0f}"  # noqa: PLR2004

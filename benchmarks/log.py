@@ -1,0 +1,184 @@
+"""The log's speed: `make bench-log`, with `BENCHARGS="--files 100000"` for a smaller table.
+
+The goals stand beside the cases; a missed one is said and is no failure, as a benchmark is not a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import tables
+from benchmarks.harness import DELTA_SPARK, DELTALAKE, TIDELOG, Figures, Goal, Harness, Report, Run, pick
+from tidelog.log.system import to_datetime
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large everything is, and how often it is measured."""
+
+    files: int = 1_000_000
+    commits: int = 100
+    timeline: int = 100_000
+    short_log: int = 10
+    long_log: int = 10_000
+    appends: int = 200
+    refreshes: int = 21
+    lookups: int = 21
+    repetitions: int = 3
+
+
+QUICK = Sizes(
+    files=200, commits=4, timeline=40, short_log=2, long_log=20, appends=3, refreshes=2, lookups=2, repetitions=1
+)
+
+
+CASES = ("open_and_list", "write_checkpoint", "refresh", "append", "lookup", "long_tail", "start")
+
+
+class LogBench:
+    """The groups of cases, each a method named in CASES."""
+
+    def __init__(self, harness: Harness, sizes: Sizes, *, spark: bool) -> None:
+        self._harness = harness
+        self._report = harness.report
+        self._sizes = sizes
+        self._spark = spark
+
+    def run(self, only: str) -> None:
+        """Those whose name contains `only`."""
+        for name in CASES:
+            if only in name:
+                getattr(self, name)()
+
+    def open_and_list(self) -> None:
+        """To the list of all live files, from the log's three common shapes."""
+        files, commits = self._sizes.files, self._sizes.commits
+        self._open("open_list_json", tables.many_files(files, commits), Goal(0.5), Goal(0.7))
+        for writer in (TIDELOG, DELTALAKE):
+            path = tables.checkpointed(files, commits, writer)
+            self._open(f"open_list_checkpoint_by_{writer}", path, Goal(0.25), None)
+
+    def write_checkpoint(self) -> None:
+        """The state is in memory; the checkpoint of all of it goes to disk."""
+        source = tables.many_files(self._sizes.files, self._sizes.commits)
+        found = self._measure("write_checkpoint", lambda work: {"path": str(tables.clone(source, work))}, spark=True)
+        self._report.figure("write_checkpoint", "s", pick(found, "seconds"), Goal(0.35))
+        self._report.figure("write_checkpoint_memory", "MB", pick(found, "peak_mb"))
+
+    def refresh(self) -> None:
+        """After one commit of one file by another writer, to the list of all live files."""
+        source = tables.checkpointed(self._sizes.files, self._sizes.commits, TIDELOG)
+
+        def run(engine: str, commits: int) -> Run:
+            return Run(engine, "refresh", lambda work: {"path": str(tables.clone(source, work)), "commits": commits})
+
+        # deltalake takes seconds for each.
+        found = self._harness.measure([run(TIDELOG, self._sizes.refreshes), run(DELTALAKE, 2)])
+        self._report.figure("refresh", "ms", pick(found, "milliseconds"), Goal(20, TIDELOG))
+
+    def append(self) -> None:
+        """A blind append's commit without data files, on a short log and on a long one without any checkpoint."""
+        runs = [
+            Run(TIDELOG, "append", lambda work: self._logs(work, in_commit_timestamps=True)),
+            Run(DELTALAKE, "append", lambda work: self._logs(work, in_commit_timestamps=False)),
+        ]
+        found = self._harness.measure(runs)
+        facts = {"short_version": self._sizes.short_log, "long_version": self._sizes.long_log}
+        self._report.figure("append_commit_short_log", "ms", pick(found, "short_ms"), Goal(10, TIDELOG), **facts)
+        self._report.figure("append_commit_long_log", "ms", pick(found, "long_ms"), Goal(10, TIDELOG), **facts)
+        growth = {engine: figures["long_ms"] / figures["short_ms"] for engine, figures in found.items()}
+        self._report.figure("append_commit_growth", "long/short", growth, Goal(1.1, TIDELOG), **facts)
+
+    def lookup(self) -> None:
+        """From a moment to a version, where commits say when they were made and where their files' times do."""
+        for in_commit_timestamps in (True, False):
+            self._lookup(in_commit_timestamps=in_commit_timestamps)
+
+    def long_tail(self) -> None:
+        """Open and list where nobody wrote a checkpoint for very many commits."""
+        path = tables.long_log(self._sizes.long_log, in_commit_timestamps=False, checkpoint=False)
+        found = self._measure("open_list", lambda _: {"path": str(path)})
+        self._report.figure("open_list_long_tail", "s", pick(found, "seconds"))
+
+    def start(self) -> None:
+        """What importing the feed costs each process that Spark starts for it."""
+        runs = [Run(TIDELOG, "start", lambda _: {})]
+        found = self._harness.measure(runs)
+        self._report.figure("import_feed", "s", pick(found, "seconds"))
+
+    def _open(self, case: str, path: Path, time_goal: Goal, memory_goal: Goal | None) -> None:
+        found = self._measure("open_list", lambda _: {"path": str(path)}, spark=True)
+        self._report.figure(case, "s", pick(found, "seconds"), time_goal)
+        self._report.figure(f"{case}_memory", "MB", pick(found, "peak_mb"), memory_goal)
+
+    def _measure(
+        self, action: str, arguments: Callable[[Path], dict[str, object]], *, spark: bool = False
+    ) -> dict[str, Figures]:
+        runs = [Run(engine, action, arguments) for engine in (TIDELOG, DELTALAKE)]
+        if spark and self._spark:
+            small = tables.many_files(QUICK.files, QUICK.commits)
+
+            def with_warm_up(work: Path) -> dict[str, object]:
+                (work / "table").mkdir()
+                return arguments(work / "table") | {"warm_up": str(tables.clone(small, work / "warm-up"))}
+
+            runs.append(Run(DELTA_SPARK, action, with_warm_up, once=True))
+        return self._harness.measure(runs)
+
+    def _lookup(self, *, in_commit_timestamps: bool) -> None:
+        """The first time in a table that was just opened, and again."""
+        path = tables.long_log(self._sizes.timeline, in_commit_timestamps=in_commit_timestamps, checkpoint=True)
+        # Both load the snapshot as well, so a moment shortly after the checkpoint asks the least of them.
+        moment = to_datetime(tables.START_MS + (self._sizes.timeline - 2) * tables.SPACING_MS + 1).isoformat()
+        kind = "in_commit" if in_commit_timestamps else "file_times"
+        runs = [Run(TIDELOG, "lookup", lambda _: {"path": str(path), "times": self._sizes.lookups})]
+        if self._spark:
+            spark_arguments = {"path": str(path), "moment": moment, "times": 5}
+            runs.append(Run(DELTA_SPARK, "lookup", lambda _: spark_arguments, once=True))
+        found = self._harness.measure(runs)
+        self._report.figure(f"lookup_{kind}_first", "ms", pick(found, "first_ms"), Goal(50, TIDELOG))
+        self._report.figure(f"lookup_{kind}_again", "ms", pick(found, "again_ms"), Goal(50, TIDELOG))
+        found = self._measure("at_timestamp", lambda _: {"path": str(path), "moment": moment})
+        self._report.figure(f"at_timestamp_{kind}", "s", pick(found, "seconds"))
+
+    def _logs(self, work: Path, *, in_commit_timestamps: bool) -> dict[str, object]:
+        """Copies of the short and the long log."""
+        found: dict[str, object] = {"commits": self._sizes.appends}
+        for name, commits in (("short", self._sizes.short_log), ("long", self._sizes.long_log)):
+            source = tables.long_log(commits, in_commit_timestamps=in_commit_timestamps, checkpoint=False)
+            found[name] = str(tables.clone(source, work / name))
+        return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench-log", description=__doc__)
+    parser.add_argument("--files", type=int, default=Sizes.files, help="live files of the large table")
+    parser.add_argument("--timeline", type=int, default=Sizes.timeline, help="commits to look a moment up among")
+    parser.add_argument("--repetitions", type=int, default=Sizes.repetitions, help="runs whose median counts")
+    parser.add_argument("--no-spark", action="store_true", help="leave delta-spark out")
+    parser.add_argument("--only", default="", help=f"the groups whose name contains this; of {', '.join(CASES)}")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, without delta-spark: does it all run?")
+    given = parser.parse_args()
+    sizes = QUICK if given.quick else Sizes(files=given.files, timeline=given.timeline, repetitions=given.repetitions)
+    report = Report("log")
+    report.machine(files=sizes.files, commits=sizes.commits, timeline=sizes.timeline)
+    tables.CACHE.mkdir(parents=True, exist_ok=True)
+    # Beside the cached tables, so that copies can be hard links and commits go to a disk.
+    work = Path(tempfile.mkdtemp(prefix="work-", dir=tables.CACHE))
+    try:
+        harness = Harness(report, sizes.repetitions, work, isolated=not given.quick)
+        LogBench(harness, sizes, spark=not (given.quick or given.no_spark)).run(given.only)
+    finally:
+        shutil.rmtree(work)
+    report.table()
+    if given.quick:
+        report.say("these sizes only show that it runs: their figures, and what they say of the goals, mean nothing")
+
+
+if __name__ == "__main__":
+    main()

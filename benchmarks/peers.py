@@ -1,0 +1,287 @@
+"""What each engine does in a process of its own: `python -m benchmarks.peers ENGINE ACTION ARGUMENTS`.
+
+An action prints its figures as one JSON object: seconds, or milliseconds where the name says so, and `peak_mb`, the
+most memory that the process (for Spark: its Java process) ever held.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from benchmarks import tables
+
+Action: TypeAlias = Callable[..., dict[str, float]]
+
+# The first commits of a process pay for what later ones find ready.
+_WARM_UP = 5
+# The numbers of files that none of the tables holds from the start.
+_NEW_FILES = 10**8
+_SPARK_MEMORY = "6g"
+
+
+class Tidelog:
+    """tidelog, by its public names."""
+
+    def open_list(self, path: str) -> dict[str, float]:
+        from tidelog.log import Table
+
+        with _timed() as spent:
+            _ = Table.open(path).at().files()
+        return spent
+
+    def write_checkpoint(self, path: str) -> dict[str, float]:
+        from tidelog.log import Table
+
+        table = Table.open(path)
+        _ = table.at().files()
+        with _timed() as spent:
+            table.checkpoint()
+        return spent
+
+    def refresh(self, path: str, commits: int) -> dict[str, float]:
+        from tidelog.log import Table
+
+        table = Table.open(path)
+        _ = table.at().files()
+
+        def refresh() -> None:
+            _ = table.refresh().at().files()
+
+        return {"milliseconds": _after_commits(Path(path), table.version, commits, refresh)}
+
+    def append(self, short: str, long: str, commits: int) -> dict[str, float]:
+        from tidelog.log import Table
+
+        opened = {"short_ms": Table.open(short), "long_ms": Table.open(long)}
+        return _in_turn({name: partial(_append, table) for name, table in opened.items()}, commits)
+
+    def lookup(self, path: str, times: int) -> dict[str, float]:
+        from tidelog.log import Table
+        from tidelog.log.system import to_datetime
+
+        table = Table.open(path)
+        last_ms = tables.START_MS + table.version * tables.SPACING_MS
+        chosen = random.Random(1)
+        moments = [to_datetime(chosen.randrange(tables.START_MS, last_ms)) for _ in range(times + 1)]
+        spans = []
+        for moment in moments:
+            with _timed() as spent:
+                found = table.timeline.snapshot_version(moment)
+            assert found == (int(moment.timestamp() * 1000) - tables.START_MS) // tables.SPACING_MS
+            spans.append(spent["seconds"] * 1000)
+        return {"first_ms": spans[0], "again_ms": statistics.median(spans[1:])}
+
+    def at_timestamp(self, path: str, moment: str) -> dict[str, float]:
+        from tidelog.log import Table
+
+        table = Table.open(path)
+        with _timed() as spent:
+            _ = table.at(timestamp=moment).files()
+        return spent
+
+    def start(self) -> dict[str, float]:
+        with _timed() as spent:
+            import tidelog.streaming.source  # noqa: F401
+        return spent
+
+
+class Deltalake:
+    """deltalake (delta-rs), by its public names."""
+
+    def open_list(self, path: str) -> dict[str, float]:
+        from deltalake import DeltaTable
+
+        with _timed() as spent:
+            _ = DeltaTable(path).get_add_actions()
+        return spent
+
+    def write_checkpoint(self, path: str) -> dict[str, float]:
+        from deltalake import DeltaTable
+
+        table = DeltaTable(path)
+        with _timed() as spent:
+            table.create_checkpoint()
+        return spent
+
+    def refresh(self, path: str, commits: int) -> dict[str, float]:
+        from deltalake import DeltaTable
+
+        table = DeltaTable(path)
+        # Listing the files anew is left out, which favours it.
+        return {"milliseconds": _after_commits(Path(path), table.version(), commits, table.update_incremental)}
+
+    def append(self, short: str, long: str, commits: int) -> dict[str, float]:
+        from deltalake import DeltaTable
+        from deltalake.transaction import AddAction, PostCommitHookProperties
+
+        opened = {"short_ms": DeltaTable(short), "long_ms": DeltaTable(long)}
+        # No checkpoints in between, which favours it.
+        hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+        def append(table: DeltaTable, number: int) -> None:
+            values = tables.add_values(_NEW_FILES + number)
+            add = AddAction(
+                path=values["path"],
+                size=values["size"],
+                partition_values=values["partitionValues"],
+                modification_time=values["modificationTime"],
+                data_change=True,
+                stats=tables.stats_text(_NEW_FILES + number),
+            )
+            schema, partitions = table.schema(), table.metadata().partition_columns
+            table.create_write_transaction([add], "append", schema, partitions, post_commithook_properties=hooks)
+
+        return _in_turn({name: partial(append, table) for name, table in opened.items()}, commits)
+
+    def at_timestamp(self, path: str, moment: str) -> dict[str, float]:
+        from deltalake import DeltaTable
+
+        table = DeltaTable(path)
+        with _timed() as spent:
+            table.load_as_version(datetime.fromisoformat(moment))
+            _ = table.get_add_actions()
+        return spent
+
+
+class DeltaSpark:
+    """delta-spark, by its Java API: what a query does before it reads, without the query."""
+
+    def open_list(self, path: str, warm_up: str) -> dict[str, float]:
+        session = _spark()
+        _delta_log(session, warm_up).unsafeVolatileSnapshot().allFiles().count()
+        with _timed() as spent:
+            # Counted on its executors, not handed out, which favours it.
+            _delta_log(session, path).unsafeVolatileSnapshot().allFiles().count()
+        return spent | {"peak_mb": _peak_mb(_java_pid(session))}
+
+    def write_checkpoint(self, path: str, warm_up: str) -> dict[str, float]:
+        session = _spark()
+        _delta_log(session, warm_up).checkpoint()
+        log = _delta_log(session, path)
+        log.unsafeVolatileSnapshot().allFiles().count()
+        with _timed() as spent:
+            log.checkpoint()
+        return spent | {"peak_mb": _peak_mb(_java_pid(session))}
+
+    def lookup(self, path: str, moment: str, times: int) -> dict[str, float]:
+        session = _spark()
+        log = _delta_log(session, path)
+        jvm = session.sparkContext._jvm
+        assert jvm
+        at = jvm.java.sql.Timestamp(int(datetime.fromisoformat(moment).timestamp() * 1000))
+        none = jvm.scala.Option.empty()
+        flags = (False, True, False)  # not the newest where `at` is later; one that can be rebuilt; not the earliest
+        spans = []
+        for _ in range(times):
+            with _timed() as spent:
+                log.history().getActiveCommitAtTime(at, none, *flags)
+            spans.append(spent["seconds"] * 1000)
+        return {"first_ms": spans[0], "again_ms": statistics.median(spans[1:])}
+
+
+ENGINES: dict[str, Any] = {"tidelog": Tidelog(), "deltalake": Deltalake(), "delta_spark": DeltaSpark()}
+
+
+def run(engine: str, action: str, arguments: dict[str, Any]) -> dict[str, float]:
+    """The figures of one action, taken in this process."""
+    chosen: Action = getattr(ENGINES[engine], action)
+    figures = chosen(**arguments)
+    return {"peak_mb": _peak_mb(os.getpid()), **figures}
+
+
+def _append(table: Any, number: int) -> None:
+    from tidelog.log.format.actions import AddFile
+
+    values = tables.add_values(_NEW_FILES + number)
+    add = AddFile(
+        path=values["path"],
+        size=values["size"],
+        partition_values=values["partitionValues"],
+        modification_time=values["modificationTime"],
+        data_change=True,
+        stats=tables.stats_text(_NEW_FILES + number),
+    )
+    table.begin().stage_adds([add]).commit()
+
+
+def _after_commits(path: Path, version: int, commits: int, refresh: Callable[[], None]) -> float:
+    """The median time in ms of `refresh` after each of some commits by another writer."""
+    spans = []
+    for number in range(1, commits + 1):
+        tables.append_commit(path, version + number)
+        with _timed() as spent:
+            refresh()
+        spans.append(spent["seconds"] * 1000)
+    return statistics.median(spans)
+
+
+def _in_turn(actions: dict[str, Callable[[int], None]], times: int) -> dict[str, float]:
+    """The median time in ms of each, run in turn so that the disk's moods hit all alike."""
+    spans: dict[str, list[float]] = {name: [] for name in actions}
+    for number in range(_WARM_UP + times):
+        for name, action in actions.items():
+            with _timed() as spent:
+                action(number)
+            spans[name].append(spent["seconds"] * 1000)
+    return {name: statistics.median(found[_WARM_UP:]) for name, found in spans.items()}
+
+
+@contextmanager
+def _timed() -> Iterator[dict[str, float]]:
+    """Fills in `seconds` at the end of the block."""
+    spent: dict[str, float] = {}
+    start = time.perf_counter()
+    yield spent
+    spent["seconds"] = time.perf_counter() - start
+
+
+def _peak_mb(pid: int) -> float:
+    """The most memory that a process held so far (VmHWM), in units of 10^6 bytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:"))
+
+
+def _spark() -> Any:
+    """A session on two cores with delta-spark, told that two partitions are enough for so small a log."""
+    from pyspark.sql import SparkSession
+
+    from tests.interop.delta_spark import jars
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars", ",".join(map(str, jars())))
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", _SPARK_MEMORY)
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.databricks.delta.snapshotPartitions", "2")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _delta_log(session: Any, path: str) -> Any:
+    return session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, path)
+
+
+def _java_pid(session: Any) -> int:
+    return int(session._jvm.java.lang.ProcessHandle.current().pid())
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))))

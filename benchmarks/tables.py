@@ -1,0 +1,212 @@
+"""Synthetic tables: only logs, as no benchmark of the log reads a data file. Made once a machine, kept in a cache.
+
+No engine is imported before it is used: a process that measures one must not carry the other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+CACHE = Path.home() / ".cache" / "tidelog-benchmarks"
+# Part of each table's name: to be raised when what this module writes changes.
+FORMAT = 1
+START_MS = 1_700_000_000_000
+# Commits of a long log are a second apart: its checkpoint's distance from the end.
+SPACING_MS = 1000
+TAIL = 10
+# The number of a file that none of the tables holds from the start.
+_BEYOND = 10**9
+
+_FIELDS = (("id", "long"), ("ts", "timestamp"), ("v", "double"), ("name", "string"), ("p", "string"))
+_SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _FIELDS],
+    }
+)
+
+
+def many_files(files: int, commits: int) -> Path:
+    """A (1, 2) table of `files` live files in `commits` JSON commits after the one that made it; no checkpoint."""
+    return _cached(f"files-{files}-{commits}", lambda path: _write_many_files(path, files, commits))
+
+
+def checkpointed(files: int, commits: int, writer: str) -> Path:
+    """The same table with a classic checkpoint of its newest version, written by `writer`."""
+
+    def make(path: Path) -> None:
+        clone(many_files(files, commits), path)
+        if writer == "tidelog":
+            _checkpoint(path)
+        else:
+            from deltalake import DeltaTable
+
+            DeltaTable(str(path)).create_checkpoint()
+
+    return _cached(f"files-{files}-{commits}-checkpoint-{writer}", make)
+
+
+def long_log(commits: int, *, in_commit_timestamps: bool, checkpoint: bool) -> Path:
+    """A table of `commits` commits, a second apart, each of one file; with a checkpoint TAIL commits before the end.
+
+    With in-commit timestamps as tidelog writes it, a checksum beside each commit; without as deltalake does, the
+    files' times being the commits'.
+    """
+    name = f"long-{commits}{'-ict' * in_commit_timestamps}{'-checkpoint' * checkpoint}"
+    return _cached(name, lambda path: _write_long_log(path, commits, in_commit_timestamps, checkpoint))
+
+
+def clone(source: Path, target: Path) -> Path:
+    """A table that may be written to: hard links to the files of `source`, which no writer changes in place."""
+    shutil.copytree(source, target, copy_function=os.link, dirs_exist_ok=True)
+    return target
+
+
+def append_commit(table: Path, version: int) -> None:
+    """One more commit of one file, as another writer puts it."""
+    (table / "_delta_log" / f"{version:020d}.json").write_text(_commit(version, None, range(_BEYOND, _BEYOND + 1)))
+
+
+def _cached(name: str, make: Callable[[Path], None]) -> Path:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    path = CACHE / f"{name}-f{FORMAT}"
+    if path.is_dir():
+        return path
+    partial = path.with_name(f"{path.name}.partial")
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.is_dir():
+            shutil.rmtree(partial, ignore_errors=True)
+            (partial / "_delta_log").mkdir(parents=True)
+            make(partial)
+            partial.rename(path)
+    return path
+
+
+def _write_many_files(path: Path, files: int, commits: int) -> None:
+    _put(path, 0, _first_commit({}, None))
+    for version in range(1, commits + 1):
+        numbers = range(files * (version - 1) // commits, files * version // commits)
+        _put(path, version, _commit(version, None, numbers))
+
+
+def _write_long_log(path: Path, commits: int, in_commit_timestamps: bool, checkpoint: bool) -> None:  # noqa: FBT001
+    properties = {"delta.checkpointInterval": "1000000"}
+    if in_commit_timestamps:
+        properties |= {"delta.enableInCommitTimestamps": "true"}
+    total = 0
+    for version in range(commits + 1):
+        stamp = START_MS + version * SPACING_MS if in_commit_timestamps else None
+        text = _commit(version, stamp, range(version, version + 1)) if version else _first_commit(properties, stamp)
+        _put(path, version, text)
+        total += _size(version) if version else 0
+        if in_commit_timestamps:
+            _put_checksum(path, version, total, properties)
+        if checkpoint and version == commits - TAIL:
+            _checkpoint(path)
+
+
+def _checkpoint(path: Path) -> None:
+    from tidelog.log import Table
+
+    Table.open(str(path)).checkpoint()
+
+
+def _put(path: Path, version: int, text: str) -> None:
+    file = path / "_delta_log" / f"{version:020d}.json"
+    file.write_text(text)
+    os.utime(file, ns=((START_MS + version * SPACING_MS) * 1_000_000,) * 2)
+
+
+def _put_checksum(path: Path, version: int, total_bytes: int, properties: dict[str, str]) -> None:
+    content = {
+        "tableSizeBytes": total_bytes,
+        "numFiles": version,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "metadata": _metadata(properties),
+        "protocol": _protocol(properties),
+        "inCommitTimestampOpt": START_MS + version * SPACING_MS,
+        "setTransactions": [],
+        "domainMetadata": [],
+    }
+    (path / "_delta_log" / f"{version:020d}.crc").write_text(json.dumps(content))
+
+
+def _first_commit(properties: dict[str, str], stamp: int | None) -> str:
+    actions = [_info(0, stamp), {"protocol": _protocol(properties)}, {"metaData": _metadata(properties)}]
+    return "".join(json.dumps(action) + "\n" for action in actions)
+
+
+def _commit(version: int, stamp: int | None, numbers: range) -> str:
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in _lines(version, stamp, numbers))
+
+
+def _lines(version: int, stamp: int | None, numbers: range) -> Iterator[dict[str, Any]]:
+    yield _info(version, stamp)
+    for number in numbers:
+        yield {"add": add_values(number) | {"stats": stats_text(number)}}
+
+
+def _info(version: int, stamp: int | None) -> dict[str, Any]:
+    info = {
+        "timestamp": START_MS + version * SPACING_MS,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append"},
+    }
+    return {"commitInfo": info if stamp is None else {"inCommitTimestamp": stamp, **info}}
+
+
+def _protocol(properties: dict[str, str]) -> dict[str, Any]:
+    if "delta.enableInCommitTimestamps" in properties:
+        features = ["appendOnly", "inCommitTimestamp", "invariants"]
+        return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
+    return {"minReaderVersion": 1, "minWriterVersion": 2}
+
+
+def _metadata(properties: dict[str, str]) -> dict[str, Any]:
+    return {
+        "id": "5f0c8a52-0000-4000-8000-000000000001",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": _SCHEMA,
+        "partitionColumns": ["p"],
+        "configuration": properties,
+        "createdTime": START_MS,
+    }
+
+
+def add_values(number: int) -> dict[str, Any]:
+    """An add action but for its statistics; a claim, as there is no data file."""
+    # Seeded, so that two machines measure the same table; random, as compression would notice a counter.
+    unique = uuid.UUID(int=random.Random(number).getrandbits(128), version=4)
+    return {
+        "path": f"p={number % 10}/part-{number % 10_000:05d}-{unique}-c000.snappy.parquet",
+        "partitionValues": {"p": str(number % 10)},
+        "size": _size(number),
+        "modificationTime": START_MS + number,
+        "dataChange": True,
+    }
+
+
+def _size(number: int) -> int:
+    return 100_000 + number % 1000
+
+
+def stats_text(number: int) -> str:
+    """The statistics of the same file."""
+    first = number * 1000
+    content = {
+        "numRecords": 1000,
+        "minValues": {"id": first, "ts": "2024-01-01T00:00:00.000Z", "v": 0.25, "name": f"aaaa{number}"},
+        "maxValues": {"id": first + 999, "ts": "2024-01-01T01:00:00.000Z", "v": 99.5, "name": f"zzzz{number}"},
+        "nullCount": {"id": 0, "ts": 0, "v": 0, "name": 0},
+    }
+    return json.dumps(content, separators=(",", ":"))
