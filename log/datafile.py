@@ -18,6 +18,8 @@ from tidelog.log.reshape import find_field, reshape
 from tidelog.log.storage import Store
 
 BATCH_ROWS = 65_536
+# What the decoder, a path that is none, and a value that its column cannot hold raise.
+_READ_ERRORS = (pa.ArrowException, OSError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ def read_batches(
     dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector else None
     try:
         with pq.ParquetFile(store.open_input(paths.to_storage_path(file.path))) as parquet:
+            if dead and dead.max() >= parquet.metadata.num_rows:
+                raise ValueError("its deletion vector names rows that it does not have")
             sources = _sources(file, parquet.schema_arrow, schema)
             present = sorted({name for name in sources.values() if name is not None})
             position = 0
@@ -57,7 +61,7 @@ def read_batches(
                     yield _shape(raw, rows, file, sources, schema)
     except FileNotFoundError as error:
         raise _corrupt(store, file, "is missing") from error
-    except (pa.ArrowException, OSError) as error:
+    except _READ_ERRORS as error:
         raise _corrupt(store, file, f"cannot be read: {error}") from error
 
 
@@ -68,7 +72,7 @@ def physical_rows(store: Store, file: DataFile) -> int:
             return int(parquet.metadata.num_rows)
     except FileNotFoundError as error:
         raise _corrupt(store, file, "is missing") from error
-    except (pa.ArrowException, OSError) as error:
+    except _READ_ERRORS as error:
         raise _corrupt(store, file, f"cannot be read: {error}") from error
 
 
@@ -80,9 +84,9 @@ def read_dead_rows(store: Store, descriptor: DeletionVectorDescriptor) -> BitMap
     else:
         try:
             content = store.read(paths.to_storage_path(where.path))
-        except FileNotFoundError as error:
+        except (OSError, ValueError) as error:
             raise CorruptLogError(
-                f"the deletion vector {where.path} of {store.url} is missing",
+                f"the deletion vector {where.path} of {store.url} cannot be read: {error}",
                 advice="restore the file from a backup",
                 path=store.url,
             ) from error

@@ -34,6 +34,8 @@ def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
     kind = field.type
     if not pt.is_nested(kind):
         return _cast(values, kind)
+    if not _same_nesting(values.type, kind):
+        raise pa.ArrowTypeError(f"column {field.name!r} is a {values.type} in the file and a {kind} in the table")
     if values.offset:
         values = pa.concat_arrays([values])
     if is_variant(field):
@@ -46,6 +48,10 @@ def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
         return pa.MapArray.from_arrays(_offsets(values), keys, items, type=kind)
     elements = reshape(values.values, kind.value_field)
     return pa.ListArray.from_arrays(_offsets(values), elements, type=kind)
+
+
+def _same_nesting(found: pa.DataType, wanted: pa.DataType) -> bool:
+    return any(kind(found) and kind(wanted) for kind in (pt.is_struct, pt.is_map, pt.is_list))
 
 
 def _child(values: pa.StructArray, field: pa.Field) -> pa.Array:

@@ -129,6 +129,7 @@ def _replay(store: Store, segment: Segment) -> tuple[Head, FileState | None]:
         state = files.apply(files.EMPTY, map(fold, commits.read_commits(store, segment.commit_versions)))
         return fold.head(segment.version, checkpoint.count(state)), state
     fold.partial = checkpoint_reader.read_partial_head(store, segment.checkpoint)
+    checkpoint_reader.require_schema(store, fold.partial)
     if not segment.commit_versions:
         fold.stamp_only(*commits.read_commits(store, [segment.checkpoint.version]))
     for commit in commits.read_commits(store, segment.commit_versions):
