@@ -21,6 +21,8 @@ from tidelog.log.storage import Store
 
 BATCH_ROWS = 65_536
 Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+# What the decoder, a path that is none, and a value that its column cannot hold raise.
+_READ_ERRORS = (pa.ArrowException, OSError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ def read_numbered_batches(
     dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector and only is None else None
     try:
         with pq.ParquetFile(store.open_input(paths.to_storage_path(file.path))) as parquet:
+            if dead and dead.max() >= parquet.metadata.num_rows:
+                raise ValueError("its deletion vector names rows that it does not have")
             sources = _sources(file, parquet.schema_arrow, schema)
             present = sorted({name for name in sources.values() if name is not None})
             position = 0
@@ -76,7 +80,7 @@ def read_numbered_batches(
                 position += rows
     except FileNotFoundError as error:
         raise _corrupt(store, file, "is missing", DataFileMissingError) from error
-    except (pa.ArrowException, OSError) as error:
+    except _READ_ERRORS as error:
         raise _corrupt(store, file, f"cannot be read: {error}") from error
 
 
@@ -87,7 +91,7 @@ def physical_rows(store: Store, file: DataFile) -> int:
             return int(parquet.metadata.num_rows)
     except FileNotFoundError as error:
         raise _corrupt(store, file, "is missing", DataFileMissingError) from error
-    except (pa.ArrowException, OSError) as error:
+    except _READ_ERRORS as error:
         raise _corrupt(store, file, f"cannot be read: {error}") from error
 
 

@@ -32,6 +32,12 @@ def read_dead_rows(store: Store, descriptor: DeletionVectorDescriptor) -> BitMap
                 advice="restore the file from a backup",
                 path=store.url,
             ) from error
+        except (OSError, ValueError) as error:
+            raise CorruptLogError(
+                f"the deletion vector {where.path} of {store.url} cannot be read: {error}",
+                advice="restore the file from a backup",
+                path=store.url,
+            ) from error
         bitmap = deletion_vector.extract(content, where)
     dead = deletion_vector.decode(bitmap)
     if len(dead) != descriptor.cardinality:

@@ -35,6 +35,8 @@ def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
     kind = field.type
     if not pt.is_nested(kind):
         return _cast(values, kind)
+    if not _same_nesting(values.type, kind):
+        raise pa.ArrowTypeError(f"column {field.name!r} is a {values.type} in the file and a {kind} in the table")
     if values.offset:
         values = pa.concat_arrays([values])
     if is_variant(field):
@@ -88,6 +90,10 @@ def _physical_type(kind: pa.DataType) -> pa.DataType:
     if pt.is_map(kind):
         return pa.map_(_physical_field(kind.key_field), _physical_field(kind.item_field))
     return pa.list_(_physical_field(kind.value_field)) if pt.is_list(kind) else kind
+
+
+def _same_nesting(found: pa.DataType, wanted: pa.DataType) -> bool:
+    return any(kind(found) and kind(wanted) for kind in (pt.is_struct, pt.is_map, pt.is_list))
 
 
 def _child(values: pa.StructArray, field: pa.Field) -> pa.Array:

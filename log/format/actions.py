@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 from tidelog.log.format.paths import canonical
+
+# The widths that checkpoints have for them; a longer number is no valid action.
+Long: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class _Action(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
@@ -47,7 +51,7 @@ class Metadata(_Action, frozen=True, gc=False):
     schema_string: str = '{"type":"struct","fields":[]}'
     name: str | None = None
     description: str | None = None
-    created_time: int | None = None
+    created_time: Long | None = None
 
 
 class DeletionVectorDescriptor(_Action, frozen=True, gc=False):
@@ -55,9 +59,9 @@ class DeletionVectorDescriptor(_Action, frozen=True, gc=False):
 
     storage_type: str
     path_or_inline_dv: str
-    size_in_bytes: int
-    cardinality: int
-    offset: int | None = None
+    size_in_bytes: Size
+    cardinality: Long
+    offset: Size | None = None
 
     @property
     def unique_id(self) -> str:
@@ -71,14 +75,14 @@ class AddFile(_Action, frozen=True, gc=False):
 
     path: str
     partition_values: dict[str, str | None]
-    size: int
-    modification_time: int
+    size: Long
+    modification_time: Long
     data_change: bool
     stats: str | None = None
     tags: dict[str, str | None] | None = None
     deletion_vector: DeletionVectorDescriptor | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
+    base_row_id: Long | None = None
+    default_row_commit_version: Long | None = None
     clustering_provider: str | None = None
 
     @property
@@ -108,15 +112,15 @@ class RemoveFile(_Action, frozen=True, gc=False):
 
     path: str
     data_change: bool
-    deletion_timestamp: int | None = None
+    deletion_timestamp: Long | None = None
     extended_file_metadata: bool | None = None
     partition_values: dict[str, str | None] | None = None
-    size: int | None = None
+    size: Long | None = None
     stats: str | None = None
     tags: dict[str, str | None] | None = None
     deletion_vector: DeletionVectorDescriptor | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
+    base_row_id: Long | None = None
+    default_row_commit_version: Long | None = None
 
     @property
     def key(self) -> FileKey:
@@ -129,7 +133,7 @@ class AddCDCFile(_Action, frozen=True, gc=False):
 
     path: str
     partition_values: dict[str, str | None]
-    size: int
+    size: Long
     # Always false, and always written: a factory's value is not left out as a default.
     data_change: bool = msgspec.field(default_factory=bool)
     tags: dict[str, str | None] | None = None
@@ -139,16 +143,16 @@ class SetTransaction(_Action, frozen=True, gc=False):
     """An application's progress: the newest `version` that it has committed."""
 
     app_id: str
-    version: int
-    last_updated: int | None = None
+    version: Long
+    last_updated: Long | None = None
 
 
 class Sidecar(_Action, frozen=True, gc=False):
     """In a V2 checkpoint: a file below `_delta_log/_sidecars` that holds adds and removes."""
 
     path: str
-    size_in_bytes: int
-    modification_time: int
+    size_in_bytes: Long
+    modification_time: Long
 
 
 class DomainMetadata(_Action, frozen=True, gc=False):
@@ -195,7 +199,7 @@ _KEY_OF_TYPE: dict[type, str] = {
 class Commit:
     """One commit's content: `info` is empty where the writer left no commitInfo."""
 
-    version: int
+    version: Long
     info: CommitInfo
     actions: tuple[Action, ...]
 
@@ -247,7 +251,9 @@ def encode_commit(info: CommitInfo, actions: Iterable[Action]) -> bytes:
 
 def decode_commit(version: int, content: bytes) -> Commit:
     """The commit that `content` spells. Raises `msgspec.MsgspecError` where a line is not an action."""
-    lines = _DECODER.decode_lines(content)
+    lines = _decode_lines(content)
+    if not lines:
+        raise msgspec.DecodeError("the file is empty")
     info = next((line.commit_info for line in lines if line.commit_info is not None), {})
     adds = [line.add for line in lines if line.add is not None]
     if any(_other(line) is not None for line in lines if line.add is None):
@@ -268,7 +274,17 @@ def decode_info(version: int, content: bytes) -> CommitInfo:
 
 def decode_sidecars(content: bytes) -> list[Sidecar]:
     """The sidecars that a V2 checkpoint in JSON names. Raises `msgspec.MsgspecError`."""
-    return [line.sidecar for line in _DECODER.decode_lines(content) if line.sidecar is not None]
+    return [line.sidecar for line in _decode_lines(content) if line.sidecar is not None]
+
+
+def _decode_lines(content: bytes) -> list[_Line]:
+    try:
+        # msgspec skips keys that it does not know without looking whether they are text.
+        if not content.isascii():
+            content.decode()
+        return _DECODER.decode_lines(content)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error
 
 
 def _other(line: _Line) -> Action | None:

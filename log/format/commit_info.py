@@ -10,12 +10,16 @@ from typing import Any, TypeVar
 
 from tidelog.log.format.actions import CommitInfo
 
+# The last millisecond of the year 9999.
+MAX_TIMESTAMP_MS = 253_402_300_799_999
+
 T = TypeVar("T", int, str, dict[str, Any])
 
 
 def in_commit_timestamp_ms(info: CommitInfo) -> int | None:
-    """The in-commit timestamp, or None for a commit without one."""
-    return _typed(info, "inCommitTimestamp", int)
+    """The in-commit timestamp, or None for a commit without one (or with one that is no date)."""
+    stamp = _typed(info, "inCommitTimestamp", int)
+    return stamp if stamp is None or 0 <= stamp <= MAX_TIMESTAMP_MS else None
 
 
 def written_timestamp_ms(info: CommitInfo) -> int | None:

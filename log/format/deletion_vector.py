@@ -60,7 +60,7 @@ def extract(content: bytes, stored: StoredBitmap) -> bytes:
     """The bitmap at `stored` in the `content` of its file, its size and checksum verified."""
     start = stored.offset + 4
     end = start + stored.size
-    if not content or content[0] != _FILE_VERSION or len(content) < end + 4:
+    if not content or content[0] != _FILE_VERSION or stored.offset < 1 or len(content) < end + 4:
         raise _corrupt("the file is too short or of another version", stored)
     (size,) = struct.unpack_from(">i", content, stored.offset)
     (checksum,) = struct.unpack_from(">I", content, end)

@@ -73,7 +73,7 @@ def parse(name: str) -> LogFile | None:
         match = pattern.fullmatch(name)
         if match:
             numbers = {key: int(text) for key, text in match.groupdict().items()}
-            return LogFile(name, kind, **numbers)
+            return LogFile(name, kind, **numbers) if numbers["version"] <= MAX_VERSION else None
     return None
 
 

@@ -80,8 +80,8 @@ def from_schema_string(schema_string: str, *, path: str = "", mapping: str = "no
     """
     try:
         fields = msgspec.json.decode(schema_string)["fields"]
-        return pa.schema([_arrow_field(field, mapping) for field in fields])
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        return pa.schema(_distinct([_arrow_field(field, mapping) for field in fields]))
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise CorruptLogError(
             f"the table's schema cannot be read: {error!r}", advice="restore the log from a backup", path=path
         ) from error
@@ -136,6 +136,12 @@ def _arrow_field(field: dict[str, Any], mapping: str) -> pa.Field:
     return pa.field(field["name"], kind, nullable=bool(field.get("nullable", True)), metadata=metadata or None)
 
 
+def _distinct(fields: list[pa.Field]) -> list[pa.Field]:
+    if len({field.name for field in fields}) < len(fields):
+        raise ValueError(f"two of the fields {[field.name for field in fields]} have one name")
+    return fields
+
+
 def _mapping_metadata(field: dict[str, Any], mapping: str) -> dict[bytes, bytes]:
     own = field.get("metadata") or {}
     if mapping == "none":
@@ -153,7 +159,7 @@ def _arrow_type(kind: str | dict[str, Any], mapping: str) -> pa.DataType:
         return _arrow_primitive(kind)
     match kind["type"]:
         case "struct":
-            return pa.struct([_arrow_field(field, mapping) for field in kind["fields"]])
+            return pa.struct(_distinct([_arrow_field(field, mapping) for field in kind["fields"]]))
         case "array":
             inner = _arrow_type(kind["elementType"], mapping)
             return pa.list_(pa.field("element", inner, nullable=kind.get("containsNull", True)))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidelog.log.format import filenames
+from tidelog.log.format import filenames, seal
 from tidelog.log.format.actions import Metadata, encode
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, Totals
@@ -60,7 +60,7 @@ def write(store: Store, head: Head, state: FileState) -> int:
         # The few rows that are no files get a row group of their own, so that each reader can skip the other part.
         writer.write_table(table.slice(0, head_rows))
         writer.write_table(table.slice(head_rows), row_group_size=_ROW_GROUP_ROWS)
-    content = buffer.getvalue()
+    content = seal.seal_parquet(buffer.getvalue(), head.version)
     try:
         store.put_if_absent(filenames.checkpoint_path(head.version), content)
     except FileExistsError:

@@ -11,8 +11,11 @@ from typing import Any
 
 import msgspec
 
-from tidelog.log.format import filenames, properties
+from tidelog.log.errors import CorruptLogError
+from tidelog.log.format import commit_info, filenames, properties, seal
 from tidelog.log.format.actions import DomainMetadata, Metadata, Protocol, SetTransaction, encode
+from tidelog.log.state import head
+from tidelog.log.state.commits import read_commit
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.storage import Store
 
@@ -33,26 +36,27 @@ class _Checksum(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 _DECODER = msgspec.json.Decoder(_Checksum)
 
 
-def to_bytes(head: Head, *, txn_id: str, in_commit_timestamp_ms: int | None) -> bytes | None:
-    """The checksum of `head`'s version, or None where the totals are unknown and none can be written."""
-    if head.totals is None:
+def to_bytes(table_head: Head, *, txn_id: str, in_commit_timestamp_ms: int | None) -> bytes | None:
+    """The checksum of `table_head`'s version, or None where the totals are unknown and none can be written."""
+    if table_head.totals is None:
         return None
     content: dict[str, Any] = {
         "txnId": txn_id,
-        "tableSizeBytes": head.totals.size_bytes,
-        "numFiles": head.totals.num_files,
+        "tableSizeBytes": table_head.totals.size_bytes,
+        "numFiles": table_head.totals.num_files,
         "numMetadata": 1,
         "numProtocol": 1,
-        "domainMetadata": list(head.domains.values()),
-        "metadata": head.metadata,
-        "protocol": head.protocol,
-        "tidelog": {"timeVersion": head.time_version_ms},
+        "domainMetadata": list(table_head.domains.values()),
+        "metadata": table_head.metadata,
+        "protocol": table_head.protocol,
     }
     if in_commit_timestamp_ms is not None:
         content["inCommitTimestampOpt"] = in_commit_timestamp_ms
-    if properties.TRANSACTION_RETENTION not in head.metadata.configuration:
-        content["setTransactions"] = list(head.transactions.values())
-    return encode(content)
+    if properties.TRANSACTION_RETENTION not in table_head.metadata.configuration:
+        content["setTransactions"] = list(table_head.transactions.values())
+    # The seal is looked for at the end.
+    content["tidelog"] = {"timeVersion": table_head.time_version_ms, "seal": seal.UNSEALED}
+    return seal.seal_json(encode(content), table_head.version)
 
 
 def disagreements(store: Store, counted: Head) -> list[str]:
@@ -78,19 +82,55 @@ def disagreements(store: Store, counted: Head) -> list[str]:
 
 
 def read_head(store: Store, version: int) -> Head | None:
-    """The head that the checksum of `version` spells, or None where it is absent, damaged or lacks what we need."""
+    """The head that the checksum of `version` spells, or None where it is absent, damaged or lacks what we need.
+
+    Other writers' checksums have no seal; one of those counts only if it follows from the checksum and commit before.
+    """
     try:
-        checksum = _DECODER.decode(store.read(filenames.checksum_path(version)))
-    except (FileNotFoundError, msgspec.MsgspecError):
+        content = store.read(filenames.checksum_path(version))
+    except OSError:
         return None
-    if checksum.set_transactions is None or checksum.in_commit_timestamp_opt is None:
+    found = _decode(content, version)
+    if found is None or seal.is_intact_json(content, version) or _follows(store, found):
+        return found
+    return None
+
+
+def _follows(store: Store, found: Head) -> bool:
+    """Whether the checksum of the version before, and the commit, come to the same head."""
+    try:
+        before = _decode(store.read(filenames.checksum_path(found.version - 1)), found.version - 1)
+        commit = read_commit(store, found.version)
+    except (OSError, CorruptLogError):
+        return False
+    if before is None or commit_info.in_commit_timestamp_ms(commit.info) != found.timestamp_ms:
+        return False
+    after = head.advance(before, commit, found.timestamp_ms, store.url)
+    return (after.protocol, after.metadata, after.transactions, after.domains) == (
+        found.protocol,
+        found.metadata,
+        found.transactions,
+        found.domains,
+    )
+
+
+def _decode(content: bytes, version: int) -> Head | None:
+    """The head that `content` spells, or None where its seal is broken, or something is missing or malformed."""
+    if seal.is_intact_json(content, version) is False:
+        return None
+    try:
+        checksum = _DECODER.decode(content)
+    except (ValueError, RecursionError):
+        return None
+    stamp = checksum.in_commit_timestamp_opt
+    if checksum.set_transactions is None or stamp is None or not 0 <= stamp <= commit_info.MAX_TIMESTAMP_MS:
         return None
     if checksum.domain_metadata is None and "domainMetadata" in (checksum.protocol.writer_features or ()):
         return None
     time_version = (checksum.tidelog or {}).get("timeVersion")
     return Head(
         version,
-        checksum.in_commit_timestamp_opt,
+        stamp,
         time_version if isinstance(time_version, int) else None,
         checksum.protocol,
         checksum.metadata,

@@ -184,12 +184,15 @@ def _suspect_repeated(adds: _Side, removes: _Side) -> None:
 
 
 def _drop_superseded(adds: _Side, removes: _Side) -> None:
-    """Among the suspects, keep for each logical file the row of the newest commit."""
-    suspects = [side.table().filter(pa.array(side.suspects)) for side in (adds, removes)]
+    """Among the suspects, keep for each logical file the row of the newest commit.
+
+    A commit should not add and remove one logical file; where it does, it states the file anew, so the add counts.
+    """
+    suspects = [side.table().filter(pa.array(side.suspects)) for side in (removes, adds)]
     named = pa.chunked_array([chunk for table in suspects for chunk in keys(table).chunks], pa.string())
-    newest = _newest_rows(named, np.concatenate([side.orders()[side.suspects] for side in (adds, removes)]))
-    adds.decide(newest[: suspects[0].num_rows])
-    removes.decide(newest[suspects[0].num_rows :])
+    newest = _newest_rows(named, np.concatenate([side.orders()[side.suspects] for side in (removes, adds)]))
+    removes.decide(newest[: suspects[0].num_rows])
+    adds.decide(newest[suspects[0].num_rows :])
 
 
 def add_table(actions: Sequence[AddFile]) -> pa.Table:

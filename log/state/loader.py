@@ -174,6 +174,7 @@ class _HeadFold:
     def begin(self, segment: Segment, start: CheckpointFiles) -> None:
         """Begin with the checkpoint `start` of the segment."""
         self.partial = checkpoint_reader.read_partial_head(self._store, start)
+        checkpoint_reader.require_schema(self._store, self.partial)
         if not segment.commit_versions:
             # Its content is in the checkpoint already, but not when it was committed.
             self._stamp_only(*commits.read_commits(self._store, [start.version]))

@@ -70,10 +70,14 @@ def list_segment(
     within = tuple(checksum for checksum in checksums if first <= checksum <= wanted)
     segment = Segment(wanted, base, within, earliest)
     # A listing that runs while others commit may show a commit and miss the one before it: a missing one is looked for.
-    missing = [needed for needed in segment.commit_versions if needed not in commits and not is_there(store, needed)]
-    if missing:
+    absent = (needed for needed in segment.commit_versions if needed not in commits)
+    missing = next((needed for needed in absent if not is_there(store, needed)), None)
+    if missing is None and checksums and checksums[-1] > newest and not is_there(store, checksums[-1]):
+        # A checksum is written after its commit.
+        missing = checksums[-1]
+    if missing is not None:
         raise CorruptLogError(
-            f"the log of {store.url} lacks the commit {missing[0]}, needed for version {wanted}",
+            f"the log of {store.url} lacks the commit {missing}, needed for version {max(wanted, missing)}",
             advice="restore the missing file of _delta_log from a backup",
             path=store.url,
         )
@@ -123,7 +127,8 @@ def _complete(files: Iterable[LogFile]) -> list[CheckpointFiles]:
     complete = [
         (version, parts, CheckpointFiles(version, tuple(names[part] for part in sorted(names))))
         for (version, parts, _), names in sets.items()
-        if set(names) == set(range(1, parts + 1))
+        # Told without counting up to a number that a hostile name chose.
+        if len(names) == parts and min(names) == 1 and max(names) == parts
     ]
     complete.sort(key=lambda entry: (-entry[0], entry[1], len(entry[2].names[0]), entry[2].names))
     return [checkpoint for _, _, checkpoint in complete]

@@ -1,0 +1,266 @@
+"""One case of the fuzzer: a table, seeded damage, and whether what was read then is right.
+
+As a program (`python -m tests.log.fuzz SEED FIRST END`) it runs cases, and tells each one that it begins, so that a
+crash of the process is told, too. It fails with the first case that is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+
+from tests.log import fuzz_tables, mutations, naive_reader
+from tests.log.fuzz_tables import Damageable, store_of
+from tidelog.log import Table
+from tidelog.log.errors import TidelogError, UnsupportedFeatureError
+from tidelog.log.format import filenames
+from tidelog.log.state.loader import load
+
+# Of processor time, so that a busy machine does not look like a hang.
+CASE_SECONDS = 20
+# What a case may add to the largest memory use so far; the tables are a few kilobytes.
+CASE_MIB = 300
+_SWAPS, _DELETES, _REFRESHES = 0.06, 0.04, 0.25
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a reader found: the rows as texts, and the versions with their times, newest first."""
+
+    rows: Counter[str]
+    history: list[tuple[int, str]]
+
+
+@dataclass
+class Case:
+    """The damage of one case."""
+
+    number: int
+    table: Damageable
+    files: dict[str, bytes]
+    # The version at which a reader is open when the damage comes; None: it opens the damaged table.
+    base: int | None = None
+    steps: list[str] = field(default_factory=list)
+
+    @property
+    def changed(self) -> set[str]:
+        """The paths that hold something else now, or nothing."""
+        return {path for path in self.table.files if self.files.get(path) != self.table.files[path]}
+
+    @property
+    def seen(self) -> dict[str, bytes]:
+        """The files as far as they count: an open reader does not look at what it knows already."""
+        if self.base is None or filenames.commit_path(self.base) not in self.files:
+            return self.files
+        known = {filenames.commit_path(version) for version in range(self.base + 1)}
+        return self.files | {path: content for path, content in self.table.files.items() if path in known}
+
+
+class WrongError(AssertionError):
+    """What was read is neither right nor a typed error."""
+
+
+def make_case(seed: int, number: int, tables: list[Damageable]) -> Case:
+    rng = random.Random(f"{seed} {number}")
+    # Reading a checkpoint of many columns takes longest by far.
+    table = rng.choices(tables, [1 if table.name.startswith(("in parts", "v2 parquet")) else 3 for table in tables])[0]
+    case = Case(number, table, dict(table.files))
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
+        _damage(rng, case)
+    if rng.random() < _REFRESHES:
+        newest = max(version for version in range(10) if filenames.commit_path(version) in table.files)
+        case.base = newest - rng.randint(0, 1)
+    return case
+
+
+def _damage(rng: random.Random, case: Case) -> None:
+    targets = sorted(path for path in case.files if path.startswith("_delta_log/") or path.endswith(".bin"))
+    if not targets:
+        return
+    # Each kind of file as often as the others, though there are more commits than anything else.
+    kind = rng.choice(sorted({_kind(path) for path in targets}))
+    path = rng.choice([path for path in targets if _kind(path) == kind])
+    chance = rng.random()
+    if chance < _SWAPS:
+        other = rng.choice([other for other in targets if _kind(other) == kind])
+        case.files[path], case.files[other] = case.files[other], case.files[path]
+        case.steps.append(f"swap {path} and {other}")
+    elif chance < _SWAPS + _DELETES:
+        del case.files[path]
+        case.steps.append(f"delete {path}")
+    else:
+        is_json = kind in ("commit", "checksum", "pointer", "manifest")
+        mutation = rng.choice(mutations.JSON if is_json else mutations.BINARY)
+        case.files[path] = mutation(rng, case.files[path])
+        case.steps.append(f"{mutation.__name__} {path}")
+
+
+def _kind(path: str) -> str:
+    """commit, checksum, pointer, manifest (a checkpoint in JSON), checkpoint (in parquet) or vector."""
+    name = path.rpartition("/")[2]
+    if name.endswith(".bin"):
+        return "vector"
+    if name == "_last_checkpoint":
+        return "pointer"
+    if name.endswith(".crc"):
+        return "checksum"
+    if name.endswith(".parquet"):
+        return "checkpoint"
+    return "manifest" if ".checkpoint." in name else "commit"
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read(files: dict[str, bytes]) -> Reading:
+    store_of(files)
+    return _reading(Table.open("memory://fuzz"))
+
+
+def read_by_refresh(files: dict[str, bytes], original: dict[str, bytes], version: int) -> Reading:
+    """The table is open, undamaged, at `version` when the damage comes."""
+    store = store_of(original)
+    state = load(store, version)
+    state.files()
+    table = Table(store, state)
+    times = {path: entry[1] for path, entry in store._files.items()}
+    store._files.clear()
+    store._files.update({path: (content, times[path]) for path, content in files.items()})
+    return _reading(table.refresh())
+
+
+def _reading(table: Table) -> Reading:
+    rows: list[dict[str, Any]] = table.scan().to_arrow().to_pylist()
+    history = [(record.version, record.timestamp.isoformat()) for record in table.history()]
+    _ = table.at().num_files, table.time_version, table.transactions
+    return Reading(Counter(repr(list(row.values())) for row in rows), history)
+
+
+# --- judging ---------------------------------------------------------------------------------------------------------
+
+
+def judge(case: Case, found: Reading | TidelogError, original: Reading) -> str:
+    """In a word, what came of it. Raises WrongError; see test_fuzz for what is right."""
+    kinds = {_kind(path) for path in case.changed}
+    if isinstance(found, TidelogError):
+        # A damaged list of features is as good as any, where nothing tells that it is damaged.
+        unknown = isinstance(found, UnsupportedFeatureError) and "manifest" in kinds
+        if _must_be_read(case) and not unknown:
+            raise WrongError(f"the log is whole, but {found!r}")
+        return "typed error"
+    versions, all_versions = [[version for version, _ in reading.history] for reading in (found, original)]
+    # History ends where a commit is missing, though a checkpoint may hold what it did.
+    if found.rows == original.rows and versions == all_versions[: len(versions)] and versions:
+        return "original"
+    if not case.table.sealed and kinds & {"manifest", "checkpoint"}:
+        return "another writer's checkpoint"
+    if "commit" in kinds:
+        return _judge_commits(case, found)
+    raise WrongError(f"{sum(found.rows.values())} rows of {sum(original.rows.values())}, {found.history}")
+
+
+def _must_be_read(case: Case) -> bool:
+    """Whether nothing is damaged but what can be done without, or what it was not damaged to another meaning."""
+    if not case.table.complete or any(_kind(path) == "vector" for path in case.changed):
+        return False
+    try:
+        return naive_reader.actions(case.files) == naive_reader.actions(case.table.files)
+    except naive_reader.InvalidLogError:
+        return False
+
+
+def _judge_commits(case: Case, found: Reading) -> str:
+    """Damaged commits may be another valid log; then its rows are to be read, as the naive reader reads them."""
+    if any("checkpoint." in path for path in case.table.files):
+        return _judge_tail(case)
+    files = case.seen
+    try:
+        now = naive_reader.actions(files)
+    except naive_reader.InvalidLogError as error:
+        raise WrongError(f"the log is broken ({error}), but was read") from error
+    if _heads(now) != _heads(naive_reader.actions(case.table.files)) or any(len(line) != 1 for c in now for line in c):
+        return "another value"
+    try:
+        rows = naive_reader.rows(files)
+    except Exception:  # noqa: BLE001 - a value that means nothing, to a reader without checks of its own
+        return "another value"
+    if rows != found.rows:
+        raise WrongError(f"{sum(found.rows.values())} rows where the log says {sum(rows.values())}")
+    return "another log"
+
+
+def _judge_tail(case: Case) -> str:
+    """On top of a checkpoint the naive reader cannot follow, but a broken line must be noticed."""
+    seen = case.seen
+    newest = max(path for path in seen if _kind(path) == "commit")
+    for path in case.changed:
+        if _kind(path) == "commit" and filenames.commit_path(fuzz_tables.AT) < path <= newest:
+            try:
+                naive_reader.lines(seen.get(path, b""))
+            except naive_reader.InvalidLogError as error:
+                raise WrongError(f"{path} is broken ({error}), but was read") from error
+    return "another value"
+
+
+def _heads(commits: list[list[dict[str, Any]]]) -> list[Any]:
+    return [line[key] for lines in commits for line in lines for key in line if key in ("metaData", "protocol")]
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def run(seed: int, first: int, end: int) -> Counter[str]:
+    """The cases' outcomes. Raises AssertionError naming the first that is wrong."""
+    tables = fuzz_tables.build()
+    originals = {table.name: read(table.files) for table in tables}
+    outcomes: Counter[str] = Counter()
+    for number in range(first, end):
+        os.pwrite(2, f"case {number:9}\n".encode(), 0)
+        case = make_case(seed, number, tables)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        signal.setitimer(signal.ITIMER_VIRTUAL, CASE_SECONDS)
+        try:
+            outcomes[judge(case, _attempt(case), originals[case.table.name])] += 1
+        except Exception as error:
+            raise AssertionError(
+                f"repeat with SIM_SEED={seed} case {number}: {case.table.name}: {case.steps}: {error!r}"
+            ) from error
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
+        assert grown < CASE_MIB, f"SIM_SEED={seed} case {number}: {case.steps}: took {grown} MiB"
+    return outcomes
+
+
+def _attempt(case: Case) -> Reading | TidelogError:
+    try:
+        if case.base is not None:
+            return read_by_refresh(case.files, case.table.files, case.base)
+        return read(case.files)
+    except TidelogError as error:
+        return error
+
+
+def _too_long(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise TimeoutError(f"more than {CASE_SECONDS} s")
+
+
+def main(seed: str, first: str, end: str) -> None:
+    pa.set_cpu_count(1)
+    signal.signal(signal.SIGVTALRM, _too_long)
+    print(json.dumps(run(int(seed), int(first), int(end))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

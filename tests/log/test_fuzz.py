@@ -1,0 +1,69 @@
+"""Damage anywhere in a log: the right rows or a typed error; never wrong rows, a hang, a bare exception or a crash.
+
+What must be noticed, by what it is found out:
+
+| damaged | must come of it | found by |
+|---|---|---|
+| checkpoints and `.crc` that tidelog wrote | the undamaged rows; a typed error where commits are gone | their seal |
+| `_last_checkpoint` | the undamaged rows | it is not read |
+| a `.crc` of another writer | the undamaged rows | the checksum before it, and the commit |
+| pages of another writer's checkpoint | as for tidelog's | page checksums, which Spark writes |
+| files of deletion vectors | a typed error, or the undamaged rows | the CRC-32 of the format |
+| commits with broken JSON, without a required field, empty, or missing in the middle | a typed error | |
+| commits with lines doubled, dropped or in another order | the rows that a plain reader finds | `naive_reader` |
+
+What cannot be noticed, since the format has nothing to tell by: another value, or another name of an optional key, in a
+commit, in a checkpoint in JSON, or in the parquet footer of a checkpoint that has no seal; the newest commits missing,
+where no checksum or checkpoint names them; one deletion vector file in the place of another of the same size and
+cardinality. Of such a case no more is asked than rows or a typed error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.log import fuzz
+
+CASES = 10_000
+# Processes, so that a crash in the parquet decoder is a failed test and not the end of the run.
+WORKERS = 2
+SEED = int(os.environ.get("SIM_SEED", "1"))
+# Of the cases only so many may be past judging, or the fuzzer would prove little.
+MAX_PAST_JUDGING = 0.05
+
+
+@pytest.mark.timeout(400)
+def test_damage_gives_the_right_rows_or_a_typed_error(tmp_path: Path) -> None:
+    share = CASES // WORKERS
+    workers = [_start(SEED, worker * share, (worker + 1) * share, tmp_path) for worker in range(WORKERS)]
+    outcomes: Counter[str] = Counter()
+    for number, worker in enumerate(workers):
+        output, _ = worker.communicate()
+        errors = (tmp_path / f"{number * share}").read_text()
+        assert worker.returncode == 0, f"SIM_SEED={SEED}: ended with {worker.returncode}: {errors}"
+        outcomes.update(json.loads(output))
+    assert outcomes.total() == CASES
+    assert {"original", "typed error", "another log"} <= outcomes.keys()
+    past_judging = outcomes["another value"] + outcomes["another writer's checkpoint"]
+    assert past_judging < CASES * MAX_PAST_JUDGING, outcomes
+
+
+def _start(seed: int, first: int, end: int, folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-X", "faulthandler", "-m", fuzz.__name__, str(seed), str(first), str(end)]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    with (folder / str(first)).open("w") as errors:
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "PYTHONPATH": paths},
+        )
