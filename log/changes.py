@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import compress
 
 import pyarrow as pa
 
 from tidelog.log.datafile import DataFile, read_batches
 from tidelog.log.errors import ConfigurationError, NotAppendOnlyError
 from tidelog.log.format import statistics
-from tidelog.log.format.actions import Commit
+from tidelog.log.format.actions import AddFile, Commit, Metadata
 from tidelog.log.format.schema import TIMESTAMP
+from tidelog.log.pruning import may_match
 from tidelog.log.scan import RowReader, Selection
 from tidelog.log.storage import Store
 from tidelog.log.system import to_datetime
@@ -52,9 +54,13 @@ def appended_files(commit: Commit, timestamp_ms: int, path: str) -> list[ChangeF
             )
     return [
         ChangeFile(DataFile.of(add), commit.version, timestamp_ms, add.size, statistics.num_records(add.stats))
-        for add in commit.adds
-        if add.data_change
+        for add in appended(commit)
     ]
+
+
+def appended(commit: Commit) -> list[AddFile]:
+    """The adds of a commit that brought rows into the table."""
+    return [add for add in commit.adds if add.data_change]
 
 
 def change_schema(table_schema: pa.Schema) -> pa.Schema:
@@ -94,15 +100,21 @@ class Changes(RowReader):
         store: Store,
         commits: Sequence[tuple[Commit, int]],
         table_schema: pa.Schema,
+        metadata: Metadata,
         where: str | None,
         columns: Sequence[str] | None,
         complete_until_ms: int,
     ) -> None:
         self._store = store
-        self._selection = Selection(change_schema(table_schema), where, columns)
+        feed_schema = change_schema(table_schema)
+        self._selection = Selection(feed_schema, where, columns)
         self.schema = self._selection.schema
         self.complete_until: datetime = to_datetime(complete_until_ms)
-        self._files = [file for commit, stamp in commits for file in appended_files(commit, stamp, store.url)]
+        files = [file for commit, stamp in commits for file in appended_files(commit, stamp, store.url)]
+        if self._selection.tree is not None:
+            adds = [add for commit, _ in commits for add in appended(commit)]
+            files = list(compress(files, may_match(adds, self._selection.tree, feed_schema, metadata)))
+        self._files = files
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as record batches of `schema`, oldest commit first, read file by file as they are consumed."""

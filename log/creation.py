@@ -17,7 +17,7 @@ from tidelog.log.format.protocol import for_new_table
 from tidelog.log.format.schema import table_schema, to_schema_string
 from tidelog.log.storage import Store
 from tidelog.log.system import System
-from tidelog.log.write import check_partition_columns
+from tidelog.log.write import check_partition_columns, check_statistics_columns
 
 
 def create(
@@ -39,6 +39,7 @@ def _first_commit(
     columns = table_schema(schema)
     _require_distinct_names(columns)
     check_partition_columns(columns, list(partition_by))
+    check_statistics_columns(columns, list(partition_by), configuration)
     metadata = Metadata(
         id=system.uuid(),
         format=Format(),

@@ -7,10 +7,15 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelog.log import predicate
 from tidelog.log.datafile import DataFile, read_batches, rows_without_columns
 from tidelog.log.errors import PredicateError
+from tidelog.log.format.actions import Metadata
+from tidelog.log.pruning import Pruned, is_partition_only, prune_values, wholly_matching
+from tidelog.log.state.file_values import FileValues
+from tidelog.log.state.files import to_adds
 from tidelog.log.storage import Store
 
 
@@ -58,10 +63,10 @@ class Selection:
                 known = ", ".join(schema.names)
                 raise PredicateError(f"there is no column {name!r}", advice=f"the columns are {known}", token=name)
         self.schema = pa.schema([schema.field(name) for name in chosen])
-        self._tree = None if where is None else predicate.parse(where, schema)
-        needed = set() if self._tree is None else predicate.columns(self._tree)
+        self.tree = None if where is None else predicate.parse(where, schema)
+        needed = set() if self.tree is None else predicate.columns(self.tree)
         self.read_schema = pa.schema([field for field in schema if field.name in needed or field.name in chosen])
-        self._filter = None if self._tree is None else predicate.to_arrow(self._tree, self.read_schema)
+        self._filter = None if self.tree is None else predicate.to_arrow(self.tree, self.read_schema)
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The chosen columns of the rows that pass; `batch` has the columns of `read_schema`."""
@@ -88,32 +93,74 @@ def _select(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class Scan(RowReader):
-    """The rows of one snapshot. The files are fixed when the scan is made; commits made later do not show."""
+    """The rows of one snapshot. The files are fixed when the scan is made; commits made later do not show.
+
+    Files that the predicate rules out by their partition values and statistics are not opened.
+    """
 
     def __init__(
         self,
         store: Store,
-        files: Callable[[], list[DataFile]],
+        values: Callable[[], FileValues],
+        metadata: Metadata,
         schema: pa.Schema,
         where: str | None,
         columns: Sequence[str] | None,
     ) -> None:
         self._store = store
-        self._load_files = files
+        self._load_values = values
+        self._metadata = metadata
+        self._table_schema = schema
         self._selection = Selection(schema, where, columns)
         self.schema = self._selection.schema
 
     @cached_property
-    def _files(self) -> list[DataFile]:
-        return self._load_files()
+    def _pruned(self) -> Pruned:
+        values, tree = self._load_values(), self._selection.tree
+        if tree is None:
+            return Pruned(values.files, values.files.num_rows, 0, 0)
+        return prune_values(values, tree, self._table_schema, self._metadata)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as record batches of `schema`, read file by file as they are consumed."""
-        for file in self._files:
-            for batch in read_batches(self._store, file, self._selection.read_schema):
-                yield from self._selection.apply(batch)
+        yield from self._read(self._pruned.files)
+
+    def count(self) -> int:
+        """How many rows there are; files whose statistics tell it are not opened.
+
+        They do for all rows of a file: without a predicate, or where one over partition columns covers the file.
+        """
+        files, tree = self._pruned.files, self._selection.tree
+        values = self._load_values()
+        if values.files is not files:
+            values = FileValues(files)
+        if tree is not None and not is_partition_only(tree, self._metadata):
+            return super().count()
+        rows = values.live_rows()
+        if tree is not None:
+            whole = wholly_matching(values, tree, self._table_schema, self._metadata)
+            rows = pc.if_else(whole, rows, pa.scalar(None, rows.type))
+        rest = files.filter(pc.is_null(rows)) if rows.null_count else files.slice(0, 0)
+        counted: int = pc.sum(rows).as_py() or 0
+        for batch in self._read(rest):
+            counted += batch.num_rows
+        return counted
 
     def explain(self) -> str:
-        """What would be read, in words."""
+        """What would be read, in words, and by which rule files are left out."""
+        pruned = self._pruned
         columns = ", ".join(self._selection.read_schema.names) or "none"
-        return f"files: {len(self._files)}\ncolumns read: {columns}\npredicate: {self._selection.where or 'none'}"
+        return "\n".join(
+            [
+                f"files: {pruned.files.num_rows} of {pruned.total}",
+                f"dropped by partition values: {pruned.by_partition}",
+                f"dropped by statistics: {pruned.by_statistics}",
+                f"columns read: {columns}",
+                f"predicate: {self._selection.where or 'none'}",
+            ]
+        )
+
+    def _read(self, files: pa.Table) -> Iterator[pa.RecordBatch]:
+        for add in to_adds(files):
+            for batch in read_batches(self._store, DataFile.of(add), self._selection.read_schema):
+                yield from self._selection.apply(batch)

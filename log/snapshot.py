@@ -8,13 +8,12 @@ from functools import cached_property
 from types import MappingProxyType
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidelog.log.datafile import DataFile
 from tidelog.log.errors import CorruptLogError
-from tidelog.log.format import protocol, statistics
+from tidelog.log.format import protocol
 from tidelog.log.format.schema import columns_of
 from tidelog.log.scan import Scan
-from tidelog.log.state import files
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
@@ -74,22 +73,16 @@ class Snapshot:
 
         Raises CorruptLogError where another writer left a file without statistics; `scan().count()` reads them all.
         """
-        table = self.files()
-        total = 0
-        for stats, vector in zip(table["stats"].to_pylist(), table["deletionVector"].to_pylist(), strict=True):
-            rows = statistics.num_records(stats)
-            if rows is None:
-                raise CorruptLogError(
-                    f"a file of {self._store.url} has no row count in its statistics",
-                    advice="count with scan().count()",
-                    path=self._store.url,
-                )
-            total += rows - (vector["cardinality"] if vector else 0)
-        return total
+        rows = self._state.files().values.live_rows()
+        if rows.null_count:
+            raise CorruptLogError(
+                f"a file of {self._store.url} has no row count in its statistics",
+                advice="count with scan().count()",
+                path=self._store.url,
+            )
+        return pc.sum(rows).as_py() or 0
 
     def scan(self, where: str | None = None, columns: Sequence[str] | None = None) -> Scan:
         """The rows for which the SQL text `where` is true, with `columns` (None: all of them)."""
-        return Scan(self._store, self._data_files, self.schema, where, columns)
-
-    def _data_files(self) -> list[DataFile]:
-        return [DataFile.of(add) for add in files.to_adds(self.files())]
+        head = self._state.head
+        return Scan(self._store, lambda: self._state.files().values, head.metadata, self.schema, where, columns)

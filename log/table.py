@@ -196,7 +196,7 @@ class Table:
         first = BEFORE_FIRST if after is None else timeline.interval_end(after)
         last = self.version if until is None else timeline.interval_end(until)
         interval = list(timeline.between(first, last))
-        return Changes(self._store, interval, self.schema, where, columns, self._head.timestamp_ms)
+        return Changes(self._store, interval, self.schema, self._head.metadata, where, columns, self._head.timestamp_ms)
 
     def insert(self, data: Any, *, idempotency_key: tuple[str, int] | None = None) -> Committed:
         """Add rows: anything with an Arrow stream (pyarrow, pandas, Polars, DuckDB), or a list of dicts.

@@ -6,7 +6,7 @@ Files are named `<2 hex>/part-<uuid>.parquet`: partition values never decide a p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from tidelog.log.errors import SchemaMismatchError
+from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddFile, Metadata
 from tidelog.log.storage import Store
@@ -57,14 +57,18 @@ class DataWriter:
         with self.store.create(path) as file:
             pq.write_table(rows, file, compression="snappy", store_schema=False, data_page_version="1.0", version="2.6")
             size = file.tell()
-        columns = properties.indexed_columns(self.metadata.configuration)
+        configuration = self.metadata.configuration
         return AddFile(
             path=paths.to_uri(path),
             partition_values=values,
             size=size,
             modification_time=self.system.now_ms(),
             data_change=data_change,
-            stats=statistics.collect(rows, indexed_columns=columns),
+            stats=statistics.collect(
+                rows,
+                indexed_columns=properties.indexed_columns(configuration),
+                only=properties.statistics_columns(configuration),
+            ),
         )
 
 
@@ -154,3 +158,37 @@ def check_partition_columns(table_schema: pa.Schema, partition_by: Sequence[str]
             advice="leave at least one column with a type out of partition_by",
             column=table_schema.names[0],
         )
+
+
+def check_statistics_columns(
+    table_schema: pa.Schema, partition_by: Sequence[str], configuration: Mapping[str, str]
+) -> None:
+    """Raise ConfigurationError unless the columns chosen for statistics are distinct columns of the data files."""
+    chosen = properties.statistics_columns(configuration) or ()
+    for column in chosen:
+        fault = _statistics_fault(table_schema, partition_by, column)
+        if sum(_lowered(other) == _lowered(column) for other in chosen) > 1:
+            fault = "is named twice"
+        if fault:
+            raise ConfigurationError(
+                f"the table property {properties.STATISTICS_COLUMNS!r} cannot name {'.'.join(column)!r}, which {fault}",
+                advice="name columns of numbers, texts, dates or timestamps, or structs of them",
+            )
+
+
+def _lowered(column: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in column)
+
+
+def _statistics_fault(table_schema: pa.Schema, partition_by: Sequence[str], column: tuple[str, ...]) -> str | None:
+    if _lowered(column)[0] in {name.lower() for name in partition_by}:
+        return "is a partition column"
+    kind: pa.DataType = pa.struct(list(table_schema))
+    for name in column:
+        fields = [kind.field(index) for index in range(kind.num_fields)] if pt.is_struct(kind) else []
+        found = next((field for field in fields if field.name.lower() == name.lower()), None)
+        if found is None:
+            return "is not in the schema"
+        kind = found.type
+    has_statistics = pt.is_struct(kind) or statistics.is_ordered(kind)
+    return None if has_statistics else f"has the type {kind}, which statistics have no bounds for"

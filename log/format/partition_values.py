@@ -11,7 +11,9 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.log.errors import CorruptLogError
@@ -87,3 +89,44 @@ def _parse_timestamp(text: str, *, zoned: bool) -> datetime:
     if not zoned:
         return value.replace(tzinfo=None)
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def decode_column(maps: pa.ChunkedArray, name: str, kind: pa.DataType) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """One partition column of many files, from their `partitionValues`: the values, and whether each is known.
+
+    The second is false where a file's map lacks the column (then the file itself holds it) or spells no value.
+    """
+    found = [_texts_of(chunk, name) for chunk in maps.chunks]
+    texts = pa.chunked_array([texts for texts, _ in found], pa.string())
+    present = pa.chunked_array([present for _, present in found], pa.bool_())
+    encoded = texts.combine_chunks().dictionary_encode()
+    distinct = encoded.dictionary.to_pylist()
+    values, readable = _decode_texts(distinct, kind)
+    known = pa.array([*readable, True], pa.bool_()).take(pc.fill_null(encoded.indices, len(distinct)))
+    return pa.chunked_array([values.take(encoded.indices)]), pc.and_(present, pa.chunked_array([known]))
+
+
+def _texts_of(maps: pa.MapArray, name: str) -> tuple[pa.Array, pa.Array]:
+    """The text of a column in each map, and whether the map has it. Of a repeated key the last counts, as in JSON."""
+    offsets = maps.offsets.to_numpy()
+    hits = np.flatnonzero(pc.equal(maps.keys, name).to_numpy(zero_copy_only=False))
+    hits = hits[(hits >= offsets[0]) & (hits < offsets[-1])] if len(maps) else hits[:0]
+    place = np.full(len(maps), -1, dtype=np.int64)
+    place[np.searchsorted(offsets, hits, side="right") - 1] = hits
+    present = (place >= 0) & maps.is_valid().to_numpy(zero_copy_only=False)
+    return maps.items.take(pa.array(place, mask=~present)), pa.array(present)
+
+
+def _decode_texts(texts: list[str], kind: pa.DataType) -> tuple[pa.Array, list[bool]]:
+    try:
+        return pa.array([from_text(text, kind) for text in texts], kind), [True] * len(texts)
+    except (CorruptLogError, pa.ArrowException, OverflowError, TypeError):
+        values = [_readable_value(text, kind) for text in texts]
+        return pa.array([value for value, _ in values], kind), [readable for _, readable in values]
+
+
+def _readable_value(text: str, kind: pa.DataType) -> tuple[Any, bool]:
+    try:
+        return pa.scalar(from_text(text, kind), kind).as_py(), True
+    except (CorruptLogError, pa.ArrowException, OverflowError, TypeError):
+        return None, False

@@ -20,6 +20,7 @@ LOG_RETENTION = "delta.logRetentionDuration"
 DELETED_FILE_RETENTION = "delta.deletedFileRetentionDuration"
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
+STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
 TARGET_FILE_SIZE = "tidelog.targetFileSize"
 MINOR_SPAN = "tidelog.minorSpan"
 
@@ -93,6 +94,27 @@ def _parse_indexed_columns(text: str) -> int:
     return int(text)
 
 
+# One part of a column name: plain, or in backticks, of which a doubled one stands for itself.
+_NAME_PART = r"(?:`(?:[^`]|``)+`|[^`.,\s](?:[^`.,]*[^`.,\s])?)"
+_COLUMN_NAME = re.compile(rf"\s*({_NAME_PART}(?:\.{_NAME_PART})*)\s*")
+
+
+def parse_column_names(text: str) -> tuple[tuple[str, ...], ...]:
+    """Column names such as ``id, place.city, `odd.name` ``, each as the names from the top level down."""
+    columns = []
+    position = 0
+    while True:
+        match = _COLUMN_NAME.match(text, position)
+        if not match or (match.end() < len(text) and text[match.end()] != ","):
+            message = "expected column names with commas between them, backticks around a name with dots or commas"
+            raise ValueError(message)
+        parts = re.findall(_NAME_PART, match.group(1))
+        columns.append(tuple(part[1:-1].replace("``", "`") if part[0] == "`" else part for part in parts))
+        position = match.end() + 1
+        if match.end() == len(text):
+            return tuple(columns)
+
+
 _KNOWN: Mapping[str, Callable[[str], object]] = {
     ENABLE_DELETION_VECTORS: parse_flag,
     ENABLE_IN_COMMIT_TIMESTAMPS: parse_flag,
@@ -104,6 +126,7 @@ _KNOWN: Mapping[str, Callable[[str], object]] = {
     DELETED_FILE_RETENTION: parse_duration_ms,
     TRANSACTION_RETENTION: parse_duration_ms,
     INDEXED_COLUMNS: _parse_indexed_columns,
+    STATISTICS_COLUMNS: parse_column_names,
     TARGET_FILE_SIZE: parse_size_bytes,
     MINOR_SPAN: parse_duration_ms,
 }
@@ -155,6 +178,15 @@ def indexed_columns(configuration: Mapping[str, str]) -> int:
     """How many leaf columns get statistics; a very large number for `-1` (all)."""
     number = _read(configuration, INDEXED_COLUMNS, _parse_indexed_columns)
     return 2**31 if number < 0 else number
+
+
+def statistics_columns(configuration: Mapping[str, str]) -> tuple[tuple[str, ...], ...] | None:
+    """The columns that get statistics, instead of a number of them; None where the property is not set."""
+    try:
+        text = configuration.get(STATISTICS_COLUMNS)
+        return None if text is None else parse_column_names(text)
+    except ValueError:  # another writer's value that we cannot read
+        return None
 
 
 def _read(configuration: Mapping[str, str], key: str, parse: Callable[[str], int]) -> int:

@@ -9,8 +9,9 @@ whose bounds cannot be told exactly (a NaN, an infinity, nested or binary values
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, date, datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -25,14 +26,22 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _DECODER = msgspec.json.Decoder(dict[str, Any])
 
 
-def collect(table: pa.Table, *, indexed_columns: int = DEFAULT_INDEXED_COLUMNS) -> str:
-    """The statistics of a data file that holds exactly the rows and columns of `table`."""
+def collect(
+    table: pa.Table,
+    *,
+    indexed_columns: int = DEFAULT_INDEXED_COLUMNS,
+    only: Collection[tuple[str, ...]] | None = None,
+) -> str:
+    """The statistics of a data file that holds exactly the rows and columns of `table`.
+
+    Bounds and null counts are those of the first leaf columns, or, where given, of the columns `only` and what lies in
+    them; case does not matter.
+    """
     minimum: dict[str, Any] = {}
     maximum: dict[str, Any] = {}
     null_count: dict[str, Any] = {}
-    for seen, (path, values) in enumerate(_leaves(table)):
-        if seen == indexed_columns:
-            break
+    leaves = _leaves(table)
+    for path, values in islice(leaves, indexed_columns) if only is None else _among(leaves, only):
         _put(null_count, path, values.null_count)
         low, high = _bounds(values)
         if low is not None:
@@ -104,6 +113,16 @@ def _leaves_of(path: tuple[str, ...], values: pa.ChunkedArray) -> Iterator[tuple
         yield from _leaves_of((*path, field.name), pc.struct_field(values, [index]))
 
 
+def _among(
+    leaves: Iterable[tuple[tuple[str, ...], pa.ChunkedArray]], columns: Collection[tuple[str, ...]]
+) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
+    chosen = {tuple(name.lower() for name in column) for column in columns}
+    for path, values in leaves:
+        lowered = tuple(name.lower() for name in path)
+        if any(lowered[:length] in chosen for length in range(1, len(path) + 1)):
+            yield path, values
+
+
 def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
         tree = tree.setdefault(name, {})
@@ -112,7 +131,7 @@ def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any]:
     kind = values.type
-    if not (_is_ordered(kind)) or values.null_count == len(values):
+    if not (is_ordered(kind)) or values.null_count == len(values):
         return None, None
     if pt.is_floating(kind) and not pc.all(pc.is_finite(values)).as_py():
         return None, None
@@ -130,7 +149,8 @@ def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any]:
     return low, high
 
 
-def _is_ordered(kind: pa.DataType) -> bool:
+def is_ordered(kind: pa.DataType) -> bool:
+    """Whether bounds are written for a type."""
     numbers = pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)
     return bool(numbers or pt.is_string(kind) or pt.is_date(kind) or pt.is_timestamp(kind))
 

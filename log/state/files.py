@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor, RemoveFile
 from tidelog.log.format.paths import canonical
+from tidelog.log.state.file_values import FileValues
 from tidelog.log.state.path_hashes import Hashes, is_among, path_hashes
 
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
@@ -76,6 +77,11 @@ class FileState:
 
     adds: pa.Table
     removes: pa.Table
+
+    @cached_property
+    def values(self) -> FileValues:
+        """The live files' partition values and statistics, decoded as they are asked for."""
+        return FileValues(self.adds)
 
     @cached_property
     def add_hashes(self) -> Hashes:

@@ -80,7 +80,8 @@ def test_a_scan_may_be_read_again(table: Table) -> None:
 
 def test_explain_tells_what_would_be_read(table: Table) -> None:
     text = table.scan("p = 'a'", ["n"]).explain()
-    assert "files: 4" in text
+    assert "files: 2 of 4" in text
+    assert "dropped by partition values: 2" in text
     assert "n, p" in text
     assert "p = 'a'" in text
 
