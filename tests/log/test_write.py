@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.log.strategies import PRIMITIVES
 from tests.log.support import live_files, memory_store, new_table, numbers, read_numbers
 from tidelog.log import Table
-from tidelog.log.errors import SchemaMismatchError
+from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format.schema import table_schema
 
 
@@ -252,3 +252,55 @@ def test_files_of_a_failed_insert_are_not_seen() -> None:
     transaction = table.begin().insert(numbers([2]))
     transaction.abort()
     assert read_numbers(table.refresh()) == [1]
+
+
+# --- columns with statistics -----------------------------------------------------------------------------------------
+
+CHOOSABLE = pa.schema(
+    [("a", pa.int64()), ("p", pa.int64()), ("s", pa.struct([("x", pa.string())])), ("l", pa.list_(pa.int64()))]
+)
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({}, {"a", "s", "l"}),
+        ({"delta.dataSkippingNumIndexedCols": 1}, {"a"}),
+        ({"delta.dataSkippingNumIndexedCols": 2}, {"a", "s"}),
+        ({"delta.dataSkippingNumIndexedCols": 0}, set()),
+        ({"delta.dataSkippingNumIndexedCols": -1}, {"a", "s", "l"}),
+        ({"delta.dataSkippingStatsColumns": "S.x"}, {"s"}),
+        ({"delta.dataSkippingStatsColumns": "s, `a`", "delta.dataSkippingNumIndexedCols": 0}, {"a", "s"}),
+    ],
+)
+def test_properties_choose_the_columns_with_statistics(properties: dict[str, object], expected: set[str]) -> None:
+    table = new_table(memory_store(), CHOOSABLE, partition_by=["p"], properties=properties)
+    table.insert([{"a": 1, "p": 2, "s": {"x": "y"}, "l": [3]}])
+    (file,) = live_files(table)
+    stats = json.loads(file.stats or "")
+    assert set(stats["nullCount"]) == expected
+    assert set(stats["minValues"]) == expected - {"l"}
+    assert stats["numRecords"] == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "fault"),
+    [
+        ("b", "'b'.*not in the schema"),
+        ("s.y", "'s.y'.*not in the schema"),
+        ("a.x", "'a.x'.*not in the schema"),
+        ("`s.x`", "not in the schema"),
+        ("a, P", "'P'.*partition column"),
+        ("a, A", "named twice"),
+        ("l", "'l'.*no bounds"),
+        ("a,", "column names"),
+    ],
+)
+def test_columns_without_statistics_cannot_be_chosen(columns: str, fault: str) -> None:
+    with pytest.raises(ConfigurationError, match=fault):
+        new_table(
+            memory_store(),
+            CHOOSABLE,
+            partition_by=["p"],
+            properties={"delta.dataSkippingStatsColumns": columns},
+        )

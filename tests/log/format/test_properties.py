@@ -23,6 +23,7 @@ DAY_MS = 24 * 60 * 60 * 1000
         ("delta.setTransactionRetentionDuration", "interval 1 hour", "interval 1 hour"),
         ("delta.dataSkippingNumIndexedCols", -1, "-1"),
         ("delta.dataSkippingNumIndexedCols", 0, "0"),
+        ("delta.dataSkippingStatsColumns", "a, st.x,`odd.name`", "a, st.x,`odd.name`"),
         ("tidelog.targetFileSize", "128 MiB", "128 MiB"),
         ("tidelog.minorSpan", "12 hours", "12 hours"),
         ("owner", "me", "me"),
@@ -47,6 +48,13 @@ def test_a_good_value_is_kept_as_text(key: str, value: object, text: str) -> Non
         ("delta.logRetentionDuration", "1 fortnight"),
         ("delta.logRetentionDuration", "-1 day"),
         ("delta.dataSkippingNumIndexedCols", "-2"),
+        ("delta.dataSkippingStatsColumns", ""),
+        ("delta.dataSkippingStatsColumns", "a,"),
+        ("delta.dataSkippingStatsColumns", "a,,b"),
+        ("delta.dataSkippingStatsColumns", "a..b"),
+        ("delta.dataSkippingStatsColumns", "`a"),
+        ("delta.dataSkippingStatsColumns", "``"),
+        ("delta.dataSkippingStatsColumns", "`a`b"),
         ("tidelog.targetFileSize", "0"),
         ("tidelog.targetFileSize", "12 apples"),
         ("tidelog.targetFileSize", "-1"),
@@ -125,3 +133,23 @@ def test_another_writers_value_that_cannot_be_read_counts_as_the_default() -> No
 
 def test_new_tables_defaults_are_valid() -> None:
     assert properties.validate(dict(properties.NEW_TABLE_DEFAULTS)) == properties.NEW_TABLE_DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a", (("a",),)),
+        (" a , b ", (("a",), ("b",))),
+        ("a.b.c,d", (("a", "b", "c"), ("d",))),
+        ("`a.b`.c", (("a.b", "c"),)),
+        ("`a,b`,`c``d`", (("a,b",), ("c`d",))),
+        ("two words, ü", (("two words",), ("ü",))),
+    ],
+)
+def test_column_names_are_split_at_commas_and_dots(text: str, expected: tuple[tuple[str, ...], ...]) -> None:
+    assert properties.statistics_columns({"delta.dataSkippingStatsColumns": text}) == expected
+
+
+def test_another_writers_bad_column_names_are_passed_over() -> None:
+    assert properties.statistics_columns({"delta.dataSkippingStatsColumns": "a,,b"}) is None
+    assert properties.statistics_columns({}) is None

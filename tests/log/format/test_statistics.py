@@ -263,6 +263,26 @@ def test_leaves_are_counted_through_structs(indexed: int) -> None:
     assert leaf_names(stats["minValues"]) == [name for name in expected if name != "l"]
 
 
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [
+        ([("b",)], ["b"]),
+        ([("b",), ("a",)], ["a", "b"]),
+        ([("S", "Y")], ["s.y.z"]),
+        ([("s",)], ["s.x", "s.y.z"]),
+        ([("s", "x"), ("s", "y", "z")], ["s.x", "s.y.z"]),
+        ([("x",), ("s.x",)], []),
+        ([], []),
+    ],
+)
+def test_chosen_columns_win_over_their_number(only: list[tuple[str, ...]], expected: list[str]) -> None:
+    kind = pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.int64())]))])
+    table = pa.table({"a": [1], "s": pa.array([{"x": 1, "y": {"z": 1}}], kind), "b": [1]})
+    stats = json.loads(collect(table, indexed_columns=0, only=only))
+    for key in ("minValues", "maxValues", "nullCount"):
+        assert leaf_names(stats[key]) == expected
+
+
 def test_names_with_dots_and_other_signs_are_plain_names() -> None:
     kind = pa.struct([("x.y", pa.int64()), (".z", pa.int64())])
     table = pa.table({"a.b": pa.array([{"x.y": 1, ".z": 2}], kind), "`q`": pa.array([3])})
