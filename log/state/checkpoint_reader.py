@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import filenames, statistics
@@ -37,6 +39,9 @@ _HEAD_KINDS: dict[str, type[Any]] = {
     "txn": SetTransaction,
     "domainMetadata": DomainMetadata,
 }
+# Days from 1970 to the ends of Python's calendar; the first one is left out, in which a fraction is rounded up.
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_TICKS_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _TEXT_MAPS = ("configuration", "options", "tags")
 
 
@@ -193,8 +198,25 @@ def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
 
 def _stats_texts(parsed: pa.ChunkedArray) -> pa.ChunkedArray:
     """Statistics that a writer left as columns only, as the JSON texts that the log has elsewhere."""
-    texts = [None if row is None else statistics.from_struct(row) for row in parsed.to_pylist()]
+    rows = itertools.chain.from_iterable(_within_calendar(chunk).to_pylist() for chunk in parsed.chunks)
+    texts = [None if row is None else statistics.from_struct(row) for row in rows]
     return pa.chunked_array([pa.array(texts, pa.string())])
+
+
+def _within_calendar(values: pa.Array) -> pa.Array:
+    """The values with the dates and times that Python's calendar does not have, years 1 to 9999, made null."""
+    kind = values.type
+    if pt.is_struct(kind):
+        inner = [_within_calendar(values.field(index)) for index in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(inner, fields=list(kind), mask=values.is_null()) if inner else values
+    if not (pt.is_date32(kind) or pt.is_timestamp(kind)):
+        return values
+    if pt.is_timestamp(kind):
+        days = pc.divide(values.cast(pa.int64()), _TICKS_A_DAY[kind.unit])
+    else:
+        days = values.cast(pa.int32())
+    inside = pc.and_(pc.greater(days, _FIRST_DAY), pc.less_equal(days, _LAST_DAY))
+    return pc.if_else(inside, values, pa.scalar(None, kind))
 
 
 def _unreadable(store: Store, what: str, error: Exception) -> UnreadableCheckpointError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import uuid
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -227,6 +229,47 @@ def test_statistics_that_are_only_there_as_a_struct_are_read(store: Store) -> No
     found = {file.path: file for file in files.to_adds(load(store, AT).files().adds)}
     assert {num_records(file.stats) for file in found.values()} == {3}
     assert json.loads(found["f3"].stats or "") == {"numRecords": 3, "minValues": {"n": 1}, "maxValues": {}}
+
+
+def test_statistics_in_a_struct_keep_their_types(store: Store) -> None:
+    at = dt.datetime(1900, 1, 1, 1, 1, 1, 123_456)  # noqa: DTZ001 - of a column without a zone
+    values = {
+        "long": 2**53 + 1,
+        "decimal": Decimal("1.000000000000000001"),
+        "float": pa.scalar(0.1, pa.float32()).as_py(),
+        "zoned": at.replace(tzinfo=dt.UTC),
+        "ntz": at,
+        "date": dt.date(9999, 12, 31),
+        "nested": {"text": "\U0010ffff"},
+    }
+    bounds = pa.array([values])
+    # A date and times that Python's calendar does not have say nothing, and do not hide the rest.
+    far = [pa.array([10**7], pa.int32()).view(pa.date32()), pa.array([-(2**62)]).view(pa.timestamp("us", "UTC"))]
+    names = [*bounds.type.names, "far_date", "far_time"]
+    bounds = pa.StructArray.from_arrays([*bounds.flatten(), *far], names=names)
+    parsed = pa.StructArray.from_arrays([pa.array([3]), bounds], names=["numRecords", "minValues"])
+    rows = classic_rows(store)
+    chunk = rows["add"].combine_chunks()
+    silent = pa.nulls(len(chunk), pa.string())
+    children = [silent if name == "stats" else chunk.field(name) for name in chunk.type.names]
+    children.append(parsed.take(pa.array([0] * len(chunk))))
+    column = pa.StructArray.from_arrays(children, names=[*chunk.type.names, "stats_parsed"], mask=chunk.is_null())
+    position = rows.column_names.index("add")
+    store.put_if_absent(filenames.checkpoint_path(AT), parquet(rows.set_column(position, "add", column)))
+    drop_commits(store)
+    (text,) = set(load(store, AT).files().adds["stats"].to_pylist())
+    assert json.loads(text, parse_float=Decimal) == {
+        "numRecords": 3,
+        "minValues": {
+            "long": 2**53 + 1,
+            "decimal": Decimal("1.000000000000000001"),
+            "float": Decimal("0.10000000149011612"),
+            "zoned": "1900-01-01T01:01:01.123Z",
+            "ntz": "1900-01-01T01:01:01.123",
+            "date": "9999-12-31",
+            "nested": {"text": "\U0010ffff"},
+        },
+    }
 
 
 def _with_maps(rows: list[dict[str, Any]]) -> pa.Table:
