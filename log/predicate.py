@@ -170,33 +170,6 @@ def columns(expression: Expression) -> set[str]:
             assert_never(expression)
 
 
-def rename(expression: Expression, new_name: Callable[[Column], Column]) -> Expression:
-    """`expression` with each column replaced by what `new_name` makes of it."""
-    match expression:
-        case Column():
-            return new_name(expression)
-        case Literal():
-            return expression
-        case Not(inner):
-            return Not(rename(inner, new_name))
-        case IsNull(inner):
-            return IsNull(rename(inner, new_name))
-        case In(inner, values):
-            return In(rename(inner, new_name), values)
-        case StartsWith(inner, prefix):
-            return StartsWith(rename(inner, new_name), prefix)
-        case Arithmetic(symbol, left, right):
-            return Arithmetic(symbol, rename(left, new_name), rename(right, new_name))
-        case Comparison(symbol, left, right):
-            return Comparison(symbol, rename(left, new_name), rename(right, new_name))
-        case And(left, right):
-            return And(rename(left, new_name), rename(right, new_name))
-        case Or(left, right):
-            return Or(rename(left, new_name), rename(right, new_name))
-        case _:
-            assert_never(expression)
-
-
 def to_arrow(expression: Expression, schema: pa.Schema) -> pc.Expression:
     """The Arrow expression that filters a table of `schema`. Raises PredicateError for types that do not compare."""
     result = _arrow(expression, schema)

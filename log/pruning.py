@@ -46,6 +46,8 @@ from tidelog.log.state.file_values import FileValues, Leaf
 FileAction: TypeAlias = AddFile | RemoveFile | AddCDCFile
 
 _ANSWER = "answer"
+# Begins the names of facts, which stand beside partition columns under their own names.
+_FACT = "\x1f"
 _MAYBE = pc.scalar(True)  # noqa: FBT003 - a value
 _NEVER = pc.scalar(False)  # noqa: FBT003 - a value
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -261,12 +263,13 @@ class _Facts:
         return pc.coalesce(predicate.to_arrow(Comparison(symbol, left, right), self._known_schema()), _MAYBE)
 
     def _exactly(self, expression: Expression) -> pc.Expression:
-        renamed = predicate.rename(expression, self._partition_value)
-        return predicate.to_arrow(renamed, self._known_schema())
+        for name in predicate.columns(expression):
+            self._known(name)
+        return predicate.to_arrow(expression, self._known_schema())
 
     def _unknown(self, expression: Expression) -> pc.Expression:
-        names = [self._partition_value(column).path[0] for column in _columns_of(expression)]
-        return functools.reduce(operator.or_, [~pc.field(f"known {name}") for name in names], _NEVER)
+        names = sorted(predicate.columns(expression))
+        return functools.reduce(operator.or_, [~pc.field(self._known(name)) for name in names], _NEVER)
 
     # --- the columns
 
@@ -276,18 +279,18 @@ class _Facts:
         if not isinstance(side, Column):
             return None
         if side.path[0] in self._partition_columns:
-            return self._partition_value(side)
+            self._known(side.path[0])
+            return side
         name = self._fact(which, side)
         return None if name is None else Column((name,))
 
-    def _partition_value(self, column: Column) -> Column:
-        field = self._schema.field(column.path[0])
-        name = f"value {field.name}"
-        if name not in self._columns:
-            self._columns[name], self._columns[f"known {name}"] = self.values.partition(
-                physical_name(field), field.type
-            )
-        return Column((name,))
+    def _known(self, name: str) -> str:
+        """The name of the column that tells where a partition column's value is known; makes both."""
+        known = f"{_FACT}known {name}"
+        if known not in self._columns:
+            field = self._schema.field(name)
+            self._columns[name], self._columns[known] = self.values.partition(physical_name(field), field.type)
+        return known
 
     def _fact(self, which: str, column: Column) -> str | None:
         """The name of the column that holds a leaf's low, high or nulls; None where statistics cannot tell."""
@@ -297,13 +300,14 @@ class _Facts:
         _, kind = leaf
         if which != "nulls" and not (has_bounds(kind) and (self._doubles_exact or kind != pa.float64())):
             return None
-        name = f"{which} {column.path}"
+        name = f"{_FACT}{which} {column.path}"
         self._columns[name] = getattr(self.values.bounds(leaf), which)
         return name
 
     def _rows(self) -> str:
-        self._columns["rows"] = self.values.rows()
-        return "rows"
+        name = f"{_FACT}rows"
+        self._columns[name] = self.values.rows()
+        return name
 
     def _leaf(self, column: Column) -> Leaf | None:
         """A column's physical path and type; None for what has no statistics of its own."""

@@ -164,6 +164,7 @@ def test_nan_is_in_no_bounds() -> None:
         "f NOT BETWEEN 1 AND 2",
     ):
         assert kept(where, found) == [0], where
+    assert kept("f != 1", file(nulls=4, column="f")) == []
     only_one = file(1.0, 1.0, nulls=0, column="f")
     assert kept("f != 1.0", only_one) == [0]
 
