@@ -21,7 +21,7 @@ from tests.log.support import (
     put_vector,
     remove,
 )
-from tests.log.test_scan import mapped_table
+from tests.log.test_scan import mapped_table, put_parquet
 from tidelog.log import Table, predicate
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import AddCDCFile, AddFile
@@ -395,6 +395,14 @@ def test_counting_leaves_deleted_rows_out_and_reads_what_has_no_statistics() -> 
     liar = msgspec.structs.replace(second, stats='{"numRecords":-1}')
     put_foreign(table, liar)
     assert table.refresh().scan().count() == 97
+
+
+def test_counting_reads_a_file_that_holds_the_partition_column_itself() -> None:
+    table = grown(["p"])
+    rows = pa.table({"n": [1, 2, 3], "p": [1, 2, 1]})
+    put_parquet(table, "own", rows, partition_values={}, stats='{"numRecords":3}')
+    assert table.scan("p = 1").count() == 52
+    assert table.scan().count() == 103
 
 
 def test_null_counts_after_deletions() -> None:

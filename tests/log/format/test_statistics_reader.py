@@ -77,6 +77,12 @@ def test_what_cannot_be_read_is_unknown_and_its_neighbours_are_not(kind: pa.Data
         assert [low is not None for low, _ in bounds(kind, good, *values, good)][:: len(values) + 1] == [True, True]
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_nan_is_no_bound(kind: pa.DataType) -> None:
+    """Some writers leave it in the JSON bare, which Arrow reads; compared, it would rule out every value."""
+    assert bounds(kind, "NaN", "1") == same(None, 1.0)
+
+
 def test_a_maximum_of_a_time_is_a_millisecond_later() -> None:
     low = dt.datetime(1969, 12, 31, 23, 59, 59, 998_000, tzinfo=UTC)
     high = low + dt.timedelta(milliseconds=1)
