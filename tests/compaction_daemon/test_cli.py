@@ -17,6 +17,7 @@ import pytest
 
 from tests.compaction_daemon.support import SCHEMA, numbers_of, put
 from tidelog.compaction_daemon import cli, loop
+from tidelog.compaction_daemon.cli import maintain
 from tidelog.log import Table
 from tidelog.log.errors import (
     CommitStateUnknownError,
@@ -211,7 +212,7 @@ def test_a_conflict_exits_with_its_own_code(tidelog: Command, table: Table, monk
     def loses(_: Table) -> Any:
         raise ConcurrentAppendException("lost", advice="run it again", path=table.path)
 
-    monkeypatch.setattr(cli, "compact", loses)
+    monkeypatch.setattr(maintain, "compact", loses)
     ended = tidelog("compact", table.path)
     assert (ended.code, ended.err) == (3, f"TIDELOG_CONCURRENT_APPEND: lost; run it again [path={table.path}]\n")
 
@@ -240,7 +241,10 @@ def test_the_daemon_looks_after_a_table_until_it_is_told_to_end(table: Table, nu
                 versions.append(json.loads(daemon.stdout.readline())["version"])
             daemon.send_signal(number)
             started = time.monotonic()
-            out, err = daemon.communicate(timeout=60)
+            # Not by `communicate`, which would miss a line that `readline` has taken in beside another.
+            assert daemon.stderr
+            out, err = daemon.stdout.read(), daemon.stderr.read()
+            daemon.wait(timeout=60)
         finally:
             daemon.kill()
     assert (daemon.returncode, err) == (0, "")

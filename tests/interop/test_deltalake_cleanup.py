@@ -1,0 +1,60 @@
+"""delta-rs reads a table whose log and files tidelog has cleaned up."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from tests.compaction_daemon.support import delete_rows
+from tests.log.support import START_MS, Clock, new_table, numbers, reopen
+from tidelog.compaction_daemon import compact, expire, vacuum
+from tidelog.log import Table
+from tidelog.log.state.loader import load
+from tidelog.log.storage.local import LocalStore
+from tidelog.log.system import System
+
+pytestmark = pytest.mark.interop
+DAY_MS = 86_400_000
+
+
+def by_sql(table: Table, version: int | None = None) -> list[int]:
+    opened = deltalake.DeltaTable(table.path, version=version)
+    reader = deltalake.QueryBuilder().register("t", opened).execute("select n from t order by n")
+    found: list[int] = pa.table(reader.read_all())["n"].to_pylist()
+    return found
+
+
+def test_it_reads_every_version_that_is_left(tmp_path: Path) -> None:
+    clock = Clock()
+    store = LocalStore(str(tmp_path / "t"))
+    table = new_table(store, system=clock)
+    for day in range(1, 9):
+        clock.ms = START_MS + day * DAY_MS
+        table.insert(numbers([10 * day, 10 * day + 1]))
+    delete_rows(table, [0], file=2)
+    compact(table)
+    table.refresh().checkpoint()
+    # By hand, as everything was written in this moment; a compaction notes the real time in its tombstones.
+    for path in (tmp_path / "t").rglob("*.*"):
+        os.utime(path, (START_MS / 1000, START_MS / 1000))
+    before = by_sql(table)
+    table = Table(store, load(store), clock)
+    clock.ms = System().now_ms() + 10 * DAY_MS
+    table.insert(numbers([100]))
+
+    cleaned = vacuum(table, older_than=timedelta(days=1))
+    assert (cleaned.data_files, cleaned.failed) == (8, ())
+    assert expire(table, older_than=timedelta(days=1)).earliest_version == 10
+    assert by_sql(table) == sorted([*before, 100])
+    assert by_sql(table, 10) == before
+    assert len(before) == 15
+    with pytest.raises(Exception, match=r"(?i)version|not found|log"):
+        by_sql(table, 8)
+    assert [entry["version"] for entry in deltalake.DeltaTable(table.path).history()] == [11, 10]
+    reopen(table).insert(numbers([101]))
+    assert by_sql(table) == sorted([*before, 100, 101])
