@@ -492,3 +492,38 @@ def test_a_terminal_cuts_what_does_not_fit(table: Table) -> None:
     assert len(rows) == 2
     assert all(len(row) <= 40 for row in rows)
     assert "…" in rows[1]
+
+
+# --- doctor ----------------------------------------------------------------------------------------------------------
+
+
+def test_doctor_says_what_it_tried(tmp_path: Path) -> None:
+    place = tmp_path / "not" / "there"
+    result = run("doctor", place, "--writers", 3, "--rounds", 2)
+    assert result.exit_code == 0
+    assert "in 2 races of 3 writers for one name exactly one won" in result.stdout
+    assert result.stdout.splitlines()[-1] == f"{place} keeps every promise that was tried"
+    assert not place.exists()
+    (found,) = lines(run("doctor", place, "--json", "--rounds", 1))
+    assert (found["path"], found["ok"]) == (str(place), True)
+    assert {"put-if-absent", "read-after-write", "list-after-write"} <= {each["name"] for each in found["findings"]}
+
+
+def test_doctor_finds_a_store_that_overwrites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def overwrite(self: LocalStore, path: str, content: bytes, *, durable: bool = True) -> None:
+        del durable
+        self.replace(path, content)
+
+    monkeypatch.setattr(LocalStore, "put_if_absent", overwrite)
+    result = run("doctor", tmp_path)
+    assert result.exit_code == 1
+    assert re.search(r"^BROKEN  put-if-absent ", result.stdout, re.MULTILINE)
+    assert result.stdout.splitlines()[-1] == f"{tmp_path} cannot hold a table safely"
+    assert run("doctor", tmp_path, "--json").exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_doctor_is_used_wrongly(tmp_path: Path) -> None:
+    assert run("doctor", tmp_path, "--writers", 1).exit_code == 2
+    secret = run("doctor", "s4://bucket/x", "--storage-option", "key=hush")
+    assert (secret.exit_code, "hush" in secret.output) == (2, False)
