@@ -52,7 +52,7 @@ def describe(
     if as_json:
         output.write_json(found)
         return
-    protocol = found.pop("protocol")
+    protocol = found["protocol"]
     features = sorted({*(protocol["reader_features"] or ()), *(protocol["writer_features"] or ())})
     versions = f"reader {protocol['min_reader_version']}, writer {protocol['min_writer_version']}"
     found["schema"] = [

@@ -145,7 +145,7 @@ def test_not_a_table(tidelog: Command, tmp_path: Path, command: list[str]) -> No
 
 
 def test_a_store_that_cannot_hold_tables(tidelog: Command) -> None:
-    ended = tidelog("compact", "s3://bucket/table")
+    ended = tidelog("compact", "ftp://host/table")
     assert ended.code == 2
     assert "TIDELOG_STORE_NOT_SUPPORTED" in ended.err
 
