@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pyroaring import BitMap64
 
-from tidelog.log.errors import CorruptLogError
+from tidelog.log.errors import CorruptLogError, DataFileMissingError
 from tidelog.log.format import deletion_vector, paths
 from tidelog.log.format.actions import DeletionVectorDescriptor
 from tidelog.log.storage import Store
@@ -27,7 +27,7 @@ def read_dead_rows(store: Store, descriptor: DeletionVectorDescriptor) -> BitMap
         try:
             content = store.read(paths.to_storage_path(where.path))
         except FileNotFoundError as error:
-            raise CorruptLogError(
+            raise DataFileMissingError(
                 f"the deletion vector {where.path} of {store.url} is missing",
                 advice="restore the file from a backup",
                 path=store.url,

@@ -22,7 +22,6 @@ from tidelog.log.grouping import group_numbers
 from tidelog.log.write import CHANGE_TYPE
 
 _CHANGE_COLUMNS = frozenset({CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP})
-_TAKES_AWAY = pa.array([DELETE, UPDATE_PREIMAGE])
 
 
 def net_changes(changes: pa.Table, keys: Sequence[str], path: str) -> pa.Table:
@@ -37,7 +36,8 @@ def net_changes(changes: pa.Table, keys: Sequence[str], path: str) -> pa.Table:
     if not changes.num_rows:
         return changes
     # Sorted by key, then by version; within a version what is taken away comes before what takes its place.
-    gives = np.array(pc.invert(pc.is_in(changes[CHANGE_TYPE], value_set=_TAKES_AWAY)))
+    takes_away = pc.is_in(changes[CHANGE_TYPE], value_set=pa.array([DELETE, UPDATE_PREIMAGE]))
+    gives = np.array(pc.invert(takes_away))
     groups = np.array(group_numbers(changes, list(keys)))
     order = np.lexsort((gives, np.array(changes[COMMIT_VERSION]), groups))
     groups, gives = groups[order], gives[order]

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 import sqlglot
-from pyarrow import acero
 from sqlglot import exp
 
 from tidelog.log.cast import cast
@@ -195,6 +194,9 @@ def evaluate(text: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     if isinstance(tree, Column) and len(tree.path) == 1:
         values = table[tree.path[0]]
     else:
+        # Brings pandas with it, which takes longer to import than all the rest.
+        from pyarrow import acero  # noqa: PLC0415
+
         source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
         project = acero.Declaration("project", acero.ProjectNodeOptions([_arrow(tree, table.schema)], ["value"]))
         try:

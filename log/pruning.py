@@ -21,7 +21,6 @@ from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.types as pt
 
 from tidelog.log import predicate
@@ -338,6 +337,9 @@ class _Facts:
         return pa.schema([(name, column.type) for name, column in self._columns.items()])
 
     def _evaluate(self, condition: pc.Expression, *, otherwise: bool) -> pa.BooleanArray:
+        # Brings pandas with it, which takes longer to import than all the rest.
+        import pyarrow.dataset as ds  # noqa: PLC0415
+
         files = self.values.files.num_rows
         if not self._columns:
             # A row a file to evaluate constants on.

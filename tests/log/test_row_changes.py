@@ -406,6 +406,21 @@ def test_a_vacuumed_change(table: Table) -> None:
         table.changes(until=start).to_arrow()
 
 
+def test_a_vacuumed_vector() -> None:
+    table = new_table(memory_store(), SCHEMA)
+    table.insert(rows(range(5)))
+    table.delete("k = 1")
+    start = table.version
+    table.delete("k = 2")
+    table.delete("k = 3")
+    for path, _ in list(table.store.walk()):
+        if path.startswith("_dv/"):
+            table.store.delete(path)
+    for until in (start, table.version):
+        with pytest.raises(HistoryExpiredError, match="removed by a vacuum"):
+            table.changes(after=start - 1, until=until).to_arrow()
+
+
 def test_net_changes() -> None:
     table = new_table(memory_store(), SCHEMA, properties={"tidelog.primaryKey": "k"})
     table.insert(rows(range(5)))
