@@ -32,10 +32,6 @@ class _FileSystem(adlfs.AzureBlobFileSystem):  # type: ignore[misc]
     def _strip_protocol(cls, path: str) -> str:
         return path.lstrip("/")
 
-    def split_path(self, path: str, delimiter: str = "/", **_: Any) -> tuple[str, str, None]:
-        container, _slash, key = path.lstrip("/").partition(delimiter)
-        return container, key, None
-
 
 class Azure(Cloud):
     """`If-None-Match: *` on Put Blob and Put Block List, which adlfs sends for `mode="create"`."""

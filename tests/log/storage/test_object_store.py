@@ -304,6 +304,27 @@ def test_secrets_are_in_no_text_of_a_store(moto: Server) -> None:
     assert KEY in str(store._given), "else this test would prove nothing"
 
 
+def test_a_secret_that_a_library_shows_is_taken_out(moto: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ObjectStore("s3://bucket/t", moto.options, system=Clock())
+
+    def fail(*_: Any) -> bytes:
+        raise ConnectionError("no way") from ValueError(f"http://host/?sig=of-a-url&secret={SECRET}")
+
+    monkeypatch.setattr(store._cloud, "read", fail)
+    with pytest.raises(StoreUnavailableError, match="no way") as raised:
+        store.read("a")
+    assert SECRET not in everything_said(raised.value)
+
+    def fail_plainly(*_: Any) -> bytes:
+        raise ConnectionError(f"http://host/?sig=of-a-url&secret={SECRET}")
+
+    monkeypatch.setattr(store._cloud, "read", fail_plainly)
+    with pytest.raises(StoreUnavailableError) as raised:
+        store.read("a")
+    assert SECRET not in everything_said(raised.value)
+    assert "sig=***&secret=***" in str(raised.value)
+
+
 def test_an_option_that_does_not_exist_is_an_error_that_names_the_options(moto: Server) -> None:
     with pytest.raises(ConfigurationError) as raised:
         ObjectStore("s3://bucket/t", {**moto.options, "endpoint": "x"}).list("")

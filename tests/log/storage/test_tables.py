@@ -1,9 +1,10 @@
-"""Whole tables on object stores: writers in several processes, checkpoints, time travel, and another engine's eyes."""
+"""Whole tables on object stores: writers at once, checkpoints, time travel, and another engine's eyes."""
 
 from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import pyarrow as pa
@@ -40,14 +41,21 @@ def by_deltalake(server: Server, url: str, version: int | None = None) -> list[i
 
 @pytest.mark.interop
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # forking is what Spark's workers do
-@pytest.mark.parametrize("name", ["moto", "versitygw", "minio"])
-def test_writers_in_several_processes_lose_nothing_and_deltalake_reads_the_same(
-    server_of: Callable[[str], Server], name: str
+@pytest.mark.parametrize(
+    ("name", "pool_of"),
+    [
+        ("moto", ThreadPool),
+        ("versitygw", multiprocessing.get_context("fork").Pool),
+        ("minio", multiprocessing.get_context("fork").Pool),
+    ],
+)
+def test_writers_at_once_lose_nothing_and_deltalake_reads_the_same(
+    server_of: Callable[[str], Server], name: str, pool_of: Callable[[int], Any]
 ) -> None:
     server = server_of(name)
     url, options = server.store().url, server.options
     table = Table.create(url, NUMBERS, storage_options=options)
-    with multiprocessing.get_context("fork").Pool(WRITERS) as pool:
+    with pool_of(WRITERS) as pool:
         jobs = [(url, options, writer) for writer in range(WRITERS)]
         versions = pool.starmap_async(insert, jobs).get(120)
         pool.close()

@@ -1,0 +1,53 @@
+"""Spark's own workers, forked from a daemon, read and write a table in an object store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.log.storage.servers import SECRET, Server
+from tests.log.support import read_numbers
+from tidelog.log import Table
+from tidelog.streaming import Sink
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_stream_goes_into_an_object_store_and_out_again(
+    spark: SparkSession, server_of: Callable[[str], Server], tmp_path: Path
+) -> None:
+    server = server_of("versitygw")
+    url, options = server.store().url, {f"storageOption.{name}": text for name, text in server.options.items()}
+    spark.range(100).selectExpr("id as n").write.parquet(str(tmp_path / "in"))
+    source = spark.readStream.schema("n bigint").parquet(str(tmp_path / "in"))
+    writing = source.writeStream.foreachBatch(Sink(url, storage_options=server.options))
+    writing.option("checkpointLocation", str(tmp_path / "writer")).trigger(availableNow=True).start().awaitTermination()
+    everything = list(range(100))
+    assert read_numbers(Table.open(url, storage_options=server.options)) == everything
+
+    read = spark.read.format("tidelog").options(**options).load(url)
+    assert sorted(row.n for row in read.collect()) == everything
+
+    seen: list[int] = []
+
+    def note(rows: DataFrame, number: int) -> None:
+        del number
+        seen.extend(row.n for row in rows.collect())
+
+    following = spark.readStream.format("tidelog").options(**options).load(url).writeStream.foreachBatch(note)
+    following = following.option("checkpointLocation", str(tmp_path / "follower")).trigger(availableNow=True)
+    following.start().awaitTermination()
+    assert sorted(seen) == everything
+
+    explained = read._jdf.queryExecution().toString()
+    noted = [
+        path.read_bytes()
+        for folder in ("writer", "follower")
+        for path in (tmp_path / folder).rglob("*")
+        if path.is_file()
+    ]
+    assert SECRET not in explained
+    assert not [content for content in noted if SECRET.encode() in content]
