@@ -58,13 +58,22 @@ class File(Protocol):
 _ANSWER = "answer"
 # Begins the names of facts, which stand beside partition columns under their own names.
 _FACT = "\x1f"
-_MAYBE = pc.scalar(True)  # noqa: FBT003 - a value
-_NEVER = pc.scalar(False)  # noqa: FBT003 - a value
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 # An IN list longer than this is asked for as the range that it spans.
 _MAX_TESTED_VALUES = 50
 # Statistics of fewer files than this share are decoded for them alone, not for the whole table to be kept.
 _FEW = 0.25
+
+
+# Made when they are needed: Arrow's first value of Python's brings pandas with it, which takes long to import.
+@functools.cache
+def _maybe() -> pc.Expression:
+    return pc.scalar(True)  # noqa: FBT003 - a value
+
+
+@functools.cache
+def _never() -> pc.Expression:
+    return pc.scalar(False)  # noqa: FBT003 - a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +176,7 @@ class _Facts:
 
     def certainty(self, expression: Expression) -> pa.BooleanArray:
         """For each file, whether an expression over partition columns is sure to be true."""
-        condition = pc.coalesce(self._exactly(expression), _NEVER)
+        condition = pc.coalesce(self._exactly(expression), _never())
         return self._evaluate(condition & ~self._unknown(expression), otherwise=False)
 
     def leaves_of(self, expression: Expression) -> list[Leaf]:
@@ -181,7 +190,7 @@ class _Facts:
         """Whether some row of a file may give `expression` this outcome; never null."""
         if predicate.columns(expression) <= self._partition_columns:
             exact = self._exactly(expression)
-            return pc.coalesce(exact if outcome else ~exact, _NEVER) | self._unknown(expression)
+            return pc.coalesce(exact if outcome else ~exact, _never()) | self._unknown(expression)
         match expression:
             case Not(inner):
                 return self._may(inner, outcome=not outcome)
@@ -199,18 +208,18 @@ class _Facts:
             case Column():
                 return self._may_compare("=", expression, Literal(outcome), outcome=True)
             case _:
-                return _MAYBE
+                return _maybe()
 
     def _may_compare(self, symbol: str, left: Expression, right: Expression, *, outcome: bool) -> pc.Expression:
         if Literal(None) in (left, right):
-            return _NEVER
+            return _never()
         # NaN is in no bounds. Compared, it is unequal to everything and neither below nor above.
         if (symbol == "!=") == outcome and (self._is_float(left) or self._is_float(right)):
             return self._some_value(left, right)
         lows = self._bound(left, "low"), self._bound(right, "low")
         highs = self._bound(left, "high"), self._bound(right, "high")
         if None in (*lows, *highs):
-            return _MAYBE
+            return _maybe()
         match symbol if outcome else _OPPOSITE[symbol]:
             case "=":
                 possible = self._holds("<=", lows[0], highs[1]) & self._holds(">=", highs[0], lows[1])
@@ -228,7 +237,7 @@ class _Facts:
             numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in present)
             texts = all(isinstance(value, str) for value in present) and self._is_text(inner)
             if not outcome or not present or not (numbers or texts):
-                return _MAYBE
+                return _maybe()
             low, high = Literal(min(present)), Literal(max(present))
             return self._may(And(Comparison(">=", inner, low), Comparison("<=", inner, high)), outcome=True)
         tests = [self._may(Comparison("=", inner, Literal(value)), outcome=outcome) for value in values]
@@ -237,35 +246,35 @@ class _Facts:
     def _may_be_null(self, column: Column, *, outcome: bool) -> pc.Expression:
         nulls = self._fact("nulls", column)
         if nulls is None:
-            return _MAYBE
+            return _maybe()
         # After deletions the count may be of dead rows too; that none or all of them were null stays true.
         never = pc.scalar(0) if outcome else pc.field(self._rows())
-        return pc.coalesce(pc.field(nulls) != never, _MAYBE)
+        return pc.coalesce(pc.field(nulls) != never, _maybe())
 
     def _may_start(self, column: Column, prefix: str, *, outcome: bool) -> pc.Expression:
         if not self._is_text(column):
-            return _MAYBE
+            return _maybe()
         low, high = self._bound(column, "low"), self._bound(column, "high")
         if low is None or high is None:
-            return _MAYBE
+            return _maybe()
         starts = [pc.starts_with(pc.field(*bound.path), prefix) for bound in (low, high) if isinstance(bound, Column)]
         if outcome:
             possible = self._holds(">=", high, Literal(prefix)) & (
-                self._holds("<=", low, Literal(prefix)) | pc.coalesce(starts[0], _MAYBE)
+                self._holds("<=", low, Literal(prefix)) | pc.coalesce(starts[0], _maybe())
             )
         else:
-            possible = pc.coalesce(~(starts[0] & starts[1]), _MAYBE)
+            possible = pc.coalesce(~(starts[0] & starts[1]), _maybe())
         return possible & self._some_value(column)
 
     def _some_value(self, *sides: Expression) -> pc.Expression:
         """Whether a row may have a value on each side: a comparison with null is neither true nor false."""
         conditions = [self._may_be_null(side, outcome=False) for side in sides if isinstance(side, Column)]
-        return functools.reduce(operator.and_, conditions, _MAYBE)
+        return functools.reduce(operator.and_, conditions, _maybe())
 
     def _holds(self, symbol: str, left: Expression | None, right: Expression | None) -> pc.Expression:
         if left is None or right is None:
-            return _MAYBE
-        return pc.coalesce(predicate.to_arrow(Comparison(symbol, left, right), self._known_schema()), _MAYBE)
+            return _maybe()
+        return pc.coalesce(predicate.to_arrow(Comparison(symbol, left, right), self._known_schema()), _maybe())
 
     def _exactly(self, expression: Expression) -> pc.Expression:
         for name in predicate.columns(expression):
@@ -274,7 +283,7 @@ class _Facts:
 
     def _unknown(self, expression: Expression) -> pc.Expression:
         names = sorted(predicate.columns(expression))
-        return functools.reduce(operator.or_, [~pc.field(self._known(name)) for name in names], _NEVER)
+        return functools.reduce(operator.or_, [~pc.field(self._known(name)) for name in names], _never())
 
     # --- the columns
 
