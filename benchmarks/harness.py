@@ -28,7 +28,7 @@ from benchmarks import peers
 TIDELOG, DELTALAKE, DELTA_SPARK = ENGINES = ("tidelog", "deltalake", "delta_spark")
 REPOSITORY = Path(__file__).parents[1]
 # Longer than any run on a machine of two cores; one that hangs must not hold up the rest.
-RUN_TIMEOUT_S = 900
+RUN_TIMEOUT_S = 240
 _PACKAGES = ("tidelog", "deltalake", "pyspark", "pyarrow", "numpy", "msgspec")
 
 Figures: TypeAlias = Mapping[str, float]

@@ -24,7 +24,7 @@ from benchmarks import tables
 Action: TypeAlias = Callable[..., dict[str, float]]
 
 # The first commits of a process pay for what later ones find ready.
-_WARM_UP = 5
+_WARM_UP = 2
 # The numbers of files that none of the tables holds from the start.
 _NEW_FILES = 10**8
 _SPARK_MEMORY = "6g"
