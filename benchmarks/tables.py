@@ -22,7 +22,7 @@ START_MS = 1_700_000_000_000
 # Commits of a long log are a second apart: its checkpoint's distance from the end.
 SPACING_MS = 1000
 TAIL = 10
-# The number of a file that none of the tables holds from the start.
+# From here on are the numbers of files that none of the tables holds from the start.
 _BEYOND = 10**9
 
 _FIELDS = (("id", "long"), ("ts", "timestamp"), ("v", "double"), ("name", "string"), ("p", "string"))
@@ -71,8 +71,9 @@ def clone(source: Path, target: Path) -> Path:
 
 
 def append_commit(table: Path, version: int) -> None:
-    """One more commit of one file, as another writer puts it."""
-    (table / "_delta_log" / f"{version:020d}.json").write_text(_commit(version, None, range(_BEYOND, _BEYOND + 1)))
+    """One more commit of one new file, as another writer puts it."""
+    number = _BEYOND + version
+    (table / "_delta_log" / f"{version:020d}.json").write_text(_commit(version, None, range(number, number + 1)))
 
 
 def _cached(name: str, make: Callable[[Path], None]) -> Path:

@@ -69,6 +69,8 @@ _Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 POOL = pa.system_memory_pool()
 # Past this many chunks every scan pays for each of them, so the columns are copied into one piece.
 _MAX_CHUNKS = 256
+# So many rows are left out by slicing; more would make too many chunks at once.
+_MAX_SLICES = 64
 
 
 @dataclass(frozen=True)
@@ -161,9 +163,20 @@ class _Side:
         """The rows to keep; in one piece where there are very many chunks."""
         table = self.table()
         if self._keep is not None and not self._keep.all():
-            table = table.filter(pa.array(self._keep))
+            table = _without(table, np.flatnonzero(~self._keep))
             self.hashes = self.hashes[self._keep]
         return table.combine_chunks() if table["path"].num_chunks > _MAX_CHUNKS else table
+
+
+def _without(table: pa.Table, rows: _Numbers) -> pa.Table:
+    """The table without `rows` (ascending); a few are left out by slicing around them, which copies nothing."""
+    if len(rows) > _MAX_SLICES:
+        keep = np.ones(table.num_rows, dtype=bool)
+        keep[rows] = False
+        return table.filter(pa.array(keep))
+    edges = [-1, *rows.tolist(), table.num_rows]
+    runs = [(before + 1, after) for before, after in itertools.pairwise(edges) if after > before + 1]
+    return pa.concat_tables([table.slice(first, end - first) for first, end in runs] or [table.slice(0, 0)])
 
 
 def _suspect_repeated(adds: _Side, removes: _Side) -> None:

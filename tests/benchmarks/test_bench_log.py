@@ -55,7 +55,7 @@ def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> No
     assert len(machine["load_average_before"]) == 3
     assert {"deltalake", "pyspark", "tidelog"} <= machine["versions"].keys()
     assert all(line[TIDELOG] > 0 for line in measured)
-    assert all({"unit", *ENGINES, "ratio", "goal", "goal_of", "met"} <= line.keys() for line in measured)
+    assert all({"unit", *ENGINES, "ratio", "cpu_ratio", "goal", "goal_of", "met"} <= line.keys() for line in measured)
     assert "goals met" in done.stderr
     # Copies are gone, the tables are kept for the next run.
     assert [path for path in (tmp_path / ".cache" / "tidelog-benchmarks").iterdir() if path.name.startswith("files-")]
@@ -119,7 +119,9 @@ def test_the_median_of_the_runs_counts_and_the_engines_take_turns(
 def test_a_goal_is_judged_by_the_ratio_or_by_the_figure(
     report: Report, goal: Goal | None, figures: dict[str, float], met: bool | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report.figure("case", "ms", figures, goal)
-    assert json.loads(capsys.readouterr().out)["met"] is met
+    report.figure("case", "ms", figures, goal, cpu={TIDELOG: 1.0, DELTALAKE: 4.0})
+    line = json.loads(capsys.readouterr().out)
+    assert line["met"] is met
+    assert line["cpu_ratio"] == 0.25
     report.table()
     assert ("1 of 1 goals met" in capsys.readouterr().err) is (met is True)

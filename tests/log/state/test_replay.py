@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -128,3 +130,18 @@ def test_a_writer_that_never_looks_at_the_files_still_has_them(checkpoint_first:
         state = state.advance([read_commit(store, version)])
     assert state.head.transactions["a"].version == 300
     assert [file.path for file in files.to_adds(state.files().adds)] == [f"f{version}" for version in range(1, 301)]
+
+
+@pytest.mark.parametrize("most", [0, 2, 64])
+@given(data=st.data())
+def test_rows_are_left_out_alike_by_slices_and_by_a_filter(most: int, data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
+    pieces = [files.add_table([add(f"{piece}-{row}") for row in range(size)]) for piece, size in enumerate(sizes)]
+    table = pa.concat_tables(pieces)
+    dropped = data.draw(st.sets(st.integers(0, table.num_rows - 1))) if table.num_rows else set()
+    kept = [path for row, path in enumerate(table["path"].to_pylist()) if row not in dropped]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "_MAX_SLICES", most)
+        found = files._without(table, np.array(sorted(dropped), dtype=np.int64))
+    assert found["path"].to_pylist() == kept
+    assert found.schema == table.schema
