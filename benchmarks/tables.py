@@ -17,7 +17,7 @@ from typing import Any
 
 CACHE = Path.home() / ".cache" / "tidelog-benchmarks"
 # Part of each table's name: to be raised when what this module writes changes.
-FORMAT = 1
+FORMAT = 2
 START_MS = 1_700_000_000_000
 # Commits of a long log are a second apart: its checkpoint's distance from the end.
 SPACING_MS = 1000

@@ -66,29 +66,28 @@ def read_partial_head(store: Store, checkpoint: CheckpointFiles) -> PartialHead:
         table = _read_columns(store, f"{filenames.LOG_FOLDER}/{name}", checkpoint.version, list(_HEAD_KINDS))
         for column, kind in _HEAD_KINDS.items():
             actions += [_convert(store, row, kind) for row in _rows(store, table, column)]
+    # A checkpoint without them was cut short, whatever else it holds.
     _require_head(store, [type(action) for action in actions])
     return fold(PartialHead(), Commit(version=checkpoint.version, info={}, actions=tuple(actions)), 0)
 
 
 def read_files(store: Store, checkpoint: CheckpointFiles) -> FileState:
-    """The live files and tombstones of a checkpoint. Raises UnreadableCheckpointError."""
+    """The live files and tombstones of a checkpoint. Raises UnreadableCheckpointError.
+
+    Whether it was cut short is for `read_partial_head` to notice, without which nobody reads the files.
+    """
     pieces: list[FileState] = []
     sidecars: list[Sidecar] = []
-    kinds: list[type[Any]] = []
     for name in checkpoint.names:
         if name.endswith(".json"):
             actions = _json_actions(store, name)
             pieces.append(_from_actions(store, actions))
             sidecars += [action for action in actions if isinstance(action, Sidecar)]
-            kinds += map(type, actions)
             continue
         path = f"{filenames.LOG_FOLDER}/{name}"
-        table = _read_columns(store, path, checkpoint.version, ["add", "remove", "sidecar", "protocol", "metaData"])
+        table = _read_columns(store, path, checkpoint.version, ["add", "remove", "sidecar"])
         pieces.append(_from_columns(store, table))
         sidecars += [_convert(store, row, Sidecar) for row in _rows(store, table, "sidecar")]
-        kinds += [kind for column, kind in _HEAD_KINDS.items() if _counts(table, column)]
-    # A checkpoint without them was cut short, whatever else it holds.
-    _require_head(store, kinds)
     try:
         _require_distinct([sidecar.path for sidecar in sidecars])
     except ValueError as error:
@@ -214,11 +213,25 @@ def _read_columns(store: Store, path: str, version: int, names: Sequence[str], *
             present = [name for name in present if any(name in found for found in held)]
         table = fragment.to_table(columns=present, memory_pool=files.POOL)
         if not sealed:
-            # Of what page checksums leave open the decoder does not notice all: texts may be no UTF-8, lists overlap.
-            table.validate(full=True)
+            _validate(table)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(store, path, error) from error
     return table
+
+
+def _validate(table: pa.Table) -> None:
+    """Notice what page checksums leave open and the decoder does not: texts that are no UTF-8, lists that overlap.
+
+    Statistics are most of a large checkpoint and are looked at where they are used.
+    """
+    for column in table.columns:
+        for chunk in column.chunks:
+            inner = list(chunk.type) if pt.is_struct(chunk.type) else []
+            for index, field in enumerate(inner):
+                if not field.name.startswith("stats"):
+                    chunk.field(index).validate(full=True)
+            if not inner:
+                chunk.validate(full=True)
 
 
 def _require_intact(content: pa.Buffer, version: int, size: int | None) -> bool:
@@ -254,10 +267,6 @@ def _held(metadata: pq.FileMetaData, group: int, names: Sequence[str]) -> set[st
             if found is None or not found.has_null_count or found.null_count < column.num_values:
                 held.add(name)
     return held
-
-
-def _counts(table: pa.Table, name: str) -> bool:
-    return name in table.column_names and table[name].null_count < table.num_rows
 
 
 def _rows(store: Store, table: pa.Table, name: str) -> list[Any]:

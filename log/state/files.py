@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor, RemoveFile
 from tidelog.log.format.paths import canonical
 from tidelog.log.state.file_values import FileValues
@@ -244,12 +245,12 @@ def remove_table(actions: Sequence[RemoveFile]) -> pa.Table:
 
 def to_adds(table: pa.Table) -> list[AddFile]:
     """The rows of a table of the schema ADD, one value each; for the few files that a caller works on."""
-    return [_from_row(row, AddFile) for row in table.to_pylist()]
+    return [_from_row(row, AddFile) for row in _rows(table)]
 
 
 def to_removes(table: pa.Table) -> list[RemoveFile]:
     """The rows of a table of the schema REMOVE, one value each."""
-    return [_from_row(row, RemoveFile) for row in table.to_pylist()]
+    return [_from_row(row, RemoveFile) for row in _rows(table)]
 
 
 def keys(table: pa.Table) -> pa.ChunkedArray:
@@ -293,6 +294,17 @@ def _vectors(values: Sequence[DeletionVectorDescriptor | None]) -> pa.Array:
         return pa.nulls(len(values), DELETION_VECTOR)
     rows = [None if value is None else msgspec.to_builtins(value) for value in values]
     return pa.array(rows, DELETION_VECTOR)
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    try:
+        return table.to_pylist()  # type: ignore[no-any-return]
+    except UnicodeDecodeError as error:
+        raise CorruptLogError(
+            f"a checkpoint holds statistics that are no text: {error}",
+            advice="delete that checkpoint if the commits before it are still there, or restore it from a backup",
+            path="",
+        ) from error
 
 
 def _from_row(row: dict[str, Any], kind: type[T]) -> T:

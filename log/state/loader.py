@@ -78,22 +78,21 @@ class LogState:
         return LogState(self._store, new_head, base, pending if base is not None else (), replayed=replayed)
 
     def _materialise(self) -> FileState:
-        """The files without the pending commits, and with them `_replayed`."""
+        """The files without the pending commits, and with them `_replayed` where it is not known yet."""
         if isinstance(self._base, Segment):
-            segment = self._base
-        else:
-            self._pending = ()
-            segment = list_segment(self._store, self.head.version)
-        try:
-            state, self._replayed = load_files(self._store, segment)
-        except CorruptLogError:
-            # The files that made up the version when it was opened may have been cleaned up since.
-            _LOGGER.info("reading the log of %s anew", self._store.url)
-            self._pending = ()
-            state, self._replayed = load_files(self._store, list_segment(self._store, self.head.version))
-        for commit in self._pending:
-            stamp = commits.timestamp_ms(self._store, commit)
-            self._replayed = head.advance(self._replayed, commit, stamp, self._store.url)
+            try:
+                state, replayed = load_files(self._store, self._base, head_known=self._replayed is not None)
+            except CorruptLogError:
+                # The files that made up the version when it was opened may have been cleaned up since.
+                _LOGGER.info("reading the log of %s anew", self._store.url)
+            else:
+                for commit in self._pending if replayed else ():
+                    stamp = commits.timestamp_ms(self._store, commit)
+                    replayed = replayed and head.advance(replayed, commit, stamp, self._store.url)
+                self._replayed = replayed or self._replayed
+                return state
+        self._pending = ()
+        state, self._replayed = load_files(self._store, list_segment(self._store, self.head.version))
         return state
 
 
@@ -126,26 +125,30 @@ def _load_segment(store: Store, segment: Segment) -> LogState:
     return LogState(store, table_head, state if state is not None else segment, (), replayed=table_head)
 
 
-def load_files(store: Store, segment: Segment) -> tuple[FileState, Head]:
+def load_files(store: Store, segment: Segment, *, head_known: bool = False) -> tuple[FileState, Head | None]:
     """Files and head at the segment's version, by one pass over its checkpoint and commits.
 
-    A checkpoint that cannot be read is passed over for an older one, or the commits alone.
+    A checkpoint that cannot be read is passed over for an older one, or the commits alone. The head is left out (None)
+    where it was replayed from the same segment before.
     """
     fold = _HeadFold(store)
     unreadable: set[CheckpointFiles] = set()
     base = files.EMPTY
     while segment.checkpoint is not None:
         try:
+            if not head_known:
+                fold.begin(segment, segment.checkpoint)
             base = checkpoint_reader.read_files(store, segment.checkpoint)
-            fold.begin(segment, segment.checkpoint)
             break
         except UnreadableCheckpointError as error:
             unreadable.add(_next_older(segment, error))
             segment = list_segment(store, segment.version, unreadable=unreadable)
-    state = files.apply(base, map(fold, commits.read_commits(store, segment.commit_versions)))
+            head_known = False
+    found = commits.read_commits(store, segment.commit_versions)
+    state = files.apply(base, found if head_known else map(fold, found))
     # Made now, while the paths are at hand: the first refresh will want them at once.
     _ = state.add_hashes
-    return state, fold.head(segment.version, checkpoint.count(state))
+    return state, None if head_known else fold.head(segment.version, checkpoint.count(state))
 
 
 def _replay(store: Store, segment: Segment) -> tuple[Head, FileState | None]:
@@ -153,13 +156,14 @@ def _replay(store: Store, segment: Segment) -> tuple[Head, FileState | None]:
 
     The files are left out (None) where a checkpoint holds most of them and only its few other rows are needed now.
     """
-    if segment.checkpoint is None:
-        state, table_head = load_files(store, segment)
-        return table_head, state
     fold = _HeadFold(store)
+    found = map(fold, commits.read_commits(store, segment.commit_versions))
+    if segment.checkpoint is None:
+        state = files.apply(files.EMPTY, found)
+        return fold.head(segment.version, checkpoint.count(state)), state
     fold.begin(segment, segment.checkpoint)
-    for commit in commits.read_commits(store, segment.commit_versions):
-        fold(commit)
+    for _ in found:
+        pass
     return fold.head(segment.version, None), None
 
 
