@@ -152,6 +152,7 @@ def test_the_checksums_of_delta_spark_are_believed_and_a_damaged_one_is_not(tmp_
 
 
 @pytest.mark.spark
+@pytest.mark.nightly  # its vacuum takes minutes on a busy machine
 def test_a_scan_that_began_keeps_its_snapshot(tmp_path: Path, delta: DeltaSpark) -> None:
     """Others insert, delete, compact and vacuum within the retention; what the scan reads does not change."""
     table = table_of(tmp_path, "partitioned")
