@@ -64,7 +64,9 @@ def read_numbered_batches(
     """
     dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector and only is None else None
     try:
-        with pq.ParquetFile(store.open_input(paths.to_storage_path(file.path))) as parquet:
+        source = store.open_input(paths.to_storage_path(file.path))
+        # Spark's files have a checksum beside each page.
+        with pq.ParquetFile(source, page_checksum_verification=True) as parquet:
             if dead and dead.max() >= parquet.metadata.num_rows:
                 raise ValueError("its deletion vector names rows that it does not have")
             sources = _sources(file, parquet.schema_arrow, schema)

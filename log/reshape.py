@@ -53,7 +53,7 @@ def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
 
 def to_physical(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """`rows`, columns of the table's `schema`, under the names and ids by which data files know them."""
-    fields = [_physical_field(schema.field(name)) for name in rows.column_names]
+    fields = [physical_field(schema.field(name)) for name in rows.column_names]
     if pa.schema(fields).equals(rows.schema, check_metadata=True):
         return rows
     columns = [
@@ -78,7 +78,8 @@ def physical_path(path: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _physical_field(field: pa.Field) -> pa.Field:
+def physical_field(field: pa.Field) -> pa.Field:
+    """A column of the table as data files have it."""
     number = (field.metadata or {}).get(PARQUET_ID)
     metadata = None if number is None else {PARQUET_ID: number}
     return pa.field(physical_name(field), _physical_type(field.type), nullable=field.nullable, metadata=metadata)
@@ -86,10 +87,10 @@ def _physical_field(field: pa.Field) -> pa.Field:
 
 def _physical_type(kind: pa.DataType) -> pa.DataType:
     if pt.is_struct(kind):
-        return pa.struct([_physical_field(kind.field(index)) for index in range(kind.num_fields)])
+        return pa.struct([physical_field(kind.field(index)) for index in range(kind.num_fields)])
     if pt.is_map(kind):
-        return pa.map_(_physical_field(kind.key_field), _physical_field(kind.item_field))
-    return pa.list_(_physical_field(kind.value_field)) if pt.is_list(kind) else kind
+        return pa.map_(physical_field(kind.key_field), physical_field(kind.item_field))
+    return pa.list_(physical_field(kind.value_field)) if pt.is_list(kind) else kind
 
 
 def _same_nesting(found: pa.DataType, wanted: pa.DataType) -> bool:

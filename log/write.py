@@ -20,7 +20,7 @@ from tidelog.log.format import partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata
 from tidelog.log.format.schema import columns_of, physical_name
 from tidelog.log.grouping import group_numbers
-from tidelog.log.reshape import physical_path, to_physical
+from tidelog.log.reshape import physical_field, physical_path, to_physical
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
@@ -67,7 +67,7 @@ class DataWriter:
         name = self.system.uuid()
         path = f"{name[:2]}/part-{name}.parquet"
         physical = to_physical(_without_void(rows), self.schema)
-        size = self._write_parquet(path, physical)
+        size = self._write_parquet(path, self._with_partition(physical, values))
         configuration = self.metadata.configuration
         named = properties.statistics_columns(configuration)
         return AddFile(
@@ -100,10 +100,33 @@ class DataWriter:
         for values, rows in split_by_partition(table, self.metadata.partition_columns):
             yield {names[name]: text for name, text in values.items()}, rows
 
+    def _with_partition(self, physical: pa.Table, values: Mapping[str, str | None]) -> pa.Table:
+        """The file's columns and the partition's, in the table's order.
+
+        The log alone tells partition values; but Polars, unless folders spell them, takes them from the files.
+        """
+        columns = {name: physical[name] for name in physical.column_names}
+        fields = {field.name: field for field in physical.schema}
+        for name in self.metadata.partition_columns:
+            field = physical_field(self.schema.field(name))
+            value = partition_values.from_text(values.get(field.name), field.type)
+            columns[field.name] = pa.repeat(pa.scalar(value, field.type), physical.num_rows)
+            fields[field.name] = field
+        order = [name for name in map(physical_name, self.schema) if name in fields]
+        return pa.table([columns[name] for name in order], schema=pa.schema([fields[name] for name in order]))
+
     def _write_parquet(self, path: str, rows: pa.Table) -> int:
         """Write one file, durable on return; its size in bytes."""
         with self.store.create(path) as file:
-            pq.write_table(rows, file, compression="snappy", store_schema=False, data_page_version="1.0", version="2.6")
+            pq.write_table(
+                rows,
+                file,
+                compression="snappy",
+                store_schema=False,
+                data_page_version="1.0",
+                version="2.6",
+                write_page_checksum=True,
+            )
             return file.tell()
 
 

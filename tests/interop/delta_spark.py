@@ -1,11 +1,13 @@
 """delta-spark in a process of its own, so that the tests' Spark stays plain: the jars, the process, and the program.
 
-As a program it reads one command a line (`["sql", text]`, `["rows", table]` or `["append", table, rows]`) and answers
-each with one line of JSON.
+As a program it reads one command a line (`["sql", text]`, `["rows", table]`, `["arrow", table, file]`,
+`["changes", table, after, file]`, `["append", table, rows]` or `["checkpoint", table]`) and answers each with one line
+of JSON.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import fcntl
 import json
 import os
@@ -13,11 +15,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyspark
 from pyspark.sql import SparkSession
 
@@ -90,6 +94,25 @@ class DeltaSpark:
         answer: list[str] = self._ask("rows", table)
         return answer
 
+    def arrow(self, table: str) -> pa.Table:
+        """All rows of the table, with their types."""
+        return self._table("arrow", table)
+
+    def changes(self, table: str, after: int) -> pa.Table:
+        """What its change feed tells of the versions after `after`."""
+        return self._table("changes", table, str(after))
+
+    def _table(self, *command: str) -> pa.Table:
+        with tempfile.TemporaryDirectory() as folder:
+            file = str(Path(folder) / "rows.arrow")
+            self._ask(*command, file)
+            with pa.ipc.open_file(file) as reader:
+                return reader.read_all()
+
+    def checkpoint(self, table: str) -> None:
+        """Write a checkpoint of the newest version."""
+        self._ask("checkpoint", table)
+
     def append(self, table: str, select: str) -> None:
         """Append the rows of a SELECT."""
         self._ask("append", table, select)
@@ -100,7 +123,9 @@ class DeltaSpark:
         print(json.dumps(command), file=self._process.stdin, flush=True)
         for line in self._process.stdout:
             if line.startswith(ANSWER):
-                return json.loads(line.removeprefix(ANSWER))
+                answer = json.loads(line.removeprefix(ANSWER))
+                assert "error" not in answer, answer["error"]
+                return answer["ok"]
         raise AssertionError(f"delta-spark ended with {self._process.wait()} at {command}")
 
 
@@ -149,19 +174,47 @@ def main(class_path: str) -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     for line in sys.stdin:
-        command, *arguments = json.loads(line)
-        answer: Any = None
-        match command:
-            case "sql":
-                answer = [row.asDict(recursive=True) for row in spark.sql(*arguments).collect()]
-            case "rows":
-                answer = sorted(row[0] for row in _as_json(spark, arguments[0]).collect())
-            case "append":
-                table, select = arguments
-                spark.sql(select).write.format("delta").mode("append").save(table)
-            case _:
-                raise AssertionError(command)
-        print(ANSWER + json.dumps(answer, default=str), flush=True)
+        answer: dict[str, Any]
+        try:
+            answer = {"ok": _do(spark, *json.loads(line))}
+        except Exception as error:  # noqa: BLE001 - the test that asked is the one to fail
+            answer = {"error": str(error)}
+        print(ANSWER + json.dumps(answer, default=_text), flush=True)
+
+
+def _do(spark: SparkSession, command: str, *arguments: str) -> Any:
+    match command:
+        case "sql":
+            return [row.asDict(recursive=True) for row in spark.sql(arguments[0]).collect()]
+        case "rows":
+            return sorted(row[0] for row in _as_json(spark, arguments[0]).collect())
+        case "arrow":
+            table, file = arguments
+            _write(spark.read.format("delta").load(table).toArrow(), file)
+        case "changes":
+            table, after, file = arguments
+            reader = spark.read.format("delta").option("readChangeFeed", "true")
+            _write(reader.option("startingVersion", int(after) + 1).load(table).toArrow(), file)
+        case "checkpoint":
+            assert spark._jvm
+            logs = spark._jvm.org.apache.spark.sql.delta.DeltaLog
+            logs.forTable(spark._jsparkSession, *arguments).checkpoint()
+        case "append":
+            table, select = arguments
+            spark.sql(select).write.format("delta").mode("append").save(table)
+        case _:
+            raise AssertionError(command)
+    return None
+
+
+def _write(rows: pa.Table, file: str) -> None:
+    with pa.ipc.new_file(file, rows.schema) as writer:
+        writer.write_table(rows)
+
+
+def _text(value: Any) -> str:
+    """What is not JSON; PySpark gives a moment as the local time, without saying so."""
+    return value.astimezone(dt.UTC).isoformat() if isinstance(value, dt.datetime) else str(value)
 
 
 def _as_json(spark: SparkSession, table: str) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.interop import delta_spark
+from tests.interop.delta_spark import DeltaSpark
 from tests.streaming.support import Input, drain, read
 from tidelog.compaction_daemon import compact
 from tidelog.log import OperationClass, Table
@@ -33,7 +33,9 @@ def numbers(table: Table) -> list[int]:
     return sorted(table.refresh().scan().to_arrow()["n"].to_pylist())
 
 
-def test_delta_spark_reads_and_writes_our_table_and_we_read_its(spark: SparkSession, tmp_path: Path) -> None:
+def test_delta_spark_reads_and_writes_our_table_and_we_read_its(
+    spark: SparkSession, delta: DeltaSpark, tmp_path: Path
+) -> None:
     path = str(tmp_path / "table")
     source = Input(tmp_path / "input")
 
@@ -55,43 +57,42 @@ def test_delta_spark_reads_and_writes_our_table_and_we_read_its(spark: SparkSess
         (log / f"{version:020d}.json").unlink()
         (log / f"{version:020d}.crc").unlink()
 
-    with delta_spark.session(tmp_path / "errors") as delta:
-        assert delta.rows(path) == ours(spark, path)
-        assert len(delta.rows(path)) == 40
-        history = delta.sql(f"DESCRIBE HISTORY delta.`{path}`")
-        assert [(entry["version"], entry["operation"]) for entry in history] == [
-            (5, "STREAMING UPDATE"),
-            (4, "OPTIMIZE"),
-            (3, "STREAMING UPDATE"),
-        ]
-        assert history[0]["operationMetrics"]["numOutputRows"] == "10"
-        (detail,) = delta.sql(f"DESCRIBE DETAIL delta.`{path}`")
-        assert (detail["numFiles"], detail["partitionColumns"]) == (table.at().num_files, ["part"])
+    assert delta.rows(path) == ours(spark, path)
+    assert len(delta.rows(path)) == 40
+    history = delta.sql(f"DESCRIBE HISTORY delta.`{path}`")
+    assert [(entry["version"], entry["operation"]) for entry in history] == [
+        (5, "STREAMING UPDATE"),
+        (4, "OPTIMIZE"),
+        (3, "STREAMING UPDATE"),
+    ]
+    assert history[0]["operationMetrics"]["numOutputRows"] == "10"
+    (detail,) = delta.sql(f"DESCRIBE DETAIL delta.`{path}`")
+    assert (detail["numFiles"], detail["partitionColumns"]) == (table.at().num_files, ["part"])
 
-        # It appends; we read that, as rows, as changes and in a stream's place, and go on.
-        row = ours(spark, path)[0]
-        columns = "part, at + interval 1 day as at, price, nested"
-        delta.append(path, f"select n + 1000 as n, {columns} from delta.`{path}` where n < 8")
-        assert numbers(table) == [*source.numbers, *range(1000, 1008)]
-        assert row in ours(spark, path)
-        assert table.history(1)[0].operation_class is OperationClass.INSERT
-        assert sorted(table.changes(mode="append", after=5).to_arrow()["n"].to_pylist()) == list(range(1000, 1008))
-        stream(1)
-        assert compact(table).did_anything
-        assert numbers(table) == [*source.numbers, *range(1000, 1008)]
-        assert delta.rows(path) == ours(spark, path)
+    # It appends; we read that, as rows, as changes and in a stream's place, and go on.
+    row = ours(spark, path)[0]
+    columns = "part, at + interval 1 day as at, price, nested"
+    delta.append(path, f"select n + 1000 as n, {columns} from delta.`{path}` where n < 8")
+    assert numbers(table) == [*source.numbers, *range(1000, 1008)]
+    assert row in ours(spark, path)
+    assert table.history(1)[0].operation_class is OperationClass.INSERT
+    assert sorted(table.changes(mode="append", after=5).to_arrow()["n"].to_pylist()) == list(range(1000, 1008))
+    stream(1)
+    assert compact(table).did_anything
+    assert numbers(table) == [*source.numbers, *range(1000, 1008)]
+    assert delta.rows(path) == ours(spark, path)
 
-        # It deletes, with deletion vectors; we read without those rows, and compaction lets them go.
-        delta.sql(f"DELETE FROM delta.`{path}` WHERE n % 10 = 0")
-        left = [n for n in [*source.numbers, *range(1000, 1008)] if n % 10]
-        assert numbers(table) == left
-        assert any(add is not None for add in table.at().files()["deletionVector"].to_pylist())
-        assert delta.rows(path) == ours(spark, path)
-        stream(1)
-        assert compact(table).did_anything
-        left += range(50, 60)
-        assert numbers(table) == sorted(left)
-        assert delta.rows(path) == ours(spark, path)
-        assert delta.sql(f"SELECT count(*) AS rows, sum(n) AS total FROM delta.`{path}` WHERE part = 'p/1'") == [
-            {"rows": len([n for n in left if n % 4 == 1]), "total": sum(n for n in left if n % 4 == 1)}
-        ]
+    # It deletes, with deletion vectors; we read without those rows, and compaction lets them go.
+    delta.sql(f"DELETE FROM delta.`{path}` WHERE n % 10 = 0")
+    left = [n for n in [*source.numbers, *range(1000, 1008)] if n % 10]
+    assert numbers(table) == left
+    assert any(add is not None for add in table.at().files()["deletionVector"].to_pylist())
+    assert delta.rows(path) == ours(spark, path)
+    stream(1)
+    assert compact(table).did_anything
+    left += range(50, 60)
+    assert numbers(table) == sorted(left)
+    assert delta.rows(path) == ours(spark, path)
+    assert delta.sql(f"SELECT count(*) AS rows, sum(n) AS total FROM delta.`{path}` WHERE part = 'p/1'") == [
+        {"rows": len([n for n in left if n % 4 == 1]), "total": sum(n for n in left if n % 4 == 1)}
+    ]

@@ -38,12 +38,18 @@ def actions(files: dict[str, bytes]) -> list[list[dict[str, Any]]]:
 def lines(content: bytes) -> list[dict[str, Any]]:
     try:
         texts = [text for text in content.decode().split("\n") if text.strip(" \t\r")]
-        found = [json.loads(text, parse_constant=_refuse) for text in texts]
+        found = [json.loads(text, parse_constant=_refuse, object_pairs_hook=_object) for text in texts]
     except (ValueError, RecursionError) as error:
         raise InvalidLogError(str(error)) from error
     if not found or not all(isinstance(line, dict) for line in found):
         raise InvalidLogError("a line is no action")
     return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The last of two values of one key counts, but the object is not the same as without the first."""
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else found | {"\0twice": len(pairs)}
 
 
 def _refuse(text: str) -> None:
