@@ -182,7 +182,7 @@ say "$("$uv" --version | cut -d ' ' -f 1-2) ($uv)"
 
 say "installing what uv.lock says into .venv (the first time Spark alone is 400 MB)"
 unset VIRTUAL_ENV
-UV_PROJECT_ENVIRONMENT=.venv "$uv" sync --quiet --frozen --group dev --python "$python"
+UV_PROJECT_ENVIRONMENT=.venv "$uv" sync --quiet --frozen --compile-bytecode --group dev --python "$python"
 
 # What the make targets read: which uv, and which Java where Spark would not find it by itself.
 {
