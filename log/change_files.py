@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 from pyroaring import BitMap64
 
@@ -108,7 +109,9 @@ def changed_files(
             rows = _live_rows(remove.stats, remove.deletion_vector)
             yield ChangeFile(file, commit.version, timestamp_ms, remove.size or 0, rows, DELETE, stats=remove.stats)
         else:
-            yield from _revised(commit, timestamp_ms, adds[path], remove.deletion_vector, DELETE)
+            # What the file says of its rows now need not hold for those that died.
+            add = msgspec.structs.replace(adds[path], stats=remove.stats)
+            yield from _revised(commit, timestamp_ms, add, remove.deletion_vector, DELETE)
     for path, add in adds.items():
         if path not in removes:
             yield _inserted(commit, timestamp_ms, add)

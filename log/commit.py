@@ -21,6 +21,7 @@ from tidelog.log.errors import (
     CommitStateUnknownError,
     CorruptLogError,
     StoreUnavailableError,
+    TableReplacedError,
     TidelogError,
 )
 from tidelog.log.format import commit_info, filenames
@@ -31,7 +32,7 @@ from tidelog.log.outcome import Committed, Superseded
 from tidelog.log.state import checksum, files
 from tidelog.log.state.commits import commits_after, read_commit
 from tidelog.log.state.head import Head, Totals
-from tidelog.log.state.loader import LogState
+from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.segment import list_segment, range_error
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
@@ -61,15 +62,19 @@ class Result:
     dropped: tuple[MoveGroup, ...] = ()
 
 
-def commit(store: Store, base: LogState, staged: Staged, system: System) -> Result:
+def commit(store: Store, base: LogState, staged: Staged, system: System, *, identity: int | None = None) -> Result:
     """Commit `staged`, which was made on `base`; on return it is durable, or superseded, or an error was raised.
+
+    `identity` is when the base's commit was written: where another one stands in its place, the table may be another.
 
     Raises ConflictError and its kinds where a winner makes a rebase wrong, CommitContentionError after the bounded
     attempts, CommitStateUnknownError where the store neither answered nor could be asked.
     """
     attempt = _Attempt(store, staged, base, system)
+    attempt.identity = identity
     for number in range(MAX_ATTEMPTS):
         require_writable(attempt.state.head.protocol, attempt.state.head.metadata, store.url)
+        attempt.require_same_table(base)
         if attempt.put():
             return attempt.committed()
         superseded = attempt.rebase(base)
@@ -111,6 +116,30 @@ class _Attempt:
         self._dropped: list[MoveGroup] = []
         self._winners: Sequence[Commit] = ()
         self._written: Commit | None = None
+        self.identity: int | None = None
+
+    def require_same_table(self, base: LogState) -> None:
+        """Raise TableReplacedError where the table was dropped and another one made at its place meanwhile.
+
+        A look at the commit that the transaction was made on tells; only where that is gone, or another, the log is
+        read.
+        """
+        if self.identity is None:
+            return
+        try:
+            if self._store.modified_ms(filenames.commit_path(base.head.version)) == self.identity:
+                return
+        except FileNotFoundError:
+            pass
+        found = load(self._store).head.metadata.id
+        if found != base.head.metadata.id:
+            raise TableReplacedError(
+                f"another table lies at {self._store.url} now",
+                advice="open it anew; nothing was committed",
+                path=self._store.url,
+                expected_id=base.head.metadata.id,
+                found_id=found,
+            )
 
     def put(self) -> bool:
         """Try to create the next version; False where another writer has it."""
@@ -120,6 +149,8 @@ class _Attempt:
         actions = actions_of(self._staged, self.state, self._store, self._system)
         info = _commit_info(self._staged, head, self._txn_id, self._system.now_ms())
         content = encode_commit(info, actions)
+        # Read back before it is put: what cannot be read must never become a version.
+        self._written = decode_commit(version, content)
         for left in reversed(range(MAX_PUTS)):
             try:
                 self._store.put_if_absent(filenames.commit_path(version), content)
@@ -137,7 +168,6 @@ class _Attempt:
                 if not arrived:
                     return False
             break
-        self._written = decode_commit(version, content)
         return True
 
     def rebase(self, base: LogState) -> Result | None:

@@ -39,7 +39,7 @@ def actions_of(staged: Staged, state: LogState, store: Store, system: System) ->
 
 def _row_deletes(deletes: Sequence[RowDelete], store: Store, system: System) -> list[Action]:
     now_ms = system.now_ms()
-    with_vector = [delete for delete in deletes if _needs_vector(delete)]
+    with_vector = [delete for delete in deletes if delete.needs_vector]
     vectors = []
     for delete in with_vector:
         old = delete.file.deletion_vector
@@ -51,17 +51,6 @@ def _row_deletes(deletes: Sequence[RowDelete], store: Store, system: System) -> 
     for delete, vector in zip(with_vector, write_dead_rows(store, system, vectors), strict=True):
         actions.append(_with_vector(delete, vector))
     return actions
-
-
-def _needs_vector(delete: RowDelete) -> bool:
-    """Whether the file stays, under a vector.
-
-    A file without a vector goes with its last row. One that has a vector stays under one over all its rows, since a
-    reader of changes was seen to take its bare removal for the deletion of all rows; the next compaction drops it.
-    """
-    if delete.survivors is not None:
-        return False
-    return not delete.kills_all or delete.file.deletion_vector is not None
 
 
 def _with_vector(delete: RowDelete, vector: DeletionVectorDescriptor) -> AddFile:

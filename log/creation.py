@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tidelog.log import commit
+from tidelog.log.changes import change_schema
 from tidelog.log.conflict.classes import OperationClass
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import ConfigurationError
@@ -38,6 +39,8 @@ def _first_commit(
     configuration = {**table_properties.NEW_TABLE_DEFAULTS, **table_properties.validate(properties)}
     columns = table_schema(schema)
     _require_distinct_names(columns)
+    if table_properties.flag(configuration, table_properties.ENABLE_CHANGE_DATA_FEED):
+        change_schema(columns, "cdc")
     check_partition_columns(columns, list(partition_by))
     check_statistics_columns(columns, list(partition_by), configuration)
     metadata = Metadata(

@@ -74,11 +74,10 @@ def read_numbered_batches(
             position = 0
             for rows, raw in _batches(parquet, present, batch_rows):
                 wanted = _wanted(dead, only, position, rows)
-                if wanted is not None and raw.num_columns:
-                    raw = raw.take(pa.array(wanted - position))  # noqa: PLW2901 - the same batch, narrowed
                 numbers = np.arange(position, position + rows) if wanted is None else wanted
                 if len(numbers):
-                    yield numbers, _shape(raw, len(numbers), file, sources, schema)
+                    # Shaped first: not every type that a file may spell has a kernel to take rows by.
+                    yield numbers, _narrowed(_shape(raw, rows, file, sources, schema), wanted, position)
                 position += rows
     except FileNotFoundError as error:
         raise _corrupt(store, file, "is missing", DataFileMissingError) from error
@@ -117,6 +116,13 @@ def _wanted(dead: BitMap64 | None, only: BitMap64 | None, start: int, rows: int)
     here = BitMap64(range(start, start + rows))
     wanted = here & only if only is not None else here - (dead or BitMap64())
     return None if len(wanted) == rows else np.fromiter(wanted, dtype=np.int64, count=len(wanted))
+
+
+def _narrowed(batch: pa.RecordBatch, wanted: Positions | None, start: int) -> pa.RecordBatch:
+    """Of a batch at `start` the rows at these positions, all of them for None."""
+    if wanted is None:
+        return batch
+    return batch.take(pa.array(wanted - start)) if batch.num_columns else rows_without_columns(len(wanted))
 
 
 def _sources(file: DataFile, found: pa.Schema, schema: pa.Schema) -> dict[str, str | None]:

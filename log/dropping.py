@@ -8,17 +8,20 @@ commit at the very end, so that a drop that was interrupted can be told from a d
 from __future__ import annotations
 
 import logging
+import re
 
 from tidelog.log import commit, retention
 from tidelog.log.conflict.classes import OperationClass
 from tidelog.log.conflict.staged import Staged
-from tidelog.log.errors import CorruptLogError, TableNotFoundError, UnsupportedFeatureError
+from tidelog.log.errors import CorruptLogError, TableNotFoundError, TidelogError, UnsupportedFeatureError
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import Protocol
 from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.format.protocol import require_writable
+from tidelog.log.references import References
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.loader import load
+from tidelog.log.state.segment import is_there
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
@@ -30,6 +33,11 @@ _NOBODYS = Protocol(
 )
 # What belongs to a table besides its data files.
 _OWN_FOLDERS = (f"{filenames.LOG_FOLDER}/", "_tidelog/", "_dv/", "_change_data/")
+# Data files and vectors that no version names (a writer died), by the names that tidelog, Spark and delta-rs give them.
+_DATA_FILE = re.compile(
+    r"(^|/)(part-(\d{5}-)?[0-9a-f]{8}-[0-9a-f-]{27}[\w.-]*\.parquet|deletion_vector_[0-9a-f-]{36}\.bin)$"
+)
+_FIRST = filenames.commit_path(0)
 
 
 def drop(store: Store, system: System) -> None:
@@ -40,11 +48,11 @@ def drop(store: Store, system: System) -> None:
         require_writable(state.head.protocol, state.head.metadata, store.url)
         ending = Staged(operation="DROP TABLE", operation_class=OperationClass.NONE, protocol=_NOBODYS)
         last = commit.commit(store, state, ending, system).state.head.version
-    _delete_files(store, filenames.commit_path(last))
+    _delete_files(store, last)
 
 
-def require_not_dropped(store: Store, error: CorruptLogError | UnsupportedFeatureError) -> None:
-    """Raise TableNotFoundError where `error` comes from a table whose drop has begun; else return."""
+def require_not_dropped(store: Store, error: CorruptLogError | UnsupportedFeatureError | None = None) -> None:
+    """Raise TableNotFoundError where a drop of the table has begun, which `error` comes from; else return."""
     if _dropped_at(store) is None:
         return
     raise TableNotFoundError(
@@ -67,20 +75,41 @@ def _dropped_at(store: Store) -> int | None:
     return newest if _NOBODYS in actions else None
 
 
-def _delete_files(store: Store, last: str) -> None:
+def _delete_files(store: Store, version: int) -> None:
+    last = filenames.commit_path(version)
     everything = [path for path, _ in store.walk()]
     others = {other for path in everything if (other := retention.table_inside(path))}
+    named = dict(zip(everything, _named(store).named(everything), strict=True))
     left = 0
-    # The log's own files in order, so that the hints and old commits go before the newest ones.
-    for path in sorted(everything):
-        own = path.startswith(_OWN_FOLDERS) or retention.may_vacuum(path)
+    for path in sorted(everything, key=_turn):
+        own = path.startswith(_OWN_FOLDERS) or named[path] or _DATA_FILE.search(path)
         if path == last:
             continue
-        if own and not path.startswith(tuple(others)):
-            store.delete(path)
-        else:
+        if not own or path.startswith(tuple(others)):
             left += 1
+            continue
+        if path == _FIRST and not is_there(store, version):
+            return  # another drop has finished meanwhile, and what lies here may be a new table
+        store.delete(path)
     store.delete(last)
     store.remove_empty_folders()
     if left:
         _LOGGER.info("%d files below %s are not the dropped table's and stay", left, store.url)
+
+
+def _turn(path: str) -> tuple[int, str]:
+    """The log goes after what it names; its first version, which keeps a new table out, at the end."""
+    in_log = path.startswith(_OWN_FOLDERS[0])
+    return in_log + (path == _FIRST), path
+
+
+def _named(store: Store) -> References:
+    """What the log names, as far as it is still there."""
+    found = References()
+    try:
+        state = load(store).files()
+    except TidelogError:
+        return found
+    found.add_files(state.adds)
+    found.add_files(state.removes)
+    return found

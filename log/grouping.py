@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 
 def group_numbers(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
@@ -15,10 +16,13 @@ def group_numbers(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
     """
     codes = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), table.num_rows)])
     for name in names:
-        values = table[name].unique()
+        column = table[name]
+        if pt.is_floating(column.type):
+            column = pc.add(column, pa.scalar(0, column.type))  # -0.0 is 0.0
+        values = column.unique()
         if len(values) == 1:
             continue
-        digit = pc.index_in(table[name], value_set=values).cast(pa.int64())
+        digit = pc.index_in(column, value_set=values).cast(pa.int64())
         codes = pc.add(pc.multiply(codes, len(values)), digit)
         # Numbered anew after each column, so that no product of many columns overflows.
         codes = pc.index_in(codes, value_set=codes.unique()).cast(pa.int64())

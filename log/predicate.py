@@ -25,6 +25,12 @@ from tidelog.log.cast import cast
 from tidelog.log.errors import PredicateError
 
 _BEYOND_INTEGERS = 2**63
+# Python's own limit is a thousand calls, of which each level takes some; Arrow's ends the process.
+_MAX_DEPTH = 450
+# A longer IN list becomes a look-up.
+_MAX_TESTS = 50
+# Of Spark's widest decimal.
+_MAX_DIGITS = 38
 
 Value: TypeAlias = str | int | float | bool | Decimal | date | datetime | None
 
@@ -150,11 +156,20 @@ _FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 def parse(text: str, schema: pa.Schema) -> Expression:
     """The tree of `text`, its columns found in `schema` (case does not matter, as in Spark). Raises PredicateError."""
+    if not isinstance(text, str):
+        raise PredicateError(f"a predicate is SQL text, not a {type(text).__name__}", token=str(text))
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
+        found = _Builder(schema).build(tree)
+        too_deep = _depth(found) > _MAX_DEPTH
     except sqlglot.errors.SqlglotError as error:
         raise PredicateError(f"the predicate cannot be parsed: {error}", token=text) from error
-    return _Builder(schema).build(tree)
+    except RecursionError:
+        too_deep = True
+    if too_deep:
+        advice = "write a long OR of one column as IN (...)"
+        raise PredicateError("the predicate is nested too deeply", advice=advice, token=text[:100])
+    return found
 
 
 def columns(expression: Expression) -> set[str]:
@@ -168,6 +183,19 @@ def columns(expression: Expression) -> set[str]:
             return columns(inner)
         case Arithmetic(_, left, right) | Comparison(_, left, right) | And(left, right) | Or(left, right):
             return columns(left) | columns(right)
+        case _:
+            assert_never(expression)
+
+
+def _depth(expression: Expression) -> int:
+    """How many levels an expression has."""
+    match expression:
+        case Column() | Literal():
+            return 1
+        case Not(inner) | IsNull(inner) | In(inner, _) | StartsWith(inner, _):
+            return 1 + _depth(inner)
+        case Arithmetic(_, left, right) | Comparison(_, left, right) | And(left, right) | Or(left, right):
+            return 1 + max(_depth(left), _depth(right))
         case _:
             assert_never(expression)
 
@@ -189,7 +217,7 @@ def evaluate(text: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     """
     tree = parse(text, table.schema)
     if isinstance(tree, Literal):
-        constant = pa.scalar(_coerce(tree.value, field.type))
+        constant = _constant_of(_coerce(tree.value, field.type), field.type)
         return pa.chunked_array([cast(pa.repeat(constant, table.num_rows), field, field.name)])
     if isinstance(tree, Column) and len(tree.path) == 1:
         values = table[tree.path[0]]
@@ -203,7 +231,27 @@ def evaluate(text: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
             values = acero.Declaration.from_sequence([source, project]).to_table(use_threads=False)["value"]
         except pa.ArrowException as error:
             raise PredicateError(f"{text!r} cannot be evaluated on all rows: {error}", token=text) from error
-    return pa.chunked_array([cast(chunk, field, field.name) for chunk in values.chunks], field.type)
+    chunks = [cast(_number_for(chunk, field.type), field, field.name) for chunk in values.chunks]
+    return pa.chunked_array(chunks, field.type)
+
+
+def _constant_of(value: Value, kind: pa.DataType) -> pa.Scalar:
+    """A constant as near to the type of a column as its meaning allows; `cast` judges the rest."""
+    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+        if pt.is_floating(kind):
+            return pa.scalar(float(value), kind)
+        if pt.is_decimal(kind) and isinstance(value, int):
+            return pa.scalar(Decimal(value))
+    return pa.scalar(value)
+
+
+def _number_for(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Numbers on their way into a column of another kind of number: judged by their digits, not by their type's."""
+    if pt.is_floating(kind) and pt.is_decimal(values.type):
+        return values.cast(kind)
+    if pt.is_decimal(kind) and pt.is_integer(values.type):
+        return values.cast(pa.decimal128(_MAX_DIGITS, kind.scale))
+    return values
 
 
 class _Builder:
@@ -297,6 +345,8 @@ class _Builder:
             case exp.Paren():
                 return self._constant(node.this)
             case exp.Neg() if isinstance(node.this, (exp.Literal, exp.Paren, exp.Neg)):
+                if isinstance(node.this, exp.Literal) and not node.this.is_string:
+                    return _number(f"-{node.this.this}")
                 value = self._constant(node.this)
                 if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
                     return -value
@@ -321,9 +371,9 @@ class _Builder:
 
 
 def _number(text: str) -> Value:
-    if text.isdigit():
+    if text.removeprefix("-").isdigit():
         # Beyond 64 bits no column holds the number, and comparing needs no more than its size.
-        return int(text) if int(text) < _BEYOND_INTEGERS else float(text)
+        return int(text) if -_BEYOND_INTEGERS <= int(text) < _BEYOND_INTEGERS else float(text)
     return float(text) if "e" in text.lower() else Decimal(text)
 
 
@@ -355,6 +405,8 @@ def _arrow(expression: Expression, schema: pa.Schema) -> Any:
         case IsNull(inner):
             return _arrow(inner, schema).is_null()
         case In(inner, values):
+            if len(values) > _MAX_TESTS:
+                return _in_set(inner, values, schema)
             tests = [_arrow(Comparison("=", inner, Literal(value)), schema) for value in values]
             return functools.reduce(operator.or_, tests)
         case StartsWith(inner, prefix):
@@ -363,11 +415,54 @@ def _arrow(expression: Expression, schema: pa.Schema) -> Any:
             assert_never(expression)
 
 
+def _in_set(inner: Expression, values: tuple[Value, ...], schema: pa.Schema) -> Any:
+    """A long IN as one look-up: as an OR Arrow would walk down thousands of levels, which ends the process."""
+    if not isinstance(inner, Column):
+        raise PredicateError(
+            f"more than {_MAX_TESTS} values are compared with an expression", advice="use a column", token=str(inner)
+        )
+    kind = column_type(inner, schema)
+    column = _arrow(inner, schema)
+    if pt.is_float32(kind):
+        kind, column = pa.float64(), column.cast(pa.float64())
+    wanted = pa.array([member for value in values for member in _members(value, kind)], kind)
+    null = pc.scalar(pa.scalar(None, pa.bool_()))
+    found = column.isin(wanted)
+    # A null is neither in nor out; nor is anything else, of which a null might be the equal.
+    if None in values:
+        found = pc.if_else(found, found, null)
+    return pc.if_else(column.is_valid(), found, null)
+
+
+def _members(value: Value, kind: pa.DataType) -> list[Value]:
+    """The constant as a value of the type, or nothing where no value of it is its equal."""
+    coerced = _coerce(value, kind)
+    if coerced is None:
+        return []
+    if isinstance(coerced, (int, float, Decimal)) and not isinstance(coerced, bool):
+        if pt.is_floating(kind):
+            return [float(coerced)]
+        if pt.is_integer(kind) and coerced != int(coerced):
+            return []
+        coerced = int(coerced) if pt.is_integer(kind) else Decimal(coerced)
+    try:
+        return [pa.scalar(coerced, kind).as_py()]
+    except pa.ArrowInvalid as error:
+        if pt.is_integer(kind) or pt.is_decimal(kind):  # too large, or with digits that the column lacks
+            return []
+        raise PredicateError(f"{value!r} does not compare with a column of type {kind}", token=str(value)) from error
+    except pa.ArrowTypeError as error:
+        raise PredicateError(f"{value!r} does not compare with a column of type {kind}", token=str(value)) from error
+
+
 def _operands(symbol: str, left: Expression, right: Expression, schema: pa.Schema) -> tuple[Any, Any]:
     """Both sides of an arithmetic operation, wide enough not to overflow where a column is narrow.
 
-    Spark's `/` is never integer division. Arrow would narrow a constant to the smallest type that holds it.
+    Spark's `/` is never integer division. Arrow would narrow a constant to the smallest type that holds it. Beside a
+    decimal a constant is one, so that no digit is rounded.
     """
+    if symbol != "/" and any(_is_decimal(side, schema) for side in (left, right)):
+        return _exact(left, schema), _exact(right, schema)
     fractional = symbol == "/" or any(_is_fraction(side) for side in (left, right))
     return _operand(left, schema, fractional=fractional), _operand(right, schema, fractional=fractional)
 
@@ -378,6 +473,23 @@ def _operand(side: Expression, schema: pa.Schema, *, fractional: bool) -> Any:
     if isinstance(side, Literal) and isinstance(side.value, (int, float, Decimal)):
         return pc.scalar(pa.scalar(float(side.value) if fractional else side.value))
     return _arrow(side, schema).cast(pa.float64(), safe=False) if fractional else _arrow(side, schema)
+
+
+def _is_decimal(side: Expression, schema: pa.Schema) -> bool:
+    """Whether a side's value is a decimal in every row."""
+    match side:
+        case Column():
+            return bool(pt.is_decimal(column_type(side, schema)))
+        case Arithmetic(symbol, left, right):
+            return symbol != "/" and any(_is_decimal(inner, schema) for inner in (left, right))
+        case _:
+            return False
+
+
+def _exact(side: Expression, schema: pa.Schema) -> Any:
+    if isinstance(side, Literal) and isinstance(side.value, (int, Decimal)) and not isinstance(side.value, bool):
+        return pc.scalar(pa.scalar(Decimal(side.value)))
+    return _arrow(side, schema)
 
 
 def _is_fraction(side: Expression) -> bool:
@@ -408,6 +520,8 @@ def _side(side: Expression, other: Expression, schema: pa.Schema) -> Any:
 def _fitting_scalar(value: Value, kind: pa.DataType) -> pa.Scalar:
     """The constant as an Arrow scalar that compares with `kind` without losing anything of it."""
     coerced = _coerce(value, kind)
+    if pt.is_decimal(kind) and isinstance(coerced, int) and not isinstance(coerced, bool):
+        return pa.scalar(Decimal(coerced))
     if isinstance(coerced, Decimal) and not pt.is_decimal(kind):
         return pa.scalar(float(coerced))
     if isinstance(coerced, bool) or not isinstance(coerced, (int, float)):

@@ -35,6 +35,8 @@ def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
     kind = field.type
     if not pt.is_nested(kind):
         return _cast(values, kind)
+    if pt.is_list(kind) and _is_other_list(values.type):
+        values = values.cast(pa.list_(values.type.value_field))
     if not _same_nesting(values.type, kind):
         raise pa.ArrowTypeError(f"column {field.name!r} is a {values.type} in the file and a {kind} in the table")
     if values.offset:
@@ -91,6 +93,12 @@ def _physical_type(kind: pa.DataType) -> pa.DataType:
     if pt.is_map(kind):
         return pa.map_(physical_field(kind.key_field), physical_field(kind.item_field))
     return pa.list_(physical_field(kind.value_field)) if pt.is_list(kind) else kind
+
+
+def _is_other_list(kind: pa.DataType) -> bool:
+    """Whether a file spells a list in one of Arrow's other ways, as its own schema in the file may say."""
+    others = (pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
+    return any(other(kind) for other in others)
 
 
 def _same_nesting(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -31,8 +31,6 @@ from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
 from tidelog.log.write import DataWriter
 
-_POSITION = "__tidelog_position"
-
 
 @dataclass(frozen=True, slots=True)
 class _Matched:
@@ -102,14 +100,20 @@ class _RowChange:
         self.feed = has_change_data_feed(head.protocol, head.metadata)
         self._state = state
         self._writer = writer
-        numbered = pa.schema([*self.schema, pa.field(_POSITION, pa.int64(), nullable=False)])
+        # Against the table's own columns first, which is what an error shall speak of.
+        self.predicate = predicate.parse(where, self.schema)
+        self._position = _free_name(self.schema)
+        numbered = pa.schema([*self.schema, pa.field(self._position, pa.int64(), nullable=False)])
         # Change rows of a delete are needed where it copies only.
         whole_rows = whole_rows or (self.feed and not self.vectors)
-        self._selection = Selection(numbered, where, None if whole_rows else [_POSITION])
-        self.predicate = predicate.parse(where, self.schema)
+        self._selection = Selection(numbered, where, None if whole_rows else [self._position])
 
     def check(self, assignments: Mapping[str, str]) -> None:
         """Raise PredicateError or SchemaMismatchError for assignments that no row could take."""
+        if not isinstance(assignments, Mapping):
+            raise ConfigurationError(
+                f"set is a {type(assignments).__name__}", advice="give set={'column': 'SQL expression'}"
+            )
         if not assignments:
             raise ConfigurationError("an update sets no column", advice="give set={'column': 'SQL expression'}")
         self.assigned(self.schema.empty_table(), assignments)
@@ -120,7 +124,7 @@ class _RowChange:
         for add in files.to_adds(prune(self._state.files().adds, self.predicate, self.schema, metadata)):
             found = pa.Table.from_batches(self._matching(add), schema=self._selection.schema)
             if found.num_rows:
-                yield _Matched(add, BitMap64(found[_POSITION].to_pylist()), found.drop_columns([_POSITION]))
+                yield _Matched(add, BitMap64(found[self._position].to_pylist()), found.drop_columns([self._position]))
 
     def delete(self, matched: _Matched) -> RowDelete:
         """How the matched rows of one file die."""
@@ -136,6 +140,8 @@ class _RowChange:
     def assigned(self, rows: pa.Table, assignments: Mapping[str, str]) -> pa.Table:
         """The rows with their new values, each of which is computed from the old ones."""
         by_name = {self._column(name): text for name, text in assignments.items()}
+        if len(by_name) < len(assignments):
+            raise ConfigurationError("a column is set twice", advice="case does not matter in column names")
         for name, text in by_name.items():
             if not isinstance(text, str):
                 raise PredicateError(
@@ -151,7 +157,7 @@ class _RowChange:
 
     def _matching(self, add: AddFile) -> Iterator[pa.RecordBatch]:
         schema = self._selection.read_schema
-        data_schema = pa.schema([field for field in schema if field.name != _POSITION])
+        data_schema = pa.schema([field for field in schema if field.name != self._position])
         for positions, batch in read_numbered_batches(self._writer.store, DataFile.of(add), data_schema):
             # The position is the last field of the schema.
             numbered = [*batch.columns, pa.array(positions, pa.int64())]
@@ -171,7 +177,7 @@ class _RowChange:
 
     def _column(self, name: str) -> str:
         """The table's spelling of a column; case does not matter, as in Spark."""
-        same = [known for known in self.schema.names if known.lower() == name.lower()]
+        same = [known for known in self.schema.names if known.lower() == str(name).lower()]
         if name in same or same:
             return name if name in same else str(same[0])
         raise PredicateError(
@@ -179,6 +185,14 @@ class _RowChange:
             advice=f"the columns are {', '.join(self.schema.names)}; a field of a struct cannot be set alone",
             token=name,
         )
+
+
+def _free_name(schema: pa.Schema) -> str:
+    """A name that no column has."""
+    name = "position"
+    while name in {known.lower() for known in schema.names}:
+        name += "_"
+    return name
 
 
 def require_row_changes(configuration: Mapping[str, str], path: str) -> None:
@@ -199,10 +213,10 @@ def _predicate_parameter(where: str) -> str:
 def _file_metrics(deletes: Sequence[RowDelete], adds: Sequence[AddFile]) -> dict[str, int]:
     survivors = [add for delete in deletes for add in delete.survivors or ()]
     copied = sum(statistics.num_records(add.stats) or 0 for add in survivors)
-    whole = sum(1 for delete in deletes if delete.survivors is not None or delete.kills_all)
+    whole = sum(1 for delete in deletes if not delete.needs_vector)
     return {
         "numRemovedFiles": whole,
         "numAddedFiles": len(adds) + len(survivors),
         "numCopiedRows": copied,
-        "numDeletionVectorsAdded": sum(1 for delete in deletes if delete.survivors is None and not delete.kills_all),
+        "numDeletionVectorsAdded": sum(1 for delete in deletes if delete.needs_vector),
     }

@@ -57,6 +57,8 @@ class Selection:
 
     def __init__(self, schema: pa.Schema, where: str | None, columns: Sequence[str] | None) -> None:
         self.where = where
+        if isinstance(columns, str):
+            raise PredicateError("columns is one text", advice=f"give a list: [{columns!r}]", token=columns)
         chosen = list(schema.names if columns is None else columns)
         for name in chosen:
             if name not in schema.names:

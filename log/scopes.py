@@ -16,8 +16,6 @@ from tidelog.log.format.actions import Metadata
 from tidelog.log.format.schema import columns_of, physical_name
 from tidelog.log.grouping import group_numbers
 
-_ROW = "__tidelog_row"
-
 
 def partition_scope(where: str | None, metadata: Metadata, path: str) -> Scope:
     """The scope that the SQL text `where` over partition columns describes; None is the whole table.
@@ -63,8 +61,9 @@ def in_scope(adds: pa.Table, scope: Scope, metadata: Metadata, path: str) -> pa.
     schema = partition_schema(metadata, path)
     values = partition_table(adds, schema)
     if scope.predicate is not None:
-        numbered = values.append_column(_ROW, pa.array(np.arange(adds.num_rows)))
-        return adds.take(numbered.filter(predicate.to_arrow(scope.predicate, schema))[_ROW])
+        # Beside the partition columns, so that no name can clash.
+        numbered = pa.table([*values.columns, pa.array(np.arange(adds.num_rows))], names=[*values.column_names, ""])
+        return adds.take(numbered.filter(predicate.to_arrow(scope.predicate, schema)).column(values.num_columns))
     return adds.filter(pa.array(_among(values, scope.partitions)))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from tidelog.log import creation, dropping
 from tidelog.log.changes import ChangeRequest, Changes, files_of, require_mode
@@ -38,7 +39,7 @@ from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.segment import list_segment
 from tidelog.log.storage import Store, open_store
 from tidelog.log.system import REAL, System, to_datetime
-from tidelog.log.timeline import BEFORE_FIRST, Point, Timeline
+from tidelog.log.timeline import BEFORE_FIRST, Point, Timeline, require_version
 from tidelog.log.transaction import Transaction
 
 _LOGGER = logging.getLogger(__name__)
@@ -82,9 +83,10 @@ class Table:
         store = open_store(path, storage_options)
         if exist_ok:
             try:
-                return cls(store, load(store))
+                return cls._load(store)
             except TableNotFoundError:
                 pass
+        dropping.require_not_dropped(store)
         if not creation.create(store, schema, partition_by, properties or {}, REAL) and not exist_ok:
             raise TableExistsError(
                 f"there is a table at {store.url} already",
@@ -98,7 +100,10 @@ class Table:
         """Open the newest version of the table at `path`. Raises TableNotFoundError, CorruptLogError,
         UnsupportedFeatureError.
         """
-        store = open_store(path, storage_options)
+        return cls._load(open_store(path, storage_options))
+
+    @classmethod
+    def _load(cls, store: Store) -> Table:
         try:
             return cls(store, load(store))
         except (CorruptLogError, UnsupportedFeatureError) as error:
@@ -191,6 +196,7 @@ class Table:
             raise ConfigurationError("give a version or a timestamp, not both", advice="leave one out")
         if timestamp is not None:
             version = self.timeline.snapshot_version(timestamp)
+        require_version(version)
         if version is None or version == self.version:
             return Snapshot(self._store, self._state, self._times)
         return Snapshot(self._store, load(self._store, version), self._times)
@@ -300,7 +306,7 @@ class Table:
     def begin(self) -> Transaction:
         """Begin a transaction on the newest version."""
         self.refresh()
-        return Transaction(self._store, self._state, self._system, self._adopt)
+        return Transaction(self._store, self._state, self._system, self._adopt, self._identity)
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the loaded version, so that readers need not replay older commits.
@@ -357,7 +363,7 @@ class Table:
         """The key's columns: those given, else the table's own."""
         if isinstance(given, str):
             raise ConfigurationError("keys is one text", advice=f"give a list: [{given!r}]")
-        keys = list(given) or list(table_properties.primary_key(self.properties))
+        keys = list(given or ()) or list(table_properties.primary_key(self.properties))
         if not keys:
             raise ConfigurationError(
                 "no keys are given", advice=f"pass keys=[...], or set the property {table_properties.PRIMARY_KEY}"
@@ -367,6 +373,8 @@ class Table:
                 raise ConfigurationError(
                     f"there is no key column {name!r}", advice=f"the columns are {', '.join(self.schema.names)}"
                 )
+            if pt.is_nested(self.schema.field(name).type):
+                raise ConfigurationError(f"the key column {name!r} is nested", advice="choose a plain column")
         return keys
 
     def _partition_values_at(self, version: int, remove: RemoveFile) -> dict[str, str | None]:

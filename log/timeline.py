@@ -72,8 +72,9 @@ class Timeline:
         Raises HistoryExpiredError for a point outside the history. A time that has not come yet is one: the interval
         would grow while it is read.
         """
-        if isinstance(point, bool):
-            raise ConfigurationError("a point in history cannot be a bool", advice="give a version or a time")
+        if isinstance(point, bool) or not isinstance(point, (int, str, datetime)):
+            kind = type(point).__name__
+            raise ConfigurationError(f"a point in history cannot be a {kind}", advice="give a version or a time")
         earliest = 0 if is_there(self.store, 0) else versions.earliest_commit(self.store, self.version)
         if isinstance(point, int):
             if not BEFORE_FIRST <= point <= self.version:
@@ -112,8 +113,16 @@ class Timeline:
         return range_error(self.store, what, earliest, self.version)
 
 
+def require_version(version: object) -> None:
+    """Raise ConfigurationError for what is neither None nor a whole number."""
+    if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
+        raise ConfigurationError(f"{version!r} is no version", advice="give a whole number; a time goes by timestamp=")
+
+
 def to_timestamp_ms(moment: datetime | str) -> int:
     """Whole milliseconds since the epoch of an aware datetime or ISO-8601 text. Raises ConfigurationError."""
+    if not isinstance(moment, (str, datetime)):
+        raise ConfigurationError(f"{moment!r} is no time", advice="give an aware datetime or ISO-8601 text")
     try:
         parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError as error:

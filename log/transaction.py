@@ -21,7 +21,7 @@ from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
-from tidelog.log.timeline import Timeline
+from tidelog.log.timeline import Timeline, require_version
 from tidelog.log.write import DataWriter
 
 if TYPE_CHECKING:
@@ -34,12 +34,20 @@ class Transaction:
     Files are written while staging; until the commit no reader sees them. Not for use by several threads.
     """
 
-    def __init__(self, store: Store, state: LogState, system: System, on_commit: Callable[[LogState], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        state: LogState,
+        system: System,
+        on_commit: Callable[[LogState], None],
+        identity: int | None = None,
+    ) -> None:
         require_writable(state.head.protocol, state.head.metadata, store.url)
         self._store = store
         self._state = state
         self._system = system
         self._on_commit = on_commit
+        self._identity = identity
         self._staged: Staged | None = None
         self._already: Committed | None = None
         self._ended = False
@@ -78,11 +86,7 @@ class Transaction:
         """
         self._require_unstaged()
         rows = conform.to_arrow_table(data, self.schema)
-        key = (
-            SetTransaction(app_id=idempotency_key[0], version=idempotency_key[1], last_updated=self._system.now_ms())
-            if idempotency_key
-            else None
-        )
+        key = None if idempotency_key is None else self._progress(idempotency_key)
         if key and self._is_known(key):
             self._already = self._nothing()
             return self
@@ -105,7 +109,7 @@ class Transaction:
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Transaction:
         """Stage that `data` takes the place of the table, of the partitions `where`, or of its own ones (`dynamic`)."""
         self._require_row_changes()
-        rows = conform.to_arrow_table(data, self.schema)
+        rows = self.writer.prepared(conform.to_arrow_table(data, self.schema))
         return self._stage(replacement.stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
 
     def truncate(self, *, where: str | None = None) -> Transaction:
@@ -118,6 +122,7 @@ class Transaction:
         self._require_row_changes()
         if (version is None) == (timestamp is None):
             raise ConfigurationError("a restore needs a version or a timestamp", advice="give exactly one of them")
+        require_version(version)
         if timestamp is not None:
             head, times = self._state.head, CommitTimes(self._store)
             timeline = Timeline(self._store, self._system, times, head.version, head.timestamp_ms)
@@ -185,7 +190,7 @@ class Transaction:
         self._ended = True
         if self._staged.is_empty:
             return self._nothing()
-        result = commit.commit(self._store, self._state, self._staged, self._system)
+        result = commit.commit(self._store, self._state, self._staged, self._system, identity=self._identity)
         self.dropped = result.dropped
         self._on_commit(result.state)
         return result.outcome
@@ -193,6 +198,16 @@ class Transaction:
     def abort(self) -> None:
         """Give the operation up. Files written for it stay on disk, named by no commit and seen by no reader."""
         self._ended = True
+
+    def _progress(self, key: tuple[str, int]) -> SetTransaction:
+        """The action that notes an application's progress. Raises ConfigurationError for what the log cannot hold."""
+        match key:
+            case (str(app_id), int(version)) if app_id and not isinstance(version, bool) and abs(version) < 2**63:
+                return SetTransaction(app_id=app_id, version=version, last_updated=self._system.now_ms())
+            case _:
+                raise ConfigurationError(
+                    f"{key!r} is no idempotency key", advice="give (application id, version): a text and a whole number"
+                )
 
     def _is_known(self, key: SetTransaction) -> bool:
         known = self.transactions.get(key.app_id)

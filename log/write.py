@@ -94,10 +94,31 @@ class DataWriter:
             written.append(AddCDCFile(path=paths.to_uri(path), partition_values=values, size=size))
         return written
 
+    def prepared(self, table: pa.Table) -> pa.Table:
+        """Rows as the table will give them back: an empty text partitions as null does, and -0.0 as 0.0.
+
+        Raises SchemaMismatchError where that makes a null of what cannot be null.
+        """
+        for name in self.metadata.partition_columns:
+            index, field = table.schema.get_field_index(name), self.schema.field(name)
+            values = table[name]
+            if pt.is_string(field.type) or pt.is_binary(field.type):
+                values = pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar(None, field.type), values)
+            elif pt.is_floating(field.type):
+                values = pc.add(values, pa.scalar(0, field.type))
+            if values.null_count and not field.nullable:
+                raise SchemaMismatchError(
+                    f"column {name!r} cannot be null, and an empty text partitions as null",
+                    advice="fill or drop those rows",
+                    column=name,
+                )
+            table = table.set_column(index, table.schema.field(index), values)
+        return table
+
     def _by_partition(self, table: pa.Table) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
         """The rows of each partition with its values under the names that the log knows the columns by."""
         names = {name: physical_name(self.schema.field(name)) for name in self.metadata.partition_columns}
-        for values, rows in split_by_partition(table, self.metadata.partition_columns):
+        for values, rows in split_by_partition(self.prepared(table), self.metadata.partition_columns):
             yield {names[name]: text for name, text in values.items()}, rows
 
     def _with_partition(self, physical: pa.Table, values: Mapping[str, str | None]) -> pa.Table:

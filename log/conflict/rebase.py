@@ -106,7 +106,7 @@ def _changed_rules(staged: Staged, base_protocol: Protocol, base_metadata: Metad
             return _conflict(ProtocolChangedException, staged, winner, "the protocol changed")
         if isinstance(action, Metadata) and not protocol.same(action, base_metadata):
             what = _incompatible(base_metadata, action)
-            if staged.metadata is not None or what:
+            if staged.metadata is not None or staged.restores is not None or what:
                 return _conflict(MetadataChangedException, staged, winner, what or "both change the metadata")
     return None
 

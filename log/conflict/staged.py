@@ -56,6 +56,17 @@ class RowDelete:
         dead = self.file.deletion_vector.cardinality if self.file.deletion_vector else 0
         return len(self.positions) + dead == self.physical_rows
 
+    @property
+    def needs_vector(self) -> bool:
+        """Whether the file stays, under a vector.
+
+        A file without a vector goes with its last row. One that has a vector stays under one over all its rows: a
+        reader of changes was seen to take its bare removal for the deletion of all rows. The next compaction drops it.
+        """
+        if self.survivors is not None:
+            return False
+        return not self.kills_all or self.file.deletion_vector is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:

@@ -63,15 +63,15 @@ class LogState:
 
     def advance(self, new_commits: Sequence[Commit]) -> LogState:
         """The state after `new_commits`, which follow directly on this version."""
-        new_head, replayed = self.head, self._replayed
+        with self._lock:
+            base, pending, replayed = self._base, (*self._pending, *new_commits), self._replayed
+        new_head = self.head
         for commit in new_commits:
             stamp = commits.timestamp_ms(self._store, commit)
             new_head = head.advance(new_head, commit, stamp, self._store.url)
             replayed = replayed and head.advance(replayed, commit, stamp, self._store.url)
         if new_head.totals is None:
             new_head = _with_foreign_totals(self._store, new_head)
-        with self._lock:
-            base, pending = self._base, (*self._pending, *new_commits)
         if len(pending) > _MAX_PENDING_COMMITS:
             base = files.apply(base, pending) if isinstance(base, FileState) else None
             pending = ()
