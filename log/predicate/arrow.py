@@ -1,0 +1,206 @@
+"""From the tree to what evaluates it: Arrow's expressions."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, assert_never
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from tidelog.log.cast import cast
+from tidelog.log.errors import PredicateError
+from tidelog.log.predicate.constants import coerce, constant_of, fitting_scalar, members
+from tidelog.log.predicate.parser import parse
+from tidelog.log.predicate.tree import (
+    And,
+    Arithmetic,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNull,
+    Literal,
+    Not,
+    Or,
+    StartsWith,
+    Value,
+    column_type,
+)
+
+# A longer IN list becomes a look-up.
+_MAX_TESTS = 50
+# Of Spark's widest decimal.
+_MAX_DIGITS = 38
+
+_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    # Checked: a sum that does not fit is an error, as in Spark, not another number.
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
+    "/": operator.truediv,
+}
+
+
+def to_arrow(expression: Expression, schema: pa.Schema) -> pc.Expression:
+    """The Arrow expression that filters a table of `schema`. Raises PredicateError for types that do not compare."""
+    result = _arrow(expression, schema)
+    try:
+        schema.empty_table().filter(result)
+    except pa.ArrowException as error:
+        raise PredicateError(f"the predicate does not fit the table's types: {error}", token=str(expression)) from error
+    return result
+
+
+def evaluate(text: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    """The value of the SQL expression `text` for each row of `table`, in the type of `field`.
+
+    Raises PredicateError where it cannot be evaluated, SchemaMismatchError where a value does not fit the field.
+    """
+    tree = parse(text, table.schema)
+    if isinstance(tree, Literal):
+        constant = constant_of(coerce(tree.value, field.type), field.type)
+        return pa.chunked_array([cast(pa.repeat(constant, table.num_rows), field, field.name)])
+    if isinstance(tree, Column) and len(tree.path) == 1:
+        values = table[tree.path[0]]
+    else:
+        # Brings pandas with it, which takes longer to import than all the rest.
+        from pyarrow import acero  # noqa: PLC0415
+
+        source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
+        project = acero.Declaration("project", acero.ProjectNodeOptions([_arrow(tree, table.schema)], ["value"]))
+        try:
+            values = acero.Declaration.from_sequence([source, project]).to_table(use_threads=False)["value"]
+        except pa.ArrowException as error:
+            raise PredicateError(f"{text!r} cannot be evaluated on all rows: {error}", token=text) from error
+    chunks = [cast(_number_for(chunk, field.type), field, field.name) for chunk in values.chunks]
+    return pa.chunked_array(chunks, field.type)
+
+
+def _number_for(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Numbers on their way into a column of another kind of number: judged by their digits, not by their type's."""
+    if pt.is_floating(kind) and pt.is_decimal(values.type):
+        return values.cast(kind)
+    if pt.is_decimal(kind) and pt.is_integer(values.type):
+        return values.cast(pa.decimal128(_MAX_DIGITS, kind.scale))
+    return values
+
+
+def _arrow(expression: Expression, schema: pa.Schema) -> Any:
+    match expression:
+        case Column(path):
+            return pc.field(*path)
+        case Literal(value):
+            return pc.scalar(float(value) if isinstance(value, Decimal) else value)
+        case Arithmetic(symbol, left, right):
+            return _FUNCTIONS[symbol](*_operands(symbol, left, right, schema))
+        case Comparison(symbol, left, right):
+            return _FUNCTIONS[symbol](*_comparable(left, right, schema))
+        case And(left, right):
+            return _arrow(left, schema) & _arrow(right, schema)
+        case Or(left, right):
+            return _arrow(left, schema) | _arrow(right, schema)
+        case Not(inner):
+            return ~_arrow(inner, schema)
+        case IsNull(inner):
+            return _arrow(inner, schema).is_null()
+        case In(inner, values):
+            if len(values) > _MAX_TESTS:
+                return _in_set(inner, values, schema)
+            tests = [_arrow(Comparison("=", inner, Literal(value)), schema) for value in values]
+            return functools.reduce(operator.or_, tests)
+        case StartsWith(inner, prefix):
+            return pc.starts_with(_arrow(inner, schema), prefix)
+        case _:
+            assert_never(expression)
+
+
+def _in_set(inner: Expression, values: tuple[Value, ...], schema: pa.Schema) -> Any:
+    """A long IN as one look-up: as an OR Arrow would walk down thousands of levels, which ends the process."""
+    if not isinstance(inner, Column):
+        raise PredicateError(
+            f"more than {_MAX_TESTS} values are compared with an expression", advice="use a column", token=str(inner)
+        )
+    kind = column_type(inner, schema)
+    column = _arrow(inner, schema)
+    if pt.is_float32(kind):
+        kind, column = pa.float64(), column.cast(pa.float64())
+    wanted = pa.array([member for value in values for member in members(value, kind)], kind)
+    null = pc.scalar(pa.scalar(None, pa.bool_()))
+    found = column.isin(wanted)
+    # A null is neither in nor out; nor is anything else, of which a null might be the equal.
+    if None in values:
+        found = pc.if_else(found, found, null)
+    return pc.if_else(column.is_valid(), found, null)
+
+
+def _operands(symbol: str, left: Expression, right: Expression, schema: pa.Schema) -> tuple[Any, Any]:
+    """Both sides of an arithmetic operation, wide enough not to overflow where a column is narrow.
+
+    Spark's `/` is never integer division. Arrow would narrow a constant to the smallest type that holds it. Beside a
+    decimal a constant is one, so that no digit is rounded.
+    """
+    if symbol != "/" and any(_is_decimal(side, schema) for side in (left, right)):
+        return _exact(left, schema), _exact(right, schema)
+    fractional = symbol == "/" or any(_is_fraction(side) for side in (left, right))
+    return _operand(left, schema, fractional=fractional), _operand(right, schema, fractional=fractional)
+
+
+def _operand(side: Expression, schema: pa.Schema, *, fractional: bool) -> Any:
+    if isinstance(side, Column) and pt.is_integer(column_type(side, schema)):
+        return _arrow(side, schema).cast(pa.float64() if fractional else pa.int64(), safe=False)
+    if isinstance(side, Literal) and isinstance(side.value, (int, float, Decimal)):
+        return pc.scalar(pa.scalar(float(side.value) if fractional else side.value))
+    return _arrow(side, schema).cast(pa.float64(), safe=False) if fractional else _arrow(side, schema)
+
+
+def _is_decimal(side: Expression, schema: pa.Schema) -> bool:
+    """Whether a side's value is a decimal in every row."""
+    match side:
+        case Column():
+            return bool(pt.is_decimal(column_type(side, schema)))
+        case Arithmetic(symbol, left, right):
+            return symbol != "/" and any(_is_decimal(inner, schema) for inner in (left, right))
+        case _:
+            return False
+
+
+def _exact(side: Expression, schema: pa.Schema) -> Any:
+    if isinstance(side, Literal) and isinstance(side.value, (int, Decimal)) and not isinstance(side.value, bool):
+        return pc.scalar(pa.scalar(Decimal(side.value)))
+    return _arrow(side, schema)
+
+
+def _is_fraction(side: Expression) -> bool:
+    return isinstance(side, Literal) and isinstance(side.value, (float, Decimal))
+
+
+def _comparable(left: Expression, right: Expression, schema: pa.Schema) -> tuple[Any, Any]:
+    """Both sides, a constant taking the type of the column that it stands beside."""
+    return _compared(left, right, schema), _compared(right, left, schema)
+
+
+def _compared(side: Expression, other: Expression, schema: pa.Schema) -> Any:
+    """One side; an integer column beside a fraction as a float of 64 bits, which Arrow would take one of 32 for."""
+    if isinstance(side, Column) and _is_fraction(other) and pt.is_integer(column_type(side, schema)):
+        return _arrow(side, schema).cast(pa.float64(), safe=False)
+    return _side(side, other, schema)
+
+
+def _side(side: Expression, other: Expression, schema: pa.Schema) -> Any:
+    if isinstance(side, Literal) and isinstance(other, Column):
+        kind = column_type(other, schema)
+        if side.value is None:
+            return pc.scalar(pa.scalar(None, kind))
+        return pc.scalar(fitting_scalar(side.value, kind))
+    return _arrow(side, schema)
