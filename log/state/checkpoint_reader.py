@@ -226,6 +226,8 @@ def _validate(table: pa.Table) -> None:
     """
     for column in table.columns:
         for chunk in column.chunks:
+            if chunk.null_count == len(chunk):
+                continue
             inner = list(chunk.type) if pt.is_struct(chunk.type) else []
             for index, field in enumerate(inner):
                 if not field.name.startswith("stats"):
