@@ -70,6 +70,8 @@ _Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 POOL = pa.system_memory_pool()
 # Past this many chunks every scan pays for each of them, so the columns are copied into one piece.
 _MAX_CHUNKS = 256
+# A table has costs of its own, which ten thousand commits of a file each would pay ten thousand times.
+_TABLE_ROWS = 4096
 # So many rows are left out by slicing; more would make too many chunks at once.
 _MAX_SLICES = 64
 
@@ -107,10 +109,12 @@ def apply(state: FileState, commits: Iterable[Commit]) -> FileState:
     Works on whole columns and compares keys only where a path may occur more than once, so that a refresh costs what
     the commits hold, and a replay makes no key for the files that nobody touched again.
     """
-    adds, removes = _Side(state.adds), _Side(state.removes)
+    adds, removes = _Side(state.adds, add_table), _Side(state.removes, remove_table)
     for number, commit in enumerate(commits, start=1):
-        adds.extend(number, commit.adds, add_table)
-        removes.extend(number, commit.removes, remove_table)
+        adds.extend(number, commit.adds)
+        removes.extend(number, commit.removes)
+    adds.flush()
+    removes.flush()
     if len(adds.tables) == 1 and len(removes.tables) == 1:
         return state
     adds.hashes = np.concatenate([state.add_hashes, adds.appended_hashes()])
@@ -127,18 +131,31 @@ def apply(state: FileState, commits: Iterable[Commit]) -> FileState:
 class _Side:
     """The adds, or the removes: a base and what commits append; each row with its commit's number (the base's is 0)."""
 
-    def __init__(self, base: pa.Table) -> None:
+    def __init__(self, base: pa.Table, to_table: Callable[[Any], pa.Table]) -> None:
         self.tables = [base]
+        self._to_table = to_table
+        self._waiting: list[Any] = []
         self.hashes = np.zeros(0, dtype=np.uint64)
         self.suspects = np.zeros(0, dtype=bool)
-        self._numbers = [0]
+        self._orders = [np.zeros(base.num_rows, dtype=np.int64)]
+        self._waiting_orders: list[_Numbers] = []
         self._keep: np.ndarray[Any, np.dtype[np.bool_]] | None = None
 
-    def extend(self, number: int, actions: Sequence[Any], to_table: Callable[[Any], pa.Table]) -> None:
-        """Append one commit's actions."""
-        if actions:
-            self.tables.append(to_table(actions))
-            self._numbers.append(number)
+    def extend(self, number: int, actions: Sequence[Any]) -> None:
+        """Append one commit's actions; those of small commits wait until they are worth a table."""
+        if not actions:
+            return
+        self._waiting += actions
+        self._waiting_orders.append(np.full(len(actions), number, dtype=np.int64))
+        if len(self._waiting) >= _TABLE_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Make a table of what waits."""
+        if self._waiting:
+            self.tables.append(self._to_table(self._waiting))
+            self._orders += self._waiting_orders
+            self._waiting, self._waiting_orders = [], []
 
     def appended_hashes(self) -> Hashes:
         """The hashes of the commits' rows."""
@@ -152,8 +169,7 @@ class _Side:
 
     def orders(self) -> _Numbers:
         """Each row's commit number."""
-        lengths = [table.num_rows for table in self.tables]
-        return np.repeat(np.array(self._numbers, dtype=np.int64), lengths)
+        return np.concatenate(self._orders)
 
     def decide(self, newest: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
         """Keep, of the suspects, those that are `newest`."""

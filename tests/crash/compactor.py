@@ -2,7 +2,8 @@
 
 python compactor.py TABLE
 
-Forked, because importing everything anew would take longer than a daemon lives here.
+Forked, because importing everything anew would take longer than a daemon lives here; what tidelog imports when it
+first needs it is imported before.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+
+import pyarrow.dataset  # noqa: F401 - brings pandas with it
 
 from tidelog.compaction_daemon import Daemon, DaemonConfig
 
