@@ -24,6 +24,8 @@ LEVELS = ("minor",)
 # A group without this much growth would rewrite mostly what the last one wrote: while files keep arriving, each byte
 # is then rewritten about log2(target / file size) times, not once for every file that follows it.
 GROWTH = 2.0
+# How much less than that will do.
+_ABOUT = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ def _pays(group: Sequence[AddFile], target: int, growth: float) -> bool:
     if len(group) < 2:  # noqa: PLR2004 - one file alone is compacted already
         return False
     sizes = [add.size for add in group]
-    return sum(sizes) >= min(growth * max(sizes), target * 3 / 4)
+    # Equally many rows of one kind make files of sizes that differ by some bytes: two of them are twice one.
+    return sum(sizes) >= min(max(1.0, growth * _ABOUT) * max(sizes), target * 3 / 4)
 
 
 def oldest_ms(add: AddFile) -> int:

@@ -353,10 +353,10 @@ def test_mapped_columns_are_written_as_the_table_maps_them(mode: str) -> None:
     assert stats["maxValues"] == {"col-1": 4, "col-2": {"col-4": "4"}}
     with pq.ParquetFile(table.store.open_input(add.path)) as parquet:
         found = parquet.schema_arrow
-    assert found.names == ["col-1", "col-2"]
+    assert found.names == ["col-1", "col-2", "col-3"]
     inner = found.field("col-2").type.field(0)
     assert inner.name == "col-4"
-    assert [field.metadata[b"PARQUET:field_id"] for field in (*found, inner)] == [b"1", b"2", b"4"]
+    assert [field.metadata[b"PARQUET:field_id"] for field in (*found, inner)] == [b"1", b"2", b"3", b"4"]
     table.update("n = 1", {"p": "'other'"})
     table.delete("st.x = '2'")
     table.overwrite([{"n": 9, "st": None, "p": "other"}], dynamic=True)

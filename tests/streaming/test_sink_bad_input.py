@@ -47,7 +47,7 @@ def source(tmp_path: Path) -> Input:
         ({"on_reset": "ignore"}, ConfigurationError, "on_reset cannot be 'ignore'; use one of error, adopt"),
         ({"properties": {"delta.nonsense": 1}}, ConfigurationError, "unknown table property 'delta.nonsense'; use one"),
         ({"properties": {"tidelog.minorSpan": "soon"}}, ConfigurationError, "expected a span such as '1 day'"),
-        ({"path": "s3://bucket/t"}, StoreNotSupportedError, "use a local path, file:// or memory://"),
+        ({"path": "ftp://bucket/t"}, StoreNotSupportedError, "use a local path, file://, memory://, s3://"),
         ({"path": "hdfs://host/t"}, StoreNotSupportedError, "not known to create a file if and only if it is absent"),
     ],
 )

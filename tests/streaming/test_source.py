@@ -354,7 +354,7 @@ def test_a_wrong_option_of_a_stream(
         ({"timestampAsOf": "1999-01-01T00:00:00Z"}, HistoryExpiredError, "lies before the history; the available"),
         ({"timestampAsOf": "2999-01-01"}, ConfigurationError, "has no time zone"),
         ({"where": "m = 1"}, PredicateError, "there is no column 'm'; the columns are part, n, text"),
-        ({"path": "s3://bucket/t"}, StoreNotSupportedError, "use a local path, file:// or memory://"),
+        ({"path": "ftp://bucket/t"}, StoreNotSupportedError, "use a local path, file://, memory://, s3://"),
     ],
 )
 def test_a_wrong_batch_read(parts: Table, options: dict[str, str], kind: type[TidelogError], message: str) -> None:

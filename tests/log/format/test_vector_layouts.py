@@ -13,7 +13,7 @@ import pytest
 from tests.compaction_daemon.support import z85
 from tests.log.support import memory_store, vector_file
 from tidelog.log.dead_rows import read_dead_rows
-from tidelog.log.errors import CorruptLogError
+from tidelog.log.errors import CorruptLogError, DataFileMissingError
 from tidelog.log.format.actions import DeletionVectorDescriptor
 from tidelog.log.format.deletion_vector import decode
 
@@ -142,5 +142,5 @@ def test_a_layout_in_a_file_behind_another(place: str, as_runs: bool) -> None:
         with pytest.raises(CorruptLogError):
             read_dead_rows(store, descriptor)
     store.delete(path)
-    with pytest.raises(CorruptLogError, match="cannot be read"):
+    with pytest.raises(DataFileMissingError, match="is missing"):
         read_dead_rows(store, descriptor)
