@@ -55,8 +55,8 @@ class Plan:
 def plan(table: Table, level: str = "minor", *, growth: float = 1.0) -> Plan:
     """The plan for the table's newest version.
 
-    `growth` is about how many times its largest input a group must be: 1.0 packs all that can be packed, the daemon's 2.0
-    waits until a rewrite pays. Raises ConfigurationError for an unknown level.
+    `growth` is about how many times its largest input a group must be: 1.0 packs all that can be packed, the daemon's
+    2.0 waits until a rewrite pays. Raises ConfigurationError for an unknown level.
     """
     return plan_snapshot(table.refresh().at(), level, growth=growth)
 
