@@ -65,7 +65,7 @@ def _replaced(staged: Staged, state: LogState, store: Store, system: System) -> 
         gone, back_table = difference(state.files().adds, staged.restores)
         back = [msgspec.structs.replace(add, data_change=True) for add in files.to_adds(back_table)]
     elif staged.replaces is not None:
-        gone = in_scope(state.files().adds, staged.replaces, state.head.metadata, store.url)
+        gone = in_scope(state.files().values, staged.replaces, state.head.metadata, store.url)
     else:
         return []
     now_ms = system.now_ms()

@@ -134,18 +134,13 @@ def is_partition_only(expression: Expression, metadata: Metadata) -> bool:
     return predicate.columns(expression) <= set(metadata.partition_columns)
 
 
-def matches_wholly(files: pa.Table, expression: Expression, schema: pa.Schema, metadata: Metadata) -> pa.BooleanArray:
-    """For each of `files`, whether `expression` is sure to be true for all its rows.
-
-    Only partition values tell that: with other columns in `expression` (see `is_partition_only`) no file does.
-    """
-    return wholly_matching(FileValues(files), expression, schema, metadata)
-
-
 def wholly_matching(
     values: FileValues, expression: Expression, schema: pa.Schema, metadata: Metadata
 ) -> pa.BooleanArray:
-    """As `matches_wholly`, with decoded columns that the caller keeps."""
+    """For each file, whether `expression` is sure to be true for all its rows.
+
+    Only partition values tell that: with other columns in `expression` (see `is_partition_only`) no file does.
+    """
     if not is_partition_only(expression, metadata):
         return pa.repeat(pa.scalar(False), values.files.num_rows)  # noqa: FBT003 - a value
     return _Facts(values, schema, metadata).certainty(expression)

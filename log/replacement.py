@@ -33,7 +33,7 @@ def stage_overwrite(
     Raises PredicateError, ConfigurationError for rows outside of `where`.
     """
     scope = _scope(writer, rows, where, dynamic=dynamic)
-    gone = in_scope(state.files().adds, scope, writer.metadata, writer.store.url)
+    gone = in_scope(state.files().values, scope, writer.metadata, writer.store.url)
     if not rows.num_rows and not gone.num_rows:
         return None
     adds = writer.write(rows)
@@ -60,7 +60,7 @@ def stage_overwrite(
 def stage_truncate(state: LogState, metadata: Metadata, path: str, where: str | None) -> Staged | None:
     """Every row of the scope dies; None where there is none."""
     scope = partition_scope(where, metadata, path)
-    gone = in_scope(state.files().adds, scope, metadata, path)
+    gone = in_scope(state.files().values, scope, metadata, path)
     if not gone.num_rows:
         return None
     return Staged(

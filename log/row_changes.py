@@ -25,7 +25,7 @@ from tidelog.log.format import properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.protocol import has_change_data_feed, has_deletion_vectors
 from tidelog.log.format.schema import columns_of
-from tidelog.log.pruning import prune
+from tidelog.log.pruning import prune_values
 from tidelog.log.scan import Selection
 from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
@@ -121,10 +121,11 @@ class _RowChange:
     def matches(self) -> Iterator[_Matched]:
         """The files that hold matching rows, with these."""
         metadata = self._writer.metadata
-        for add in files.to_adds(prune(self._state.files().adds, self.predicate, self.schema, metadata)):
-            found = pa.Table.from_batches(self._matching(add), schema=self._selection.schema)
-            if found.num_rows:
-                yield _Matched(add, BitMap64(found[self._position].to_pylist()), found.drop_columns([self._position]))
+        found = prune_values(self._state.files().values, self.predicate, self.schema, metadata)
+        for add in files.to_adds(found.files):
+            rows = pa.Table.from_batches(self._matching(add), schema=self._selection.schema)
+            if rows.num_rows:
+                yield _Matched(add, BitMap64(rows[self._position].to_pylist()), rows.drop_columns([self._position]))
 
     def delete(self, matched: _Matched) -> RowDelete:
         """How the matched rows of one file die."""

@@ -10,11 +10,12 @@ import pyarrow.compute as pc
 
 from tidelog.log import predicate
 from tidelog.log.conflict.staged import Scope
-from tidelog.log.errors import PredicateError
-from tidelog.log.format import partition_values
+from tidelog.log.errors import CorruptLogError, PredicateError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.schema import columns_of, physical_name
 from tidelog.log.grouping import group_numbers
+from tidelog.log.pruning import wholly_matching
+from tidelog.log.state.file_values import FileValues
 
 
 def partition_scope(where: str | None, metadata: Metadata, path: str) -> Scope:
@@ -36,35 +37,33 @@ def partition_scope(where: str | None, metadata: Metadata, path: str) -> Scope:
     return Scope(predicate=tree)
 
 
-def partition_schema(metadata: Metadata, path: str) -> pa.Schema:
-    """The partition columns, in the order in which the table is partitioned."""
-    schema = columns_of(metadata, path)
-    return pa.schema([schema.field(name) for name in metadata.partition_columns])
+def in_scope(values: FileValues, scope: Scope, metadata: Metadata, path: str) -> pa.Table:
+    """Those of the files that lie in `scope`. `values` are a state's live files with what is decoded of them.
 
-
-def partition_table(adds: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The typed partition values of files (columns of the `add` action), one row for each; `schema` as above."""
-    columns = []
-    for field in schema:
-        texts = pc.map_lookup(adds["partitionValues"], physical_name(field), "last")
-        encoded = texts.combine_chunks().dictionary_encode()
-        # Each of the few distinct texts is parsed once.
-        values = [partition_values.from_text(text, field.type) for text in encoded.dictionary.to_pylist()]
-        columns.append(pa.array(values, field.type).take(encoded.indices))
-    return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))  # noqa: FBT003 - pyarrow's signature
-
-
-def in_scope(adds: pa.Table, scope: Scope, metadata: Metadata, path: str) -> pa.Table:
-    """Those of the live files `adds` that lie in `scope`."""
+    Raises CorruptLogError where a file's partition value cannot be told: neither keeping nor removing it is right.
+    """
     if scope.predicate is None and scope.partitions is None:
-        return adds
-    schema = partition_schema(metadata, path)
-    values = partition_table(adds, schema)
+        return values.files
+    schema = columns_of(metadata, path)
+    partitions = _partition_table(values, schema, metadata, path)
     if scope.predicate is not None:
-        # Beside the partition columns, so that no name can clash.
-        numbered = pa.table([*values.columns, pa.array(np.arange(adds.num_rows))], names=[*values.column_names, ""])
-        return adds.take(numbered.filter(predicate.to_arrow(scope.predicate, schema)).column(values.num_columns))
-    return adds.filter(pa.array(_among(values, scope.partitions)))
+        return values.files.filter(wholly_matching(values, scope.predicate, schema, metadata))
+    return values.files.filter(pa.array(_among(partitions, scope.partitions)))
+
+
+def _partition_table(values: FileValues, schema: pa.Schema, metadata: Metadata, path: str) -> pa.Table:
+    """The partition values, one row for each file."""
+    columns = {}
+    for name in metadata.partition_columns:
+        column, known = values.partition(physical_name(schema.field(name)), schema.field(name).type)
+        if not pc.all(known, min_count=0).as_py():
+            raise CorruptLogError(
+                f"the value of the partition column {name!r} cannot be told for every file of {path}",
+                advice="delete(where) reads the files and takes any column",
+                path=path,
+            )
+        columns[name] = column
+    return pa.table(columns)
 
 
 def _among(values: pa.Table, partitions: pa.Table | None) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -28,8 +28,9 @@ from tidelog.log.datafile import DataFile
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
-from tidelog.log.pruning import is_partition_only, matches_wholly, may_match, prune
+from tidelog.log.pruning import is_partition_only, may_match, prune, wholly_matching
 from tidelog.log.state import files
+from tidelog.log.state.file_values import FileValues
 from tidelog.log.state.loader import load
 
 SCHEMA = pa.schema(
@@ -304,7 +305,7 @@ def test_partition_and_data_columns_together() -> None:
 def test_which_files_match_wholly() -> None:
     adds = [file(p="1"), file(p="2"), file(p="x"), file(p=""), add("4", partition_values={})]
     whole = predicate.parse("p < 2 OR p IS NULL", SCHEMA)
-    assert matches_wholly(files.add_table(adds), whole, SCHEMA, PARTITIONED).to_pylist() == [
+    assert wholly_matching(FileValues(files.add_table(adds)), whole, SCHEMA, PARTITIONED).to_pylist() == [
         True,
         False,
         False,
@@ -312,7 +313,7 @@ def test_which_files_match_wholly() -> None:
         False,
     ]
     mixed = predicate.parse("p = 1 OR n = 1", SCHEMA)
-    assert matches_wholly(files.add_table(adds), mixed, SCHEMA, PARTITIONED).to_pylist() == [False] * 5
+    assert wholly_matching(FileValues(files.add_table(adds)), mixed, SCHEMA, PARTITIONED).to_pylist() == [False] * 5
     assert (is_partition_only(whole, PARTITIONED), is_partition_only(mixed, PARTITIONED)) == (True, False)
 
 

@@ -18,6 +18,7 @@ from tidelog.compaction_daemon import compact
 from tidelog.log import Table
 from tidelog.log.errors import (
     ConfigurationError,
+    CorruptLogError,
     MetadataChangedException,
     PredicateError,
     SchemaMismatchError,
@@ -164,6 +165,24 @@ def test_an_empty_text_partitions_as_null() -> None:
     for write in (strict.insert, strict.overwrite):
         with pytest.raises(SchemaMismatchError, match="an empty text partitions as null"):
             write([{"p": "", "n": 1}])
+
+
+def test_a_partition_that_cannot_be_told_is_neither_kept_nor_replaced() -> None:
+    schema = pa.schema([("p", pa.int64()), ("n", pa.int64())])
+    table = new_table(memory_store(), schema, partition_by=["p"])
+    table.insert([{"p": 1, "n": 1}])
+    (file,) = live_files(table)
+    odd = [msgspec.structs.replace(file, path="a/odd", partition_values=values) for values in ({}, {"p": "x"})]
+    for add in odd:
+        table = reopen(table)
+        put_foreign(table, add)
+        for where in ("p = 1", "p IS NULL"):
+            with pytest.raises(CorruptLogError, match="cannot be told"):
+                table.truncate(where=where)
+        with pytest.raises(CorruptLogError, match="cannot be told"):
+            table.overwrite([{"p": 1, "n": 2}], dynamic=True)
+        put_foreign(table, remove(add))
+    assert table.refresh().truncate(where="p = 1").metrics["numRemovedFiles"] == 1
 
 
 def test_minus_zero_is_zero() -> None:
