@@ -7,7 +7,6 @@ it costs does not grow with the table.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
@@ -33,7 +32,7 @@ from tidelog.log.state import checksum, files
 from tidelog.log.state.commits import commits_after, read_commit
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.state.loader import LogState, load
-from tidelog.log.state.segment import list_segment, range_error
+from tidelog.log.state.segment import is_there, list_segment, range_error
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
 
@@ -41,9 +40,9 @@ _LOGGER = logging.getLogger(__name__)
 
 # Each lost attempt means that another writer made progress; this many in a row is starvation, not bad luck.
 MAX_ATTEMPTS = 100
-# The first retry is immediate: what the winner wrote is known by then. Later ones spread the contenders out.
 # A put that failed without a trace is tried again with the same content, so often.
 MAX_PUTS = 4
+# The first retry is immediate: what the winner wrote is known by then. Later ones spread the contenders out.
 BACKOFF_BASE_S = 0.005
 BACKOFF_LIMIT_S = 1.0
 
@@ -70,14 +69,12 @@ def commit(store: Store, base: LogState, staged: Staged, system: System, *, iden
     Raises ConflictError and its kinds where a winner makes a rebase wrong, CommitContentionError after the bounded
     attempts, CommitStateUnknownError where the store neither answered nor could be asked.
     """
-    attempt = _Attempt(store, staged, base, system)
-    attempt.identity = identity
+    attempt = _Attempt(store, staged, base, system, identity)
     for number in range(MAX_ATTEMPTS):
         require_writable(attempt.state.head.protocol, attempt.state.head.metadata, store.url)
-        attempt.require_same_table(base)
         if attempt.put():
             return attempt.committed()
-        superseded = attempt.rebase(base)
+        superseded = attempt.rebase()
         if superseded:
             return superseded
         if number:
@@ -106,40 +103,19 @@ def put_first_version(store: Store, staged: Staged, system: System) -> bool:
 class _Attempt:
     """One transaction on its way into the log: what is staged now, on which state, over whom it was rebased."""
 
-    def __init__(self, store: Store, staged: Staged, state: LogState, system: System) -> None:
-        self.state = state
+    def __init__(
+        self, store: Store, staged: Staged, base: LogState, system: System, identity: int | None = None
+    ) -> None:
+        self.state = base
+        self._base = base
+        self._identity = identity
         self._store = store
         self._staged = staged
         self._system = system
         self._txn_id = system.uuid()
         self._rebased_over: list[int] = []
         self._dropped: list[MoveGroup] = []
-        self._winners: Sequence[Commit] = ()
         self._written: Commit | None = None
-        self.identity: int | None = None
-
-    def require_same_table(self, base: LogState) -> None:
-        """Raise TableReplacedError where the table was dropped and another one made at its place meanwhile.
-
-        A look at the commit that the transaction was made on tells; only where that is gone, or another, the log is
-        read.
-        """
-        if self.identity is None:
-            return
-        try:
-            if self._store.modified_ms(filenames.commit_path(base.head.version)) == self.identity:
-                return
-        except FileNotFoundError:
-            pass
-        found = load(self._store).head.metadata.id
-        if found != base.head.metadata.id:
-            raise TableReplacedError(
-                f"another table lies at {self._store.url} now",
-                advice="open it anew; nothing was committed",
-                path=self._store.url,
-                expected_id=base.head.metadata.id,
-                found_id=found,
-            )
 
     def put(self) -> bool:
         """Try to create the next version; False where another writer has it."""
@@ -170,13 +146,13 @@ class _Attempt:
             break
         return True
 
-    def rebase(self, base: LogState) -> Result | None:
+    def rebase(self) -> Result | None:
         """Catch up with the winners and judge again; a result only where nothing is left to commit."""
         new = list(commits_after(self._store, self.state.head.version))
-        self._winners = (*self._winners, *new)
         self._rebased_over += [winner.version for winner in new]
         self.state = self.state.advance(new)
-        outcome = rebase(self._staged, base.head.protocol, base.head.metadata, new)
+        base = self._base.head
+        outcome = rebase(self._staged, base.protocol, base.metadata, new)
         match outcome:
             case Rebased(staged, dropped):
                 self._staged = staged
@@ -185,7 +161,7 @@ class _Attempt:
             case NothingLeft(by):
                 return Result(Superseded(by), self.state, tuple(self._dropped) + self._staged.moves)
             case Conflict():
-                raise _error(outcome, self._store.url, base.head.version)
+                raise _error(outcome, self._store.url, base.version)
 
     def committed(self) -> Result:
         """The result of the put that succeeded; leaves the version checksum behind."""
@@ -203,20 +179,35 @@ class _Attempt:
         return Result(committed, state, tuple(self._dropped))
 
     def _require_base(self) -> None:
-        """Raise HistoryExpiredError where the log below this transaction was cleaned up and has gone on since.
+        """See that the commit that the transaction was made on is still there, and the same one.
 
-        The next version is free then, but a commit put there is one that no reader looks for: its rows would be lost.
+        Where the log below it was cleaned up and has gone on, the next version may be free, but a commit put there is
+        one that no reader looks for: HistoryExpiredError. Where the table was dropped and another one made in its
+        place, the commit would be that one's: TableReplacedError. A look at one file tells that neither happened.
         """
-        version = self.state.head.version
-        if version < 0:
+        base = self._base.head
+        if base.version < 0:
             return
         try:
-            self._store.modified_ms(filenames.commit_path(version))
+            found = self._store.modified_ms(filenames.commit_path(base.version))
         except FileNotFoundError:
+            found = None
+        if found is not None and self._identity in {None, found}:
+            return
+        newest = load(self._store).head
+        if newest.metadata.id != base.metadata.id:
+            raise TableReplacedError(
+                f"another table lies at {self._store.url} now",
+                advice="open it anew; nothing was committed",
+                path=self._store.url,
+                expected_id=base.metadata.id,
+                found_id=newest.metadata.id,
+            )
+        head_version = self.state.head.version
+        if newest.version != head_version and not is_there(self._store, head_version):
             segment = list_segment(self._store)
-            if segment.version != version:
-                what = f"version {version}, on which the transaction was made, was cleaned up meanwhile"
-                raise range_error(self._store, what, segment.earliest_version, segment.version) from None
+            what = f"version {head_version}, on which the transaction was made, was cleaned up meanwhile"
+            raise range_error(self._store, what, segment.earliest_version, segment.version)
 
     def _is_mine(self, version: int) -> bool:
         """Whether the version that is there is this very transaction, whose answer got lost."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -58,7 +59,7 @@ class Transaction:
         """The version that the operation is staged against."""
         return self._state.head.version
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the table at the base version."""
         return columns_of(self._state.head.metadata, self._store.url)
@@ -73,7 +74,7 @@ class Transaction:
         """The progress of each application at the base version: application id to its newest version."""
         return {name: entry.version for name, entry in self._state.head.transactions.items()}
 
-    @property
+    @cached_property
     def writer(self) -> DataWriter:
         """Writes data files that this transaction may commit."""
         return DataWriter(self._store, self._state.head.metadata, self._system)

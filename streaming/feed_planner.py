@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tidelog.log import Table
 from tidelog.log.change_files import ChangeFile, appended_files
@@ -87,7 +88,8 @@ class FeedPlanner:
                 version += 1
                 continue
             for commit, stamp in self._table.timeline.between(version - 1, until):
-                files = appended_files(commit, stamp, self._table.path)
+                # Statistics, most of what a file weighs here, have no reader on this way.
+                files = [replace(file, stats=None) for file in appended_files(commit, stamp, self._table.path)]
                 self._remember(commit.version, files)
                 yield commit.version, files
             return
