@@ -151,12 +151,12 @@ def test_reads_lists_and_deletes_are_repeated_with_growing_waits(faulty: Faulty,
 @pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.TOO_MANY, Fault.CONFLICT])
 def test_a_put_that_the_server_turned_away_is_repeated(faulty: Faulty, fault: Fault) -> None:
     faulty.store.put_if_absent("first", b"")
-    faulty.proxy.strike(fault, "PUT", "/a", 3)
-    faulty.store.put_if_absent("a", b"1")
-    assert faulty.proxy.count("PUT", "/a") == 4
+    faulty.proxy.strike(fault, "PUT", "/turned-away", 3)
+    faulty.store.put_if_absent("turned-away", b"1")
+    assert faulty.proxy.count("PUT", "/turned-away") == 4
     with pytest.raises(FileExistsError):
-        faulty.store.put_if_absent("a", b"2")
-    assert faulty.store.read("a") == b"1"
+        faulty.store.put_if_absent("turned-away", b"2")
+    assert faulty.store.read("turned-away") == b"1"
 
 
 def test_a_store_that_stays_down_is_an_error_after_bounded_tries(faulty: Faulty) -> None:
