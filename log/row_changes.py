@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from tidelog.log import predicate
 from tidelog.log.change_files import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from tidelog.log.conflict.classes import OperationClass
-from tidelog.log.conflict.staged import RowDelete, Staged
+from tidelog.log.conflict.staged import Reads, RowDelete, Staged
 from tidelog.log.datafile import DataFile, physical_rows, read_numbered_batches
 from tidelog.log.errors import AppendOnlyError, ConfigurationError, PredicateError
 from tidelog.log.format import properties, statistics
@@ -55,7 +55,7 @@ def stage_delete(state: LogState, writer: DataWriter, where: str) -> Staged:
         operation_class=OperationClass.UPDATE_DELETE,
         deletes=tuple(deletes),
         cdc=tuple(cdc),
-        reads=change.predicate,
+        reads=Reads(change.predicate),
         parameters={"predicate": _predicate_parameter(where)},
         metrics={"numDeletedRows": rows, **_file_metrics(deletes, ())},
     )
@@ -84,7 +84,7 @@ def stage_update(state: LogState, writer: DataWriter, where: str, assignments: M
         deletes=tuple(deletes),
         adds=tuple(adds),
         cdc=tuple(cdc),
-        reads=change.predicate,
+        reads=Reads(change.predicate),
         parameters={"predicate": _predicate_parameter(where)},
         metrics={"numUpdatedRows": rows, **_file_metrics(deletes, adds)},
     )

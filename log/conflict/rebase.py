@@ -155,7 +155,7 @@ def _same_rows(staged: Staged, base_metadata: Metadata, winner: Commit) -> Confl
     added = [add for add in winner.adds if add.data_change]
     if staged.reads is None or not added:
         return None
-    matches = may_match(added, staged.reads, columns_of(base_metadata, ""), base_metadata)
+    matches = may_match(added, staged.reads.predicate, columns_of(base_metadata, ""), base_metadata)
     if not any(matches):
         return None
     evidence = f"it added rows in the file {added[matches.index(True)].path}, which the predicate may match"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
@@ -14,14 +15,21 @@ from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata, Protocol, 
 from tidelog.log.format.lineage import LineageGroup
 from tidelog.log.predicate import Expression
 
+Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+
 
 @dataclass(frozen=True, slots=True)
 class MoveGroup:
-    """One group of a compaction: every live row of `inputs` is, in order, in `outputs`."""
+    """One group of a compaction: every live row of `inputs` is in `outputs`.
+
+    In order, as `lineage` records it; or, where `row_map` is given (see `tidelog.log.row_maps`), as it says: its
+    numbers of inputs and outputs are those of the lineage. Nothing is written of the map before the commit.
+    """
 
     inputs: tuple[RemoveFile, ...]
     outputs: tuple[AddFile, ...]
     lineage: LineageGroup
+    row_map: pa.Table | None = None
 
 
 def move_metrics(groups: Sequence[MoveGroup]) -> dict[str, int]:
@@ -37,18 +45,31 @@ def move_metrics(groups: Sequence[MoveGroup]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class Images:
+    """Where the new images of a file's deleted rows lie, one for each in the order of their positions.
+
+    `adds` are indices into the transaction's added files, `positions` those of the rows in them.
+    """
+
+    adds: Numbers
+    positions: Numbers
+
+
+@dataclass(frozen=True, slots=True)
 class RowDelete:
     """Rows of one live file that die.
 
     `positions` are those that this transaction kills: none of them is dead in the vector of `file`. `physical_rows`
     counts the file's rows, dead ones included. Where `survivors` are given the table has no deletion vectors: the file
     goes, and these hold what is left of it (copy-on-write).
+    `images` are the rows that an update made of them: where another commit kills a row first, its image dies with it.
     """
 
     file: AddFile
     positions: BitMap64
     physical_rows: int
     survivors: tuple[AddFile, ...] | None = None
+    images: Images | None = None
 
     @property
     def kills_all(self) -> bool:
@@ -81,13 +102,24 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
+class Reads:
+    """The rows that an operation looked for: had there been others, it would have staged another thing.
+
+    A row is one of them where `predicate` is true for it and, where `keys` are given, its values in their columns are
+    among them (one row a key, columns by the table's names). With keys the predicate only narrows the search.
+    """
+
+    predicate: Expression
+    keys: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """What a transaction will commit.
 
     `replaces` is the scope whose live rows die, whichever these are at the commit; `restores` holds, with the columns
     of the `add` action, the files that are the table afterwards.
-    `reads` is the predicate whose rows the operation looked for: had there been others, it would have staged another
-    thing. `cdc` holds the change rows.
+    `cdc` holds the change rows.
     `transactions` are both written and read, `read_applications` only read: a winner that wrote one of the same
     application is a conflict.
     `operation` and `parameters` are the names under which other engines show the commit; `record` goes into
@@ -102,7 +134,7 @@ class Staged:
     cdc: tuple[AddCDCFile, ...] = ()
     replaces: Scope | None = None
     restores: pa.Table | None = None
-    reads: Expression | None = None
+    reads: Reads | None = None
     transactions: tuple[SetTransaction, ...] = ()
     read_applications: frozenset[str] = frozenset()
     metadata: Metadata | None = None

@@ -4,6 +4,8 @@ It lies in `commitInfo.tidelog.lineage`. For each group: its inputs (path, the i
 rewrite *read*, physical rows) in order, and every output written (path, rows). For order-preserving output the
 address of live row `r` of input `i` is `base_i + rank(r)`: `base_i` the live rows of the inputs before `i`, `rank`
 the live positions before `r`.
+
+Output in another order (clustered, or rebased over another compaction) names a row map instead; see `tidelog.log.row_maps`.
 """
 
 from __future__ import annotations
@@ -28,11 +30,12 @@ class LineageOutput(msgspec.Struct, frozen=True):
     rows: int
 
 
-class LineageGroup(msgspec.Struct, frozen=True):
-    """The rows of `inputs`, in order, became the rows of `outputs`, in order."""
+class LineageGroup(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The rows of `inputs`, in order, became the rows of `outputs`, in order; or as the file `row_map` says."""
 
     inputs: tuple[LineageInput, ...]
     outputs: tuple[LineageOutput, ...]
+    row_map: str | None = None
 
 
 class Lineage(msgspec.Struct, frozen=True):
