@@ -12,9 +12,10 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from typing import Any
 
-from tidelog.log.commit_actions import actions_of
-from tidelog.log.conflict.rebase import Conflict, NothingLeft, Rebased, rebase
-from tidelog.log.conflict.staged import MoveGroup, Staged
+from tidelog.log.commit_actions import Prepared, prepare
+from tidelog.log.conflict.outcome import Answer, Conflict, NothingLeft, Question, Rebased
+from tidelog.log.conflict.rebase import Rebase
+from tidelog.log.conflict.staged import MoveGroup, Scope, Staged
 from tidelog.log.errors import (
     CommitContentionError,
     CommitStateUnknownError,
@@ -24,9 +25,9 @@ from tidelog.log.errors import (
     TidelogError,
 )
 from tidelog.log.format import commit_info, filenames
-from tidelog.log.format.actions import Commit, CommitInfo, decode_commit, encode_commit
-from tidelog.log.format.lineage import Lineage
+from tidelog.log.format.actions import Commit, CommitInfo, FileKey, decode_commit, encode_commit
 from tidelog.log.format.protocol import has_in_commit_timestamps, require_writable
+from tidelog.log.lookups import StoreBlobs, answer
 from tidelog.log.outcome import Committed, Superseded
 from tidelog.log.state import checksum, files
 from tidelog.log.state.commits import commits_after, read_commit
@@ -72,11 +73,9 @@ def commit(store: Store, base: LogState, staged: Staged, system: System, *, iden
     attempt = _Attempt(store, staged, base, system, identity)
     for number in range(MAX_ATTEMPTS):
         require_writable(attempt.state.head.protocol, attempt.state.head.metadata, store.url)
-        if attempt.put():
-            return attempt.committed()
-        superseded = attempt.rebase()
-        if superseded:
-            return superseded
+        result = attempt.put() or attempt.rebase()
+        if result:
+            return result
         if number:
             system.sleep_s(system.uniform(0, min(BACKOFF_LIMIT_S, BACKOFF_BASE_S * 2 ** min(number, 10))))
     raise CommitContentionError(
@@ -94,10 +93,7 @@ def put_first_version(store: Store, staged: Staged, system: System) -> bool:
         raise AssertionError(staged)
     empty = Head(-1, 0, None, staged.protocol, staged.metadata, {}, {}, Totals(0, 0))
     attempt = _Attempt(store, staged, LogState(store, empty, files.EMPTY, ()), system)
-    if not attempt.put():
-        return False
-    attempt.committed()
-    return True
+    return attempt.put() is not None
 
 
 class _Attempt:
@@ -110,23 +106,38 @@ class _Attempt:
         self._base = base
         self._identity = identity
         self._store = store
+        self._original = staged
         self._staged = staged
         self._system = system
         self._txn_id = system.uuid()
         self._rebased_over: list[int] = []
-        self._dropped: list[MoveGroup] = []
-        self._written: Commit | None = None
+        self._dropped: tuple[MoveGroup, ...] = ()
+        self._rebase: Rebase | None = None
+        self._rules: frozenset[int] = frozenset()
+        self._answers: dict[FileKey, Answer] = {}
+        self._began_s = system.monotonic_s()
 
-    def put(self) -> bool:
-        """Try to create the next version; False where another writer has it."""
+    def put(self) -> Result | None:
+        """Try to create the next version; None where another writer has it."""
         head = self.state.head
         self._require_base()
         version = head.version + 1
-        actions = actions_of(self._staged, self.state, self._store, self._system)
-        info = _commit_info(self._staged, head, self._txn_id, self._system.now_ms())
-        content = encode_commit(info, actions)
+        prepared = prepare(self._staged, self.state, self._store, self._system)
+        if not prepared.actions:
+            return Result(self._outcome(self.state), self.state, self._dropped)
+        info = _commit_info(self._staged, head, self._txn_id, self._system.now_ms(), self._record(prepared))
+        content = encode_commit(info, prepared.actions)
         # Read back before it is put: what cannot be read must never become a version.
-        self._written = decode_commit(version, content)
+        written = decode_commit(version, content)
+        if self._put(version, content):
+            return self._committed(written)
+        # Another writer has that version, so no commit names what was written for this attempt.
+        for path in prepared.written:
+            self._store.delete(path)
+        return None
+
+    def _put(self, version: int, content: bytes) -> bool:
+        """Put one version; False where it is another's."""
         for left in reversed(range(MAX_PUTS)):
             try:
                 self._store.put_if_absent(filenames.commit_path(version), content)
@@ -151,32 +162,55 @@ class _Attempt:
         new = list(commits_after(self._store, self.state.head.version))
         self._rebased_over += [winner.version for winner in new]
         self.state = self.state.advance(new)
-        base = self._base.head
-        outcome = rebase(self._staged, base.protocol, base.metadata, new)
+        if self._rebase is None:
+            base = self._base.head
+            self._rebase = Rebase(self._original, base.protocol, base.metadata, StoreBlobs(self._store))
+        for winner in new:
+            self._rebase.fold(winner)
+        outcome = self._rebase.judge()
+        if isinstance(outcome, Question):
+            metadata = self._base.head.metadata
+            outcome = self._rebase.judge(answer(outcome, self._store, metadata, self._answers))
         match outcome:
-            case Rebased(staged, dropped):
-                self._staged = staged
-                self._dropped += dropped
+            case Rebased(staged, dropped, rules):
+                self._staged, self._dropped, self._rules = staged, dropped, rules
                 return None
             case NothingLeft(by):
-                return Result(Superseded(by), self.state, tuple(self._dropped) + self._staged.moves)
+                return Result(Superseded(by), self.state, self._original.moves)
             case Conflict():
-                raise _error(outcome, self._store.url, base.version)
+                raise _error(outcome, self._store.url, self._base.head.version)
+            case Question():
+                raise AssertionError(outcome)  # it was answered
 
-    def committed(self) -> Result:
+    def _committed(self, written: Commit) -> Result:
         """The result of the put that succeeded; leaves the version checksum behind."""
-        if self._written is None:
-            raise AssertionError(self._txn_id)
-        state = self.state.advance([self._written])
-        _write_checksum(self._store, state.head, self._written.info, self._txn_id)
-        committed = Committed(
+        state = self.state.advance([written])
+        _write_checksum(self._store, state.head, written.info, self._txn_id)
+        return Result(self._outcome(state), state, self._dropped)
+
+    def _outcome(self, state: LogState) -> Committed:
+        return Committed(
             version=state.head.version,
             timestamp=to_datetime(state.head.timestamp_ms),
             rebased_over=tuple(self._rebased_over),
             retried=bool(self._rebased_over),
             metrics=dict(self._staged.metrics),
         )
-        return Result(committed, state, tuple(self._dropped))
+
+    def _record(self, prepared: Prepared) -> dict[str, Any]:
+        """What the commit says under the key `tidelog`."""
+        record: dict[str, Any] = {"class": str(self._staged.operation_class), **self._staged.record}
+        if self._staged.replaces == Scope():
+            record["scope"] = "table"
+        if prepared.lineage is not None:
+            record["lineage"] = prepared.lineage.to_builtins()
+        if self._rebased_over:
+            record["rebase"] = {
+                "over": [self._rebased_over[0], self._rebased_over[-1]],
+                "rules": sorted(self._rules),
+                "ms": round((self._system.monotonic_s() - self._began_s) * 1000),
+            }
+        return record
 
     def _require_base(self) -> None:
         """See that the commit that the transaction was made on is still there, and the same one.
@@ -231,10 +265,7 @@ class _Attempt:
             ) from error
 
 
-def _commit_info(staged: Staged, head: Head, txn_id: str, now_ms: int) -> CommitInfo:
-    record: dict[str, Any] = {"class": str(staged.operation_class), **staged.record}
-    if staged.moves:
-        record["lineage"] = Lineage(tuple(group.lineage for group in staged.moves)).to_builtins()
+def _commit_info(staged: Staged, head: Head, txn_id: str, now_ms: int, record: dict[str, Any]) -> CommitInfo:
     protocol = staged.protocol or head.protocol
     metadata = staged.metadata or head.metadata
     stamp = max(now_ms, head.timestamp_ms + 1)

@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 from tidelog.log.errors import CorruptLogError, DataFileMissingError
 from tidelog.log.format import deletion_vector, paths
 from tidelog.log.format.actions import DeletionVectorDescriptor
+from tidelog.log.format.deletion_vector import StoredBitmap
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
@@ -20,12 +21,23 @@ FOLDER = "_dv"
 
 def read_dead_rows(store: Store, descriptor: DeletionVectorDescriptor) -> BitMap64:
     """The positions that a deletion vector holds, its checksum and cardinality verified."""
-    where = deletion_vector.location(descriptor)
+    dead = deletion_vector.decode(read_bitmap(store, deletion_vector.location(descriptor), {}))
+    if len(dead) != descriptor.cardinality:
+        raise CorruptLogError(
+            f"a deletion vector of {store.url} holds {len(dead)} rows where the log says {descriptor.cardinality}",
+            advice="restore the file from a backup",
+            path=store.url,
+        )
+    return dead
+
+
+def read_bitmap(store: Store, where: StoredBitmap | bytes, known: dict[str, bytes]) -> bytes:
+    """A vector's bitmap, its checksum verified. `known` keeps the files that were read: one may hold many vectors."""
     if isinstance(where, bytes):
-        bitmap = where
-    else:
+        return where
+    if where.path not in known:
         try:
-            content = store.read(paths.to_storage_path(where.path))
+            known[where.path] = store.read(paths.to_storage_path(where.path))
         except FileNotFoundError as error:
             raise DataFileMissingError(
                 f"the deletion vector {where.path} of {store.url} is missing",
@@ -38,15 +50,7 @@ def read_dead_rows(store: Store, descriptor: DeletionVectorDescriptor) -> BitMap
                 advice="restore the file from a backup",
                 path=store.url,
             ) from error
-        bitmap = deletion_vector.extract(content, where)
-    dead = deletion_vector.decode(bitmap)
-    if len(dead) != descriptor.cardinality:
-        raise CorruptLogError(
-            f"a deletion vector of {store.url} holds {len(dead)} rows where the log says {descriptor.cardinality}",
-            advice="restore the file from a backup",
-            path=store.url,
-        )
-    return dead
+    return deletion_vector.extract(known[where.path], where)
 
 
 def write_dead_rows(store: Store, system: System, vectors: Sequence[BitMap64]) -> list[DeletionVectorDescriptor]:

@@ -25,6 +25,7 @@ from tidelog.log.format import properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.protocol import has_change_data_feed, has_deletion_vectors
 from tidelog.log.format.schema import columns_of
+from tidelog.log.images import with_images
 from tidelog.log.pruning import prune_values
 from tidelog.log.scan import Selection
 from tidelog.log.state import files
@@ -76,7 +77,11 @@ def stage_update(state: LogState, writer: DataWriter, where: str, assignments: M
         if change.feed:
             cdc += change.cdc(matched.rows, UPDATE_PREIMAGE)
             cdc += change.cdc(image, UPDATE_POSTIMAGE)
-    adds = writer.write(pa.concat_tables(images)) if images else []
+    adds: list[AddFile] = []
+    if images:
+        new = pa.concat_tables(images)
+        adds = writer.write(new)
+        deletes = with_images(deletes, writer, new, adds)
     rows = sum(image.num_rows for image in images)
     return Staged(
         operation="UPDATE",

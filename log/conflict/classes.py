@@ -22,6 +22,12 @@ class OperationClass(StrEnum):
     MAJOR = "MAJOR"
 
 
+def is_own(commit: Commit) -> bool:
+    """Whether tidelog wrote the commit, and so keeps to what tidelog promises of its commits."""
+    engine = commit.info.get("engineInfo")
+    return isinstance(engine, str) and engine.startswith("tidelog/")
+
+
 def classify(commit: Commit) -> OperationClass:
     """The class of a commit, as its own writer recorded it (tidelog's commits) or as its actions tell."""
     recorded = commit_info.tidelog(commit.info).get("class")

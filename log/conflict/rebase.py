@@ -1,166 +1,296 @@
 """The rebase: a staged transaction, seen again after others committed.
 
-It is allowed only where running the operation from the start on the new version would leave the same rows. No data
-file is read or written for it ("metadata-level retry").
+It is allowed only where running the operation again from the start on the new version would leave the same rows, and a
+true feed. The winners are folded in, oldest first, then the transaction is judged at the newest of them. The rules:
+
+1. A winner moved rows that I delete: I follow them. A move that records no lineage: conflict.
+2. A winner deleted rows that I move: they die at their new address.
+3. A winner moved rows that I move: I move them from where they are now. A group is dropped where none of its rows is
+   left, or all were moved by a compaction of my level or above.
+4. A winner deleted rows that I delete: they are no longer mine, and what I made of them dies with them. Conflict where
+   I staged change rows for them, which would be false.
+5. A winner added rows: they matter only if I read. Those that match join my deletes where nothing else was made of the
+   rows; else conflict. Whether they match is a question, which the caller answers by reading.
+6. A winner changed schema or protocol, 7. noted the progress of my own stream: see `rules`.
+
+Removes are computed at the head: a file goes when all rows that are live in it go, else it gets a vector. Only vectors,
+row maps and log entries are written for a rebase, no data file ("metadata-level retry").
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
-import msgspec
+from pyroaring import BitMap64
 
+from tidelog.log.conflict.arrivals import Arrivals
 from tidelog.log.conflict.classes import OperationClass, classify
-from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
-from tidelog.log.errors import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentTransactionException,
-    ConflictError,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
-from tidelog.log.format import properties, protocol
-from tidelog.log.format.actions import AddFile, Commit, Metadata, Protocol, RemoveFile
+from tidelog.log.conflict.deletes import FollowedDeletes
+from tidelog.log.conflict.effects import Effect, brings_back, effect_of
+from tidelog.log.conflict.groups import FollowedGroup, JudgedGroup
+from tidelog.log.conflict.live import Live
+from tidelog.log.conflict.moves import Blobs
+from tidelog.log.conflict.outcome import Answer, Conflict, NothingLeft, Outcome, Question, Rebased
+from tidelog.log.conflict.rules import changed_rules, same_application
+from tidelog.log.conflict.staged import Numbers, RowDelete, Staged, move_metrics
+from tidelog.log.errors import ConcurrentAppendException, ConcurrentDeleteDeleteException, TidelogError
+from tidelog.log.format import statistics
+from tidelog.log.format.actions import AddFile, Commit, Metadata, Protocol
 from tidelog.log.format.paths import canonical
+from tidelog.log.format.protocol import has_deletion_vectors
 from tidelog.log.format.schema import columns_of
 from tidelog.log.pruning import may_match
 
-# Properties that change nothing about what a commit may contain.
-_HARMLESS_PROPERTIES = frozenset(
-    {
-        properties.CHECKPOINT_INTERVAL,
-        properties.LOG_RETENTION,
-        properties.DELETED_FILE_RETENTION,
-        properties.ENABLE_EXPIRED_LOG_CLEANUP,
-        properties.TARGET_FILE_SIZE,
-        properties.MINOR_SPAN,
-        properties.MAX_TRANSACTION_TIME,
-    }
-)
+# How much of a table a compaction may rearrange: one of a higher level is not undone by one of a lower.
+_LEVELS = {OperationClass.MINOR: 1, OperationClass.MAJOR: 2}
+
+Answers: TypeAlias = Mapping[str, Answer | None]
+"""For each file of a Question what matches in it; None where it was too much to read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rebased:
-    """The transaction may be committed at the head as `staged`; `dropped` groups lost to the winners."""
+class Rebase:
+    """One staged transaction on its way over the winners. `fold` each of them once, in order; then `judge`.
 
-    staged: Staged
-    dropped: tuple[MoveGroup, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NothingLeft:
-    """A compaction whose every group lost its inputs to `by`: there is nothing left to do."""
-
-    by: int
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """The transaction is lost; `error` is the exception's class, the rest its evidence."""
-
-    error: type[ConflictError]
-    winning_version: int
-    earlier: OperationClass
-    later: OperationClass
-    evidence: str
-
-
-Outcome: TypeAlias = Rebased | NothingLeft | Conflict
-
-
-def rebase(staged: Staged, base_protocol: Protocol, base_metadata: Metadata, winners: Sequence[Commit]) -> Outcome:
-    """Fold the winners in, oldest first, and judge `staged` at the newest of them.
-
-    `base_protocol` and `base_metadata` are those of the version that `staged` was made on.
+    Pure but for `blobs`, which looks up small files that the log names.
+    `blind_appends_follow`: a winner that only added rows, and read nothing, may be ordered after this transaction
+    (Delta's WriteSerializable), so that its rows are not looked at; by keys they always are.
     """
-    groups = staged.moves
-    dropped: list[MoveGroup] = []
-    newest_taker = winners[-1].version if winners else 0
-    for winner in winners:
-        conflict = (
-            _changed_rules(staged, base_protocol, base_metadata, winner)
-            or _same_stream(staged, winner)
-            or _same_rows(staged, base_metadata, winner)
+
+    def __init__(
+        self,
+        staged: Staged,
+        base_protocol: Protocol,
+        base_metadata: Metadata,
+        blobs: Blobs,
+        *,
+        blind_appends_follow: bool = False,
+    ) -> None:
+        self._staged = staged
+        self._protocol = base_protocol
+        self._metadata = base_metadata
+        self._blobs = blobs
+        self._blind_appends_follow = blind_appends_follow and not (staged.reads and staged.reads.keys is not None)
+        self._vectors = has_deletion_vectors(base_protocol, base_metadata)
+        self._rules: set[int] = set()
+        self._conflict: Conflict | None = None
+        self._newest_change = 0
+        self._classes: dict[int, OperationClass] = {}
+        self._live = Live(blobs)
+        self._deletes = FollowedDeletes(staged, self._live)
+        self._groups = [
+            FollowedGroup(group, self._live, _LEVELS.get(staged.operation_class, 1)) for group in staged.moves
+        ]
+        self._arrivals = Arrivals(self._live, blobs) if staged.reads is not None else None
+        # Every file that held rows of this transaction at some time: one that comes back brings back what is undone.
+        self._touched = set(self._live.files)
+
+    def fold(self, winner: Commit) -> None:
+        """Take one more winner in."""
+        if self._conflict is not None:
+            return
+        self._classes[winner.version] = classify(winner)
+        for number, found in (
+            (6, changed_rules(self._staged, self._protocol, self._metadata, winner)),
+            (7, same_application(self._staged, winner)),
+        ):
+            if found:
+                self._rules.add(number)
+                self._conflict = self._lost_to(winner.version, *found)
+                return
+        if self._touched or self._arrivals is not None:
+            self._fold_rows(effect_of(winner, self._blobs))
+
+    def judge(self, answers: Answers | None = None) -> Outcome:
+        """What becomes of the transaction at the newest winner.
+
+        `answers`, once a Question was the outcome: the live positions that match in each of its files.
+        """
+        if self._conflict is not None:
+            return self._conflict
+        if self._groups:
+            return self._judge_groups()
+        return self._judge_rows(answers)
+
+    # --- folding
+
+    def _fold_rows(self, effect: Effect) -> None:
+        level = _LEVELS.get(effect.operation_class, 1)
+        for move in effect.moves:
+            self._deletes.follow(move)
+            for group in self._groups:
+                if group.follow(move, level):
+                    self._rules.add(3)
+                    self._newest_change = effect.version
+            self._touched.update(path for path in move.outputs if self._holds(path))
+        self._lose(effect, (path for path in self._displaced(effect) if self._holds(path)), "moved, without lineage,")
+        self._lose(effect, self._resurrected(effect), "brought back")
+        if self._arrivals is not None and not self._may_follow(effect):
+            self._arrivals.apply(effect)
+        if any(path in self._touched for path in (*effect.removed, *effect.vectored)):
+            self._newest_change = effect.version
+        self._live.apply(effect)
+
+    def _holds(self, path: str) -> bool:
+        return path in self._deletes.rows.at or any(group.touches(path) for group in self._groups)
+
+    def _displaced(self, effect: Effect) -> Iterable[str]:
+        """Files whose rows went elsewhere, nobody knows where."""
+        followed = {path for move in effect.moves for path in move.inputs}
+        gone = (path for path, died in effect.removed.items() if not died)
+        thinned = (path for path, vectored in effect.vectored.items() if not vectored.data_change)
+        return [path for path in (*gone, *thinned) if path not in followed]
+
+    def _resurrected(self, effect: Effect) -> Iterable[str]:
+        """Files of mine, of now or before, that hold rows again that were dead or elsewhere."""
+        for path in effect.added:
+            if path in self._touched and path not in self._live.files:
+                yield path
+        if not effect.keeps_dead_rows_dead:
+            for path, vectored in effect.vectored.items():
+                if path in self._touched and brings_back(vectored, self._blobs):
+                    yield path
+
+    def _lose(self, effect: Effect, paths: Iterable[str], what: str) -> None:
+        """Rows of mine in these files cannot be followed: groups are dropped, deletes conflict."""
+        for path in paths:
+            self._newest_change = effect.version
+            for group in self._groups:
+                if group.touches(path) or path in {canonical(remove.path) for remove in group.group.inputs}:
+                    group.dropped = True
+                    self._rules.add(3)
+            if self._staged.deletes and self._conflict is None:
+                self._rules.add(1)
+                evidence = f"it {what} rows of the file {path}, which this transaction changes"
+                self._conflict = self._lost_to(effect.version, ConcurrentDeleteDeleteException, evidence)
+
+    def _may_follow(self, effect: Effect) -> bool:
+        return self._blind_appends_follow and effect.is_blind_append
+
+    # --- judging: compactions
+
+    def _judge_groups(self) -> Outcome:
+        judged = [
+            (group.group, None if group.dropped else group.judge(vectors=self._vectors)) for group in self._groups
+        ]
+        dropped = tuple(group for group, found in judged if found is None)
+        kept = [found for _, found in judged if found is not None]
+        if not kept:
+            return NothingLeft(self._newest_change)
+        dead = {path: rows for found in kept for path, rows in found.dead.items()}
+        if dead:
+            self._rules.add(2)
+        moved = tuple(self._moved(kept))
+        groups = tuple(found.group for found in kept)
+        staged = replace(self._staged, moves=groups, moved=moved, dead=dead, metrics=move_metrics(groups))
+        return Rebased(staged, dropped, frozenset(self._rules))
+
+    def _moved(self, kept: Iterable[JudgedGroup]) -> Iterable[RowDelete]:
+        """The rows to take out of other compactions' files, all groups' together."""
+        rows: dict[str, BitMap64] = {}
+        for found in kept:
+            for path, positions in found.moved.items():
+                rows[path] = rows.get(path, BitMap64()) | positions
+        for path, positions in rows.items():
+            yield self._row_delete(path, positions)
+
+    def _row_delete(self, path: str, positions: BitMap64) -> RowDelete:
+        file = self._live.files[path]
+        if not isinstance(file, AddFile):
+            raise AssertionError(file)  # noqa: TRY004 - whatever was followed here was added by a winner
+        return RowDelete(file, positions, self._live.rows[path])
+
+    # --- judging: changed rows
+
+    def _judge_rows(self, answers: Answers | None) -> Outcome:
+        alive, lost = self._deletes.judge()
+        if self._deletes.moved:
+            self._rules.add(1)
+        if len(lost):
+            self._rules.add(4)
+            if self._staged.cdc:
+                return self._row_conflict("it changed rows whose change rows are written already")
+        dead = self._deletes.dead_images(lost)
+        copies = any(delete.survivors is not None for delete in self._staged.deletes)
+        found: list[RowDelete] | Conflict = [self._row_delete(*item) for item in alive.items()]
+        if copies:
+            found = self._unchanged_copies(lost, dead)
+        if isinstance(found, Conflict):
+            return found
+        staged = replace(
+            self._staged, deletes=tuple(found), dead=dead, metrics=_counted(self._staged.metrics, -len(lost))
         )
-        if conflict:
-            return conflict
-        taken = {action.key for action in winner.actions if isinstance(action, (AddFile, RemoveFile))}
-        lost = [group for group in groups if any(remove.key in taken for remove in group.inputs)]
-        if lost:
-            newest_taker = winner.version
-            dropped.extend(lost)
-            groups = tuple(group for group in groups if group not in lost)
-    if staged.moves and not groups:
-        return NothingLeft(newest_taker)
-    if dropped:
-        staged = replace(staged, moves=groups, metrics=move_metrics(groups))
-    return Rebased(staged, tuple(dropped))
+        return self._judge_reads(staged, answers)
+
+    def _unchanged_copies(self, lost: Numbers, dead: Mapping[str, BitMap64]) -> list[RowDelete] | Conflict:
+        """The deletes that write files anew, without vectors: each stands as it was staged, or all its rows died."""
+        kept = []
+        for delete, numbers in zip(self._staged.deletes, self._deletes.lost_of_each(lost), strict=True):
+            live = self._live.files.get(canonical(delete.file.path))
+            if live is not None and live.key == delete.file.key:
+                kept.append(delete)
+            elif len(numbers) < len(delete.positions):
+                return self._row_conflict(
+                    f"it changed or moved rows of {delete.file.path}, and the table has no vectors"
+                )
+        rows = {canonical(add.path): statistics.num_records(add.stats) for add in self._staged.adds}
+        if any(len(positions) != rows[path] for path, positions in dead.items()):
+            return self._row_conflict("it changed rows of which new images are written, and the table has no vectors")
+        return kept
+
+    def _judge_reads(self, staged: Staged, answers: Answers | None) -> Outcome:
+        """Rule 5."""
+        files = self._possible_matches()
+        if not files or staged.reads is None:
+            return Rebased(staged, rules=frozenset(self._rules))
+        if answers is None:
+            return Question(files, staged.reads)
+        self._rules.add(5)
+        deletes = {canonical(delete.file.path): delete for delete in staged.deletes}
+        joined = 0
+        for path, file in files.items():
+            answer = answers.get(path)
+            if answer is None:
+                return self._append_conflict(path, "there are too many rows to look through in files such as")
+            mine = deletes[path].positions if path in deletes else BitMap64()
+            extra = answer.matching - mine
+            if extra and not staged.joins_matches:
+                return self._append_conflict(path, f"{len(extra)} rows that the operation looks for are new in")
+            if extra:
+                deletes[path] = RowDelete(file, mine | extra, answer.rows)
+                joined += len(extra)
+        staged = replace(staged, deletes=tuple(deletes.values()), metrics=_counted(staged.metrics, joined))
+        return Rebased(staged, rules=frozenset(self._rules))
+
+    def _possible_matches(self) -> dict[str, AddFile]:
+        """The live files with rows of winners that may match, by what the log says of them."""
+        if self._arrivals is None or self._staged.reads is None:
+            return {}
+        files = self._arrivals.at_head()
+        if not files:
+            return {}
+        schema = columns_of(self._metadata, "")
+        keep = may_match([*files.values()], self._staged.reads.predicate, schema, self._metadata)
+        return {path: file for (path, file), kept in zip(files.items(), keep, strict=True) if kept}
+
+    def _append_conflict(self, path: str, what: str) -> Conflict:
+        version = self._newest_change if self._arrivals is None else self._arrivals.brought_by(path)
+        return self._lost_to(version, ConcurrentAppendException, f"{what} {path}")
+
+    def _row_conflict(self, evidence: str) -> Conflict:
+        return self._lost_to(self._newest_change, ConcurrentDeleteDeleteException, evidence)
+
+    def _lost_to(self, version: int, error: type[TidelogError], evidence: str) -> Conflict:
+        return Conflict(error, version, self._classes[version], self._staged.operation_class, evidence)
 
 
-def _changed_rules(staged: Staged, base_protocol: Protocol, base_metadata: Metadata, winner: Commit) -> Conflict | None:
-    for action in winner.actions:
-        if isinstance(action, Protocol) and not protocol.same(action, base_protocol):
-            return _conflict(ProtocolChangedException, staged, winner, "the protocol changed")
-        if isinstance(action, Metadata) and not protocol.same(action, base_metadata):
-            what = _incompatible(base_metadata, action)
-            if staged.metadata is not None or staged.restores is not None or what:
-                return _conflict(MetadataChangedException, staged, winner, what or "both change the metadata")
-    return None
-
-
-def _incompatible(old: Metadata, new: Metadata) -> str | None:
-    """What about the new metadata could make a commit that was staged under the old one wrong; None if nothing."""
-    if old.id != new.id:
-        return "it is another table now"
-    if old.partition_columns != new.partition_columns:
-        return "the partitioning changed"
-    if not _only_adds_nullable_columns(old.schema_string, new.schema_string):
-        return "the schema changed by more than new nullable columns"
-    keys = {*old.configuration, *new.configuration}
-    changed = sorted(key for key in keys if old.configuration.get(key) != new.configuration.get(key))
-    harmful = [key for key in changed if key not in _HARMLESS_PROPERTIES and key.startswith(("delta.", "tidelog."))]
-    return f"the properties {', '.join(harmful)} changed" if harmful else None
-
-
-def _only_adds_nullable_columns(old: str, new: str) -> bool:
-    if old == new:
-        return True
-    before = msgspec.json.decode(old)["fields"]
-    after = msgspec.json.decode(new)["fields"]
-    fresh = after[len(before) :]
-    return after[: len(before)] == before and all(
-        field.get("nullable") and not field.get("metadata") for field in fresh
-    )
-
-
-def _same_stream(staged: Staged, winner: Commit) -> Conflict | None:
-    mine = {transaction.app_id for transaction in staged.transactions} | staged.read_applications
-    for transaction in winner.transactions:
-        if transaction.app_id in mine:
-            evidence = f"it wrote version {transaction.version} of the application {transaction.app_id}"
-            return _conflict(ConcurrentTransactionException, staged, winner, evidence)
-    return None
-
-
-def _same_rows(staged: Staged, base_metadata: Metadata, winner: Commit) -> Conflict | None:
-    """Whether the winner touched a file whose rows are deleted here, or added rows that the predicate may match."""
-    mine = {canonical(delete.file.path) for delete in staged.deletes}
-    for path in (*(remove.path for remove in winner.removes), *(add.path for add in winner.adds)):
-        if canonical(path) in mine:
-            evidence = f"it changed or moved rows of the file {path}, which this transaction changes"
-            return _conflict(ConcurrentDeleteDeleteException, staged, winner, evidence)
-    added = [add for add in winner.adds if add.data_change]
-    if staged.reads is None or not added:
-        return None
-    matches = may_match(added, staged.reads.predicate, columns_of(base_metadata, ""), base_metadata)
-    if not any(matches):
-        return None
-    evidence = f"it added rows in the file {added[matches.index(True)].path}, which the predicate may match"
-    return _conflict(ConcurrentAppendException, staged, winner, evidence)
-
-
-def _conflict(error: type[ConflictError], staged: Staged, winner: Commit, evidence: str) -> Conflict:
-    return Conflict(error, winner.version, classify(winner), staged.operation_class, evidence)
+def _counted(metrics: Mapping[str, int], difference: int) -> dict[str, int]:
+    """The metrics of a row change over so many more rows; those of an upsert were taken for new ones."""
+    counted = dict(metrics)
+    for name in ("numDeletedRows", "numUpdatedRows", "numTargetRowsUpdated"):
+        if name in counted:
+            counted[name] = max(0, counted[name] + difference)
+    if "numTargetRowsInserted" in counted:
+        counted["numTargetRowsInserted"] = max(0, counted["numTargetRowsInserted"] - difference)
+    return counted

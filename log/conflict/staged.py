@@ -29,6 +29,7 @@ class MoveGroup:
     inputs: tuple[RemoveFile, ...]
     outputs: tuple[AddFile, ...]
     lineage: LineageGroup
+    # A rebase over another compaction leaves out of `inputs` what that one removed: see Staged.moved.
     row_map: pa.Table | None = None
 
 
@@ -120,8 +121,10 @@ class Staged:
     `replaces` is the scope whose live rows die, whichever these are at the commit; `restores` holds, with the columns
     of the `add` action, the files that are the table afterwards.
     `cdc` holds the change rows.
+    `dead` are positions in files of `adds` or of the outputs of `moves`, by their path: rows that died before the
+    commit, as a rebase found. `moved` are rows that go to the outputs from files of others' compactions.
     `transactions` are both written and read, `read_applications` only read: a winner that wrote one of the same
-    application is a conflict.
+    application is a conflict. `fence` is written with them, and lost only to a higher epoch.
     `operation` and `parameters` are the names under which other engines show the commit; `record` goes into
     `commitInfo.tidelog`.
     """
@@ -130,13 +133,16 @@ class Staged:
     operation_class: OperationClass
     adds: tuple[AddFile, ...] = ()
     moves: tuple[MoveGroup, ...] = ()
+    moved: tuple[RowDelete, ...] = ()
     deletes: tuple[RowDelete, ...] = ()
+    dead: Mapping[str, BitMap64] = field(default_factory=dict)
     cdc: tuple[AddCDCFile, ...] = ()
     replaces: Scope | None = None
     restores: pa.Table | None = None
     reads: Reads | None = None
     transactions: tuple[SetTransaction, ...] = ()
     read_applications: frozenset[str] = frozenset()
+    fence: SetTransaction | None = None
     metadata: Metadata | None = None
     protocol: Protocol | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -149,6 +155,13 @@ class Staged:
         return bool(self.adds) and not (self.moves or self.changes_rows or self.metadata or self.reads is not None)
 
     @property
+    def joins_matches(self) -> bool:
+        """Whether rows that match as well, found late, may simply die with the others: no image, no change row."""
+        deletes_only = self.reads is not None and (self.reads.keys is not None or not self.adds)
+        vectors_only = all(delete.survivors is None for delete in self.deletes)
+        return deletes_only and vectors_only and not self.cdc
+
+    @property
     def changes_rows(self) -> bool:
         """Whether rows that are in the table die, which an append-only table forbids."""
         return bool(self.deletes) or self.replaces is not None or self.restores is not None
@@ -156,4 +169,4 @@ class Staged:
     @property
     def is_empty(self) -> bool:
         """Whether a commit of it would say nothing."""
-        return not (self.adds or self.moves or self.changes_rows or self.transactions or self.metadata)
+        return not (self.adds or self.moves or self.changes_rows or self.transactions or self.metadata or self.fence)

@@ -8,6 +8,7 @@ Layout (Delta protocol, "Deletion Vector Format"); a bitmap is little-endian, a 
 
 from __future__ import annotations
 
+import re
 import struct
 import uuid
 import zlib
@@ -26,6 +27,10 @@ _BITMAP_HEADER = 12
 _UUID_CHARACTERS = 20
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _Z85_VALUES = {character: value for value, character in enumerate(_Z85)}
+
+
+# A path of at least an id's length, and an offset; the alphabet of the id holds the @ as well.
+_WITH_OFFSET = re.compile(r".{20,}@\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +61,33 @@ def location(descriptor: DeletionVectorDescriptor) -> StoredBitmap | bytes:
     return StoredBitmap(path, descriptor.offset or 1, descriptor.size_in_bytes)
 
 
+def of_id(unique_id: str) -> StoredBitmap | bytes:
+    """Where the vector of this id lies, or its bitmap if it is inline; its size is 0, as the id does not tell it."""
+    kind, text = unique_id[:1], unique_id[1:]
+    text, _, offset = text.rpartition("@") if _WITH_OFFSET.fullmatch(text) else (text, "", None)
+    return location(
+        DeletionVectorDescriptor(
+            storage_type=kind,
+            path_or_inline_dv=text,
+            offset=int(offset) if offset else None,
+            size_in_bytes=0 if kind != "i" else len(text),
+            cardinality=0,
+        )
+    )
+
+
 def extract(content: bytes, stored: StoredBitmap) -> bytes:
-    """The bitmap at `stored` in the `content` of its file, its size and checksum verified."""
+    """The bitmap at `stored` in the `content` of its file, its checksum verified, and its size where that is known."""
     start = stored.offset + 4
-    end = start + stored.size
-    if not content or content[0] != _FILE_VERSION or stored.offset < 1 or len(content) < end + 4:
+    if not content or content[0] != _FILE_VERSION or stored.offset < 1 or len(content) < start:
         raise _corrupt("the file is too short or of another version", stored)
     (size,) = struct.unpack_from(">i", content, stored.offset)
+    end = start + size
+    if size < 0 or len(content) < end + 4:
+        raise _corrupt("the file is too short or of another version", stored)
     (checksum,) = struct.unpack_from(">I", content, end)
     bitmap = content[start:end]
-    if size != stored.size or zlib.crc32(bitmap) != checksum:
+    if stored.size not in {0, size} or zlib.crc32(bitmap) != checksum:
         raise _corrupt("size or checksum differ", stored)
     return bitmap
 

@@ -24,7 +24,8 @@ from tests.log.support import (
 )
 from tidelog.log import Committed, OperationClass, Table
 from tidelog.log.conflict.classes import classify
-from tidelog.log.conflict.rebase import Conflict, Rebased, rebase
+from tidelog.log.conflict.outcome import Conflict, Outcome, Rebased
+from tidelog.log.conflict.rebase import Rebase
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import (
     ConcurrentTransactionException,
@@ -43,6 +44,7 @@ from tidelog.log.format.actions import (
     SetTransaction,
 )
 from tidelog.log.format.schema import to_schema_string
+from tidelog.log.lookups import StoreBlobs
 from tidelog.log.state.loader import load
 
 
@@ -248,15 +250,22 @@ def test_the_error_names_the_class_of_what_won(table: Table) -> None:
 # --- pure ------------------------------------------------------------------------------------------------------------
 
 
+def rebase(table: Table, staged: Staged, winners: list[Commit]) -> Outcome:
+    found = Rebase(staged, head_protocol(table), head_metadata(table), StoreBlobs(table.store))
+    for winner in winners:
+        found.fold(winner)
+    return found.judge()
+
+
 def test_nothing_won_nothing_changes(table: Table) -> None:
     staged = Staged("WRITE", OperationClass.INSERT, adds=(add("a"),))
-    assert rebase(staged, head_protocol(table), head_metadata(table), []) == Rebased(staged)
+    assert rebase(table, staged, []) == Rebased(staged)
 
 
 def test_two_changes_of_the_metadata_conflict_even_if_harmless(table: Table) -> None:
     staged = Staged("SET", OperationClass.NONE, metadata=with_properties(table, owner="me"))
     theirs = Commit(version=2, info={}, actions=(with_properties(table, delta__checkpointInterval="7"),))
-    outcome = rebase(staged, head_protocol(table), head_metadata(table), [theirs])
+    outcome = rebase(table, staged, [theirs])
     assert isinstance(outcome, Conflict)
     assert outcome.error is MetadataChangedException
 

@@ -1,0 +1,75 @@
+"""The rows that a transaction deletes, followed through what others did, and judged at the head."""
+
+from __future__ import annotations
+
+import numpy as np
+from pyroaring import BitMap64
+
+from tidelog.log.conflict.live import Live
+from tidelog.log.conflict.moves import Move, Rows, joined, starts, to_bitmap, to_numbers
+from tidelog.log.conflict.staged import Numbers, RowDelete, Staged
+from tidelog.log.format.paths import canonical
+
+
+class FollowedDeletes:
+    """The rows that the transaction deletes, wherever they lie now."""
+
+    def __init__(self, staged: Staged, live: Live) -> None:
+        self._staged = staged
+        self._live = live
+        self.moved = False
+        self._starts = starts([len(delete.positions) for delete in staged.deletes])
+        at = {}
+        for delete, start in zip(staged.deletes, self._starts.tolist(), strict=True):
+            path = canonical(delete.file.path)
+            live.files[path] = delete.file
+            live.rows[path] = delete.physical_rows
+            positions = to_numbers(delete.positions)
+            at[path] = positions, start + np.arange(len(positions))
+        self.rows = Rows(at)
+
+    def follow(self, move: Move) -> None:
+        """Go with the rows that the move took elsewhere."""
+        followed = self.rows.follow(move)
+        self.moved = self.moved or followed is not self.rows
+        self.rows = followed
+
+    def judge(self) -> tuple[dict[str, BitMap64], Numbers]:
+        """The rows still live, by the path of their file, and the numbers of those that died by others' hands."""
+        alive: dict[str, BitMap64] = {}
+        lost = []
+        for path, (positions, numbers) in self.rows.at.items():
+            if path not in self._live.files:
+                lost.append(numbers)
+                continue
+            mine = to_bitmap(positions)
+            left = mine - self._live.dead(path)
+            if left:
+                alive[path] = left
+            if len(left) < len(mine):
+                lost.append(numbers[~np.isin(positions, to_numbers(left))])
+        return alive, joined(lost)
+
+    def lost_of_each(self, lost: Numbers) -> list[Numbers]:
+        """The numbers of the rows that died, for each of the staged deletes, counted from its first row."""
+        ends = (start + len(delete.positions) for start, delete in self._numbered())
+        return [
+            lost[(lost >= start) & (lost < end)] - start for (start, _), end in zip(self._numbered(), ends, strict=True)
+        ]
+
+    def _numbered(self) -> list[tuple[int, RowDelete]]:
+        return [*zip(self._starts.tolist(), self._staged.deletes, strict=True)]
+
+    def dead_images(self, lost: Numbers) -> dict[str, BitMap64]:
+        """The images of rows that died, by the path of the added file that holds them."""
+        dead: dict[str, BitMap64] = {}
+        if not len(lost):
+            return dead
+        for delete, inside in zip(self._staged.deletes, self.lost_of_each(lost), strict=True):
+            if delete.images is None:
+                continue
+            adds, positions = delete.images.adds[inside], delete.images.positions[inside]
+            for number in np.unique(adds).tolist():
+                path = canonical(self._staged.adds[number].path)
+                dead[path] = dead.get(path, BitMap64()) | to_bitmap(positions[adds == number])
+        return dead

@@ -1,0 +1,186 @@
+"""One group of a staged compaction, followed through what others did, and judged at the head.
+
+Its rows are numbered in the order of the lineage: the live rows of the first input, then of the second. Rows of an
+input that nobody else moved are never listed: what died among them is told by the vectors alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from tidelog.log.conflict.live import Live, LogicalFile
+from tidelog.log.conflict.moves import Addresses, Move, Rows, joined, located, starts, to_bitmap, to_numbers
+from tidelog.log.conflict.staged import MoveGroup, Numbers
+from tidelog.log.format.actions import RemoveFile
+from tidelog.log.format.lineage import LineageGroup, LineageInput
+from tidelog.log.format.paths import canonical
+from tidelog.log.row_maps import COLUMNS
+from tidelog.log.row_maps import schema as row_map_schema
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedGroup:
+    """What is left of a group. `moved` are its rows in files of others' compactions, `dead` those in its outputs."""
+
+    group: MoveGroup
+    moved: Mapping[str, BitMap64]
+    dead: Mapping[str, BitMap64]
+
+
+class FollowedGroup:
+    """The rows of one group, wherever they lie now; `level` is that of the compaction, a higher one moves more."""
+
+    def __init__(self, group: MoveGroup, live: Live, level: int) -> None:
+        self.group = group
+        self.dropped = False
+        self._live = live
+        self._level = level
+        self._removes = {canonical(remove.path): remove for remove in group.inputs}
+        self._plain = {canonical(entry.path): entry for entry in group.lineage.inputs}
+        counts = [entry.rows - _dead_count(self._removes[path]) for path, entry in self._plain.items()]
+        self._starts = dict(zip(self._plain, starts(counts).tolist(), strict=True))
+        self._counts = dict(zip(self._plain, counts, strict=True))
+        self._total = sum(counts)
+        self._elsewhere = Rows({})
+        self._claimed: Numbers = joined([])
+        for path, entry in self._plain.items():
+            live.files[path] = self._removes[path]
+            live.rows[path] = entry.rows
+
+    def touches(self, path: str) -> bool:
+        """Whether rows of the group lie in this file."""
+        return path in self._plain or path in self._elsewhere.at
+
+    def follow(self, move: Move, level: int) -> bool:
+        """Go with the rows that another compaction moved; whether there were any."""
+        touched = [path for path in move.inputs if self.touches(path)]
+        if not touched:
+            return False
+        at = dict(self._elsewhere.at)
+        before = {path: at.pop(path) if path in at else self._listed(path) for path in touched}
+        after = Rows(before).follow(move)
+        self._elsewhere = Rows({**at, **after.at})
+        if level >= self._level:
+            taken = [numbers for path, (_, numbers) in after.at.items() if path not in before]
+            self._claimed = np.union1d(self._claimed, joined(taken))
+        return True
+
+    def judge(self, *, vectors: bool) -> JudgedGroup | None:
+        """What is left of the group at the head, None for nothing. Without `vectors` it is all or nothing."""
+        alive = {path: rows for path, rows in self._alive_elsewhere().items() if len(rows[0])}
+        numbers = joined([rows[1] for rows in alive.values()])
+        lost = self._lost(numbers)
+        changed = bool(len(lost) or self._elsewhere.at)
+        if self.dropped or (changed and not vectors):
+            return None
+        inputs = tuple(self._removes_at_head())
+        if len(lost) == self._total and not inputs:
+            return None
+        left = self._total - len(lost)
+        if left and len(numbers) == left and np.isin(numbers, self._claimed).all():
+            return None
+        group = replace(self.group, inputs=inputs)
+        if self._elsewhere.at and left:
+            group = self._remapped(group, alive, lost)
+        return JudgedGroup(group, {path: to_bitmap(rows[0]) for path, rows in alive.items()}, self._dead_outputs(lost))
+
+    def _listed(self, path: str) -> tuple[Numbers, Numbers]:
+        """The rows of an input with their numbers; from now on they are followed one by one."""
+        rows = self._rows_of(path)
+        del self._plain[path]
+        return rows
+
+    def _rows_of(self, path: str) -> tuple[Numbers, Numbers]:
+        positions = np.arange(self._live.rows[path])
+        read = to_numbers(self._live.dead_in(self._removes[path].deletion_vector))
+        if len(read):
+            positions = np.delete(positions, read)
+        return positions, self._starts[path] + np.arange(len(positions))
+
+    def _alive_elsewhere(self) -> dict[str, tuple[Numbers, Numbers]]:
+        return {
+            path: self._without_dead(path, rows)
+            for path, rows in self._elsewhere.at.items()
+            if path in self._live.files
+        }
+
+    def _without_dead(self, path: str, rows: tuple[Numbers, Numbers]) -> tuple[Numbers, Numbers]:
+        dead = self._live.dead(path)
+        if not dead:
+            return rows
+        keep = ~np.isin(rows[0], to_numbers(dead))
+        return rows[0][keep], rows[1][keep]
+
+    def _lost(self, alive_elsewhere: Numbers) -> Numbers:
+        """The numbers of the rows that died by others' hands, ascending."""
+        followed = joined([numbers for _, numbers in self._elsewhere.at.values()])
+        lost = [np.setdiff1d(followed, alive_elsewhere, assume_unique=True)]
+        for path in self._plain:
+            if path not in self._live.files:
+                lost.append(self._starts[path] + np.arange(self._counts[path]))
+                continue
+            read = self._live.dead_in(self._removes[path].deletion_vector)
+            died = self._live.dead(path) - read
+            if died:
+                positions = to_numbers(died)
+                ranks = positions - np.searchsorted(to_numbers(read), positions)
+                lost.append(self._starts[path] + ranks)
+        return np.sort(joined(lost))
+
+    def _removes_at_head(self) -> Iterator[RemoveFile]:
+        """The removes of the inputs that are there still and that nobody else moved, as they are at the head."""
+        for path in self._plain:
+            if path in self._live.files:
+                yield _as_it_is(self._removes[path], self._live.files[path])
+
+    def _dead_outputs(self, lost: Numbers) -> dict[str, BitMap64]:
+        to = self._outputs_of(lost)
+        names = [canonical(entry.path) for entry in self.group.lineage.outputs]
+        return {names[file]: to_bitmap(to.positions[to.files == file]) for file in np.unique(to.files).tolist()}
+
+    def _outputs_of(self, numbers: Numbers) -> Addresses:
+        """Where these rows lie among the outputs."""
+        row_map = self.group.row_map
+        if row_map is None:
+            return located(numbers, starts([entry.rows for entry in self.group.lineage.outputs]))
+        # A row map lists the rows in the same order as they are numbered.
+        return Addresses(row_map["output"].to_numpy()[numbers], row_map["output_position"].to_numpy()[numbers])
+
+    def _remapped(self, group: MoveGroup, alive: Mapping[str, tuple[Numbers, Numbers]], lost: Numbers) -> MoveGroup:
+        """The group with a row map of the addresses that are live at the head."""
+        rows = dict(alive)
+        for path in self._plain:
+            if path in self._live.files:
+                positions, numbers = self._rows_of(path)
+                keep = ~np.isin(numbers, lost)
+                rows[path] = positions[keep], numbers[keep]
+        to = self._outputs_of(joined([numbers for _, numbers in rows.values()]))
+        columns = (
+            joined([np.full(len(at), number) for number, (at, _) in enumerate(rows.values())]),
+            joined([at for at, _ in rows.values()]),
+            to.files,
+            to.positions,
+        )
+        inputs = tuple(
+            LineageInput(self._live.files[path].path, self._live.files[path].key[1], self._live.rows[path])
+            for path in rows
+        )
+        lineage = LineageGroup(inputs, group.lineage.outputs)
+        row_map = pa.table(dict(zip(COLUMNS, columns, strict=True)), schema=row_map_schema())
+        return replace(group, lineage=lineage, row_map=row_map)
+
+
+def _as_it_is(remove: RemoveFile, live: LogicalFile) -> RemoveFile:
+    """The remove of a file with the vector that it has now."""
+    if isinstance(live, RemoveFile):
+        return live
+    return live.removed(remove.deletion_timestamp or 0, data_change=False)
+
+
+def _dead_count(remove: RemoveFile) -> int:
+    return remove.deletion_vector.cardinality if remove.deletion_vector else 0
