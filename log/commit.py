@@ -16,10 +16,13 @@ from tidelog.log.commit_actions import Prepared, prepare
 from tidelog.log.conflict.outcome import Answer, Conflict, NothingLeft, Question, Rebased
 from tidelog.log.conflict.rebase import Rebase
 from tidelog.log.conflict.staged import MoveGroup, Scope, Staged
+from tidelog.log.discard import discard
 from tidelog.log.errors import (
     CommitContentionError,
     CommitStateUnknownError,
+    ConflictError,
     CorruptLogError,
+    FencedError,
     StoreUnavailableError,
     TableReplacedError,
     TidelogError,
@@ -55,22 +58,38 @@ except PackageNotFoundError:  # run from a source tree that was never installed
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a commit ended, the state it left, and the groups of a compaction that were dropped on the way."""
+    """How a commit ended, and the state it left.
+
+    `dropped` are the groups of a compaction that were lost on the way, `commit` is what was committed, if anything.
+    """
 
     outcome: Committed | Superseded
     state: LogState
     dropped: tuple[MoveGroup, ...] = ()
+    commit: Commit | None = None
 
 
 def commit(store: Store, base: LogState, staged: Staged, system: System, *, identity: int | None = None) -> Result:
     """Commit `staged`, which was made on `base`; on return it is durable, or superseded, or an error was raised.
 
+    Files of `staged` that no commit names in the end are deleted, where that is proven.
     `identity` is when the base's commit was written: where another one stands in its place, the table may be another.
 
     Raises ConflictError and its kinds where a winner makes a rebase wrong, CommitContentionError after the bounded
     attempts, CommitStateUnknownError where the store neither answered nor could be asked.
     """
     attempt = _Attempt(store, staged, base, system, identity)
+    try:
+        result = _until_decided(attempt, store, system)
+    except (ConflictError, FencedError, CommitContentionError):
+        # Every put was lost to another writer, so no commit names these files.
+        discard(store, staged)
+        raise
+    discard(store, staged, result.commit)
+    return result
+
+
+def _until_decided(attempt: _Attempt, store: Store, system: System) -> Result:
     for number in range(MAX_ATTEMPTS):
         require_writable(attempt.state.head.protocol, attempt.state.head.metadata, store.url)
         result = attempt.put() or attempt.rebase()
@@ -186,7 +205,7 @@ class _Attempt:
         """The result of the put that succeeded; leaves the version checksum behind."""
         state = self.state.advance([written])
         _write_checksum(self._store, state.head, written.info, self._txn_id)
-        return Result(self._outcome(state), state, self._dropped)
+        return Result(self._outcome(state), state, self._dropped, written)
 
     def _outcome(self, state: LogState) -> Committed:
         return Committed(

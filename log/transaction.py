@@ -12,6 +12,7 @@ import pyarrow as pa
 from tidelog.log import commit, conform, replacement, row_changes
 from tidelog.log.conflict.classes import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
+from tidelog.log.discard import discard
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, SetTransaction
@@ -197,7 +198,9 @@ class Transaction:
         return result.outcome
 
     def abort(self) -> None:
-        """Give the operation up. Files written for it stay on disk, named by no commit and seen by no reader."""
+        """Give the operation up, and delete the files that were written for it. Does nothing after a commit."""
+        if not self._ended and self._staged is not None:
+            discard(self._store, self._staged)
         self._ended = True
 
     def _progress(self, key: tuple[str, int]) -> SetTransaction:

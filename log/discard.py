@@ -1,0 +1,39 @@
+"""Deleting the files of a transaction that no commit names. Only where it is proven that none does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from tidelog.log.conflict.staged import Staged
+from tidelog.log.errors import TidelogError
+from tidelog.log.format.actions import Commit
+from tidelog.log.format.paths import to_storage_path
+from tidelog.log.storage import Store
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def files_of(staged: Staged) -> set[str]:
+    """The files that were written for a staged transaction, as its actions name them."""
+    written: list[Iterable[str]] = [
+        (add.path for add in staged.adds),
+        (cdc.path for cdc in staged.cdc),
+        (add.path for group in staged.moves for add in group.outputs),
+        (add.path for delete in staged.deletes for add in delete.survivors or ()),
+    ]
+    return {path for paths in written for path in paths}
+
+
+def discard(store: Store, staged: Staged, commit: Commit | None = None) -> None:
+    """Delete the files of `staged` but for those that `commit`, its own, names.
+
+    A file that cannot be deleted is left to the next vacuum: the transaction's outcome stands whatever becomes of it.
+    """
+    named = set() if commit is None else {file.path for file in commit.adds} | {file.path for file in commit.cdc}
+    for path in sorted(files_of(staged) - named):
+        try:
+            store.delete(to_storage_path(path))
+        except (TidelogError, OSError) as error:
+            _LOGGER.warning("%s of %s is left for a vacuum: %s", path, store.url, error)
+            return
