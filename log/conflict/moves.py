@@ -83,12 +83,13 @@ class OrderedMove:
         """See Move."""
         number = self._number[path]
         dead = self._dead_of(number)
+        start = self._input_starts[number]
+        if not len(dead):
+            return located(start + positions, self._output_starts)
         before = np.searchsorted(dead, positions)
-        ranks = self._input_starts[number] + positions - before
-        addresses = located(ranks, self._output_starts)
-        if len(dead):
-            was_dead = dead[np.minimum(before, len(dead) - 1)] == positions
-            addresses.files[was_dead] = NOWHERE
+        addresses = located(start + positions - before, self._output_starts)
+        was_dead = dead[np.minimum(before, len(dead) - 1)] == positions
+        addresses.files[was_dead] = NOWHERE
         return addresses
 
     def backward(self, path: str, positions: Numbers) -> Addresses:
@@ -166,6 +167,8 @@ def starts(lengths: Sequence[int]) -> Numbers:
 
 def located(ranks: Numbers, begins: Numbers) -> Addresses:
     """In which of some consecutive stretches each rank lies, and where in it. Empty stretches hold nothing."""
+    if len(begins) == 1:
+        return Addresses(np.zeros(len(ranks), np.int64), ranks)
     files = np.searchsorted(begins, ranks, side="right").astype(np.int64) - 1
     return Addresses(files, ranks - begins[files] if len(begins) else ranks)
 
@@ -195,27 +198,26 @@ class Rows:
         touched = [path for path in move.inputs if path in self.at]
         if not touched:
             return self
-        parts: dict[str, list[tuple[Numbers, Numbers]]] = {
-            path: [rows] for path, rows in self.at.items() if path not in set(touched)
-        }
-        for path in touched:
-            positions, numbers = self.at[path]
-            to = move.forward(path, positions)
-            for file in np.unique(to.files).tolist():
-                here = to.files == file
-                if file == NOWHERE:
-                    parts.setdefault(path, []).append((positions[here], numbers[here]))
-                else:
-                    parts.setdefault(move.outputs[file], []).append((to.positions[here], numbers[here]))
-        return Rows({path: _joined(found) for path, found in parts.items()})
+        leaving = set(touched)
+        after = {path: rows for path, rows in self.at.items() if path not in leaving}
+        moved = [move.forward(path, self.at[path][0]) for path in touched]
+        files = joined([to.files for to in moved])
+        positions = joined([to.positions for to in moved])
+        numbers = joined([self.at[path][1] for path in touched])
+        # Many small files become few: the rows are taken together, and apart again by where they went.
+        for file in np.unique(files).tolist():
+            if file != NOWHERE:
+                here = files == file
+                after[move.outputs[file]] = _sorted(positions[here], numbers[here])
+        if NOWHERE in files:
+            for path, to in zip(touched, moved, strict=True):
+                here = to.files == NOWHERE
+                if here.any():
+                    after[path] = self.at[path][0][here], self.at[path][1][here]
+        return Rows(after)
 
 
-def _joined(parts: Sequence[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
-    if len(parts) == 1:
-        positions, numbers = parts[0]
-    else:
-        positions = np.concatenate([part[0] for part in parts])
-        numbers = np.concatenate([part[1] for part in parts])
+def _sorted(positions: Numbers, numbers: Numbers) -> tuple[Numbers, Numbers]:
     if np.all(positions[1:] > positions[:-1]):
         return positions, numbers
     order = np.argsort(positions, kind="stable")

@@ -58,8 +58,10 @@ def rewrites(draw: st.DrawFn) -> tuple[LineageGroup, KnownBlobs, dict[Address, A
     truth = {row: slots[order[index]] for index, row in enumerate(live)}
     moved = sorted(truth) if draw(st.booleans()) else sorted(truth)[::2]
     names = [entry.path for entry in inputs]
-    rows = [(names.index(a), p, int(truth[a, p][0].removeprefix("out")), truth[a, p][1]) for a, p in moved]
-    blobs.row_maps["map"] = pa.table([[row[column] for row in rows] for column in range(len(COLUMNS))], schema=schema())
+    mapped = [(names.index(a), p, int(truth[a, p][0].removeprefix("out")), truth[a, p][1]) for a, p in moved]
+    blobs.row_maps["map"] = pa.table(
+        [[row[column] for row in mapped] for column in range(len(COLUMNS))], schema=schema()
+    )
     return LineageGroup(tuple(inputs), outputs, "map"), blobs, {row: truth[row] for row in moved}
 
 
