@@ -13,7 +13,8 @@ from importlib.metadata import version as package_version
 from typing import Any
 
 from tidelog.log.commit_actions import actions_of
-from tidelog.log.conflict.rebase import Conflict, NothingLeft, Rebased, rebase
+from tidelog.log.conflict.outcome import Conflict, NothingLeft, Rebased
+from tidelog.log.conflict.rebase import rebase
 from tidelog.log.conflict.staged import MoveGroup, Staged
 from tidelog.log.errors import (
     CommitContentionError,

@@ -7,12 +7,12 @@ file is read or written for it ("metadata-level retry").
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
 
 import msgspec
 
-from tidelog.log.conflict.classes import OperationClass, classify
+from tidelog.log.conflict.classes import classify
+from tidelog.log.conflict.outcome import Conflict, NothingLeft, Outcome, Rebased
 from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
 from tidelog.log.errors import (
     ConcurrentAppendException,
@@ -40,35 +40,6 @@ _HARMLESS_PROPERTIES = frozenset(
         properties.MAX_TRANSACTION_TIME,
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Rebased:
-    """The transaction may be committed at the head as `staged`; `dropped` groups lost to the winners."""
-
-    staged: Staged
-    dropped: tuple[MoveGroup, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NothingLeft:
-    """A compaction whose every group lost its inputs to `by`: there is nothing left to do."""
-
-    by: int
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """The transaction is lost; `error` is the exception's class, the rest its evidence."""
-
-    error: type[ConflictError]
-    winning_version: int
-    earlier: OperationClass
-    later: OperationClass
-    evidence: str
-
-
-Outcome: TypeAlias = Rebased | NothingLeft | Conflict
 
 
 def rebase(staged: Staged, base_protocol: Protocol, base_metadata: Metadata, winners: Sequence[Commit]) -> Outcome:

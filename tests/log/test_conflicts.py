@@ -24,7 +24,8 @@ from tests.log.support import (
 )
 from tidelog.log import Committed, OperationClass, Table
 from tidelog.log.conflict.classes import classify
-from tidelog.log.conflict.rebase import Conflict, Rebased, rebase
+from tidelog.log.conflict.outcome import Conflict, Rebased
+from tidelog.log.conflict.rebase import rebase
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import (
     ConcurrentTransactionException,
