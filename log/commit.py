@@ -7,15 +7,19 @@ it costs does not grow with the table.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from typing import Any
 
 from tidelog.log.commit_actions import Prepared, prepare
-from tidelog.log.conflict.outcome import Answer, Conflict, NothingLeft, Question, Rebased
+from tidelog.log.conflict.classes import OperationClass, classify
+from tidelog.log.conflict.outcome import Answer, Conflict, NothingLeft, Outcome, Question, Rebased
+from tidelog.log.conflict.policies import POLICIES, WRITE_SERIALIZABLE, Policy
 from tidelog.log.conflict.rebase import Rebase
 from tidelog.log.conflict.staged import MoveGroup, Scope, Staged
+from tidelog.log.conflict.verdict import first_conflict
 from tidelog.log.discard import discard
 from tidelog.log.errors import (
     CommitContentionError,
@@ -27,7 +31,7 @@ from tidelog.log.errors import (
     TableReplacedError,
     TidelogError,
 )
-from tidelog.log.format import commit_info, filenames
+from tidelog.log.format import commit_info, filenames, properties
 from tidelog.log.format.actions import Commit, CommitInfo, FileKey, decode_commit, encode_commit
 from tidelog.log.format.protocol import has_in_commit_timestamps, require_writable
 from tidelog.log.lookups import StoreBlobs, answer
@@ -69,16 +73,28 @@ class Result:
     commit: Commit | None = None
 
 
-def commit(store: Store, base: LogState, staged: Staged, system: System, *, identity: int | None = None) -> Result:
+def commit(
+    store: Store,
+    base: LogState,
+    staged: Staged,
+    system: System,
+    *,
+    identity: int | None = None,
+    metadata_retry: bool | None = None,
+) -> Result:
     """Commit `staged`, which was made on `base`; on return it is durable, or superseded, or an error was raised.
 
+    `metadata_retry`: whether a lost race that the table's policy refuses is retried by a rebase where that is right;
+    None asks the table's property.
     Files of `staged` that no commit names in the end are deleted, where that is proven.
     `identity` is when the base's commit was written: where another one stands in its place, the table may be another.
 
     Raises ConflictError and its kinds where a winner makes a rebase wrong, CommitContentionError after the bounded
     attempts, CommitStateUnknownError where the store neither answered nor could be asked.
     """
-    attempt = _Attempt(store, staged, base, system, identity)
+    if metadata_retry is None:
+        metadata_retry = properties.metadata_retry(base.head.metadata.configuration)
+    attempt = _Attempt(store, staged, base, system, identity, metadata_retry=metadata_retry)
     try:
         result = _until_decided(attempt, store, system)
     except (ConflictError, FencedError, CommitContentionError):
@@ -119,7 +135,14 @@ class _Attempt:
     """One transaction on its way into the log: what is staged now, on which state, over whom it was rebased."""
 
     def __init__(
-        self, store: Store, staged: Staged, base: LogState, system: System, identity: int | None = None
+        self,
+        store: Store,
+        staged: Staged,
+        base: LogState,
+        system: System,
+        identity: int | None = None,
+        *,
+        metadata_retry: bool = True,
     ) -> None:
         self.state = base
         self._base = base
@@ -131,6 +154,9 @@ class _Attempt:
         self._txn_id = system.uuid()
         self._rebased_over: list[int] = []
         self._dropped: tuple[MoveGroup, ...] = ()
+        self._policy = POLICIES[properties.conflict_policy(base.head.metadata.configuration)]
+        self._metadata_retry = metadata_retry
+        self._winners: list[tuple[Commit, OperationClass]] = []
         self._rebase: Rebase | None = None
         self._rules: frozenset[int] = frozenset()
         self._answers: dict[FileKey, Answer] = {}
@@ -181,15 +207,7 @@ class _Attempt:
         new = list(commits_after(self._store, self.state.head.version))
         self._rebased_over += [winner.version for winner in new]
         self.state = self.state.advance(new)
-        if self._rebase is None:
-            base = self._base.head
-            self._rebase = Rebase(self._original, base.protocol, base.metadata, StoreBlobs(self._store))
-        for winner in new:
-            self._rebase.fold(winner)
-        outcome = self._rebase.judge()
-        if isinstance(outcome, Question):
-            metadata = self._base.head.metadata
-            outcome = self._rebase.judge(answer(outcome, self._store, metadata, self._answers))
+        outcome = self._refused(new) or self._judged(new)
         match outcome:
             case Rebased(staged, dropped, rules):
                 self._staged, self._dropped, self._rules = staged, dropped, rules
@@ -197,9 +215,33 @@ class _Attempt:
             case NothingLeft(by):
                 return Result(Superseded(by), self.state, self._original.moves)
             case Conflict():
-                raise _error(outcome, self._store.url, self._base.head.version)
+                raise _error(outcome, self._policy, self._store.url, self._base.head.version)
             case Question():
                 raise AssertionError(outcome)  # it was answered
+
+    def _refused(self, new: Sequence[Commit]) -> Conflict | None:
+        """What the policy says of the winners, where the table or the caller wants it as it stands."""
+        if self._metadata_retry:
+            return None
+        self._winners += [(winner, classify(winner)) for winner in new]
+        return first_conflict(self._policy, self._original, self._winners, self._base.head.metadata)
+
+    def _judged(self, new: Sequence[Commit]) -> Outcome:
+        base = self._base.head
+        if self._rebase is None:
+            self._rebase = Rebase(
+                self._original,
+                base.protocol,
+                base.metadata,
+                StoreBlobs(self._store),
+                blind_appends_follow=self._policy is WRITE_SERIALIZABLE,
+            )
+        for winner in new:
+            self._rebase.fold(winner)
+        outcome = self._rebase.judge()
+        if isinstance(outcome, Question):
+            outcome = self._rebase.judge(answer(outcome, self._store, base.metadata, self._answers))
+        return outcome
 
     def _committed(self, written: Commit) -> Result:
         """The result of the put that succeeded; leaves the version checksum behind."""
@@ -304,7 +346,7 @@ def _commit_info(staged: Staged, head: Head, txn_id: str, now_ms: int, record: d
     }
 
 
-def _error(conflict: Conflict, path: str, base_version: int) -> TidelogError:
+def _error(conflict: Conflict, policy: Policy, path: str, base_version: int) -> TidelogError:
     return conflict.error(
         f"a transaction on version {base_version} of {path} lost to version {conflict.winning_version}: "
         f"{conflict.evidence}",
@@ -312,6 +354,8 @@ def _error(conflict: Conflict, path: str, base_version: int) -> TidelogError:
         path=path,
         base_version=base_version,
         winning_version=conflict.winning_version,
+        policy=policy.name,
+        scope=conflict.scope or "the rows that both touch",
         earlier=str(conflict.earlier),
         later=str(conflict.later),
         evidence=conflict.evidence,

@@ -96,14 +96,20 @@ class CommitContentionError(RetryableError):
 
 
 class ConflictError(TidelogError):
-    """A commit lost to another one and cannot be rebased over it: the operation would give another result now."""
+    """A commit lost to another one and cannot be rebased over it: the operation would give another result now.
+
+    `earlier` is the winner's operation class and `later` the loser's. `policy` is the one that the table had, and
+    `scope` where the two met, in words; both are None where no policy was asked, as any would have refused.
+    """
 
     code = "TIDELOG_CONFLICT"
     path: str
     base_version: int
     winning_version: int
+    policy: str | None
     earlier: str
     later: str
+    scope: str | None
     evidence: str
 
 

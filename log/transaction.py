@@ -177,11 +177,13 @@ class Transaction:
         )
         return self
 
-    def commit(self) -> Committed | Superseded:
+    def commit(self, *, metadata_retry: bool | None = None) -> Committed | Superseded:
         """Make the staged operation durable.
 
         A lost race is rebased by metadata alone where running the operation again would give the same rows. Raises
-        ConflictError where not; see `tidelog.log.commit` for the rest.
+        ConflictError where not; see `tidelog.log.commit` for the rest. With `metadata_retry=False` the table's
+        conflict policy stands as it is published: what it refuses is a ConflictError. None asks the table's property
+        `tidelog.metadataRetry`.
         """
         self._require_open()
         if self._already is not None:
@@ -192,7 +194,9 @@ class Transaction:
         self._ended = True
         if self._staged.is_empty:
             return self._nothing()
-        result = commit.commit(self._store, self._state, self._staged, self._system, identity=self._identity)
+        result = commit.commit(
+            self._store, self._state, self._staged, self._system, identity=self._identity, metadata_retry=metadata_retry
+        )
         self.dropped = result.dropped
         self._on_commit(result.state)
         return result.outcome

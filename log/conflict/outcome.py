@@ -35,13 +35,18 @@ class NothingLeft:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The transaction is lost; `error` is the exception's class, the rest its evidence."""
+    """The transaction is lost; `error` is the exception's class, the rest its evidence.
+
+    `policy` and `scope` are given where a policy's matrix decided: its name, and where the two met (in words).
+    """
 
     error: type[TidelogError]
     winning_version: int
     earlier: OperationClass
     later: OperationClass
     evidence: str
+    policy: str | None = None
+    scope: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

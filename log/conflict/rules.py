@@ -25,6 +25,9 @@ _HARMLESS_PROPERTIES = frozenset(
         properties.TARGET_FILE_SIZE,
         properties.MINOR_SPAN,
         properties.MAX_TRANSACTION_TIME,
+        properties.CONFLICT_POLICY,
+        properties.METADATA_RETRY,
+        properties.PRIMARY_KEY,
     }
 )
 

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from tidelog.log.errors import ConfigurationError
+
+T = TypeVar("T")
 
 ENABLE_DELETION_VECTORS = "delta.enableDeletionVectors"
 ENABLE_IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
@@ -25,6 +28,11 @@ TARGET_FILE_SIZE = "tidelog.targetFileSize"
 MINOR_SPAN = "tidelog.minorSpan"
 PRIMARY_KEY = "tidelog.primaryKey"
 MAX_TRANSACTION_TIME = "tidelog.maxTransactionTime"
+CONFLICT_POLICY = "tidelog.conflictPolicy"
+METADATA_RETRY = "tidelog.metadataRetry"
+
+# What each of them is: `tidelog.log.conflict.policies`.
+CONFLICT_POLICIES = ("delta-table", "transactional-table", "write-serializable", "serializable")
 
 # Other engines' clean-up knows nothing of tidelog's consumers, so new tables turn the automatic one off.
 NEW_TABLE_DEFAULTS: Mapping[str, str] = {
@@ -41,6 +49,8 @@ _READ_DEFAULTS: Mapping[str, str] = {
     TARGET_FILE_SIZE: str(128 * 2**20),
     MINOR_SPAN: "1 day",
     MAX_TRANSACTION_TIME: "1 day",
+    CONFLICT_POLICY: "delta-table",
+    METADATA_RETRY: "true",
 }
 
 _UNITS_MS = {
@@ -79,6 +89,12 @@ def parse_size_bytes(text: str) -> int:
         message = "expected a size above zero, such as '128 MiB'"
         raise ValueError(message)
     return int(match.group(1)) * _SIZES[match.group(2)]
+
+
+def _parse_policy(text: str) -> str:
+    if text not in CONFLICT_POLICIES:
+        raise ValueError(f"expected one of {', '.join(CONFLICT_POLICIES)}")
+    return text
 
 
 def _parse_count(text: str) -> int:
@@ -143,6 +159,8 @@ _KNOWN: Mapping[str, Callable[[str], object]] = {
     MINOR_SPAN: parse_duration_ms,
     PRIMARY_KEY: parse_names,
     MAX_TRANSACTION_TIME: parse_duration_ms,
+    CONFLICT_POLICY: _parse_policy,
+    METADATA_RETRY: parse_flag,
 }
 _PREFIXES = ("tidelog.", "delta.")
 
@@ -194,6 +212,16 @@ def indexed_columns(configuration: Mapping[str, str]) -> int:
     return 2**31 if number < 0 else number
 
 
+def conflict_policy(configuration: Mapping[str, str]) -> str:
+    """The name of the table's conflict policy: one of `CONFLICT_POLICIES`."""
+    return _read(configuration, CONFLICT_POLICY, _parse_policy)
+
+
+def metadata_retry(configuration: Mapping[str, str]) -> bool:
+    """Whether a lost race is retried by metadata alone before the policy's matrix ends it; absent is true."""
+    return _read(configuration, METADATA_RETRY, parse_flag)
+
+
 def primary_key(configuration: Mapping[str, str]) -> tuple[str, ...]:
     """The columns that a row is known by, as the table declares them (it is no constraint); empty without any."""
     text = configuration.get(PRIMARY_KEY)
@@ -209,7 +237,7 @@ def statistics_columns(configuration: Mapping[str, str]) -> tuple[tuple[str, ...
         return None
 
 
-def _read(configuration: Mapping[str, str], key: str, parse: Callable[[str], int]) -> int:
+def _read(configuration: Mapping[str, str], key: str, parse: Callable[[str], T]) -> T:
     try:
         return parse(configuration.get(key, _READ_DEFAULTS[key]))
     except ValueError:  # another writer's value that we cannot read: its default is safer than no table

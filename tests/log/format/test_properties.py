@@ -26,6 +26,8 @@ DAY_MS = 24 * 60 * 60 * 1000
         ("delta.dataSkippingStatsColumns", "a, st.x,`odd.name`", "a, st.x,`odd.name`"),
         ("tidelog.targetFileSize", "128 MiB", "128 MiB"),
         ("tidelog.minorSpan", "12 hours", "12 hours"),
+        ("tidelog.conflictPolicy", "write-serializable", "write-serializable"),
+        ("tidelog.metadataRetry", False, "false"),
         ("owner", "me", "me"),
         ("my.app.flag", True, "true"),
     ],
@@ -55,6 +57,10 @@ def test_a_good_value_is_kept_as_text(key: str, value: object, text: str) -> Non
         ("delta.dataSkippingStatsColumns", "`a"),
         ("delta.dataSkippingStatsColumns", "``"),
         ("delta.dataSkippingStatsColumns", "`a`b"),
+        ("tidelog.conflictPolicy", "Delta-Table"),
+        ("tidelog.conflictPolicy", ""),
+        ("tidelog.metadataRetry", "yes"),
+        ("tidelog.metadataRetry", 1),
         ("tidelog.targetFileSize", "0"),
         ("tidelog.targetFileSize", "12 apples"),
         ("tidelog.targetFileSize", "-1"),
@@ -129,6 +135,15 @@ def test_another_writers_value_that_cannot_be_read_counts_as_the_default() -> No
     configuration = {properties.LOG_RETENTION: "interval 1 month", properties.TARGET_FILE_SIZE: "big"}
     assert properties.duration_ms(configuration, properties.LOG_RETENTION) == 30 * DAY_MS
     assert properties.size_bytes(configuration, properties.TARGET_FILE_SIZE) == 2**27
+
+
+def test_the_conflict_policy_and_the_retry_are_read_with_their_defaults() -> None:
+    assert (properties.conflict_policy({}), properties.metadata_retry({})) == ("delta-table", True)
+    configuration = {properties.CONFLICT_POLICY: "serializable", properties.METADATA_RETRY: "False"}
+    assert properties.conflict_policy(configuration) == "serializable"
+    assert not properties.metadata_retry(configuration)
+    unreadable = {properties.CONFLICT_POLICY: "anarchy", properties.METADATA_RETRY: "perhaps"}
+    assert (properties.conflict_policy(unreadable), properties.metadata_retry(unreadable)) == ("delta-table", True)
 
 
 def test_new_tables_defaults_are_valid() -> None:

@@ -1,0 +1,93 @@
+"""Whether two transactions met in one scope: partitions, or all of a table that has none.
+
+A transaction's scope is the partitions that it writes, those that its reads may match, and those that it replaces. Of
+a winner only its commit is known: the partitions of its files, or the whole table where tidelog recorded that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidelog.log.conflict.partitions import Partition, Place, Placed, describe, partitions_in, partitions_of
+from tidelog.log.conflict.staged import Reads, Scope, Staged
+from tidelog.log.format import commit_info
+from tidelog.log.format.actions import AddFile, Commit, Metadata, RemoveFile
+from tidelog.log.format.schema import columns_of
+from tidelog.log.predicate import Expression
+from tidelog.log.pruning import File, may_match
+
+WHOLE_TABLE = "the whole table"
+
+
+def overlap(staged: Staged, winner: Commit, metadata: Metadata) -> tuple[str, str] | None:
+    """Where `winner` came into the scope of `staged`, in words, and a file of its that shows it; None where nowhere."""
+    theirs: list[AddFile | RemoveFile] = [*winner.adds, *winner.removes]
+    first = theirs[0].path if theirs else ""
+    if not metadata.partition_columns or is_whole_table(winner):
+        return WHOLE_TABLE, first
+    hits = in_my_scope(staged, [Place(file.partition_values) for file in theirs], metadata)
+    return next(((describe(file, metadata), file.path) for file, hit in zip(theirs, hits, strict=True) if hit), None)
+
+
+def is_whole_table(winner: Commit) -> bool:
+    """Whether tidelog recorded that the commit replaced the whole table, whatever was in it."""
+    return commit_info.tidelog(winner.info).get("scope") == "table"
+
+
+def in_my_scope(staged: Staged, places: Sequence[Place], metadata: Metadata) -> list[bool]:
+    """For each place, whether it lies, or may lie, in the scope of a staged transaction."""
+    hits = [False] * len(places)
+    written = partitions_of(_written(staged), metadata)
+    if None in written:
+        return [True] * len(places)
+    _mark(hits, _among(places, {partition for partition in written if partition is not None}, metadata))
+    _mark(hits, may_have_read(staged, places, metadata))
+    return hits
+
+
+def may_have_read(staged: Staged, files: Sequence[File], metadata: Metadata) -> list[bool]:
+    """For each file, whether a row of it may be one that the transaction looked for, or that it replaces."""
+    hits = [staged.restores is not None] * len(files)
+    if staged.reads is not None:
+        _mark(hits, _looked_for(staged.reads, files, metadata))
+    if staged.replaces is not None:
+        _mark(hits, _replaced(staged.replaces, files, metadata))
+    return hits
+
+
+def _written(staged: Staged) -> list[Placed]:
+    written: list[Placed] = [*staged.adds, *staged.cdc]
+    for group in staged.moves:
+        written += [*group.inputs, *group.outputs]
+    for delete in staged.deletes:
+        written += [delete.file, *(delete.survivors or ())]
+    return written
+
+
+def _looked_for(reads: Reads, files: Sequence[File], metadata: Metadata) -> list[bool]:
+    if reads.keys is None:
+        return _may_match(files, reads.predicate, metadata)
+    if metadata.partition_columns and set(metadata.partition_columns) <= set(reads.keys.column_names):
+        return _among(files, partitions_in(reads.keys, metadata), metadata)
+    return [True] * len(files)
+
+
+def _replaced(scope: Scope, files: Sequence[File], metadata: Metadata) -> list[bool]:
+    if scope.predicate is not None:
+        return _may_match(files, scope.predicate, metadata)
+    if scope.partitions is not None:
+        return _among(files, partitions_in(scope.partitions, metadata), metadata)
+    return [True] * len(files)
+
+
+def _may_match(files: Sequence[File], expression: Expression, metadata: Metadata) -> list[bool]:
+    return may_match(files, expression, columns_of(metadata, ""), metadata)
+
+
+def _among(files: Sequence[Placed], partitions: set[Partition], metadata: Metadata) -> list[bool]:
+    """Whether each file lies in one of the partitions; one whose partition is not told may."""
+    return [found is None or found in partitions for found in partitions_of(files, metadata)]
+
+
+def _mark(hits: list[bool], more: Sequence[bool]) -> None:
+    hits[:] = [hit or other for hit, other in zip(hits, more, strict=True)]
