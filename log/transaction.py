@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidelog.log import commit, conform, replacement, row_changes
+from tidelog.log import commit, conform, replacement, row_changes, upsert
 from tidelog.log.conflict.classes import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
 from tidelog.log.errors import ConfigurationError
@@ -17,6 +17,7 @@ from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, SetTransaction
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
+from tidelog.log.keys import key_columns
 from tidelog.log.outcome import Committed, Superseded
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.loader import LogState, load
@@ -106,6 +107,12 @@ class Transaction:
         """
         self._require_row_changes()
         return self._stage(row_changes.stage_update(self._state, self.writer, where, set))
+
+    def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Transaction:
+        """Stage that the rows of `data` take the place of those with their keys; see Table.upsert."""
+        self._require_row_changes()
+        names = key_columns(keys, self.schema, self.properties)
+        return self._stage(upsert.stage_upsert(self._state, self.writer, data, names, delete_where), upsert.METRICS)
 
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Transaction:
         """Stage that `data` takes the place of the table, of the partitions `where`, or of its own ones (`dynamic`)."""
@@ -214,17 +221,17 @@ class Transaction:
         known = self.transactions.get(key.app_id)
         return known is not None and known >= key.version
 
-    def _stage(self, staged: Staged | None) -> Transaction:
-        """Hold what an operation staged; None is an operation that has nothing to do."""
+    def _stage(self, staged: Staged | None, metrics: Collection[str] = ("numFiles", "numOutputRows")) -> Transaction:
+        """Hold what an operation staged; None is an operation that has nothing to do, and zero in all its metrics."""
         if staged is None:
-            self._already = self._nothing()
+            self._already = self._nothing(metrics)
         self._staged = staged
         return self
 
-    def _nothing(self) -> Committed:
+    def _nothing(self, metrics: Collection[str] = ("numFiles", "numOutputRows")) -> Committed:
         head = self._state.head
-        metrics = dict.fromkeys(self._staged.metrics, 0) if self._staged else {"numFiles": 0, "numOutputRows": 0}
-        return Committed(head.version, to_datetime(head.timestamp_ms), metrics=metrics)
+        names = self._staged.metrics if self._staged else metrics
+        return Committed(head.version, to_datetime(head.timestamp_ms), metrics=dict.fromkeys(names, 0))
 
     def _require_row_changes(self) -> None:
         self._require_unstaged()
