@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -318,6 +318,24 @@ class Table:
         where commits or files of that version are gone.
         """
         return self._commit(self.begin().restore(version=version, timestamp=timestamp))
+
+    def set_properties(self, properties: Mapping[str, object]) -> Committed:
+        """Set table properties; one whose value is None is removed. Where nothing changes there is no commit.
+
+        A property that rests on a table feature adds the feature to the protocol's lists. Raises ConfigurationError for
+        an unknown property or a bad value, UnsupportedFeatureError where the table's protocol has no such lists.
+        """
+        return self._statement(lambda transaction: transaction.set_properties(properties))
+
+    def add_columns(self, fields: pa.Schema | Iterable[pa.Field]) -> Committed:
+        """Add columns behind the table's own: a schema or fields of Arrow, all nullable. Old rows have null in them.
+
+        No file is read or written. Raises ConfigurationError for a name that is taken (case does not count),
+        SchemaMismatchError for a type that Delta does not have, UnsupportedFeatureError for one that the table's
+        protocol does not allow.
+        """
+        held = tuple(fields) if isinstance(fields, Iterable) else fields
+        return self._statement(lambda transaction: transaction.add_columns(held))
 
     def begin(self) -> Transaction:
         """Begin a transaction on the newest version."""

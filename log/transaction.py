@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidelog.log import commit, conform, replacement, row_changes, upsert
+from tidelog.log import commit, conform, new_columns, property_changes, replacement, row_changes, upsert
 from tidelog.log.conflict.classes import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
 from tidelog.log.errors import ConfigurationError
@@ -27,7 +27,7 @@ from tidelog.log.timeline import Timeline, require_version
 from tidelog.log.write import DataWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 class Transaction:
@@ -136,6 +136,17 @@ class Transaction:
             timeline = Timeline(self._store, self._system, times, head.version, head.timestamp_ms)
             version = timeline.snapshot_version(timestamp)
         return self._stage(replacement.stage_restore(self._store, self._state, load(self._store, version)))
+
+    def set_properties(self, properties: Mapping[str, object]) -> Transaction:
+        """Stage that table properties are set, and those whose value is None removed."""
+        self._require_unstaged()
+        head, path = self._state.head, self._store.url
+        return self._stage(property_changes.stage_set_properties(head, path, self._system, properties), ())
+
+    def add_columns(self, fields: pa.Schema | Iterable[pa.Field]) -> Transaction:
+        """Stage that the table has these columns, too."""
+        self._require_unstaged()
+        return self._stage(new_columns.stage_add_columns(self._state.head, self._store.url, self._system, fields), ())
 
     def stage_adds(
         self,

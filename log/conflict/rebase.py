@@ -81,7 +81,8 @@ def rebase(staged: Staged, base_protocol: Protocol, base_metadata: Metadata, win
     newest_taker = winners[-1].version if winners else 0
     for winner in winners:
         conflict = (
-            _changed_rules(staged, base_protocol, base_metadata, winner)
+            _took_the_version(staged, winner)
+            or _changed_rules(staged, base_protocol, base_metadata, winner)
             or _same_stream(staged, winner)
             or _same_rows(staged, base_metadata, winner)
         )
@@ -98,6 +99,12 @@ def rebase(staged: Staged, base_protocol: Protocol, base_metadata: Metadata, win
     if dropped:
         staged = replace(staged, moves=groups, metrics=move_metrics(groups))
     return Rebased(staged, tuple(dropped))
+
+
+def _took_the_version(staged: Staged, winner: Commit) -> Conflict | None:
+    if staged.timestamp_ms is None:
+        return None
+    return _conflict(ConflictError, staged, winner, "it took the version that this transaction names in the metadata")
 
 
 def _changed_rules(staged: Staged, base_protocol: Protocol, base_metadata: Metadata, winner: Commit) -> Conflict | None:

@@ -122,6 +122,8 @@ class Staged:
     `cdc` holds the change rows.
     `transactions` are both written and read, `read_applications` only read: a winner that wrote one of the same
     application is a conflict.
+    `timestamp_ms` is the time that the commit has to have, where what is staged names it and the version after its
+    base: then any winner is a conflict.
     `operation` and `parameters` are the names under which other engines show the commit; `record` goes into
     `commitInfo.tidelog`.
     """
@@ -139,6 +141,7 @@ class Staged:
     read_applications: frozenset[str] = frozenset()
     metadata: Metadata | None = None
     protocol: Protocol | None = None
+    timestamp_ms: int | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, int] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
