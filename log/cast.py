@@ -16,7 +16,7 @@ from tidelog.log.errors import SchemaMismatchError
 def cast(values: pa.Array, field: pa.Field, where: str) -> pa.Array:
     """`values` as the type of `field`, nulls checked. Raises SchemaMismatchError naming the column at `where`."""
     if pt.is_dictionary(values.type):
-        values = values.dictionary_decode()
+        values = _decoded(values)
     if not field.nullable and values.null_count:
         raise SchemaMismatchError(
             f"column {where!r} cannot be null, but {values.null_count} rows of the data have none",
@@ -39,6 +39,13 @@ def cast(values: pa.Array, field: pa.Field, where: str) -> pa.Array:
     if pt.is_floating(values.type) and not _same_numbers(values, result):
         raise misfit(where, field, values.type)
     return result
+
+
+def _decoded(values: pa.DictionaryArray) -> pa.Array:
+    """The values that a dictionary stands for. Arrow takes no rows of views, which Polars' categoricals are."""
+    known = values.dictionary
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(known.type, known.type)
+    return known.cast(plain).take(values.indices)
 
 
 def misfit(where: str, field: pa.Field, found: object, error: Exception | None = None) -> SchemaMismatchError:

@@ -329,7 +329,7 @@ class _Attempt:
 def _commit_info(staged: Staged, head: Head, txn_id: str, now_ms: int, record: dict[str, Any]) -> CommitInfo:
     protocol = staged.protocol or head.protocol
     metadata = staged.metadata or head.metadata
-    stamp = max(now_ms, head.timestamp_ms + 1)
+    stamp = max(now_ms, head.timestamp_ms + 1) if staged.timestamp_ms is None else staged.timestamp_ms
     info: CommitInfo = {"timestamp": stamp}
     if has_in_commit_timestamps(protocol, metadata):
         info = {"inCommitTimestamp": stamp, **info}

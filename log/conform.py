@@ -21,12 +21,20 @@ def to_arrow_table(data: Any, schema: pa.Schema) -> pa.Table:
 
     Raises SchemaMismatchError naming the column that does not fit.
     """
+    held = hold(data)
+    return conform(without_index(held, schema), schema) if isinstance(held, pa.Table) else rows.to_table(held, schema)
+
+
+def hold(data: Any) -> pa.Table | Sequence[Any]:
+    """All of `data` in memory, so that it can be read twice: an Arrow table, or the list of dicts that it is."""
+    if isinstance(data, pa.Table):
+        return data
     if hasattr(data, "__arrow_c_stream__"):
-        return conform(_without_index(pa.RecordBatchReader.from_stream(data).read_all(), schema), schema)
+        return pa.RecordBatchReader.from_stream(data).read_all()
     if isinstance(data, pa.RecordBatch):
-        return conform(pa.Table.from_batches([data]), schema)
+        return pa.Table.from_batches([data])
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
-        return rows.to_table(data, schema)
+        return data
     raise SchemaMismatchError(
         f"data of the type {type(data).__name__} cannot be written",
         advice="give an Arrow table, a pandas, Polars or DuckDB frame, a RecordBatchReader or a list of dicts",
@@ -48,6 +56,7 @@ def _column(table: pa.Table, source: str | None, field: pa.Field) -> pa.ChunkedA
     return pa.chunked_array(chunks, field.type)
 
 
-def _without_index(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def without_index(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`table` without the columns in which pandas hands out an index."""
     extra = [name for name in table.column_names if _PANDAS_INDEX.fullmatch(name) and name not in schema.names]
     return table.drop_columns(extra) if extra else table

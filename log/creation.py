@@ -62,10 +62,11 @@ def _first_commit(
 def _require_distinct_names(schema: pa.Schema) -> None:
     if not schema.names:
         raise ConfigurationError("the schema has no column", advice="give at least one")
-    _require_distinct(list(schema), "the schema")
+    require_distinct(list(schema), "the schema")
 
 
-def _require_distinct(fields: Sequence[pa.Field], where: str) -> None:
+def require_distinct(fields: Sequence[pa.Field], where: str) -> None:
+    """Raise ConfigurationError unless names differ, also within nested types."""
     lowered = [field.name.lower() for field in fields]
     for field in fields:
         if lowered.count(field.name.lower()) > 1:
@@ -75,4 +76,4 @@ def _require_distinct(fields: Sequence[pa.Field], where: str) -> None:
         kind = field.type
         inner = [kind.field(index) for index in range(kind.num_fields)] if pt.is_nested(kind) else []
         if inner:
-            _require_distinct(inner, f"the column {field.name!r}")
+            require_distinct(inner, f"the column {field.name!r}")

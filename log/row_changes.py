@@ -7,39 +7,25 @@ and else is told by the difference of the vectors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidelog.log import predicate
 from tidelog.log.change_files import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from tidelog.log.conflict.classes import OperationClass
-from tidelog.log.conflict.staged import Reads, RowDelete, Staged
-from tidelog.log.datafile import DataFile, physical_rows, read_numbered_batches
+from tidelog.log.conflict.staged import Reads, Staged
+from tidelog.log.datafile import DataFile, read_numbered_batches
 from tidelog.log.errors import AppendOnlyError, ConfigurationError, PredicateError
-from tidelog.log.format import properties, statistics
-from tidelog.log.format.actions import AddCDCFile, AddFile
-from tidelog.log.format.protocol import has_change_data_feed, has_deletion_vectors
-from tidelog.log.format.schema import columns_of
+from tidelog.log.format import properties
+from tidelog.log.format.actions import AddFile
 from tidelog.log.images import with_images
-from tidelog.log.pruning import prune_values
+from tidelog.log.matching import Matched, RowMatcher, file_metrics, free_name
 from tidelog.log.scan import Selection
-from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
 from tidelog.log.write import DataWriter
-
-
-@dataclass(frozen=True, slots=True)
-class _Matched:
-    """What matched in one file: the positions, and those rows (without columns where nobody needs them)."""
-
-    add: AddFile
-    positions: BitMap64
-    rows: pa.Table
 
 
 def stage_delete(state: LogState, writer: DataWriter, where: str) -> Staged:
@@ -58,7 +44,7 @@ def stage_delete(state: LogState, writer: DataWriter, where: str) -> Staged:
         cdc=tuple(cdc),
         reads=Reads(change.predicate),
         parameters={"predicate": _predicate_parameter(where)},
-        metrics={"numDeletedRows": rows, **_file_metrics(deletes, ())},
+        metrics={"numDeletedRows": rows, **file_metrics(deletes, ())},
     )
 
 
@@ -91,23 +77,18 @@ def stage_update(state: LogState, writer: DataWriter, where: str, assignments: M
         cdc=tuple(cdc),
         reads=Reads(change.predicate),
         parameters={"predicate": _predicate_parameter(where)},
-        metrics={"numUpdatedRows": rows, **_file_metrics(deletes, adds)},
+        metrics={"numUpdatedRows": rows, **file_metrics(deletes, adds)},
     )
 
 
-class _RowChange:
-    """What both operations share: finding the rows, and how they die in this table."""
+class _RowChange(RowMatcher):
+    """What both operations share: the rows for which a predicate is true."""
 
     def __init__(self, state: LogState, writer: DataWriter, where: str, *, whole_rows: bool) -> None:
-        head = state.head
-        self.schema = columns_of(head.metadata, writer.store.url)
-        self.vectors = has_deletion_vectors(head.protocol, head.metadata)
-        self.feed = has_change_data_feed(head.protocol, head.metadata)
-        self._state = state
-        self._writer = writer
+        super().__init__(state, writer)
         # Against the table's own columns first, which is what an error shall speak of.
         self.predicate = predicate.parse(where, self.schema)
-        self._position = _free_name(self.schema)
+        self._position = free_name(self.schema)
         numbered = pa.schema([*self.schema, pa.field(self._position, pa.int64(), nullable=False)])
         # Change rows of a delete are needed where it copies only.
         whole_rows = whole_rows or (self.feed and not self.vectors)
@@ -123,25 +104,12 @@ class _RowChange:
             raise ConfigurationError("an update sets no column", advice="give set={'column': 'SQL expression'}")
         self.assigned(self.schema.empty_table(), assignments)
 
-    def matches(self) -> Iterator[_Matched]:
+    def matches(self) -> Iterator[Matched]:
         """The files that hold matching rows, with these."""
-        metadata = self._writer.metadata
-        found = prune_values(self._state.files().values, self.predicate, self.schema, metadata)
-        for add in files.to_adds(found.files):
+        for add in self.candidates(self.predicate):
             rows = pa.Table.from_batches(self._matching(add), schema=self._selection.schema)
             if rows.num_rows:
-                yield _Matched(add, BitMap64(rows[self._position].to_pylist()), rows.drop_columns([self._position]))
-
-    def delete(self, matched: _Matched) -> RowDelete:
-        """How the matched rows of one file die."""
-        count = physical_rows(self._writer.store, DataFile.of(matched.add))
-        if self.vectors:
-            return RowDelete(matched.add, matched.positions, count)
-        return RowDelete(matched.add, matched.positions, count, tuple(self._survivors(matched)))
-
-    def cdc(self, rows: pa.Table, change_type: str) -> list[AddCDCFile]:
-        """Write change rows."""
-        return self._writer.write_changes(rows, change_type)
+                yield Matched(add, BitMap64(rows[self._position].to_pylist()), rows.drop_columns([self._position]))
 
     def assigned(self, rows: pa.Table, assignments: Mapping[str, str]) -> pa.Table:
         """The rows with their new values, each of which is computed from the old ones."""
@@ -169,18 +137,6 @@ class _RowChange:
             numbered = [*batch.columns, pa.array(positions, pa.int64())]
             yield from self._selection.apply(pa.RecordBatch.from_arrays(numbered, schema=schema))
 
-    def _survivors(self, matched: _Matched) -> Iterator[AddFile]:
-        """The file's other live rows, in files of their own."""
-        inside = [field for field in self.schema if field.name not in self._writer.metadata.partition_columns]
-        schema = pa.schema(inside)
-        dead = np.fromiter(matched.positions, dtype=np.int64, count=len(matched.positions))
-        batches = []
-        for positions, batch in read_numbered_batches(self._writer.store, DataFile.of(matched.add), schema):
-            batches.append(batch.filter(pa.array(~np.isin(positions, dead))))
-        rows = pa.Table.from_batches(batches, schema=schema)
-        if rows.num_rows:
-            yield from self._writer.write_partition(rows, matched.add.partition_values, data_change=True)
-
     def _column(self, name: str) -> str:
         """The table's spelling of a column; case does not matter, as in Spark."""
         same = [known for known in self.schema.names if known.lower() == str(name).lower()]
@@ -191,14 +147,6 @@ class _RowChange:
             advice=f"the columns are {', '.join(self.schema.names)}; a field of a struct cannot be set alone",
             token=name,
         )
-
-
-def _free_name(schema: pa.Schema) -> str:
-    """A name that no column has."""
-    name = "position"
-    while name in {known.lower() for known in schema.names}:
-        name += "_"
-    return name
 
 
 def require_row_changes(configuration: Mapping[str, str], path: str) -> None:
@@ -214,15 +162,3 @@ def require_row_changes(configuration: Mapping[str, str], path: str) -> None:
 def _predicate_parameter(where: str) -> str:
     """As delta-spark writes it: a JSON list of texts."""
     return msgspec.json.encode([where]).decode()
-
-
-def _file_metrics(deletes: Sequence[RowDelete], adds: Sequence[AddFile]) -> dict[str, int]:
-    survivors = [add for delete in deletes for add in delete.survivors or ()]
-    copied = sum(statistics.num_records(add.stats) or 0 for add in survivors)
-    whole = sum(1 for delete in deletes if not delete.needs_vector)
-    return {
-        "numRemovedFiles": whole,
-        "numAddedFiles": len(adds) + len(survivors),
-        "numCopiedRows": copied,
-        "numDeletionVectorsAdded": sum(1 for delete in deletes if delete.needs_vector),
-    }

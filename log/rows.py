@@ -20,12 +20,29 @@ from tidelog.log.errors import SchemaMismatchError
 
 def to_table(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
     """`rows` with exactly the columns of `schema`. Raises SchemaMismatchError naming what does not fit."""
+    require_dicts(rows)
+    return pa.table(_columns(rows, list(schema), ""), schema=schema)
+
+
+def require_dicts(rows: Sequence[Any]) -> None:
+    """Raise SchemaMismatchError unless each row is a dict."""
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise SchemaMismatchError(
                 f"row {number} is a {type(row).__name__}, not a dict", advice="give a list of dicts", column=""
             )
-    return pa.table(_columns(rows, list(schema), ""), schema=schema)
+
+
+def plain_column(values: list[Any], where: str) -> pa.Array:
+    """Values of a column that the table lacks, in a type of their own. Raises SchemaMismatchError."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise SchemaMismatchError(
+            f"column {where!r} of the data has no one type: {_type_name(values)}",
+            advice="give its values one type",
+            column=where,
+        ) from error
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], fields: Sequence[pa.Field], where: str) -> list[pa.Array]:

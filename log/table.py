@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pt
 
-from tidelog.log import creation, dropping
+from tidelog.log import conform, creation, dropping
 from tidelog.log.changes import ChangeRequest, Changes, files_of, require_mode
 from tidelog.log.errors import (
     ConfigurationError,
@@ -28,6 +27,7 @@ from tidelog.log.format import properties as table_properties
 from tidelog.log.format.actions import RemoveFile
 from tidelog.log.format.protocol import require_readable, require_writable
 from tidelog.log.format.schema import columns_of
+from tidelog.log.keys import key_columns
 from tidelog.log.outcome import CommitRecord, Committed, Superseded, record_of
 from tidelog.log.scan import Scan
 from tidelog.log.snapshot import Snapshot
@@ -253,7 +253,9 @@ class Table:
             files_of(timeline.between(first, last), chosen, self.path, self._partition_values_at),
             self.schema,
             self._head.metadata,
-            request=ChangeRequest(chosen, where, columns, self._keys(keys) if chosen == "net" else ()),
+            request=ChangeRequest(
+                chosen, where, columns, key_columns(keys, self.schema, self.properties) if chosen == "net" else ()
+            ),
             complete_until_ms=self._head.timestamp_ms,
         )
 
@@ -282,6 +284,20 @@ class Table:
         """
         return self._statement(lambda transaction: transaction.update(where, set))
 
+    def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Committed:
+        """Put the rows of `data` in the place of those with the same key, or add them where the key is new.
+
+        `keys` are the key's columns, by default the table's `tidelog.primaryKey`. A row of the data for which the SQL
+        text `delete_where` is true (over the data's columns, of which the table may lack those that only this text
+        reads) deletes its key and adds nothing. Holds the data in memory, and where the table keeps a change feed the
+        old rows as well. Run again as `delete` is.
+
+        Raises SchemaMismatchError (also for a key that is null), DuplicateKeyError where the data has several rows of
+        one key, PredicateError, AppendOnlyError, ConflictError.
+        """
+        held = conform.hold(data)
+        return self._statement(lambda transaction: transaction.upsert(held, keys=keys, delete_where=delete_where))
+
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Committed:
         """Replace the whole table by `data`; with `where` the partitions that it describes (partition columns only);
         with `dynamic` the partitions that the data has rows in.
@@ -302,6 +318,24 @@ class Table:
         where commits or files of that version are gone.
         """
         return self._commit(self.begin().restore(version=version, timestamp=timestamp))
+
+    def set_properties(self, properties: Mapping[str, object]) -> Committed:
+        """Set table properties; one whose value is None is removed. Where nothing changes there is no commit.
+
+        A property that rests on a table feature adds the feature to the protocol's lists. Raises ConfigurationError for
+        an unknown property or a bad value, UnsupportedFeatureError where the table's protocol has no such lists.
+        """
+        return self._statement(lambda transaction: transaction.set_properties(properties))
+
+    def add_columns(self, fields: pa.Schema | Iterable[pa.Field]) -> Committed:
+        """Add columns behind the table's own: a schema or fields of Arrow, all nullable. Old rows have null in them.
+
+        No file is read or written. Raises ConfigurationError for a name that is taken (case does not count),
+        SchemaMismatchError for a type that Delta does not have, UnsupportedFeatureError for one that the table's
+        protocol does not allow.
+        """
+        held = tuple(fields) if isinstance(fields, Iterable) else fields
+        return self._statement(lambda transaction: transaction.add_columns(held))
 
     def begin(self) -> Transaction:
         """Begin a transaction on the newest version."""
@@ -358,24 +392,6 @@ class Table:
     def timeline(self) -> Timeline:
         """The history up to the loaded version."""
         return Timeline(self._store, self._system, self._times, self.version, self._head.timestamp_ms)
-
-    def _keys(self, given: Sequence[str]) -> Sequence[str]:
-        """The key's columns: those given, else the table's own."""
-        if isinstance(given, str):
-            raise ConfigurationError("keys is one text", advice=f"give a list: [{given!r}]")
-        keys = list(given or ()) or list(table_properties.primary_key(self.properties))
-        if not keys:
-            raise ConfigurationError(
-                "no keys are given", advice=f"pass keys=[...], or set the property {table_properties.PRIMARY_KEY}"
-            )
-        for name in keys:
-            if name not in self.schema.names:
-                raise ConfigurationError(
-                    f"there is no key column {name!r}", advice=f"the columns are {', '.join(self.schema.names)}"
-                )
-            if pt.is_nested(self.schema.field(name).type):
-                raise ConfigurationError(f"the key column {name!r} is nested", advice="choose a plain column")
-        return keys
 
     def _partition_values_at(self, version: int, remove: RemoveFile) -> dict[str, str | None]:
         """The partition values of a file that was live at `version`, for a remove that does not tell them."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidelog.log import commit, conform, replacement, row_changes
+from tidelog.log import commit, conform, new_columns, property_changes, replacement, row_changes, upsert
 from tidelog.log.conflict.classes import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
 from tidelog.log.discard import discard
@@ -18,6 +18,7 @@ from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, SetTransaction
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
+from tidelog.log.keys import key_columns
 from tidelog.log.outcome import Committed, Superseded
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.loader import LogState, load
@@ -27,7 +28,7 @@ from tidelog.log.timeline import Timeline, require_version
 from tidelog.log.write import DataWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 class Transaction:
@@ -108,6 +109,12 @@ class Transaction:
         self._require_row_changes()
         return self._stage(row_changes.stage_update(self._state, self.writer, where, set))
 
+    def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Transaction:
+        """Stage that the rows of `data` take the place of those with their keys; see Table.upsert."""
+        self._require_row_changes()
+        names = key_columns(keys, self.schema, self.properties)
+        return self._stage(upsert.stage_upsert(self._state, self.writer, data, names, delete_where), upsert.METRICS)
+
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Transaction:
         """Stage that `data` takes the place of the table, of the partitions `where`, or of its own ones (`dynamic`)."""
         self._require_row_changes()
@@ -130,6 +137,17 @@ class Transaction:
             timeline = Timeline(self._store, self._system, times, head.version, head.timestamp_ms)
             version = timeline.snapshot_version(timestamp)
         return self._stage(replacement.stage_restore(self._store, self._state, load(self._store, version)))
+
+    def set_properties(self, properties: Mapping[str, object]) -> Transaction:
+        """Stage that table properties are set, and those whose value is None removed."""
+        self._require_unstaged()
+        head, path = self._state.head, self._store.url
+        return self._stage(property_changes.stage_set_properties(head, path, self._system, properties), ())
+
+    def add_columns(self, fields: pa.Schema | Iterable[pa.Field]) -> Transaction:
+        """Stage that the table has these columns, too."""
+        self._require_unstaged()
+        return self._stage(new_columns.stage_add_columns(self._state.head, self._store.url, self._system, fields), ())
 
     def stage_adds(
         self,
@@ -221,17 +239,17 @@ class Transaction:
         known = self.transactions.get(key.app_id)
         return known is not None and known >= key.version
 
-    def _stage(self, staged: Staged | None) -> Transaction:
-        """Hold what an operation staged; None is an operation that has nothing to do."""
+    def _stage(self, staged: Staged | None, metrics: Collection[str] = ("numFiles", "numOutputRows")) -> Transaction:
+        """Hold what an operation staged; None is an operation that has nothing to do, and zero in all its metrics."""
         if staged is None:
-            self._already = self._nothing()
+            self._already = self._nothing(metrics)
         self._staged = staged
         return self
 
-    def _nothing(self) -> Committed:
+    def _nothing(self, metrics: Collection[str] = ("numFiles", "numOutputRows")) -> Committed:
         head = self._state.head
-        metrics = dict.fromkeys(self._staged.metrics, 0) if self._staged else {"numFiles": 0, "numOutputRows": 0}
-        return Committed(head.version, to_datetime(head.timestamp_ms), metrics=metrics)
+        names = self._staged.metrics if self._staged else metrics
+        return Committed(head.version, to_datetime(head.timestamp_ms), metrics=dict.fromkeys(names, 0))
 
     def _require_row_changes(self) -> None:
         self._require_unstaged()

@@ -97,9 +97,12 @@ class DataWriter:
     def prepared(self, table: pa.Table) -> pa.Table:
         """Rows as the table will give them back: an empty text partitions as null does, and -0.0 as 0.0.
 
-        Raises SchemaMismatchError where that makes a null of what cannot be null.
+        `table` may have some of the columns only. Raises SchemaMismatchError where that makes a null of what cannot
+        be null.
         """
         for name in self.metadata.partition_columns:
+            if name not in table.column_names:
+                continue
             index, field = table.schema.get_field_index(name), self.schema.field(name)
             values = table[name]
             if pt.is_string(field.type) or pt.is_binary(field.type):

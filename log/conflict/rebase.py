@@ -33,7 +33,7 @@ from tidelog.log.conflict.groups import FollowedGroup, JudgedGroup
 from tidelog.log.conflict.live import Live
 from tidelog.log.conflict.moves import Blobs
 from tidelog.log.conflict.outcome import Answer, Conflict, NothingLeft, Outcome, Question, Rebased
-from tidelog.log.conflict.rules import changed_rules, same_application
+from tidelog.log.conflict.rules import changed_rules, same_application, took_the_version
 from tidelog.log.conflict.staged import Numbers, RowDelete, Staged, move_metrics
 from tidelog.log.errors import ConcurrentAppendException, ConcurrentDeleteDeleteException, TidelogError
 from tidelog.log.format import statistics
@@ -92,6 +92,7 @@ class Rebase:
             return
         self._classes[winner.version] = classify(winner)
         for number, found in (
+            (6, took_the_version(self._staged)),
             (6, changed_rules(self._staged, self._protocol, self._metadata, winner)),
             (7, same_application(self._staged, winner)),
         ):

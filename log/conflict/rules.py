@@ -32,6 +32,13 @@ _HARMLESS_PROPERTIES = frozenset(
 )
 
 
+def took_the_version(staged: Staged) -> tuple[type[TidelogError], str] | None:
+    """What names its own version and time in the metadata cannot have another."""
+    if staged.timestamp_ms is None:
+        return None
+    return MetadataChangedException, "it took the version that this transaction names in the metadata"
+
+
 def changed_rules(
     staged: Staged, base_protocol: Protocol, base_metadata: Metadata, winner: Commit
 ) -> tuple[type[TidelogError], str] | None:

@@ -125,6 +125,8 @@ class Staged:
     commit, as a rebase found. `moved` are rows that go to the outputs from files of others' compactions.
     `transactions` are both written and read, `read_applications` only read: a winner that wrote one of the same
     application is a conflict. `fence` is written with them, and lost only to a higher epoch.
+    `timestamp_ms` is the time that the commit has to have, where what is staged names it and the version after its
+    base: then any winner is a conflict.
     `operation` and `parameters` are the names under which other engines show the commit; `record` goes into
     `commitInfo.tidelog`.
     """
@@ -145,6 +147,7 @@ class Staged:
     fence: SetTransaction | None = None
     metadata: Metadata | None = None
     protocol: Protocol | None = None
+    timestamp_ms: int | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, int] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)

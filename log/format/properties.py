@@ -15,6 +15,9 @@ T = TypeVar("T")
 
 ENABLE_DELETION_VECTORS = "delta.enableDeletionVectors"
 ENABLE_IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+# Since when commits carry their time: kept by who turns that on, and set by nobody else.
+IN_COMMIT_TIMESTAMP_VERSION = "delta.inCommitTimestampEnablementVersion"
+IN_COMMIT_TIMESTAMP_START = "delta.inCommitTimestampEnablementTimestamp"
 ENABLE_CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
 ENABLE_EXPIRED_LOG_CLEANUP = "delta.enableExpiredLogCleanup"
 APPEND_ONLY = "delta.appendOnly"
@@ -26,6 +29,8 @@ INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
 STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
 TARGET_FILE_SIZE = "tidelog.targetFileSize"
 MINOR_SPAN = "tidelog.minorSpan"
+COLUMN_MAPPING_MODE = "delta.columnMapping.mode"
+COLUMN_MAPPING_MAX_ID = "delta.columnMapping.maxColumnId"
 PRIMARY_KEY = "tidelog.primaryKey"
 MAX_TRANSACTION_TIME = "tidelog.maxTransactionTime"
 CONFLICT_POLICY = "tidelog.conflictPolicy"

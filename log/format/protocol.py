@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import pyarrow as pa
@@ -43,9 +43,16 @@ WRITER_FEATURES = frozenset(
     }
 )
 
+# The feature that a true property rests on.
+FEATURES_BY_PROPERTY: Mapping[str, str] = {
+    properties.APPEND_ONLY: "appendOnly",
+    properties.ENABLE_CHANGE_DATA_FEED: "changeDataFeed",
+    properties.ENABLE_DELETION_VECTORS: "deletionVectors",
+    properties.ENABLE_IN_COMMIT_TIMESTAMPS: "inCommitTimestamp",
+}
+
 _FEATURES_READER_VERSION = 3
 _FEATURES_WRITER_VERSION = 7
-_CHANGE_FEED_WRITER_VERSION = 4
 # What each writer version before feature lists implies (Delta protocol, "Writer Version Requirements").
 _LEGACY_WRITER = {
     2: {"appendOnly", "invariants"},
@@ -122,11 +129,38 @@ def has_deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:
 
 def has_change_data_feed(protocol: Protocol, metadata: Metadata) -> bool:
     """Whether a writer has to leave change rows."""
-    if protocol.min_writer_version == _FEATURES_WRITER_VERSION:
-        listed = "changeDataFeed" in (protocol.writer_features or ())
-    else:
-        listed = protocol.min_writer_version >= _CHANGE_FEED_WRITER_VERSION
+    listed = allows(protocol, "changeDataFeed")
     return listed and properties.flag(metadata.configuration, properties.ENABLE_CHANGE_DATA_FEED)
+
+
+def allows(protocol: Protocol, feature: str) -> bool:
+    """Whether a table of this protocol may make use of a feature that tidelog writes."""
+    if protocol.min_writer_version < _FEATURES_WRITER_VERSION:
+        implied = (features for version, features in _LEGACY_WRITER.items() if version <= protocol.min_writer_version)
+        return any(feature in features for features in implied)
+    in_reader = feature not in READER_FEATURES or feature in (protocol.reader_features or ())
+    return in_reader and feature in (protocol.writer_features or ())
+
+
+def with_feature(protocol: Protocol, feature: str, path: str) -> Protocol:
+    """The protocol with one more feature in its lists.
+
+    Raises UnsupportedFeatureError where it has no such list: its versions are never raised.
+    """
+    for_readers = feature in READER_FEATURES
+    no_list = protocol.min_writer_version < _FEATURES_WRITER_VERSION
+    if no_list or (for_readers and protocol.min_reader_version < _FEATURES_READER_VERSION):
+        versions = f"({protocol.min_reader_version}, {protocol.min_writer_version})"
+        raise UnsupportedFeatureError(
+            f"this needs the table feature {feature}, which a table of the protocol {versions} cannot have",
+            advice="raise the protocol first with an engine that does so, such as delta-spark: "
+            f"ALTER TABLE ... SET TBLPROPERTIES ('delta.feature.{feature}' = 'supported')",
+            path=path,
+            features=feature,
+        )
+    readers = tuple(sorted({*(protocol.reader_features or ()), feature})) if for_readers else protocol.reader_features
+    writers = tuple(sorted({*(protocol.writer_features or ()), feature}))
+    return msgspec.structs.replace(protocol, reader_features=readers, writer_features=writers)
 
 
 def _used_invariants(metadata: Metadata) -> set[str]:

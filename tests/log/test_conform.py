@@ -75,6 +75,7 @@ def test_what_holds_no_rows_is_refused(data: Any) -> None:
         (pa.array([1.5], pa.float32()), pa.float64(), [1.5]),
         (pa.array(["x"], pa.large_string()), pa.string(), ["x"]),
         (pa.array(["x"]).dictionary_encode(), pa.string(), ["x"]),
+        (pa.DictionaryArray.from_arrays([0, None], pa.array(["x"], pa.string_view())), pa.string(), ["x", None]),
         (pa.array([b"x"], pa.large_binary()), pa.binary(), [b"x"]),
         (pa.array([None], pa.null()), pa.string(), [None]),
         (pa.array([None], pa.null()), pa.bool_(), [None]),

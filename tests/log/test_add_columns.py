@@ -1,0 +1,245 @@
+"""Adding columns: no file changes, old rows have null in them, and every kind of table takes them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from tests.log.changing_rows import FEED_ON, KINDS, SCHEMA, bag, filled, rows
+from tests.log.support import live_files, memory_store, metadata, new_table, put_commit, reopen, stage_compaction
+from tests.log.test_set_properties import lose_once, table_of
+from tidelog.log import OperationClass, Table
+from tidelog.log.errors import (
+    ConfigurationError,
+    MetadataChangedException,
+    SchemaMismatchError,
+    TidelogError,
+    UnsupportedFeatureError,
+)
+from tidelog.log.format.actions import Protocol
+from tidelog.log.format.schema import physical_name
+from tidelog.log.state.commits import read_commit
+from tidelog.log.state.loader import load
+
+NEW = pa.schema(
+    [("note", pa.large_string()), ("place", pa.struct([("x", pa.float64()), ("tags", pa.list_(pa.string()))]))]
+)
+
+
+@pytest.fixture(params=list(KINDS))
+def table(request: pytest.FixtureRequest) -> Table:
+    return filled(request.param)
+
+
+def test_old_rows_have_null_and_new_ones_values(table: Table) -> None:
+    before, files = bag(table.scan().to_arrow()), live_files(table)
+    committed = table.add_columns(NEW)
+    assert table.schema.names == [*SCHEMA.names, "note", "place"]
+    assert table.schema.field("note") == pa.field("note", pa.string())
+    assert live_files(table) == files
+    assert bag(table.scan(columns=SCHEMA.names).to_arrow()) == before
+    assert table.scan("note IS NULL AND place.x IS NULL").count() == 13
+    table.insert([{"k": 50, "part": "a", "note": "n", "place": {"x": 1.5, "tags": ["t"]}}])
+    table.update("k = 1", {"note": "'changed'"})
+    table.upsert([{"k": 2, "note": "upserted"}], keys=["k"])
+    assert dict(zip(*table.scan("note IS NOT NULL", ["k", "note"]).to_arrow().to_pydict().values(), strict=True)) == {
+        50: "n",
+        1: "changed",
+        2: "upserted",
+    }
+    (record,) = [record for record in table.history() if record.version == committed.version]
+    assert (record.operation_class, record.time_version) == (OperationClass.NONE, None)
+    info = read_commit(table.store, committed.version).info
+    assert (info["operation"], info["isBlindAppend"]) == ("ADD COLUMNS", False)
+    assert [entry["column"]["name"] for entry in json.loads(info["operationParameters"]["columns"])] == [
+        "note",
+        "place",
+    ]
+    assert table.at(version=committed.version - 1).schema.names == SCHEMA.names
+    assert table.changes(until=committed.version).to_arrow()["note"].null_count == 13
+    table.checkpoint()
+    assert bag(reopen(table).scan().to_arrow()) == bag(table.scan().to_arrow())
+
+
+def test_files_of_both_kinds_are_compacted_into_one() -> None:
+    table = new_table(memory_store(), SCHEMA)
+    table.insert(rows(range(3)))
+    table.add_columns([pa.field("n", pa.int64())])
+    table.insert([{"k": 3, "n": 3}])
+    stage_compaction(table).commit()
+    assert table.refresh().scan(columns=["k", "n"]).to_arrow().sort_by("k")["n"].to_pylist() == [None, None, None, 3]
+
+
+def test_no_column_is_no_commit(table: Table) -> None:
+    version = table.version
+    assert table.add_columns([]).version == version == table.add_columns(pa.schema([])).version
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "message"),
+    [
+        (
+            [pa.field("n", pa.int64(), nullable=False)],
+            ConfigurationError,
+            "'n' cannot be added as one that is never null",
+        ),
+        ([pa.field("K", pa.int64())], ConfigurationError, "has 'k' more than once"),
+        ([pa.field("n", pa.int64()), pa.field("N", pa.int64())], ConfigurationError, "'n' more than once"),
+        ([pa.field("n", pa.struct([("a", pa.int64()), ("A", pa.int64())]))], ConfigurationError, "'a' more than once"),
+        ([pa.field("n", pa.duration("s"))], SchemaMismatchError, "column 'n' has the Arrow type"),
+        ([pa.field("s.y", pa.int64())], ConfigurationError, "a field cannot be added to a struct"),
+        ([pa.field("S", pa.struct([("x", pa.int64()), ("y", pa.int64())]))], ConfigurationError, "added to a struct"),
+        ([pa.field("n", pa.timestamp("us"))], UnsupportedFeatureError, "needs the table feature timestampNtz"),
+        (
+            [pa.field("n", pa.list_(pa.timestamp("us")))],
+            UnsupportedFeatureError,
+            "needs the table feature timestampNtz",
+        ),
+        ([pa.field("_change_type", pa.string())], ConfigurationError, "which the change feed adds"),
+        (pa.field("n", pa.int64()), ConfigurationError, "are no fields"),
+        ({"n": pa.int64()}, ConfigurationError, "are no fields"),
+        ("n", ConfigurationError, "are no fields"),
+        (None, ConfigurationError, "are no fields"),
+    ],
+)
+def test_what_cannot_be_added(fields: Any, kind: type[TidelogError], message: str) -> None:
+    schema = pa.schema([*SCHEMA, ("s", pa.struct([("x", pa.int64())]))])
+    table = new_table(memory_store(), schema, properties=FEED_ON)
+    with pytest.raises(kind, match=message):
+        table.add_columns(fields)
+    assert table.refresh().version == 0
+
+
+def test_a_local_time_where_the_protocol_names_its_feature() -> None:
+    table = table_of(3, 7, "timestampNtz")
+    table.add_columns(field for field in [pa.field("n", pa.timestamp("us"))])
+    assert table.schema.field("n").type == pa.timestamp("us")
+
+
+def test_the_protocol_stays_and_so_does_what_the_writer_said_of_its_columns() -> None:
+    store = memory_store()
+    text = (
+        '{"fields":[{"nullable":true,"metadata":{"comment":"c","big":12345678901234567890},"type":"long","name":"k"}],'
+        '"type":"struct"}'
+    )
+    old = msgspec.structs.replace(metadata(configuration={}), schema_string=text)
+    put_commit(store, 0, Protocol(min_reader_version=1, min_writer_version=2), old, info={"inCommitTimestamp": None})
+    table = Table(store, load(store))
+    table.insert([{"k": 1}])
+    table.add_columns([pa.field("n", pa.int8())])
+    after = load(store).head
+    assert (after.protocol.min_reader_version, after.protocol.min_writer_version) == (1, 2)
+    fields = json.loads(after.metadata.schema_string)["fields"]
+    assert fields == [*json.loads(text)["fields"], {"name": "n", "type": "byte", "nullable": True, "metadata": {}}]
+    assert table.scan().to_arrow().to_pylist() == [{"k": 1, "n": None}]
+
+
+# --- column mapping --------------------------------------------------------------------------------------------------
+
+_MAPPED_FIELDS = [
+    {
+        "name": "k",
+        "type": "long",
+        "nullable": True,
+        "metadata": {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"},
+    },
+    {
+        "name": "s",
+        "type": {
+            "type": "array",
+            "elementType": {
+                "type": "struct",
+                "fields": [
+                    {
+                        "name": "x",
+                        "type": "long",
+                        "nullable": True,
+                        "metadata": {"delta.columnMapping.id": 7, "delta.columnMapping.physicalName": "col-7"},
+                    }
+                ],
+            },
+            "containsNull": True,
+        },
+        "nullable": True,
+        "metadata": {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "col-2"},
+    },
+]
+
+
+@pytest.mark.parametrize("highest", ["9", None, "3"])
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_a_mapped_table(mode: str, highest: str | None) -> None:
+    store = memory_store()
+    configuration = {"delta.columnMapping.mode": mode}
+    if highest is not None:
+        configuration["delta.columnMapping.maxColumnId"] = highest
+    text = json.dumps({"type": "struct", "fields": _MAPPED_FIELDS})
+    old = msgspec.structs.replace(metadata(configuration=configuration), schema_string=text)
+    put_commit(store, 0, Protocol(min_reader_version=2, min_writer_version=5), old, info={"inCommitTimestamp": None})
+    table = Table(store, load(store))
+    table.insert([{"k": 1, "s": [{"x": 5}]}])
+    inner = pa.struct([("y", pa.int64())])
+    table.add_columns(
+        [pa.field("n", pa.int64()), pa.field("m", pa.map_(pa.string(), inner)), pa.field("l", pa.list_(inner))]
+    )
+    last = 9 if highest == "9" else 7
+    ids = list(_ids(json.loads(load(store).head.metadata.schema_string)["fields"]))
+    assert ids == [1, 2, 7, *range(last + 1, last + 6)]
+    assert table.properties["delta.columnMapping.maxColumnId"] == str(last + 5)
+    assert len({physical_name(field) for field in table.schema}) == 5
+    assert physical_name(table.schema.field("n")).startswith("col-")
+    table.insert([{"k": 2, "n": 3, "m": {"a": {"y": 4}}, "l": [{"y": 6}]}])
+    assert reopen(table).scan().to_arrow().sort_by("k").to_pylist() == [
+        {"k": 1, "s": [{"x": 5}], "n": None, "m": None, "l": None},
+        {"k": 2, "s": None, "n": 3, "m": [("a", {"y": 4})], "l": [{"y": 6}]},
+    ]
+    assert table.scan("n = 3").count() == 1
+
+
+def _ids(node: Any) -> Any:
+    if isinstance(node, dict):
+        if "delta.columnMapping.id" in node.get("metadata", {}):
+            yield node["metadata"]["delta.columnMapping.id"]
+        for key, value in node.items():
+            if key != "metadata":
+                yield from _ids(value)
+    if isinstance(node, list):
+        for value in node:
+            yield from _ids(value)
+
+
+# --- others at the same time -----------------------------------------------------------------------------------------
+
+
+def test_two_at_once_both_succeed(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table(memory_store(), SCHEMA)
+    staged = table.begin().add_columns([pa.field("mine", pa.int64())])
+    reopen(table).add_columns([pa.field("yours", pa.int64())])
+    with pytest.raises(MetadataChangedException):
+        staged.commit()
+    lose_once(table, lambda other: other.add_columns([pa.field("theirs", pa.int64())]), monkeypatch)
+    table.add_columns(field for field in [pa.field("mine", pa.int64())])
+    assert table.schema.names == [*SCHEMA.names, "yours", "theirs", "mine"]
+
+
+def test_writers_with_the_old_columns_pass() -> None:
+    table = new_table(memory_store(), SCHEMA)
+    table.insert(rows(range(3)))
+    inserting, deleting = table.begin().insert(rows(range(3, 4))), table.begin().delete("k = 0")
+    compacting = stage_compaction(table)
+    table.add_columns([pa.field("n", pa.int64())])
+    inserting.commit()
+    compacting.commit()
+    adding = reopen(table).begin().add_columns([pa.field("m", pa.int64())])
+    table.refresh().insert([{"k": 9, "n": 9}])
+    adding.commit()
+    deleting.abort()
+    found = table.refresh().scan(columns=["k", "n", "m"]).to_arrow().sort_by("k").to_pylist()
+    assert found == [
+        *({"k": key, "n": None, "m": None} for key in range(4)),
+        {"k": 9, "n": 9, "m": None},
+    ]
