@@ -7,7 +7,8 @@ Daemon(["/data/events"]).run()               # for months; or from a shell: tide
 from tidelog.compaction_daemon.compaction import CompactionReport, compact, stage
 from tidelog.compaction_daemon.expiry import ExpiryReport, expire
 from tidelog.compaction_daemon.loop import Daemon, DaemonConfig, StepReport, TableStep
-from tidelog.compaction_daemon.planner import Plan, PlannedGroup, plan
+from tidelog.compaction_daemon.planner import plan
+from tidelog.compaction_daemon.plans import FileReason, Plan, PlannedGroup
 from tidelog.compaction_daemon.vacuum import VacuumReport, vacuum
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Daemon",
     "DaemonConfig",
     "ExpiryReport",
+    "FileReason",
     "Plan",
     "PlannedGroup",
     "StepReport",

@@ -12,7 +12,7 @@ from types import FrameType
 import pyarrow as pa
 
 from tidelog.compaction_daemon.compaction import NOTHING, CompactionReport, compact
-from tidelog.compaction_daemon.planner import GROWTH
+from tidelog.compaction_daemon.minor import GROWTH
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, ConflictError, RetryableError, TidelogError
 from tidelog.log.format import properties

@@ -1,119 +1,174 @@
-"""Planning a MINOR compaction: which small files of a partition become one. Deterministic: no clock, no randomness.
+"""Planning a compaction: what one level would do to a snapshot. Deterministic: no clock, no randomness.
 
-A small file is below three quarters of the target size. Within a partition, in the order of their commits, small
-files are packed until the target size is reached; files of commits further apart than `tidelog.minorSpan` are never
-mixed, so that a file stays narrow in time. Large files are never touched.
+`minor` and `major` say which files each level takes. Either drops files whose every row is dead, by metadata alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
+from tidelog.compaction_daemon import major, minor
+from tidelog.compaction_daemon.candidates import SMALL_SHARE, Decision, LiveFile, by_partition, is_small, live_files
+from tidelog.compaction_daemon.major import MajorRules
+from tidelog.compaction_daemon.plans import FileReason, Plan, PlannedGroup, cluster_tag
 from tidelog.log import Snapshot, Table
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties
-from tidelog.log.format.actions import AddFile
-from tidelog.log.state import files
+from tidelog.log.format.schema import physical_name
 
-# The tag in which a compacted file keeps the time of the oldest commit whose rows it holds, in ms since the epoch.
-OLDEST_TAG = "tidelog.oldestCommit"
-LEVELS = ("minor",)
-# A group without this much growth would rewrite mostly what the last one wrote: while files keep arriving, each byte
-# is then rewritten about log2(target / file size) times, not once for every file that follows it.
-GROWTH = 2.0
-# How much less than that will do.
-_ABOUT = 0.95
+LEVELS = ("minor", "major")
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedGroup:
-    """Files of one partition that become one, in this order."""
+class Request:
+    """What to compact and how. Raises ConfigurationError for a level that is none or lacks what is asked for.
 
-    partition_values: Mapping[str, str | None]
-    inputs: tuple[AddFile, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        """What the inputs hold on disk."""
-        return sum(add.size for add in self.inputs)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a compaction of `version` would do. `small_files` counts all of them, in a group or not."""
-
-    level: str
-    version: int
-    groups: tuple[PlannedGroup, ...]
-    num_files: int
-    small_files: int
-
-
-def plan(table: Table, level: str = "minor", *, growth: float = 1.0) -> Plan:
-    """The plan for the table's newest version.
-
-    `growth` is about how many times its largest input a group must be: 1.0 packs all that can be packed, the daemon's
-    2.0 waits until a rewrite pays. Raises ConfigurationError for an unknown level.
+    `where`: SQL over partition columns that chooses partitions; None for all. `growth`: for MINOR, about how many
+    times its largest input a group must be: 1.0 packs all that can be packed, the daemon's 2.0 waits until a rewrite
+    pays. For MAJOR: `cluster_by`, the columns that rows are sorted by, and `purge`, which takes every file with a dead
+    row.
     """
-    return plan_snapshot(table.refresh().at(), level, growth=growth)
+
+    level: str = "minor"
+    where: str | None = None
+    growth: float = 1.0
+    cluster_by: tuple[str, ...] = ()
+    purge: bool = False
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            allowed = ", ".join(LEVELS)
+            raise ConfigurationError(f"there is no compaction level {self.level!r}", advice=f"use one of {allowed}")
+        if self.level == "minor" and (self.cluster_by or self.purge):
+            raise ConfigurationError(
+                "a minor compaction neither clusters nor purges", advice="use the level major, or leave both out"
+            )
 
 
-def plan_snapshot(snapshot: Snapshot, level: str, *, growth: float) -> Plan:
-    """The plan for one snapshot; see `plan`."""
-    if level not in LEVELS:
-        raise ConfigurationError(f"there is no compaction level {level!r}", advice=f"use one of {', '.join(LEVELS)}")
+def plan(
+    table: Table,
+    level: str = "minor",
+    *,
+    where: str | None = None,
+    growth: float = 1.0,
+    cluster_by: Sequence[str] = (),
+    purge: bool = False,
+) -> Plan:
+    """The plan for the table's newest version, with a reason for every live file; the arguments are a Request's.
+
+    Raises ConfigurationError for an unknown level or a column that nothing can be clustered by, PredicateError for
+    `where`.
+    """
+    request = Request(level, where, growth, column_names(cluster_by), purge)
+    return plan_snapshot(table.refresh().at(), request, explain=True)
+
+
+def column_names(cluster_by: Sequence[str]) -> tuple[str, ...]:
+    """The names as a value. Raises ConfigurationError for one text, which is a sequence of letters."""
+    if isinstance(cluster_by, str):
+        raise ConfigurationError("cluster_by is one text", advice=f"give a list: [{cluster_by!r}]")
+    return tuple(cluster_by)
+
+
+def plan_snapshot(snapshot: Snapshot, request: Request, *, explain: bool = False) -> Plan:
+    """The plan for one snapshot; see `plan`. `explain`: with reasons, which take an object for each live file."""
     target = properties.size_bytes(snapshot.properties, properties.TARGET_FILE_SIZE)
-    span_ms = properties.duration_ms(snapshot.properties, properties.MINOR_SPAN)
-    small = _small_files(snapshot, target)
-    groups = [
-        PlannedGroup(members[0].partition_values, tuple(group))
-        for members in _by_partition(small).values()
-        for group in _pack(members, target, span_ms)
-        if _pays(group, target, growth)
+    tag = cluster_tag(_physical_columns(snapshot, request.cluster_by))
+    scope = snapshot.files(request.where)
+    small = pc.less(scope["size"], target * SMALL_SHARE)
+    rules = MajorRules(target, request.purge, request.cluster_by, tag)
+    candidates = scope.filter(_candidates(scope, small, request))
+    decisions = [
+        decision
+        for partition in by_partition(live_files(candidates))
+        for decision in _decide(partition, request, rules, snapshot)
     ]
-    return Plan(level, snapshot.version, tuple(groups), snapshot.num_files, len(small))
+    groups = tuple(
+        PlannedGroup(
+            decision.files[0].add.partition_values,
+            tuple(file.add for file in decision.files),
+            decision.outputs,
+            request.cluster_by if decision.outputs else (),
+        )
+        for decision in decisions
+        if decision.refused is None
+    )
+    reasons = _reasons(snapshot, scope, decisions, rules) if explain else ()
+    return Plan(request.level, snapshot.version, groups, scope.num_rows, pc.sum(small).as_py() or 0, reasons)
 
 
-def _small_files(snapshot: Snapshot, target: int) -> list[AddFile]:
-    table = snapshot.files()
-    return files.to_adds(table.filter(pc.less(table["size"], target * 3 // 4)))
+def _candidates(scope: pa.Table, small: pa.ChunkedArray, request: Request) -> pa.ChunkedArray:
+    """Which files have to be looked at one by one; the others are many, and stay as they are."""
+    if request.cluster_by:
+        return pa.chunked_array([pa.repeat(pa.scalar(True), scope.num_rows)])  # noqa: FBT003 - a value
+    return pc.or_(small, pc.is_valid(scope["deletionVector"]))
 
 
-def _by_partition(adds: Iterable[AddFile]) -> dict[tuple[tuple[str, str | None], ...], list[AddFile]]:
-    groups: dict[tuple[tuple[str, str | None], ...], list[AddFile]] = {}
-    for add in adds:
-        groups.setdefault(tuple(sorted(add.partition_values.items())), []).append(add)
-    return groups
+def _decide(
+    partition: Sequence[LiveFile], request: Request, rules: MajorRules, snapshot: Snapshot
+) -> Iterator[Decision]:
+    dead = tuple(file for file in partition if file.is_dead)
+    if dead:
+        yield Decision(dead, outputs=0)
+    rest = [file for file in partition if not file.is_dead]
+    if request.level == "major":
+        yield from major.decide(rest, rules)
+        return
+    span_ms = properties.duration_ms(snapshot.properties, properties.MINOR_SPAN)
+    small = [file for file in rest if is_small(file.add, rules.target)]
+    yield from minor.decide(small, target=rules.target, span_ms=span_ms, growth=request.growth)
 
 
-def _pack(members: Sequence[AddFile], target: int, span_ms: int) -> Iterator[list[AddFile]]:
-    """Runs of neighbours in time (in log order where they are of one time) that fit the target and the span."""
-    group: list[AddFile] = []
-    size = 0
-    for add in sorted(members, key=lambda add: add.modification_time):
-        too_wide = group and add.modification_time - min(map(oldest_ms, group)) > span_ms
-        if group and (size + add.size > target or too_wide):
-            yield group
-            group, size = [], 0
-        group.append(add)
-        size += add.size
-    if group:
-        yield group
+def _reasons(
+    snapshot: Snapshot, scope: pa.Table, decisions: Sequence[Decision], rules: MajorRules
+) -> tuple[FileReason, ...]:
+    """One for each live file, in log order."""
+    decided = {
+        file.add.key: FileReason(file.add.path, decision.refused is None, decision.refused or _why(file, rules))
+        for decision in decisions
+        for file in decision.files
+    }
+    inside = {file.add.key for file in live_files(scope)}
+    return tuple(
+        decided.get(
+            file.add.key,
+            FileReason(
+                file.add.path,
+                chosen=False,
+                reason="large enough" if file.add.key in inside else "outside of the partitions asked for",
+            ),
+        )
+        for file in live_files(snapshot.files())
+    )
 
 
-def _pays(group: Sequence[AddFile], target: int, growth: float) -> bool:
-    """Whether the group is worth a rewrite: several files, and enough new bytes beside its largest one."""
-    if len(group) < 2:  # noqa: PLR2004 - one file alone is compacted already
-        return False
-    sizes = [add.size for add in group]
-    # Equally many rows of one kind make files of sizes that differ by some bytes: two of them are twice one.
-    return sum(sizes) >= min(max(1.0, growth * _ABOUT) * max(sizes), target * 3 / 4)
+def _why(file: LiveFile, rules: MajorRules) -> str:
+    """Why a file that is taken is."""
+    if file.is_dead:
+        return "none of its rows is live"
+    small = ["small"] if is_small(file.add, rules.target) else []
+    return ", ".join([*small, *rules.reasons(file)])
 
 
-def oldest_ms(add: AddFile) -> int:
-    """The commit time of the oldest rows in a file: its own, or what a compaction noted."""
-    noted = (add.tags or {}).get(OLDEST_TAG)
-    return int(noted) if noted and noted.isdigit() else add.modification_time
+def _physical_columns(snapshot: Snapshot, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names by which the log knows these columns. Raises ConfigurationError where rows cannot be sorted by one."""
+    found = []
+    for name in names:
+        fault = None
+        if name not in snapshot.schema.names:
+            fault = f"there is no column {name!r}"
+        elif names.count(name) > 1:
+            fault = f"column {name!r} is named twice"
+        elif name in snapshot.partition_by:
+            fault = f"column {name!r} partitions the table, and has one value in each file"
+        elif pt.is_nested(snapshot.schema.field(name).type) or pt.is_null(snapshot.schema.field(name).type):
+            fault = f"column {name!r} has the type {snapshot.schema.field(name).type}, which has no order"
+        if fault:
+            raise ConfigurationError(f"rows cannot be clustered: {fault}", advice="choose distinct, plain columns")
+        found.append(physical_name(snapshot.schema.field(name)))
+    return tuple(found)

@@ -30,7 +30,7 @@ def partition_scope(where: str | None, metadata: Metadata, path: str) -> Scope:
     if others:
         known = ", ".join(metadata.partition_columns) or "none: the table is not partitioned"
         raise PredicateError(
-            f"only whole partitions can be replaced, and {min(others)!r} is no partition column",
+            f"only whole partitions can be chosen here, and {min(others)!r} is no partition column",
             advice=f"the partition columns are {known}; delete(where) takes any column",
             token=min(others),
         )

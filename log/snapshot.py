@@ -14,6 +14,7 @@ from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import protocol
 from tidelog.log.format.schema import columns_of
 from tidelog.log.scan import Scan
+from tidelog.log.scopes import in_scope, partition_scope
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
@@ -59,9 +60,17 @@ class Snapshot:
         """The table properties, as the log holds them."""
         return MappingProxyType(self._state.head.metadata.configuration)
 
-    def files(self) -> pa.Table:
-        """The live files, one row each, with the columns of the protocol's `add` action, in log order."""
-        return self._state.files().adds
+    def files(self, where: str | None = None) -> pa.Table:
+        """The live files, one row each, with the columns of the protocol's `add` action, in log order.
+
+        `where`: only those of the partitions for which this SQL text over partition columns is true. Raises
+        PredicateError for another column.
+        """
+        if where is None:
+            return self._state.files().adds
+        metadata = self._state.head.metadata
+        scope = partition_scope(where, metadata, self._store.url)
+        return in_scope(self._state.files().values, scope, metadata, self._store.url)
 
     @property
     def num_files(self) -> int:

@@ -56,12 +56,17 @@ def daemon(
 @app.command("compact")
 def compact_command(
     path: options.TablePath,
+    level: options.Level = "minor",
+    where: options.Partitions = None,
+    cluster_by: options.ClusterBy = None,
+    purge: options.Purge = False,
     storage_option: options.StorageOptions = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Pack the small files of a table once. Exit code 4 where there is nothing to do."""
+    """Compact a table once: pack its small files, or rewrite a scope. Exit code 4 where there is nothing to do."""
     table = options.open_table(path, storage_option)
-    report = compact(table)
+    names = options.parse_names(cluster_by) or ()
+    report = compact(table, level, where=where, cluster_by=names, purge=purge)
     if not report.did_anything:
         if not as_json:
             output.say(f"{table.path}: nothing to do")
@@ -144,6 +149,8 @@ def _print_step(path: str, version: int | None, report: CompactionReport, *, che
             f"version {report.version}: {report.files_removed} files became {report.files_added} "
             f"({report.bytes_read:,} to {report.bytes_written:,} bytes)"
         )
+    if report.groups_left:
+        parts.append(f"{report.groups_left} groups are left for the next compaction")
     if checkpointed:
         parts.append(f"checkpoint at version {version}")
     output.say(f"{path}: {', '.join(parts)}")

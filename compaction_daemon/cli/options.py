@@ -32,6 +32,17 @@ OlderThan: TypeAlias = Annotated[
         metavar="AGE", help="An age, such as '14 days', or a time with a zone; in place of the table's retention."
     ),
 ]
+Level: TypeAlias = Annotated[str, typer.Option(metavar="LEVEL", help="minor packs small files, major rewrites.")]
+Partitions: TypeAlias = Annotated[
+    str | None, typer.Option("--where", metavar="SQL", help="Only these partitions, such as \"day < '2026-01-31'\".")
+]
+ClusterBy: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--cluster-by", metavar="NAMES", help="For major: sort rows by these columns, separated by commas."),
+]
+Purge: TypeAlias = Annotated[
+    bool, typer.Option("--purge", help="For major: rewrite every file that holds a deleted row.")
+]
 DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")]
 
 

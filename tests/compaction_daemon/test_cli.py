@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.compaction_daemon.support import SCHEMA, numbers_of, put
-from tidelog.compaction_daemon import cli, loop
+from tests.compaction_daemon.support import SCHEMA, delete_rows, numbers_of, put
+from tidelog.compaction_daemon import Plan, cli, loop, plan
 from tidelog.compaction_daemon.cli import maintain
 from tidelog.log import Table
 from tidelog.log.errors import (
@@ -93,6 +93,70 @@ def test_compact_as_json(tidelog: Command, table: Table) -> None:
         "files_added": 1,
         "checkpointed": False,
     }
+
+
+def test_compact_takes_level_partitions_and_columns(tidelog: Command, table: Table) -> None:
+    put(table, 9, 8, part="b")
+    put(table, 7, part="b")
+    ended = tidelog("compact", table.path, "--level", "major", "--where", "part = 'b'", "--cluster-by", "n")
+    assert ended.code == 0
+    assert "2 files became 1" in ended.out
+    assert numbers_of(table, part="b") == [7, 8, 9]
+    table.delete("n = 9")
+    assert tidelog("compact", table.path, "--level", "major", "--where", "part = 'b'", "--purge").code == 0
+    assert tidelog("compact", table.path, "--level", "major", "--where", "part = 'b'", "--purge").code == 4
+
+
+@pytest.mark.parametrize("command", ["compact", "plan"])
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["--level", "huge"], "use one of minor, major"),
+        (["--purge"], "neither clusters nor purges"),
+        (["--level", "major", "--cluster-by", "n,x"], "there is no column 'x'"),
+        (["--where", "n = 1"], "'n' is no partition column"),
+    ],
+)
+def test_what_cannot_be_compacted_is_wrong_use(
+    tidelog: Command, table: Table, command: str, arguments: list[str], fault: str
+) -> None:
+    ended = tidelog(command, table.path, *arguments)
+    assert ended.code == 2
+    assert fault in ended.err
+
+
+def test_plan_says_what_and_why(tidelog: Command, table: Table) -> None:
+    put(table, 7, part="b")
+    ended = tidelog("plan", table.path)
+    assert ended.code == 0
+    first, header, *rows = ended.out.splitlines()
+    assert first.startswith(f"{table.path}: 3 files (")
+    assert first.endswith(" bytes) of part=a become about 1")
+    assert header.split() == ["file", "chosen", "why"]
+    assert [row.split()[1] for row in rows] == ["yes", "yes", "yes", "no"]
+    assert rows[3].endswith("small, but no small file near it in time fits beside it")
+    assert table.refresh().version == 4, "a plan changes nothing"
+    ended = tidelog("plan", table.path, "--level", "major", "--cluster-by", "n", "--where", "part = 'b'")
+    assert "1 files" in ended.out
+    assert "become about 1, clustered by n" in ended.out
+
+
+def test_plan_as_json_is_a_plan(tidelog: Command, table: Table) -> None:
+    ended = tidelog("plan", table.path, "--json")
+    assert ended.code == 0
+    assert Plan.from_json(ended.out) == plan(table)
+    tidelog("compact", table.path)
+    ended = tidelog("plan", table.path, "--json")
+    assert ended.code == 4
+    assert json.loads(ended.out)["groups"] == []
+    ended = tidelog("plan", table.path)
+    assert (ended.code, ended.out.splitlines()[0]) == (4, f"{table.path}: nothing to do")
+
+
+def test_plan_names_files_without_a_live_row(tidelog: Command, table: Table) -> None:
+    delete_rows(table, [0])
+    assert "1 files" in (out := tidelog("plan", table.path).out)
+    assert "of part=a are dropped: no row of them is live" in out
 
 
 def test_daemon_once_ends_when_there_is_nothing_left(tidelog: Command, table: Table, tmp_path: Path) -> None:
@@ -209,7 +273,7 @@ def test_exit_codes(error: TidelogError, code: int) -> None:
 
 
 def test_a_conflict_exits_with_its_own_code(tidelog: Command, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    def loses(_: Table) -> Any:
+    def loses(*_: object, **__: object) -> Any:
         raise ConcurrentAppendException("lost", advice="run it again", path=table.path)
 
     monkeypatch.setattr(maintain, "compact", loses)

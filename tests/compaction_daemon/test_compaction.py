@@ -104,9 +104,9 @@ def test_a_table_may_be_given_by_its_path(tmp_path: Path) -> None:
 
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="use one of minor"):
-        compact(filled("a"), "major")
+        compact(filled("a"), "huge")
     with pytest.raises(ConfigurationError, match="use one of minor"):
-        stage(filled("a"), "major")
+        stage(filled("a"), "huge")
 
 
 def test_growth_may_wait() -> None:

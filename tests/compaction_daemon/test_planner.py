@@ -3,56 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.compaction_daemon.support import memory_table, put_commit
-from tidelog.compaction_daemon import Plan, plan
-from tidelog.compaction_daemon.planner import OLDEST_TAG, oldest_ms
-from tidelog.log import Table
+from tests.compaction_daemon.made_up import File, numbers, table_of
+from tidelog.compaction_daemon import plan
+from tidelog.compaction_daemon.plans import oldest_ms
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.format.actions import AddFile
 
 DAY_MS = 86_400_000
-
-
-@dataclass(frozen=True)
-class File:
-    """A file of the table: its size, when it was committed, its partition, and how old its oldest rows are."""
-
-    size: int
-    at: int
-    part: str | None = "a"
-    oldest: int | None = None
-
-    def to_add(self, path: str) -> AddFile:
-        return AddFile(
-            path=path,
-            partition_values={"part": self.part},
-            size=self.size,
-            modification_time=self.at,
-            data_change=True,
-            tags=None if self.oldest is None else {OLDEST_TAG: str(self.oldest)},
-        )
-
-
-def table_of(files: Sequence[File], *, target: int = 1000, span: str = "1 day") -> Table:
-    """A table whose file number k has the path `k`, zero-padded."""
-    table = memory_table(**{"tidelog.targetFileSize": target, "tidelog.minorSpan": span})
-    put_commit(table, *[file.to_add(f"{number:04}") for number, file in enumerate(files)])
-    return table
 
 
 def grouped(files: Sequence[File], *, growth: float = 1.0, target: int = 1000, span: str = "1 day") -> list[list[int]]:
     """The numbers of the files in each group, in the plan's order."""
     return numbers(plan(table_of(files, target=target, span=span), growth=growth))
-
-
-def numbers(found: Plan) -> list[list[int]]:
-    return [[int(add.path) for add in group.inputs] for group in found.groups]
 
 
 def test_small_files_are_packed_in_the_order_of_their_commits() -> None:
@@ -122,8 +88,8 @@ def test_the_plan_counts_what_it_looked_at() -> None:
 
 
 def test_an_unknown_level_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="there is no compaction level 'major'; use one of minor"):
-        plan(table_of([]), "major")
+    with pytest.raises(ConfigurationError, match="there is no compaction level 'huge'; use one of minor, major"):
+        plan(table_of([]), "huge")
 
 
 @st.composite

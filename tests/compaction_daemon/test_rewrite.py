@@ -20,7 +20,7 @@ from tests.compaction_daemon.support import (
     put_commit,
 )
 from tidelog.compaction_daemon import compact, plan
-from tidelog.compaction_daemon.planner import OLDEST_TAG
+from tidelog.compaction_daemon.plans import OLDEST_TAG
 from tidelog.compaction_daemon.rewrite import rewrite
 from tidelog.log import Table, datafile
 from tidelog.log.conflict.staged import MoveGroup

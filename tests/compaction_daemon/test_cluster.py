@@ -1,0 +1,295 @@
+"""Clustering: rows sorted by some columns, and a row map that tells where each of them went."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compaction_daemon.support import delete_rows, live_files, memory_table, numbers_of, put
+from tidelog.compaction_daemon import cluster, compact, plan, rewrite, stage
+from tidelog.compaction_daemon.cluster import require_bijection
+from tidelog.log import Table, row_maps
+from tidelog.log.conflict.staged import MoveGroup
+from tidelog.log.datafile import DataFile, read_numbered_batches
+from tidelog.log.errors import CompactionVerificationError
+from tidelog.log.format.actions import AddFile
+
+
+def clustered(table: Table, *columns: str) -> MoveGroup:
+    """The one group of a staged clustering."""
+    staged = stage(table, "major", cluster_by=columns)._staged
+    assert staged is not None
+    (group,) = staged.moves
+    return group
+
+
+def addressed(table: Table, add: AddFile) -> dict[int, Any]:
+    """The live rows of a file by their positions, as texts: two NaN are equal."""
+    found: dict[int, Any] = {}
+    for positions, batch in read_numbered_batches(table.store, DataFile.of(add), table.schema):
+        found.update(zip(positions.tolist(), map(repr, batch.to_pylist()), strict=True))
+    return found
+
+
+def assert_maps_every_row(table: Table, group: MoveGroup) -> None:
+    """Each live row of the inputs lies where the row map says, and the map is sorted."""
+    assert group.row_map is not None
+    assert group.row_map.schema == row_maps.schema()
+    adds = {add.path: add for add in live_files(table)}
+    inputs = [addressed(table, adds[entry.path]) for entry in group.lineage.inputs]
+    outputs = [addressed(table, add) for add in group.outputs]
+    assert [entry.path for entry in group.lineage.outputs] == [add.path for add in group.outputs]
+    assert [entry.rows for entry in group.lineage.outputs] == [len(rows) for rows in outputs]
+    entries = [tuple(row.values()) for row in group.row_map.to_pylist()]
+    assert entries == sorted(entries)
+    assert {(i, p) for i, p, _, _ in entries} == {(i, p) for i, rows in enumerate(inputs) for p in rows}
+    assert sorted((o, q) for _, _, o, q in entries) == [(o, q) for o, rows in enumerate(outputs) for q in rows]
+    for number, position, output, output_position in entries:
+        assert inputs[number][position] == outputs[output][output_position]
+
+
+def test_rows_are_sorted_and_the_map_tells_where_they_went() -> None:
+    table = memory_table()
+    put(table, 5, 3, 9)
+    put(table, 4, 3)
+    delete_rows(table, [1], file=0)
+    group = clustered(table, "n")
+    assert group.row_map is not None
+    # The file with the vector was re-added by a later commit, but is still the older file.
+    assert [entry.rows for entry in group.lineage.inputs] == [3, 2]
+    assert group.row_map.to_pylist() == [
+        {"input": 0, "position": 0, "output": 0, "output_position": 2},
+        {"input": 0, "position": 2, "output": 0, "output_position": 3},
+        {"input": 1, "position": 0, "output": 0, "output_position": 1},
+        {"input": 1, "position": 1, "output": 0, "output_position": 0},
+    ]
+    assert_maps_every_row(table, group)
+    assert compact(table, "major", cluster_by=["n"]).did_anything
+    assert numbers_of(table) == [3, 4, 5, 9]
+
+
+@pytest.mark.parametrize("outputs", [1, 6])
+def test_several_outputs_hold_ranges(outputs: int) -> None:
+    table = memory_table(**{"tidelog.targetFileSize": "8 KiB" if outputs > 1 else "1 MiB"})
+    chance = random.Random(3)
+    for _ in range(10):
+        put(table, *[chance.getrandbits(60) for _ in range(500)])
+    for number in range(3):
+        delete_rows(table, sorted(chance.sample(range(500), 5)), file=number)
+    before = numbers_of(table)
+    group = clustered(table, "n")
+    assert len(group.outputs) == outputs
+    assert_maps_every_row(table, group)
+    report = compact(table, "major", cluster_by=["n"])
+    assert report.files_added == outputs
+    assert numbers_of(table) == sorted(before)
+
+
+def test_a_second_run_has_nothing_to_do_until_there_is_something_new() -> None:
+    table = memory_table(**{"tidelog.targetFileSize": "8 KiB"})
+    for number in (2, 1):
+        put(table, *random.Random(number).choices(range(10**18), k=500))
+    assert compact(table, "major", cluster_by=["n"]).did_anything
+    assert {(add.tags or {})["tidelog.clusteredBy"] for add in live_files(table)} == {'["n"]'}
+    assert plan(table, "major", cluster_by=["n"]).groups == ()
+    assert plan(table, "major").groups == ()
+    put(table, *range(100))
+    assert compact(table, "major", cluster_by=["n"]).files_removed == 1
+    assert plan(table, "major", cluster_by=["n"]).groups == ()
+
+
+def test_a_small_clustered_file_beside_others_goes_with_them() -> None:
+    table = memory_table()
+    put(table, 2)
+    put(table, 1)
+    compact(table, "major", cluster_by=["n"])
+    put(table, 0)
+    compact(table, "major", cluster_by=["n"])
+    assert numbers_of(table) == [0, 1, 2]
+    assert not compact(table, "major", cluster_by=["n"]).did_anything
+
+
+KEYS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
+    "whole": (pa.int32(), [3, None, -(2**31), 3, 0]),
+    "real": (pa.float64(), [math.nan, None, math.inf, -math.inf, -0.0, 0.0, math.nan, 1.5]),
+    "text": (pa.string(), ["b", None, "", "ü", "B", "b"]),
+    "flag": (pa.bool_(), [True, None, False, True]),
+    "raw": (pa.binary(), [b"\xff", None, b"", b"\x00"]),
+    "day": (pa.date32(), [dt.date(2026, 1, 2), None, dt.date(1969, 1, 1)]),
+    "at": (pa.timestamp("us", "UTC"), [5, None, -5, 5]),
+    "price": (pa.decimal128(20, 2), [Decimal("1.10"), None, Decimal("-3.00"), Decimal("1.10")]),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_every_plain_type_sorts_with_nulls_last_and_keeps_equal_rows_in_order(name: str) -> None:
+    kind, values = KEYS[name]
+    table = Table.create(f"memory://{uuid.uuid4()}", pa.schema([("row", pa.int64()), ("key", kind)]))
+    for start in range(0, len(values), 2):
+        part = values[start : start + 2]
+        table.insert(pa.table({"row": pa.array(range(start, start + len(part))), "key": pa.array(part, kind)}))
+    group = clustered(table.refresh(), "key")
+    assert_maps_every_row(table, group)
+    compact(table, "major", cluster_by=["key"])
+    found = table.refresh().scan().to_arrow()
+    assert found["row"].to_pylist() == sorted(range(len(values)), key=lambda row: (_rank(values[row]), row))
+    assert found["key"].null_count == 1
+    assert found["key"][-1].as_py() is None
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    """Nulls after NaN, NaN after every other value."""
+    if value is None:
+        return 2, 0
+    return (1, 0) if isinstance(value, float) and math.isnan(value) else (0, value)
+
+
+def test_several_columns_sort_one_after_the_other() -> None:
+    schema = pa.schema([("row", pa.int64()), ("x", pa.float32()), ("y", pa.string())])
+    table = Table.create(f"memory://{uuid.uuid4()}", schema)
+    keys = [(1.0, "b"), (math.nan, "z"), (None, "b"), (1.0, None), (math.nan, "a"), (1.0, "a"), (None, "a"), (0.5, "q")]
+    for row, (x, y) in enumerate(keys):
+        table.insert([{"row": row, "x": x, "y": y}])
+    group = clustered(table.refresh(), "x", "y")
+    assert_maps_every_row(table, group)
+    compact(table, "major", cluster_by=["x", "y"])
+    assert table.refresh().scan().to_arrow()["row"].to_pylist() == [7, 5, 0, 3, 4, 1, 6, 2]
+
+
+def test_rows_with_nested_columns_move_whole() -> None:
+    schema = pa.schema(
+        [
+            ("key", pa.int64()),
+            ("inner", pa.struct([("x", pa.list_(pa.int32())), ("y", pa.string())])),
+            ("map", pa.map_(pa.string(), pa.float64())),
+        ]
+    )
+    table = Table.create(f"memory://{uuid.uuid4()}", schema)
+    rows = [
+        {"key": 2, "inner": {"x": [1, None], "y": "a"}, "map": [("k", 1.5)]},
+        {"key": None, "inner": None, "map": None},
+        {"key": 1, "inner": {"x": None, "y": None}, "map": []},
+        {"key": 1, "inner": {"x": [], "y": "b"}, "map": [("l", None)]},
+    ]
+    for row in rows:
+        table.insert(pa.Table.from_pylist([row], schema=schema))
+    assert_maps_every_row(table, clustered(table.refresh(), "key"))
+    compact(table, "major", cluster_by=["key"])
+    assert table.refresh().scan().to_arrow().to_pylist() == [rows[2], rows[3], rows[0], rows[1]]
+
+
+def test_files_without_a_live_row_need_no_map() -> None:
+    table = memory_table(**{"tidelog.targetFileSize": 100})
+    put(table, 1)
+    delete_rows(table, [0])
+    group = clustered(table, "n")
+    assert (group.row_map, group.outputs) == (None, ())
+
+
+@given(st.lists(st.lists(st.none() | st.integers(-3, 3), min_size=1, max_size=8), min_size=1, max_size=5), st.data())
+def test_whatever_rows_there_are_each_is_where_the_map_says(files: list[list[int | None]], data: st.DataObject) -> None:
+    schema = pa.schema([("row", pa.int64()), ("key", pa.int64())])
+    table = Table.create(f"memory://{uuid.uuid4()}", schema)
+    for number, keys in enumerate(files):
+        rows = [number * 100 + row for row in range(len(keys))]
+        table.insert(pa.table({"row": rows, "key": pa.array(keys, pa.int64())}))
+    for number, keys in enumerate(files):
+        dead = data.draw(st.sets(st.integers(0, len(keys) - 1), max_size=len(keys) - 1))
+        if dead:
+            by_path = {add.path: index for index, add in enumerate(live_files(table))}
+            first = min(by_path, key=lambda path: _row_of(table, path) != number * 100)
+            delete_rows(table, sorted(dead), file=by_path[first])
+    before = table.refresh().scan().to_arrow()
+    group = clustered(table, "key")
+    assert_maps_every_row(table, group)
+    compact(table, "major", cluster_by=["key"])
+    after = table.refresh().scan().to_arrow()
+    assert sorted(after["row"].to_pylist()) == sorted(before["row"].to_pylist())
+    keys = after["key"].to_pylist()
+    assert keys == sorted(keys, key=lambda key: (key is None, key or 0))
+
+
+def _row_of(table: Table, path: str) -> int:
+    (add,) = [add for add in live_files(table) if add.path == path]
+    bare = msgspec.structs.replace(add, deletion_vector=None)
+    _, batch = next(iter(read_numbered_batches(table.store, DataFile.of(bare), table.schema)))
+    return int(batch["row"][0].as_py())
+
+
+# --- the check before the commit -------------------------------------------------------------------------------------
+
+
+def swapped(row_map: pa.Table, name: str, values: Callable[[np.ndarray[Any, Any]], Any]) -> pa.Table:
+    index = row_map.schema.get_field_index(name)
+    return row_map.set_column(index, row_maps.schema().field(name), pa.array(values(row_map[name].to_numpy().copy())))
+
+
+def first_twice(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    values[1] = values[0]
+    return values
+
+
+WRONG: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "a row is missing": lambda row_map: row_map.slice(1),
+    "a row too many": lambda row_map: pa.concat_tables([row_map, row_map.slice(row_map.num_rows - 1)]),
+    "an input row twice": lambda row_map: swapped(row_map, "position", first_twice),
+    "an output row twice": lambda row_map: swapped(row_map, "output_position", first_twice),
+    "a dead row": lambda row_map: swapped(row_map, "position", lambda found: np.where(found == 2, 1, found)),
+    "another input": lambda row_map: swapped(row_map, "input", lambda found: found + 1),
+    "another output": lambda row_map: swapped(row_map, "output", lambda found: found + 1),
+    "not sorted": lambda row_map: row_map.take(pc.sort_indices(row_map["output_position"])),
+    "nothing": lambda row_map: row_map.slice(0, 0),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_map_that_is_not_one_to_one_refuses_the_commit(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = memory_table()
+    put(table, 5, 3, 9)
+    put(table, 4, 3)
+    delete_rows(table, [1], file=0)
+    honest = cluster.cluster
+
+    def wrongly(*args: Any) -> cluster.Clustered:
+        made = honest(*args)
+        return cluster.Clustered(made.rows, made.order, made.length, WRONG[wrong](made.row_map))
+
+    version, before = table.refresh().version, numbers_of(table)
+    with monkeypatch.context() as patched:
+        patched.setattr(rewrite, "cluster", wrongly)
+        with pytest.raises(CompactionVerificationError, match="does not map each live row once"):
+            compact(table, "major", cluster_by=["n"])
+    assert (table.refresh().version, numbers_of(table)) == (version, before)
+    assert compact(table, "major", cluster_by=["n"]).did_anything
+
+
+def test_a_map_that_is_one_to_one_passes() -> None:
+    table = memory_table()
+    put(table, 5, 3, 9)
+    inputs = live_files(table)
+    row_map = pa.table([[0, 0, 0], [0, 1, 2], [1, 0, 0], [0, 1, 0]], schema=row_maps.schema())
+    require_bijection(table.store, inputs, [3], [2, 1], row_map)
+    with pytest.raises(CompactionVerificationError):
+        require_bijection(table.store, inputs, [3], [1, 2], row_map)
+
+
+def test_a_writer_that_loses_a_row_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = memory_table()
+    put(table, 2)
+    put(table, 1)
+    monkeypatch.setattr(cluster.Clustered, "pieces", lambda made: iter([made.rows.slice(1)]))
+    with pytest.raises(CompactionVerificationError, match="wrote 1 rows where 2 are live"):
+        compact(table, "major", cluster_by=["n"])
