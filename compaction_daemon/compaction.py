@@ -10,7 +10,7 @@ from tidelog.compaction_daemon.plans import Plan
 from tidelog.compaction_daemon.rewrite import rewrite
 from tidelog.log import Committed, OperationClass, Table, Transaction
 from tidelog.log.conflict.staged import MoveGroup
-from tidelog.log.errors import CommitContentionError, ConfigurationError, ConflictError
+from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import paths
 from tidelog.log.storage import Store
 from tidelog.log.system import REAL
@@ -95,13 +95,7 @@ def compact(
         transaction.abort()
         return NOTHING
     groups = _rewrite(transaction, planned)
-    try:
-        outcome = transaction.commit()
-    except (ConflictError, CommitContentionError):
-        # Refused, or never first: no commit names the outputs.
-        _delete_outputs(opened.store, groups)
-        raise
-    _delete_outputs(opened.store, transaction.dropped)
+    outcome = transaction.commit()
     kept = [group for group in groups if group not in transaction.dropped]
     committed = isinstance(outcome, Committed)
     return CompactionReport(

@@ -256,7 +256,7 @@ class Rebase:
                 return self._append_conflict(path, "there are too many rows to look through in files such as")
             mine = deletes[path].positions if path in deletes else BitMap64()
             extra = answer.matching - mine
-            if extra and not staged.joins_matches:
+            if extra and not (self._vectors and staged.joins_matches):
                 return self._append_conflict(path, f"{len(extra)} rows that the operation looks for are new in")
             if extra:
                 deletes[path] = RowDelete(file, mine | extra, answer.rows)

@@ -161,8 +161,7 @@ class Staged:
     def joins_matches(self) -> bool:
         """Whether rows that match as well, found late, may simply die with the others: no image, no change row."""
         deletes_only = self.reads is not None and (self.reads.keys is not None or not self.adds)
-        vectors_only = all(delete.survivors is None for delete in self.deletes)
-        return deletes_only and vectors_only and not self.cdc
+        return deletes_only and not self.cdc
 
     @property
     def changes_rows(self) -> bool:
