@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.log.changing_rows import FEED_ON, KINDS, SCHEMA, filled, keys, rows
 from tests.log.support import live_files, memory_store, new_table, reopen, stage_compaction
-from tidelog.log import OperationClass, Table, upsert
+from tidelog.log import Committed, OperationClass, Table, upsert
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import (
     AppendOnlyError,
