@@ -1,0 +1,141 @@
+"""Every cell of the four conflict matrices, with real jobs: both staged on one version, committed in both orders."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests.log.conflict.cells import JOBS, LAYOUTS, Job, Layout, Rows, Template, rows_of
+from tidelog.log import Committed, OperationClass, Superseded, Table
+from tidelog.log.conflict.policies import DELTA_TABLE, POLICIES, WRITE_SERIALIZABLE, Policy, Verdict
+from tidelog.log.errors import ConcurrentAppendException, ConflictError
+
+MINOR, MAJOR, INSERT = OperationClass.MINOR, OperationClass.MAJOR, OperationClass.INSERT
+OVERWRITE, UPDATE_DELETE = OperationClass.OVERWRITE, OperationClass.UPDATE_DELETE
+
+every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
+every_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+every_way = pytest.mark.parametrize(
+    ("vectors", "third"), [(True, False), (True, True), (False, False)], ids=["vectors", "a third commit", "no vectors"]
+)
+
+
+def pairs() -> Iterator[tuple[Job, Job]]:
+    return itertools.product(JOBS.values(), JOBS.values())
+
+
+def race(
+    template: Template, layout: Layout, earlier: Job, later: Job, *, third: bool, metadata_retry: bool
+) -> tuple[Table, Committed | Superseded | ConflictError]:
+    """Stage both on one version, commit the earlier one, and perhaps another, then the later one."""
+    table = template.copy()
+    first, second = earlier.stage(table, layout, layout.earlier, 1), later.stage(table, layout, layout.later, 2)
+    assert isinstance(first.commit(metadata_retry=metadata_retry), Committed)
+    if third:
+        # Beside the point under every policy: other partitions' rows, or no rows at all.
+        if layout.partitioned:
+            table.insert([{"p": "c", "k": 77, "v": 0}])
+        else:
+            table.set_properties({"delta.checkpointInterval": 50})
+    try:
+        return table, second.commit(metadata_retry=metadata_retry)
+    except ConflictError as error:
+        return table, error
+
+
+def after(template: Template, layout: Layout, *jobs: tuple[Job, str, int], third: bool) -> Rows:
+    rows = template.rows
+    for job, part, number in jobs:
+        rows = job.rows(rows, layout, part, number)
+    return rows | ({("c", 77, 0)} if third and layout.partitioned else frozenset())
+
+
+@every_way
+@every_layout
+@every_policy
+def test_the_matrix_as_published(policy: Policy, layout: Layout, third: bool, vectors: bool) -> None:
+    template = Template(layout, vectors=vectors, properties={"tidelog.conflictPolicy": policy.name})
+    wrong = []
+    for earlier, later in pairs():
+        table, outcome = race(template, layout, earlier, later, third=third, metadata_retry=False)
+        of_earlier, of_later = (policy.class_of(job.operation_class) for job in (earlier, later))
+        assert of_earlier is not None
+        assert of_later is not None
+        fails = layout.overlaps and policy.verdict(of_earlier, of_later) is Verdict.FAIL
+        if fails:
+            fits = isinstance(outcome, policy.errors(of_earlier, of_later)) and rows_of(table) == after(
+                template, layout, (earlier, layout.earlier, 1), third=third
+            )
+            if isinstance(outcome, ConflictError):
+                assert outcome.fields["policy"] == policy.name
+        else:
+            # What the matrix lets through is rebased, and may still be a conflict that the model names.
+            expected = promised(layout, policy, earlier, later, vectors=vectors)
+            fits = isinstance(outcome, expected) and rows_of(table) in possible(
+                template, layout, policy, earlier, later, outcome, third=third
+            )
+        if not fits:
+            wrong.append(f"{earlier.name} then {later.name}: {outcome!r}")
+    assert not wrong, "\n".join(wrong)
+
+
+@every_way
+@every_layout
+@pytest.mark.parametrize("policy", [DELTA_TABLE, WRITE_SERIALIZABLE], ids=lambda policy: policy.name)
+def test_the_same_cells_with_the_retry_on(policy: Policy, layout: Layout, third: bool, vectors: bool) -> None:
+    template = Template(layout, vectors=vectors, properties={"tidelog.conflictPolicy": policy.name})
+    wrong = []
+    for earlier, later in pairs():
+        table, outcome = race(template, layout, earlier, later, third=third, metadata_retry=True)
+        expected = promised(layout, policy, earlier, later, vectors=vectors)
+        rows = possible(template, layout, policy, earlier, later, outcome, third=third)
+        if not isinstance(outcome, expected) or rows_of(table) not in rows:
+            wrong.append(f"{earlier.name} then {later.name}: {outcome!r}, expected {expected}")
+    assert not wrong, "\n".join(wrong)
+
+
+def possible(template: Template, layout: Layout, policy: Policy, earlier: Job, later: Job, *, third: bool) -> set[Rows]:
+    """The rows of running both one after the other."""
+    mine, theirs = (later, layout.later, 2), (earlier, layout.earlier, 1)
+    orders = {after(template, layout, theirs, mine, third=third)}
+    if may_come_last(policy, earlier, later):
+        orders.add(after(template, layout, mine, theirs, third=third))
+    return orders
+
+
+def promised(layout: Layout, policy: Policy, earlier: Job, later: Job, *, vectors: bool) -> tuple[type, ...]:
+    """The outcomes with the retry on, from the model's table."""
+    if not layout.overlaps:
+        return (Committed,)
+    if not vectors and needs_vectors(policy, earlier, later):
+        return (ConflictError, Superseded, Committed)
+    match later.operation_class:
+        case OperationClass.MINOR:
+            gone = earlier.operation_class in {OVERWRITE, MINOR, MAJOR}
+            return (Superseded,) if gone else (Committed,)
+        case OperationClass.MAJOR:
+            gone = earlier.operation_class in {OVERWRITE, MAJOR}
+            return (Superseded,) if gone else (Committed,)
+        case _ if later.name == "UPDATE" and earlier.name in {"INSERT", "UPDATE"}:
+            # The rows that match are others now: what was inserted, or the new image of the same row.
+            return (Committed,) if may_come_last(policy, earlier, later) else (ConcurrentAppendException,)
+        case _:
+            return (Committed,)
+
+
+def may_come_last(policy: Policy, earlier: Job, later: Job) -> bool:
+    """WriteSerializable may order a blind append after who committed later, but not by keys."""
+    return policy is WRITE_SERIALIZABLE and earlier.operation_class is INSERT and later.name != "UPSERT"
+
+
+def needs_vectors(policy: Policy, earlier: Job, later: Job) -> bool:
+    """Whether the later job may need to mark rows of a file dead, or to follow rows out of a file that it copied."""
+    touching = {UPDATE_DELETE, MINOR, MAJOR}
+    if later.operation_class is UPDATE_DELETE:
+        appended = earlier.operation_class is INSERT and not may_come_last(policy, earlier, later)
+        return earlier.operation_class in touching or appended
+    if later.operation_class in {MINOR, MAJOR}:
+        return earlier.operation_class in touching
+    return False
