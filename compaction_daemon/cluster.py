@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from tidelog.log import row_maps
-from tidelog.log.datafile import DataFile, read_numbered_batches
+from tidelog.log.datafile import BATCH_ROWS, DataFile, read_numbered_batches
 from tidelog.log.dead_rows import read_dead_rows
 from tidelog.log.errors import CompactionVerificationError
 from tidelog.log.format.actions import AddFile
@@ -20,12 +20,16 @@ from tidelog.log.storage import Store
 
 _Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
+# Rows are held in blocks of about this size: Arrow takes rows from one piece of memory, in which the texts of a column
+# must not exceed 2 GiB.
+BLOCK_BYTES = 2**30
+
 
 @dataclass(frozen=True, slots=True)
 class Clustered:
-    """The rows of a group as they were read, the `order` in which they are written, `length` rows a file."""
+    """The rows of a group as they were read, in `blocks`, the `order` in which they are written, `length` a file."""
 
-    rows: pa.Table
+    blocks: tuple[pa.Table, ...]
     order: _Numbers
     length: int
     row_map: pa.Table
@@ -33,7 +37,21 @@ class Clustered:
     def pieces(self) -> Iterator[pa.Table]:
         """The rows of each output file."""
         for start in range(0, len(self.order), self.length):
-            yield self.rows.take(pa.array(self.order[start : start + self.length]))
+            wanted = self.order[start : start + self.length]
+            parts = (wanted[first : first + BATCH_ROWS] for first in range(0, len(wanted), BATCH_ROWS))
+            yield pa.concat_tables([self._take(part) for part in parts])
+
+    def _take(self, wanted: _Numbers) -> pa.Table:
+        """The rows of these numbers, in this order; few enough to lie in one piece of memory."""
+        starts = np.cumsum([0, *(block.num_rows for block in self.blocks)])
+        holders = np.searchsorted(starts, wanted, side="right") - 1
+        parts = [
+            self.blocks[holder].take(pa.array(wanted[holders == holder] - starts[holder]))
+            for holder in np.unique(holders)
+        ]
+        # The parts stand block by block: row k of them belongs to the place by_block[k].
+        by_block = np.argsort(holders, kind="stable")
+        return pa.concat_tables(parts).take(pa.array(np.argsort(by_block)))
 
 
 def cluster(
@@ -43,22 +61,15 @@ def cluster(
 
     Rows with the same values keep their order. All rows are held in memory.
     """
-    numbered = [
-        (number, positions, batch)
-        for number, add in enumerate(inputs)
-        for positions, batch in read_numbered_batches(store, DataFile.of(add), schema)
-    ]
-    rows = pa.Table.from_batches([batch for _, _, batch in numbered], schema=schema)
-    order = _order(rows, columns)
+    files: list[_Numbers] = []
+    positions: list[_Numbers] = []
+    blocks = tuple(_blocks(_read(store, inputs, schema, files, positions), schema))
+    order = _order(pa.concat_tables([pa.Table.from_batches([], schema=schema), *blocks]), columns)
     # Row k of the output is row order[k] of what was read, so row r of what was read is row place[r] of the output.
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    files = [np.full(len(positions), number, dtype=np.int64) for number, positions, _ in numbered]
-    row_map = pa.table(
-        [_joined(files), _joined([positions for _, positions, _ in numbered]), place // length, place % length],
-        schema=row_maps.schema(),
-    )
-    return Clustered(rows, order, length, row_map)
+    row_map = pa.table([_joined(files), _joined(positions), place // length, place % length], schema=row_maps.schema())
+    return Clustered(blocks, order, length, row_map)
 
 
 def require_bijection(
@@ -87,6 +98,31 @@ def require_bijection(
                 advice="nothing was committed and no row is lost; keep the written files and report this",
                 path=store.url,
             )
+
+
+def _read(
+    store: Store, inputs: Sequence[AddFile], schema: pa.Schema, files: list[_Numbers], positions: list[_Numbers]
+) -> Iterator[pa.RecordBatch]:
+    """The live rows; the number of the file and the position of each are appended to `files` and `positions`."""
+    for number, add in enumerate(inputs):
+        for found, batch in read_numbered_batches(store, DataFile.of(add), schema):
+            files.append(np.full(len(found), number, dtype=np.int64))
+            positions.append(found)
+            yield batch
+
+
+def _blocks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows in pieces of about BLOCK_BYTES, each in one piece of memory."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if held and size + batch.nbytes > BLOCK_BYTES:
+            yield pa.Table.from_batches(held, schema=schema).combine_chunks()
+            held, size = [], 0
+        held.append(batch)
+        size += batch.nbytes
+    if held:
+        yield pa.Table.from_batches(held, schema=schema).combine_chunks()
 
 
 def _order(rows: pa.Table, columns: Sequence[str]) -> _Numbers:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -129,22 +129,18 @@ def _reasons(
 ) -> tuple[FileReason, ...]:
     """One for each live file, in log order."""
     decided = {
-        file.add.key: FileReason(file.add.path, decision.refused is None, decision.refused or _why(file, rules))
+        file.add.path: FileReason(file.add.path, decision.refused is None, decision.refused or _why(file, rules))
         for decision in decisions
         for file in decision.files
     }
-    inside = {file.add.key for file in live_files(scope)}
-    return tuple(
-        decided.get(
-            file.add.key,
-            FileReason(
-                file.add.path,
-                chosen=False,
-                reason="large enough" if file.add.key in inside else "outside of the partitions asked for",
-            ),
-        )
-        for file in live_files(snapshot.files())
-    )
+    inside = set(scope["path"].to_pylist())
+    return tuple(decided.get(path) or _left_alone(path, inside) for path in snapshot.files()["path"].to_pylist())
+
+
+def _left_alone(path: str, inside: Collection[str]) -> FileReason:
+    """The reason of a file that was not looked at by itself."""
+    reason = "large enough" if path in inside else "outside of the partitions asked for"
+    return FileReason(path, chosen=False, reason=reason)
 
 
 def _why(file: LiveFile, rules: MajorRules) -> str:

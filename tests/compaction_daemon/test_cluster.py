@@ -18,7 +18,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.compaction_daemon.support import delete_rows, live_files, memory_table, numbers_of, put
+from tests.compaction_daemon.support import (
+    delete_rows,
+    live_files,
+    memory_table,
+    numbers_of,
+    put,
+    put_commit,
+    put_vector,
+)
 from tidelog.compaction_daemon import cluster, compact, plan, rewrite, stage
 from tidelog.compaction_daemon.cluster import require_bijection
 from tidelog.log import Table, row_maps
@@ -26,6 +34,13 @@ from tidelog.log.conflict.staged import MoveGroup
 from tidelog.log.datafile import DataFile, read_numbered_batches
 from tidelog.log.errors import CompactionVerificationError
 from tidelog.log.format.actions import AddFile
+
+
+@pytest.fixture(params=["one block", "a block a batch"], autouse=True)
+def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param != "one block":
+        monkeypatch.setattr(cluster, "BLOCK_BYTES", 1)
+        monkeypatch.setattr(cluster, "BATCH_ROWS", 3)
 
 
 def clustered(table: Table, *columns: str) -> MoveGroup:
@@ -191,6 +206,23 @@ def test_rows_with_nested_columns_move_whole() -> None:
     assert table.refresh().scan().to_arrow().to_pylist() == [rows[2], rows[3], rows[0], rows[1]]
 
 
+def test_files_without_a_live_row_that_nobody_knew_of_make_an_empty_map() -> None:
+    """Without statistics a plan cannot tell that all rows are dead."""
+    table = memory_table()
+    for number in range(2):
+        put(table, number)
+    removes = [add.removed(1, data_change=True) for add in live_files(table)]
+    adds = [
+        msgspec.structs.replace(add, stats=None, deletion_vector=put_vector(table, [0])) for add in live_files(table)
+    ]
+    put_commit(table, *removes, *adds)
+    group = clustered(table, "n")
+    assert group.row_map is not None
+    assert (group.row_map.num_rows, group.outputs, len(group.inputs)) == (0, (), 2)
+    assert compact(table, "major", cluster_by=["n"]).files_removed == 2
+    assert live_files(table) == []
+
+
 def test_files_without_a_live_row_need_no_map() -> None:
     table = memory_table(**{"tidelog.targetFileSize": 100})
     put(table, 1)
@@ -265,7 +297,7 @@ def test_a_map_that_is_not_one_to_one_refuses_the_commit(wrong: str, monkeypatch
 
     def wrongly(*args: Any) -> cluster.Clustered:
         made = honest(*args)
-        return cluster.Clustered(made.rows, made.order, made.length, WRONG[wrong](made.row_map))
+        return cluster.Clustered(made.blocks, made.order, made.length, WRONG[wrong](made.row_map))
 
     version, before = table.refresh().version, numbers_of(table)
     with monkeypatch.context() as patched:
@@ -290,6 +322,6 @@ def test_a_writer_that_loses_a_row_is_caught(monkeypatch: pytest.MonkeyPatch) ->
     table = memory_table()
     put(table, 2)
     put(table, 1)
-    monkeypatch.setattr(cluster.Clustered, "pieces", lambda made: iter([made.rows.slice(1)]))
+    monkeypatch.setattr(cluster.Clustered, "pieces", lambda made: iter([made._take(made.order[1:])]))
     with pytest.raises(CompactionVerificationError, match="wrote 1 rows where 2 are live"):
         compact(table, "major", cluster_by=["n"])
