@@ -10,10 +10,12 @@ import logging
 import re
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
 from tidelog.log.errors import TidelogError
+from tidelog.log.format.commit_info import MAX_TIMESTAMP_MS
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
@@ -40,7 +42,7 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     host and process. `policy` is None where no policy decided. What was wasted had been written, and went unused.
     """
 
-    when_ms: int
+    when_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_TIMESTAMP_MS)]
     base_version: int
     winning_version: int
     policy: str | None

@@ -94,7 +94,8 @@ def test_long_texts_are_cut(store: Store) -> None:
 
 def test_a_damaged_or_foreign_file_is_passed_over(store: Store) -> None:
     append(store, entry(1), entry(3))
-    for number, content in enumerate([b"", b"{", b"\xff\xfe", b'{"whenMs":"soon"}', b"[]"]):
+    late = msgspec.json.encode(entry(10**18))
+    for number, content in enumerate([b"", b"{", b"\xff\xfe", b'{"whenMs":"soon"}', b"[]", late]):
         store.put_if_absent(f"{FOLDER}/{2:013d}-00000000-0000-0000-0000-{number:012d}.json", content)
     for name in ("notes.txt", "9999999999999.json", f"{9:013d}-no-uuid.json"):
         store.put_if_absent(f"{FOLDER}/{name}", msgspec.json.encode(entry(9)))
