@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from tidelog.log.conflict.classes import OperationClass, classify
+from tidelog.log.conflict.classes import OperationClass
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import Commit
 from tidelog.log.system import to_datetime
@@ -47,14 +47,14 @@ class CommitRecord:
     user_metadata: str | None
 
 
-def record_of(commit: Commit, timestamp_ms: int) -> CommitRecord:
-    """The record of a commit that was made at `timestamp_ms`."""
+def record_of(commit: Commit, timestamp_ms: int, operation_class: OperationClass) -> CommitRecord:
+    """The record of a commit of that class that was made at `timestamp_ms`."""
     timestamp = to_datetime(timestamp_ms)
     return CommitRecord(
         version=commit.version,
         timestamp=timestamp,
         time_version=timestamp if commit.data_change else None,
-        operation_class=classify(commit),
+        operation_class=operation_class,
         data_change=commit.data_change,
         metrics=commit_info.metrics(commit.info),
         user_metadata=commit_info.user_metadata(commit.info),

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.log import conform, creation, dropping
+from tidelog.log import conform, creation, dropping, history
 from tidelog.log.changes import ChangeRequest, Changes, files_of, require_mode
 from tidelog.log.errors import (
     ConfigurationError,
@@ -203,8 +203,8 @@ class Table:
 
     def history(self, limit: int | None = None) -> list[CommitRecord]:
         """The commits up to the loaded version, newest first, at most `limit`."""
-        records = (record_of(commit, stamp) for commit, stamp in self.timeline.newest_first())
-        return list(itertools.islice(records, limit))
+        entries = itertools.islice(history.newest_first(self.timeline), limit)
+        return [record_of(entry.commit, entry.timestamp_ms, entry.operation_class) for entry in entries]
 
     def latest_version(self, n: int = 1) -> int:
         """The ID version of the n-th most recent commit (1: the newest)."""

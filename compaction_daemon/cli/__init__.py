@@ -4,7 +4,13 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 3 conflict, 4 nothing to do. `app` is
 written; a module of commands adds its own to `app` when it is imported here.
 """
 
-from tidelog.compaction_daemon.cli import doctor, look, maintain, planning  # noqa: F401 - they add their commands to `app`
+from tidelog.compaction_daemon.cli import (  # noqa: F401 - they add their commands to `app`
+    conflicts,
+    doctor,
+    look,
+    maintain,
+    planning,
+)
 from tidelog.compaction_daemon.cli.app import (
     CONFLICT,
     DONE,

@@ -15,11 +15,11 @@ import typer
 from tidelog.compaction_daemon.cli import options, output
 from tidelog.compaction_daemon.cli.app import app
 from tidelog.log import Snapshot, Table
-from tidelog.log.conflict.classes import classify
 from tidelog.log.errors import ConfigurationError, CorruptLogError
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import Commit
 from tidelog.log.format.statistics import num_records
+from tidelog.log.history import Entry, newest_first
 from tidelog.log.scan import RowReader
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import load
@@ -121,8 +121,7 @@ def history(
 ) -> None:
     """List the commits, newest first."""
     table = options.open_table(path, storage_option)
-    commits = itertools.islice(table.timeline.newest_first(), limit)
-    records = (_record(commit, timestamp_ms) for commit, timestamp_ms in commits)
+    records = map(_record, itertools.islice(newest_first(table.timeline), limit))
     if as_json:
         for record in records:
             output.write_json(record)
@@ -135,14 +134,15 @@ def history(
     )
 
 
-def _record(commit: Commit, timestamp_ms: int) -> dict[str, Any]:
-    when = output.timestamp_text(to_datetime(timestamp_ms))
+def _record(entry: Entry) -> dict[str, Any]:
+    commit = entry.commit
+    when = output.timestamp_text(to_datetime(entry.timestamp_ms))
     engine = commit.info.get("engineInfo")
     return {
         "version": commit.version,
         "timestamp": when,
         "time_version": when if commit.data_change else None,
-        "class": str(classify(commit)),
+        "class": str(entry.operation_class),
         "operation": commit_info.operation(commit.info),
         "data_change": commit.data_change,
         "rows": _rows_added(commit),

@@ -348,7 +348,7 @@ def test_vacuum_fails_where_a_file_stays(old: Table, monkeypatch: pytest.MonkeyP
 
 # --- wrong use -------------------------------------------------------------------------------------------------------
 
-READING = ["describe", "history", "scan", "changes", "expire", "vacuum", "compact"]
+READING = ["describe", "history", "scan", "changes", "conflicts", "expire", "vacuum", "compact"]
 
 
 @pytest.mark.parametrize("command", READING)

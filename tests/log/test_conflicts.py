@@ -23,7 +23,6 @@ from tests.log.support import (
     reopen,
 )
 from tidelog.log import Committed, OperationClass, Table
-from tidelog.log.conflict.classes import classify
 from tidelog.log.conflict.outcome import Conflict, Outcome, Rebased
 from tidelog.log.conflict.rebase import Rebase
 from tidelog.log.conflict.staged import Staged
@@ -38,7 +37,6 @@ from tidelog.log.errors import (
 from tidelog.log.format.actions import (
     AddCDCFile,
     Commit,
-    DomainMetadata,
     Metadata,
     Protocol,
     SetTransaction,
@@ -268,31 +266,3 @@ def test_two_changes_of_the_metadata_conflict_even_if_harmless(table: Table) -> 
     outcome = rebase(table, staged, [theirs])
     assert isinstance(outcome, Conflict)
     assert outcome.error is MetadataChangedException
-
-
-@pytest.mark.parametrize(
-    ("actions", "info", "expected"),
-    [
-        ([], {}, "NONE"),
-        ([SetTransaction(app_id="a", version=1)], {}, "NONE"),
-        ([DomainMetadata(domain="d", configuration="", removed=False)], {}, "NONE"),
-        ([add("a")], {}, "INSERT"),
-        ([add("a")], {"operation": "OPTIMIZE", "isBlindAppend": False}, "INSERT"),
-        ([remove(add("a"))], {}, "UPDATE_DELETE"),
-        ([remove(add("a")), add("b")], {"operation": "WRITE", "isBlindAppend": True}, "UPDATE_DELETE"),
-        ([remove(add("a"), data_change=False), add("b", data_change=False)], {}, "MAJOR"),
-        (
-            [remove(add("a"), data_change=False), add("b", data_change=False)],
-            {"tidelog": {"lineage": {"groups": []}}},
-            "MINOR",
-        ),
-        ([remove(add("a"), data_change=False), add("b", data_change=False)], {"tidelog": {"class": "MAJOR"}}, "MAJOR"),
-        ([add("a")], {"tidelog": {"class": "OVERWRITE"}}, "OVERWRITE"),
-        ([add("a")], {"tidelog": {"class": "UNHEARD_OF"}}, "INSERT"),
-        ([add("a")], {"tidelog": {"class": 7}}, "INSERT"),
-    ],
-)
-def test_the_class_of_a_commit_is_told_from_its_actions(
-    actions: list[Any], info: dict[str, Any], expected: str
-) -> None:
-    assert classify(Commit(version=1, info=info, actions=tuple(actions))) == expected

@@ -96,9 +96,13 @@ def test_the_same_cells_with_the_retry_on(policy: Policy, layout: Layout, third:
     assert not wrong, "\n".join(wrong)
 
 
-def possible(template: Template, layout: Layout, policy: Policy, earlier: Job, later: Job, *, third: bool) -> set[Rows]:
-    """The rows of running both one after the other."""
+def possible(
+    template: Template, layout: Layout, policy: Policy, earlier: Job, later: Job, outcome: object, *, third: bool
+) -> set[Rows]:
+    """The rows of running both one after the other; of the earlier one alone where the later one lost."""
     mine, theirs = (later, layout.later, 2), (earlier, layout.earlier, 1)
+    if isinstance(outcome, ConflictError):
+        return {after(template, layout, theirs, third=third)}
     orders = {after(template, layout, theirs, mine, third=third)}
     if may_come_last(policy, earlier, later):
         orders.add(after(template, layout, mine, theirs, third=third))

@@ -1,0 +1,57 @@
+"""Write the tables of docs/conflicts.md anew from the policies' data: `python -m scripts.conflict_tables`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tidelog.log.conflict.policies import POLICIES, Policy
+from tidelog.log.format import properties
+
+PAGE = Path(__file__).parent.parent / "docs" / "conflicts.md"
+_PART = re.compile(r"<!-- made: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def rewritten(text: str) -> str:
+    """The page with each made part as the data have it; the prose between them stays."""
+    parts = {"properties": _properties(), "policies": "\n".join(map(_section, POLICIES.values()))}
+    return _PART.sub(lambda match: f"<!-- made: {match[1]} -->\n{parts[match[1]]}\n<!-- end -->", text)
+
+
+def _properties() -> str:
+    names = ", ".join(f"`{name}`" for name in POLICIES)
+    retry = str(properties.metadata_retry({})).lower()
+    return _table(
+        ["property", "default", "meaning"],
+        [
+            [f"`{properties.CONFLICT_POLICY}`", f"`{properties.conflict_policy({})}`", f"which matrix: {names}"],
+            [f"`{properties.METADATA_RETRY}`", f"`{retry}`", "whether a `fail` is first tried again by metadata alone"],
+        ],
+    )
+
+
+def _section(policy: Policy) -> str:
+    rows = ([f"**{earlier}**", *row.values()] for earlier, row in policy.matrix.items())
+    parts = [f"## `{policy.name}`", f"From: {policy.source}.", _table(["first \\ later", *policy.classes], rows)]
+    if policy.judges_files:
+        parts += ["A `fail` ends with one of these, the first whose check fails:", _errors(policy)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _errors(policy: Policy) -> str:
+    rows = (
+        [earlier, later, ", ".join(f"`{error.__name__}`" for error in policy.errors(earlier, later))]
+        for earlier in policy.classes
+        for later in policy.classes
+        if policy.errors(earlier, later)
+    )
+    return _table(["first", "later", "errors"], rows)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewritten(PAGE.read_text()))
