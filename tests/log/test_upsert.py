@@ -401,7 +401,7 @@ def _rows_of(table: Table) -> dict[tuple[int, str, str], int]:
     return result
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.sampled_from(list(KINDS)), st.sampled_from([[], ["part"]]), st.lists(_STEP, min_size=1, max_size=6))
 def test_it_does_what_a_dictionary_does(
     kind: str, partition_by: list[str], steps: list[tuple[str, dict[Any, tuple[int, bool]]]]
