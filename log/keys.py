@@ -1,11 +1,11 @@
 """Rows by their keys: the key's columns, each key once, and which rows of a table have one of them.
 
-Values are compared as `group_numbers` has it: NaN is a value like others, -0.0 is 0.0. A null is no key.
+Values are compared as in `group_numbers`: NaN is a value like others, -0.0 is 0.0. A null is no key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -55,15 +55,29 @@ class Keys:
         self.names = list(names)
         self.table = rows.select(self.names)
         _require_no_null(self.table)
-        # Distinct ones are numbered in their own order, so a number below their count is a key's place.
-        self._plain = pa.schema([pa.field(field.name, field.type) for field in self.table.schema])
         _require_distinct(self.table, path)
+        self._steps = list(self._numbered())
 
     def places(self, rows: pa.Table) -> Numbers:
         """For each row of `rows`, which has the key's columns, the place of its key; -1 for another one."""
-        parts = [pa.table(part.select(self.names).columns, schema=self._plain) for part in (self.table, rows)]
-        numbers = _numbers(pa.concat_tables(parts))[self.table.num_rows :]
-        return np.where(numbers < self.table.num_rows, numbers, -1)
+        codes = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)])
+        for name, (values, known) in zip(self.names, self._steps, strict=True):
+            codes = _place(_next_codes(codes, rows[name], values), known)
+        return np.asarray(pc.fill_null(codes, -1), dtype=np.int64)
+
+    def _numbered(self) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """For each column its values, and the codes that the keys have by the columns up to it.
+
+        Only the keys are hashed, however many rows are looked up. A code is the place among those codes; the last
+        column's are the places of the keys, which are distinct.
+        """
+        codes = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), self.table.num_rows)])
+        for name in self.names:
+            values = _comparable(self.table[name]).unique()
+            codes = _next_codes(codes, self.table[name], values)
+            known = codes.unique()
+            yield values, known
+            codes = _place(codes, known)
 
     def predicate(self) -> Expression:
         """What is true for every row with one of the keys, and false for as many others as statistics can tell."""
@@ -91,6 +105,19 @@ def _may_be(name: str, values: pa.ChunkedArray) -> Expression | None:
     except (ValueError, OverflowError):
         return None  # a date or time outside of Python's years
     return And(Comparison(">=", column, Literal(low)), Comparison("<=", column, Literal(high)))
+
+
+def _next_codes(codes: pa.ChunkedArray, column: pa.ChunkedArray, values: pa.Array) -> pa.ChunkedArray:
+    """Codes of the columns so far and one more; null where a value is none of `values`."""
+    return pc.add(pc.multiply(codes, len(values)), _place(_comparable(column), values))
+
+
+def _place(column: pa.ChunkedArray, values: pa.Array) -> pa.ChunkedArray:
+    return pc.index_in(column, value_set=values).cast(pa.int64())
+
+
+def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.add(column, pa.scalar(0, column.type)) if pt.is_floating(column.type) else column  # -0.0 is 0.0
 
 
 def _numbers(table: pa.Table) -> Numbers:

@@ -190,6 +190,13 @@ def test_a_property_whose_feature_another_writer_forgot() -> None:
     table = table_of(1, 7, "appendOnly", **{"delta.enableChangeDataFeed": "true"})
     table.set_properties({"delta.enableChangeDataFeed": True})
     assert actions(table, Protocol)[0].writer_features == ("appendOnly", "changeDataFeed")
+    table = table_of(3, 7, "timestampNtz", "appendOnly")
+    half = Protocol(
+        min_reader_version=3, min_writer_version=7, reader_features=(), writer_features=("deletionVectors",)
+    )
+    put_foreign(table, half)
+    table.set_properties({"delta.enableDeletionVectors": True})
+    assert actions(table, Protocol)[0].reader_features == ("deletionVectors",)
 
 
 # --- in-commit timestamps --------------------------------------------------------------------------------------------
@@ -224,6 +231,12 @@ def test_commit_times_begin_with_the_commit_that_turns_them_on() -> None:
     assert not {SINCE_VERSION, SINCE_TIME} & set(table.properties)
     table.set_properties({"delta.enableInCommitTimestamps": True})
     assert table.properties[SINCE_VERSION] == str(table.version) == "5"
+    table.set_properties({"delta.enableInCommitTimestamps": False})
+    staged = table.begin().set_properties({"delta.enableInCommitTimestamps": True})
+    clock.ms += 1000
+    staged.commit()
+    stamp = commit_info.in_commit_timestamp_ms(read_commit(table.store, 7).info)
+    assert table.refresh().properties[SINCE_TIME] == str(stamp)
 
 
 def test_whoever_comes_before_that_commit_is_a_conflict() -> None:
