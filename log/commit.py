@@ -7,20 +7,15 @@ it costs does not grow with the table.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as package_version
+from functools import cached_property
 from typing import Any
 
 from tidelog.log.commit_actions import Prepared, prepare
-from tidelog.log.conflict.classes import OperationClass, classify
-from tidelog.log.conflict.outcome import Answer, Conflict, NothingLeft, Outcome, Question, Rebased
-from tidelog.log.conflict.policies import POLICIES, WRITE_SERIALIZABLE, Policy
-from tidelog.log.conflict.rebase import Rebase
+from tidelog.log.commit_content import commit_info_of, write_checksum
+from tidelog.log.conflict.outcome import Conflict, NothingLeft, Question, Rebased
 from tidelog.log.conflict.staged import MoveGroup, Scope, Staged
-from tidelog.log.conflict.verdict import first_conflict
-from tidelog.log.discard import discard
+from tidelog.log.discard import delete_files, discard
 from tidelog.log.errors import (
     CommitContentionError,
     CommitStateUnknownError,
@@ -32,11 +27,12 @@ from tidelog.log.errors import (
     TidelogError,
 )
 from tidelog.log.format import commit_info, filenames, properties
-from tidelog.log.format.actions import Commit, CommitInfo, FileKey, decode_commit, encode_commit
-from tidelog.log.format.protocol import has_in_commit_timestamps, require_writable
-from tidelog.log.lookups import StoreBlobs, answer
+from tidelog.log.format.actions import Commit, decode_commit, encode_commit
+from tidelog.log.format.protocol import require_writable
+from tidelog.log.losses import Loser
 from tidelog.log.outcome import Committed, Superseded
-from tidelog.log.state import checksum, files
+from tidelog.log.race import Race, error_of
+from tidelog.log.state import files
 from tidelog.log.state.commits import commits_after, read_commit
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.state.loader import LogState, load
@@ -53,11 +49,6 @@ MAX_PUTS = 4
 # The first retry is immediate: what the winner wrote is known by then. Later ones spread the contenders out.
 BACKOFF_BASE_S = 0.005
 BACKOFF_LIMIT_S = 1.0
-
-try:
-    ENGINE = f"tidelog/{package_version('tidelog')}"
-except PackageNotFoundError:  # run from a source tree that was never installed
-    ENGINE = "tidelog/0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +72,7 @@ def commit(
     *,
     identity: int | None = None,
     metadata_retry: bool | None = None,
+    began_s: float | None = None,
 ) -> Result:
     """Commit `staged`, which was made on `base`; on return it is durable, or superseded, or an error was raised.
 
@@ -88,6 +80,7 @@ def commit(
     None asks the table's property.
     Files of `staged` that no commit names in the end are deleted, where that is proven.
     `identity` is when the base's commit was written: where another one stands in its place, the table may be another.
+    `began_s` is when the work on it began, for the conflict ledger, which notes what is lost.
 
     Raises ConflictError and its kinds where a winner makes a rebase wrong, CommitContentionError after the bounded
     attempts, CommitStateUnknownError where the store neither answered nor could be asked.
@@ -95,12 +88,22 @@ def commit(
     if metadata_retry is None:
         metadata_retry = properties.metadata_retry(base.head.metadata.configuration)
     attempt = _Attempt(store, staged, base, system, identity, metadata_retry=metadata_retry)
+    began_s = system.monotonic_s() if began_s is None else began_s
+    policy = properties.conflict_policy(base.head.metadata.configuration)
+    loser = Loser(store, system, staged, base.head.version, policy, began_s)
     try:
         result = _until_decided(attempt, store, system)
-    except (ConflictError, FencedError, CommitContentionError):
+    except (ConflictError, FencedError, CommitContentionError) as error:
+        if isinstance(error, ConflictError):
+            loser.lost(error)
         # Every put was lost to another writer, so no commit names these files.
         discard(store, staged)
         raise
+    if isinstance(result.outcome, Superseded):
+        loser.superseded(result.outcome.by, attempt.race.class_of(result.outcome.by))
+    elif result.dropped:
+        taker = attempt.race.newest_taker
+        loser.dropped(result.dropped, taker, attempt.race.class_of(taker))
     discard(store, staged, result.commit)
     return result
 
@@ -154,13 +157,14 @@ class _Attempt:
         self._txn_id = system.uuid()
         self._rebased_over: list[int] = []
         self._dropped: tuple[MoveGroup, ...] = ()
-        self._policy = POLICIES[properties.conflict_policy(base.head.metadata.configuration)]
         self._metadata_retry = metadata_retry
-        self._winners: list[tuple[Commit, OperationClass]] = []
-        self._rebase: Rebase | None = None
         self._rules: frozenset[int] = frozenset()
-        self._answers: dict[FileKey, Answer] = {}
         self._began_s = system.monotonic_s()
+
+    @cached_property
+    def race(self) -> Race:
+        """What becomes of it after those who committed first; made where there are any."""
+        return Race(self._store, self._base, self._original, metadata_retry=self._metadata_retry)
 
     def put(self) -> Result | None:
         """Try to create the next version; None where another writer has it."""
@@ -170,15 +174,14 @@ class _Attempt:
         prepared = prepare(self._staged, self.state, self._store, self._system)
         if not prepared.actions:
             return Result(self._outcome(self.state), self.state, self._dropped)
-        info = _commit_info(self._staged, head, self._txn_id, self._system.now_ms(), self._record(prepared))
+        info = commit_info_of(self._staged, head, self._txn_id, self._system.now_ms(), self._record(prepared))
         content = encode_commit(info, prepared.actions)
         # Read back before it is put: what cannot be read must never become a version.
         written = decode_commit(version, content)
         if self._put(version, content):
             return self._committed(written)
         # Another writer has that version, so no commit names what was written for this attempt.
-        for path in prepared.written:
-            self._store.delete(path)
+        delete_files(self._store, prepared.written)
         return None
 
     def _put(self, version: int, content: bytes) -> bool:
@@ -207,7 +210,7 @@ class _Attempt:
         new = list(commits_after(self._store, self.state.head.version))
         self._rebased_over += [winner.version for winner in new]
         self.state = self.state.advance(new)
-        outcome = self._refused(new) or self._judged(new)
+        outcome = self.race.judge(new)
         match outcome:
             case Rebased(staged, dropped, rules):
                 self._staged, self._dropped, self._rules = staged, dropped, rules
@@ -215,38 +218,14 @@ class _Attempt:
             case NothingLeft(by):
                 return Result(Superseded(by), self.state, self._original.moves)
             case Conflict():
-                raise _error(outcome, self._policy, self._store.url, self._base.head.version)
+                raise error_of(outcome, self.race.policy.name, self._store.url, self._base.head.version)
             case Question():
                 raise AssertionError(outcome)  # it was answered
-
-    def _refused(self, new: Sequence[Commit]) -> Conflict | None:
-        """What the policy says of the winners, where the table or the caller wants it as it stands."""
-        if self._metadata_retry:
-            return None
-        self._winners += [(winner, classify(winner)) for winner in new]
-        return first_conflict(self._policy, self._original, self._winners, self._base.head.metadata)
-
-    def _judged(self, new: Sequence[Commit]) -> Outcome:
-        base = self._base.head
-        if self._rebase is None:
-            self._rebase = Rebase(
-                self._original,
-                base.protocol,
-                base.metadata,
-                StoreBlobs(self._store),
-                blind_appends_follow=self._policy is WRITE_SERIALIZABLE,
-            )
-        for winner in new:
-            self._rebase.fold(winner)
-        outcome = self._rebase.judge()
-        if isinstance(outcome, Question):
-            outcome = self._rebase.judge(answer(outcome, self._store, base.metadata, self._answers))
-        return outcome
 
     def _committed(self, written: Commit) -> Result:
         """The result of the put that succeeded; leaves the version checksum behind."""
         state = self.state.advance([written])
-        _write_checksum(self._store, state.head, written.info, self._txn_id)
+        write_checksum(self._store, state.head, written.info, self._txn_id)
         return Result(self._outcome(state), state, self._dropped, written)
 
     def _outcome(self, state: LogState) -> Committed:
@@ -324,53 +303,3 @@ class _Attempt:
                 version=version,
                 txn_id=self._txn_id,
             ) from error
-
-
-def _commit_info(staged: Staged, head: Head, txn_id: str, now_ms: int, record: dict[str, Any]) -> CommitInfo:
-    protocol = staged.protocol or head.protocol
-    metadata = staged.metadata or head.metadata
-    stamp = max(now_ms, head.timestamp_ms + 1) if staged.timestamp_ms is None else staged.timestamp_ms
-    info: CommitInfo = {"timestamp": stamp}
-    if has_in_commit_timestamps(protocol, metadata):
-        info = {"inCommitTimestamp": stamp, **info}
-    return info | {
-        "operation": staged.operation,
-        "operationParameters": dict(staged.parameters),
-        **({"readVersion": head.version} if head.version >= 0 else {}),
-        "isolationLevel": "SnapshotIsolation" if staged.moves else "WriteSerializable",
-        "isBlindAppend": staged.is_blind_append,
-        "operationMetrics": {name: str(value) for name, value in staged.metrics.items()},
-        "engineInfo": ENGINE,
-        "txnId": txn_id,
-        "tidelog": record,
-    }
-
-
-def _error(conflict: Conflict, policy: Policy, path: str, base_version: int) -> TidelogError:
-    return conflict.error(
-        f"a transaction on version {base_version} of {path} lost to version {conflict.winning_version}: "
-        f"{conflict.evidence}",
-        advice="run the operation again on the table as it is now",
-        path=path,
-        base_version=base_version,
-        winning_version=conflict.winning_version,
-        policy=policy.name,
-        scope=conflict.scope or "the rows that both touch",
-        earlier=str(conflict.earlier),
-        later=str(conflict.later),
-        evidence=conflict.evidence,
-    )
-
-
-def _write_checksum(store: Store, head: Head, info: CommitInfo, txn_id: str) -> None:
-    stamp = commit_info.in_commit_timestamp_ms(info)
-    content = checksum.to_bytes(head, txn_id=txn_id, in_commit_timestamp_ms=stamp)
-    if content is None:
-        return
-    try:
-        store.put_if_absent(filenames.checksum_path(head.version), content, durable=False)
-    except FileExistsError:
-        return
-    except (TidelogError, OSError) as error:
-        # The commit is durable already, and the checksum only saves readers work.
-        _LOGGER.warning("version %d of %s has no checksum: %s", head.version, store.url, error)

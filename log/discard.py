@@ -26,14 +26,19 @@ def files_of(staged: Staged) -> set[str]:
 
 
 def discard(store: Store, staged: Staged, commit: Commit | None = None) -> None:
-    """Delete the files of `staged` but for those that `commit`, its own, names.
-
-    A file that cannot be deleted is left to the next vacuum: the transaction's outcome stands whatever becomes of it.
-    """
+    """Delete the files of `staged` but for those that `commit`, its own, names."""
     named = set() if commit is None else {file.path for file in commit.adds} | {file.path for file in commit.cdc}
-    for path in sorted(files_of(staged) - named):
+    delete_files(store, map(to_storage_path, sorted(files_of(staged) - named)))
+
+
+def delete_files(store: Store, files: Iterable[str]) -> None:
+    """Delete files that no commit names.
+
+    One that cannot be deleted is left to the next vacuum: the transaction's outcome stands whatever becomes of it.
+    """
+    for path in files:
         try:
-            store.delete(to_storage_path(path))
+            store.delete(path)
         except (TidelogError, OSError) as error:
             _LOGGER.warning("%s of %s is left for a vacuum: %s", path, store.url, error)
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import time
 import uuid
 from datetime import UTC, datetime
@@ -43,6 +44,11 @@ REAL = System()
 def environment(name: str) -> str | None:
     """The value of an environment variable, or None where it is not set."""
     return os.environ.get(name)
+
+
+def process_name() -> str:
+    """The running process by its machine and number, for people who look for it."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def to_datetime(timestamp_ms: int) -> datetime:

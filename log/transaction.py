@@ -49,6 +49,7 @@ class Transaction:
         self._store = store
         self._state = state
         self._system = system
+        self._began_s = system.monotonic_s()
         self._on_commit = on_commit
         self._identity = identity
         self._staged: Staged | None = None
@@ -213,7 +214,13 @@ class Transaction:
         if self._staged.is_empty:
             return self._nothing()
         result = commit.commit(
-            self._store, self._state, self._staged, self._system, identity=self._identity, metadata_retry=metadata_retry
+            self._store,
+            self._state,
+            self._staged,
+            self._system,
+            identity=self._identity,
+            metadata_retry=metadata_retry,
+            began_s=self._began_s,
         )
         self.dropped = result.dropped
         self._on_commit(result.state)

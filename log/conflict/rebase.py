@@ -56,6 +56,7 @@ class Rebase:
     Pure but for `blobs`, which looks up small files that the log names.
     `blind_appends_follow`: a winner that only added rows, and read nothing, may be ordered after this transaction
     (Delta's WriteSerializable), so that its rows are not looked at; by keys they always are.
+    `newest_change` is the newest winner that touched files of this transaction.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Rebase:
         self._vectors = has_deletion_vectors(base_protocol, base_metadata)
         self._rules: set[int] = set()
         self._conflict: Conflict | None = None
-        self._newest_change = 0
+        self.newest_change = 0
         self._classes: dict[int, OperationClass] = {}
         self._live = Live(blobs)
         self._deletes = FollowedDeletes(staged, self._live)
@@ -114,6 +115,10 @@ class Rebase:
             return self._judge_groups()
         return self._judge_rows(answers)
 
+    def class_of(self, version: int) -> OperationClass:
+        """The class of a winner that was folded in."""
+        return self._classes.get(version, OperationClass.NONE)
+
     # --- folding
 
     def _fold_rows(self, effect: Effect) -> None:
@@ -123,14 +128,14 @@ class Rebase:
             for group in self._groups:
                 if group.follow(move, level):
                     self._rules.add(3)
-                    self._newest_change = effect.version
+                    self.newest_change = effect.version
             self._touched.update(path for path in move.outputs if self._holds(path))
         self._lose(effect, (path for path in self._displaced(effect) if self._holds(path)), "moved, without lineage,")
         self._lose(effect, self._resurrected(effect), "brought back")
         if self._arrivals is not None and not self._may_follow(effect):
             self._arrivals.apply(effect)
         if any(path in self._touched for path in (*effect.removed, *effect.vectored)):
-            self._newest_change = effect.version
+            self.newest_change = effect.version
         self._live.apply(effect)
 
     def _holds(self, path: str) -> bool:
@@ -156,7 +161,7 @@ class Rebase:
     def _lose(self, effect: Effect, paths: Iterable[str], what: str) -> None:
         """Rows of mine in these files cannot be followed: groups are dropped, deletes conflict."""
         for path in paths:
-            self._newest_change = effect.version
+            self.newest_change = effect.version
             for group in self._groups:
                 if group.touches(path) or path in {canonical(remove.path) for remove in group.group.inputs}:
                     group.dropped = True
@@ -178,7 +183,7 @@ class Rebase:
         dropped = tuple(group for group, found in judged if found is None)
         kept = [found for _, found in judged if found is not None]
         if not kept:
-            return NothingLeft(self._newest_change)
+            return NothingLeft(self.newest_change)
         dead = {path: rows for found in kept for path, rows in found.dead.items()}
         if dead:
             self._rules.add(2)
@@ -276,11 +281,11 @@ class Rebase:
         return {path: file for (path, file), kept in zip(files.items(), keep, strict=True) if kept}
 
     def _append_conflict(self, path: str, what: str) -> Conflict:
-        version = self._newest_change if self._arrivals is None else self._arrivals.brought_by(path)
+        version = self.newest_change if self._arrivals is None else self._arrivals.brought_by(path)
         return self._lost_to(version, ConcurrentAppendException, f"{what} {path}")
 
     def _row_conflict(self, evidence: str) -> Conflict:
-        return self._lost_to(self._newest_change, ConcurrentDeleteDeleteException, evidence)
+        return self._lost_to(self.newest_change, ConcurrentDeleteDeleteException, evidence)
 
     def _lost_to(self, version: int, error: type[TidelogError], evidence: str) -> Conflict:
         return Conflict(error, version, self._classes[version], self._staged.operation_class, evidence)
