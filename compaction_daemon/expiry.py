@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tidelog.compaction_daemon.cleanup import refresh
-from tidelog.log import Table, retention
+from tidelog.log import Table, conflict_ledger, retention
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import filenames
 from tidelog.log.format.filenames import LogFileKind
@@ -58,7 +58,8 @@ def expire(
     The cut-off is `delta.logRetentionDuration` ago, at midnight UTC; nothing is done by it where the table has
     `delta.enableExpiredLogCleanup` off (tidelog's own have). `older_than`, an age or an aware datetime, is exact and
     is always done. Whoever needs an older version (a stream that lags behind further) gets a HistoryExpiredError from
-    then on. A crash in the middle leaves a readable table, and the next call goes on.
+    then on. A crash in the middle leaves a readable table, and the next call goes on. Entries of the conflict ledger
+    from before the cut-off go in any case.
 
     Raises ConfigurationError for an `older_than` closer than `tidelog.maxTransactionTime`, UnsupportedFeatureError
     for a table that tidelog cannot write, StoreUnavailableError or PathNotWritableError where a file cannot be deleted.
@@ -71,6 +72,7 @@ def expire(
         found.reason = "delta.enableExpiredLogCleanup is false and no older_than was given"
     else:
         found.look()
+    found.look_at_ledger()
     if not dry_run:
         for path in found.files:
             # In this order, and no further where one fails: a commit that stays among deleted ones would be a hole.
@@ -108,6 +110,10 @@ class _Expired:
             self.reason = ""
         elif base is not None:
             self.reason = f"version {base.version} is the oldest already"
+
+    def look_at_ledger(self) -> None:
+        """Find the entries of the conflict ledger that are as old; no version needs them, whatever the table keeps."""
+        self._take(conflict_ledger.FOLDER, conflict_ledger.entries_before(self._store, self._cutoff_ms))
 
     def report(self, *, dry_run: bool) -> ExpiryReport:
         """What was found, as a report."""

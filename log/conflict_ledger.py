@@ -16,7 +16,7 @@ import msgspec
 
 from tidelog.log.errors import TidelogError
 from tidelog.log.format.commit_info import MAX_TIMESTAMP_MS
-from tidelog.log.storage import Store
+from tidelog.log.storage import FileStatus, Store
 from tidelog.log.system import System
 
 _LOGGER = logging.getLogger(__name__)
@@ -84,13 +84,10 @@ def read(store: Store, limit: int | None = None) -> Iterator[Entry]:
             yield entry
 
 
-def prune(store: Store, older_than_ms: int) -> int:
-    """Delete the entries of before that time; how many there were."""
-    matches = (_NAME.fullmatch(name) for name in store.names(FOLDER))
-    old = [match.group() for match in matches if match and int(match["when"]) < older_than_ms]
-    for name in sorted(old):
-        store.delete(f"{FOLDER}/{name}")
-    return len(old)
+def entries_before(store: Store, when_ms: int) -> list[FileStatus]:
+    """The files, below FOLDER, of the entries of before that time."""
+    named = ((status, _NAME.fullmatch(status.name)) for status in store.list(FOLDER))
+    return [status for status, match in named if match and int(match["when"]) < when_ms]
 
 
 def _read_one(store: Store, name: str) -> Entry | None:

@@ -54,7 +54,7 @@ class Loser:
         earlier: str,
         wasted: Iterable[AddFile],
         *,
-        error: str = "",
+        error: str | None = None,
         evidence: str = "",
     ) -> None:
         files = list(wasted)

@@ -1,0 +1,119 @@
+"""What a commit records of a race: the rebase in its own commitInfo, a loss in the table's ledger, no file left."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.log.support import NUMBERS, live_files, memory_store, new_table, numbers, reopen, stage_compaction
+from tidelog.compaction_daemon import expire
+from tidelog.log import Committed, Superseded, Table, conflict_ledger
+from tidelog.log.conflict_ledger import Lost
+from tidelog.log.errors import ConcurrentAppendException
+from tidelog.log.format import commit_info
+from tidelog.log.state.commits import read_commit
+
+
+@pytest.fixture
+def table() -> Table:
+    table = new_table(memory_store(), NUMBERS)
+    for number in range(4):
+        table.insert(numbers([number, number + 10]))
+    return table
+
+
+def data_files(table: Table) -> set[str]:
+    return {path for path, _ in table.store.walk() if path.endswith(".parquet") and not path.startswith("_")}
+
+
+def live(table: Table) -> set[str]:
+    return {file.path for file in live_files(reopen(table))}
+
+
+def test_a_conflict_is_in_the_ledger_and_leaves_no_file(table: Table) -> None:
+    updating = table.begin().update("n = 0", {"n": "100"})
+    reopen(table).insert(numbers([0, 0]))
+    with pytest.raises(ConcurrentAppendException) as raised:
+        updating.commit()
+    (entry,) = conflict_ledger.read(table.store)
+    assert (entry.outcome, entry.error) == (Lost.CONFLICT, "ConcurrentAppendException")
+    assert (entry.base_version, entry.winning_version) == (4, 5)
+    assert (entry.earlier, entry.later, entry.operation) == ("INSERT", "UPDATE_DELETE", "UPDATE")
+    assert entry.policy == raised.value.fields["policy"] == "delta-table"
+    assert entry.wasted_rows == 1
+    assert entry.wasted_bytes > 0
+    assert entry.wasted_seconds >= 0
+    assert ":" in entry.loser
+    assert entry.evidence == raised.value.fields["evidence"]
+    assert data_files(table) == live(table)
+
+
+def test_a_superseded_compaction_is_in_the_ledger_and_leaves_no_file(table: Table) -> None:
+    files = live_files(table)
+    losing = stage_compaction(table, files)
+    stage_compaction(reopen(table), files).commit()
+    assert losing.commit() == Superseded(by=5)
+    (entry,) = conflict_ledger.read(table.store)
+    assert (entry.outcome, entry.winning_version, entry.earlier) == (Lost.SUPERSEDED, 5, "MINOR")
+    assert (entry.wasted_rows, entry.error) == (8, None)
+    assert len(data_files(table)) == len(files) + 1
+
+
+def test_a_dropped_group_is_in_the_ledger(table: Table) -> None:
+    files = live_files(table)
+    losing = stage_compaction(table, files[:2], files[2:])
+    stage_compaction(reopen(table), files[:2]).commit()
+    assert isinstance(losing.commit(), Committed)
+    (entry,) = conflict_ledger.read(table.store)
+    assert (entry.outcome, entry.winning_version, entry.wasted_rows) == (Lost.DROPPED, 5, 4)
+    assert len(data_files(table)) == len(files) + 2
+
+
+def test_an_image_that_died_before_the_commit_is_not_kept(table: Table) -> None:
+    updating = table.begin().update("n = 0", {"n": "100"})
+    reopen(table).delete("n = 0")
+    outcome = updating.commit()
+    assert isinstance(outcome, Committed)
+    assert (outcome.version, outcome.metrics["numUpdatedRows"]) == (5, 0), "there was nothing left to change"
+    assert data_files(table) >= live(table)
+    assert len(data_files(table)) == 4
+    assert list(conflict_ledger.read(table.store)) == []
+
+
+def test_a_rebase_is_recorded_with_its_rules(table: Table) -> None:
+    deleting = table.begin().delete("n IN (0, 1, 77)")
+    stage_compaction(reopen(table), live_files(table)).commit()
+    reopen(table).insert(numbers([77]))
+    outcome = deleting.commit()
+    assert isinstance(outcome, Committed)
+    assert outcome.rebased_over == (5, 6)
+    recorded = commit_info.tidelog(read_commit(table.store, outcome.version).info)["rebase"]
+    assert recorded["over"] == [5, 6]
+    assert recorded["rules"] == [1, 5]
+    assert recorded["ms"] >= 0
+    assert "rebase" not in commit_info.tidelog(read_commit(table.store, 6).info)
+
+
+def test_giving_up_deletes_what_was_written(table: Table) -> None:
+    giving_up = table.begin().update("n = 0", {"n": "100"})
+    assert len(data_files(table)) == 5
+    giving_up.abort()
+    giving_up.abort()
+    assert data_files(table) == live(table)
+
+
+def test_old_entries_go_when_the_log_is_cleaned_up(table: Table) -> None:
+    files = live_files(table)
+    losing = stage_compaction(table, files)
+    stage_compaction(reopen(table), files).commit()
+    losing.commit()
+    entry = next(conflict_ledger.read(table.store))
+    expire(table, older_than=timedelta(days=3))
+    assert list(conflict_ledger.read(table.store)) == [entry]
+    (name,) = table.store.names(conflict_ledger.FOLDER)
+    table.store.delete(f"{conflict_ledger.FOLDER}/{name}")
+    table.store.put_if_absent(f"{conflict_ledger.FOLDER}/{1:013d}{name[13:]}", b"{}")
+    assert any(conflict_ledger.FOLDER in path for path in expire(table, dry_run=True).files)
+    expire(table)
+    assert not table.store.names(conflict_ledger.FOLDER)
