@@ -1,0 +1,178 @@
+"""Whether the outcome of a lost race is the one that it has to be.
+
+A conflict must be needed: running the operation again from the start would give other rows than what was staged, or
+the transaction meets one of the cases that are excepted (rows moved without lineage, rows brought back, tables without
+deletion vectors, staged change files of rows that are others now, rules that changed). A compaction is superseded where
+none of its rows is left to move.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tests.log.oracle.model import Address
+from tests.log.oracle.operations import Insert, Kind, Operation, Restore
+from tests.log.oracle.settings import Setting
+from tests.log.oracle.view import Line, Reader, View, actions, lineage_of, moves
+
+_HARMLESS = {"delta.checkpointInterval"}
+_LEVELS = {"MINOR": 1, "MAJOR": 2}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A commit that is in the log, and what of it bears on those that were staged before."""
+
+    operation: Operation
+    before: View
+    after: View
+    lines: Sequence[Line]
+    reader: Reader
+
+    @cached_property
+    def removed(self) -> frozenset[str]:
+        """The paths whose rows it took or changed."""
+        return frozenset(remove["path"] for remove in actions(self.lines, "remove"))
+
+    @cached_property
+    def resurrects(self) -> bool:
+        """Whether rows came back at their old address."""
+        return any(
+            add["path"] in self.before.removed
+            if add["path"] not in self.before.files
+            else not self.before.files[add["path"]].dead <= self.after.files[add["path"]].dead
+            for add in actions(self.lines, "add")
+        )
+
+    @cached_property
+    def unmapped(self) -> bool:
+        """Whether it moved rows and does not say where to."""
+        moved = [add for add in actions(self.lines, "add") if not add["dataChange"]]
+        return bool(moved) and not lineage_of(self.lines)
+
+    @cached_property
+    def moved(self) -> frozenset[Address]:
+        """The rows, by where they were inserted, that it moved as its lineage says."""
+        return frozenset(
+            self.before.origins.get(old, old)
+            for group in lineage_of(self.lines)
+            for old, _ in moves(group, self.reader)
+        )
+
+    @property
+    def level(self) -> int:
+        return _LEVELS.get(self.operation.operation_class, 0)
+
+    @property
+    def metadata_changed(self) -> bool:
+        before, after = self.before, self.after
+        return (before.schema, before.configuration) != (after.schema, after.configuration)
+
+    @property
+    def rules_changed(self) -> bool:
+        """Whether its change of metadata can make wrong what was staged under the old one."""
+        before, after = self.before, self.after
+        if before.protocol != after.protocol:
+            return True
+        fields, more = json.loads(before.schema)["fields"], json.loads(after.schema)["fields"]
+        grown = more[: len(fields)] == fields and all(entry["nullable"] for entry in more[len(fields) :])
+        keys = {*before.configuration, *after.configuration}
+        changed = {key for key in keys if before.configuration.get(key) != after.configuration.get(key)}
+        return not grown or bool(changed - _HARMLESS)
+
+
+@dataclass(frozen=True)
+class Race:
+    """A transaction at its commit: what it was staged on, who came first, and what is there now."""
+
+    setting: Setting
+    operation: Operation
+    base: View
+    now: View
+    winners: Sequence[Step]
+    groups: Sequence[frozenset[str]]
+    """For a compaction: the paths of each group's inputs, and beside them those of its outputs."""
+    outputs: Sequence[frozenset[str]]
+    has_metadata: bool
+
+    @cached_property
+    def matched_then(self) -> frozenset[Address]:
+        return self.operation.matched(self.base.rows)
+
+    @cached_property
+    def matched_now(self) -> frozenset[Address]:
+        return self.operation.matched(self.now.rows)
+
+    def must_conflict(self) -> str | None:
+        """Why it may not be committed, beyond what shows in its rows."""
+        if any(winner.rules_changed for winner in self.winners):
+            return "the table's rules changed"
+        return None
+
+    def may_conflict(self) -> str | None:
+        """Why it need not be committed; None where it has to be."""
+        reasons = [*self._metadata(), *self._stream()]
+        match self.operation.kind:
+            case Kind.DELETE | Kind.UPDATE | Kind.UPSERT:
+                reasons += self._row_change()
+            case Kind.COMPACTION:
+                reasons += ["rows came back" for winner in self.winners if winner.resurrects]
+                if not self.setting.vectors and all(map(self._touched, self.groups)):
+                    reasons.append("every group was touched, without vectors")
+            case Kind.BLIND | Kind.REPLACING | Kind.METADATA | Kind.FOREIGN:
+                pass
+        return next(iter(reasons), None)
+
+    def may_not_be_superseded(self) -> str | None:
+        """Why it has to be committed; None where there may be nothing left of it."""
+        if self.operation.kind is not Kind.COMPACTION:
+            return "superseded, and no compaction"
+        left = sorted(frozenset().union(*self.left_to_move()))
+        return f"superseded, with {left} to move" if left and self.may_conflict() is None else None
+
+    def left_to_move(self) -> list[frozenset[Address]]:
+        """For each group the live rows that no winner of its level or above moved; none for one that is excepted."""
+        level = _LEVELS[self.operation.operation_class]
+        taken = {row for winner in self.winners if winner.level >= level for row in winner.moved}
+        found = []
+        for group in self.groups:
+            own = {origin for origin, (path, _) in self.base.addresses.items() if path in group}
+            excepted = not self.setting.vectors and self._touched(group)
+            found.append(frozenset() if excepted else frozenset((own & self.now.rows.keys()) - taken))
+        return found
+
+    def _metadata(self) -> Iterator[str]:
+        if any(winner.rules_changed for winner in self.winners):
+            yield "the table's rules changed"
+        stages = self.has_metadata or self.operation.kind is Kind.METADATA or isinstance(self.operation, Restore)
+        if stages and any(winner.metadata_changed for winner in self.winners):
+            yield "both change the metadata"
+
+    def _stream(self) -> Iterator[str]:
+        key = self.operation.key if isinstance(self.operation, Insert) else None
+        for winner in self.winners:
+            if key is not None and any(txn["appId"] == key[0] for txn in actions(winner.lines, "txn")):
+                yield "it is the second copy of one stream"
+
+    def _row_change(self) -> Iterator[str]:
+        kind, fresh = self.operation.kind, self.matched_now - self.matched_then
+        for winner in self.winners:
+            if winner.resurrects:
+                yield "rows came back"
+            if winner.unmapped and self.matched_then & winner.before.rows.keys():
+                yield "its rows were moved without lineage"
+        stages_changes = kind is not Kind.DELETE or not self.setting.vectors
+        if self.setting.feed and stages_changes and self.matched_now != self.matched_then:
+            yield "its change files tell of other rows"
+        if kind is Kind.UPDATE and fresh:
+            yield "rows match that did not"
+        if not self.setting.vectors:
+            paths = frozenset(self.base.addresses[row][0] for row in self.matched_then)
+            if fresh or self._touched(paths):
+                yield "without vectors, its files were touched"
+
+    def _touched(self, paths: frozenset[str]) -> bool:
+        return any(winner.removed & paths for winner in self.winners)

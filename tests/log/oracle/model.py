@@ -1,0 +1,94 @@
+"""The serial model: rows in a dictionary, and what an operation does to them when nobody else is there.
+
+It knows nothing of files, versions or conflicts. A row's identity is the address that it was inserted at, which a
+compaction does not change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+
+class Row(NamedTuple):
+    """`p` is the partition column of partitioned tables, and a column like the others elsewhere."""
+
+    k: int
+    p: int
+    v: int
+
+
+Address: TypeAlias = tuple[str, int]
+Rows: TypeAlias = Mapping[Address, Row]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The table as the model has it: its rows, those that a RESTORE would bring back, the applications' progress."""
+
+    rows: Rows
+    restorable: Rows
+    transactions: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an operation does: the rows that die, those that come back, and the new ones."""
+
+    dead: frozenset[Address] = frozenset()
+    back: frozenset[Address] = frozenset()
+    born: tuple[Row, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.dead or self.back or self.born)
+
+
+def after(moment: Moment, effect: Effect) -> Counter[Row]:
+    """The rows that the table holds then; equal ones count."""
+    kept = [row for address, row in moment.rows.items() if address not in effect.dead]
+    returned = [moment.restorable[address] for address in effect.back]
+    return Counter([*kept, *returned, *effect.born])
+
+
+@dataclass(frozen=True)
+class Where:
+    """A comparison of one column with a number, as SQL text and as a function."""
+
+    column: str
+    comparison: str
+    value: int
+
+    @property
+    def sql(self) -> str:
+        return f"{self.column} {self.comparison} {self.value}"
+
+    def matches(self, row: Row) -> bool:
+        return _COMPARISONS[self.comparison](getattr(row, self.column), self.value)
+
+    def among(self, rows: Rows) -> frozenset[Address]:
+        return frozenset(address for address, row in rows.items() if self.matches(row))
+
+
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "=": lambda left, right: left == right,
+    "<=": lambda left, right: left <= right,
+    "<": lambda left, right: left < right,
+    ">=": lambda left, right: left >= right,
+    ">": lambda left, right: left > right,
+}
+
+
+def with_keys(rows: Rows, keys: Iterable[int]) -> frozenset[Address]:
+    wanted = set(keys)
+    return frozenset(address for address, row in rows.items() if row.k in wanted)
+
+
+def in_partitions(rows: Rows, partitions: Iterable[int] | None) -> frozenset[Address]:
+    """The rows of these partitions; None is the whole table."""
+    if partitions is None:
+        return frozenset(rows)
+    wanted = set(partitions)
+    return frozenset(address for address, row in rows.items() if row.p in wanted)

@@ -1,0 +1,231 @@
+"""Whether the oracle would notice: each rule of the rebase is switched off alone, and the oracle has to object.
+
+    python -m tests.log.oracle.mutations [PART OF A NAME]
+
+The switches are patches by name, from outside: the code itself has none. A patch point that is not there (the code was
+renamed) is an error, so that this table cannot rot.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+
+from tests.log.oracle.history import Report, Turn, explore, run
+from tests.log.oracle.settings import SETTINGS, Setting
+from tests.log.oracle.world import Verdict
+
+Function: TypeAlias = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """`replaced` takes the function, method or property at `target` (module:name) and gives the wrong one."""
+
+    name: str
+    target: str
+    replaced: Callable[[Function], Any]
+
+
+class Objected(Exception):  # noqa: N818 - what is hoped for
+    """The oracle found what it does not find in the code as it is."""
+
+
+def gives(value: Any) -> Callable[[Function], Function]:
+    """A function that always returns this."""
+    return lambda original: functools.wraps(original)(lambda *_args, **_kwargs: value)
+
+
+def none_lost(original: Function) -> Function:
+    """Rule 4 off: no row of mine counts as killed by others."""
+
+    def judge(*args: Any) -> Any:
+        alive, _ = original(*args)
+        return alive, np.empty(0, np.int64)
+
+    return judge
+
+
+def staged_removes(original: Function) -> Function:
+    """The inputs are removed as they were when they were read."""
+    del original
+    return lambda group: iter(group.group.inputs)
+
+
+def group_unchanged(original: Function) -> Function:
+    """The lineage stays that of the rewrite, also where other compactions came between."""
+    del original
+    return lambda _self, group, *_args: group
+
+
+def first_state(original: Function) -> Function:
+    """What is replaced is told by the state that the first attempt saw."""
+    # The scope is what stays the same object on the way; kept, so that its id is not another's later.
+    seen: dict[int, tuple[Any, Any]] = {}
+
+    def replaced(staged: Any, state: Any, *args: Any) -> Any:
+        scope = staged.replaces if staged.restores is None else staged.restores
+        _, first = seen.setdefault(id(scope), (scope, state))
+        return original(staged, first, *args)
+
+    return replaced
+
+
+def only_added_outputs(original: Function) -> Function:
+    """The lineage names the outputs that are added, and not those whose rows all died."""
+
+    def finished(staged: Any, *args: Any) -> Any:
+        prepared = original(staged, *args)
+        added = {getattr(action, "path", None) for action in prepared.actions}
+        return _with_groups(
+            prepared,
+            lambda group: msgspec.structs.replace(group, outputs=tuple(e for e in group.outputs if e.path in added)),
+        )
+
+    return finished
+
+
+def removed_vectors(original: Function) -> Function:
+    """The lineage names the vectors that the commit removes, not those that the rewrite read."""
+
+    def finished(staged: Any, *args: Any) -> Any:
+        removed = {remove.path: remove.key[1] for group in staged.moves for remove in group.inputs}
+        return _with_groups(
+            original(staged, *args),
+            lambda group: msgspec.structs.replace(
+                group,
+                inputs=tuple(
+                    msgspec.structs.replace(entry, dv_id=removed.get(entry.path, entry.dv_id)) for entry in group.inputs
+                ),
+            ),
+        )
+
+    return finished
+
+
+def _with_groups(prepared: Any, change: Callable[[Any], Any]) -> Any:
+    if prepared.lineage is None:
+        return prepared
+    lineage = msgspec.structs.replace(prepared.lineage, groups=tuple(map(change, prepared.lineage.groups)))
+    return type(prepared)(prepared.actions, lineage, prepared.written)
+
+
+def never(original: Function) -> Any:
+    del original
+    return property(lambda _self: False)
+
+
+def always(original: Function) -> Any:
+    del original
+    return property(lambda _self: True)
+
+
+_CONFLICT = "tidelog.log.conflict"
+MUTATIONS = (
+    Mutation("1: deletes stay where they were staged", f"{_CONFLICT}.deletes:FollowedDeletes.follow", gives(None)),
+    Mutation("1: rows moved without lineage are no conflict", f"{_CONFLICT}.rebase:Rebase._displaced", gives(())),
+    Mutation(
+        "2: rows that died live in the output", f"{_CONFLICT}.groups:FollowedGroup._lost", gives(np.empty(0, np.int64))
+    ),
+    Mutation("3: moved rows are not followed", f"{_CONFLICT}.groups:FollowedGroup.follow", gives(value=False)),
+    Mutation("3: no row map", f"{_CONFLICT}.groups:FollowedGroup._remapped", group_unchanged),
+    Mutation("3: rows moved stay in the other compaction's file", "tidelog.log.commit_actions:_left_behind", gives(())),
+    Mutation("3: a MINOR undoes a MAJOR", "numpy:union1d", lambda _original: lambda first, _second: first),
+    Mutation("4: rows that others killed", f"{_CONFLICT}.deletes:FollowedDeletes.judge", none_lost),
+    Mutation("4: their images live", f"{_CONFLICT}.deletes:FollowedDeletes.dead_images", gives({})),
+    Mutation("5: nobody looks at new rows", f"{_CONFLICT}.rebase:Rebase._possible_matches", gives({})),
+    Mutation("5: what matches joins an update, too", f"{_CONFLICT}.staged:Staged.joins_matches", always),
+    Mutation("5: what matches joins no delete", f"{_CONFLICT}.staged:Staged.joins_matches", never),
+    Mutation("6: changed rules are no conflict", f"{_CONFLICT}.rebase:changed_rules", gives(None)),
+    Mutation("7: a second copy of one stream", f"{_CONFLICT}.rebase:same_application", gives(None)),
+    Mutation("rows that came back are not noticed", f"{_CONFLICT}.rebase:Rebase._resurrected", gives(())),
+    Mutation("removes of a compaction as staged", f"{_CONFLICT}.groups:FollowedGroup._removes_at_head", staged_removes),
+    Mutation("a file stays with all its rows dead", f"{_CONFLICT}.staged:RowDelete.kills_all", never),
+    Mutation("an overwrite replaces what it saw", "tidelog.log.commit_actions:_replaced", first_state),
+    Mutation("dead outputs are not in the lineage", "tidelog.log.commit_actions:_finished", only_added_outputs),
+    Mutation("the lineage names the vectors removed", "tidelog.log.commit_actions:_finished", removed_vectors),
+)
+
+# Histories in which a fault shows that no pair shows; tried last.
+TRAPS = (
+    "MINOR; MAJOR@0; UPDATE k=1@1",
+    "DELETE k=1; MINOR@0; UPDATE v<70@1",
+    "DELETE k<5; MAJOR into two@0; UPDATE v<70@1",
+    "DELETE k=1; foreign RESTORE; DELETE k<=3@0",
+    "MAJOR clustered; MINOR@0; DELETE k=1@1",
+)
+
+
+@contextmanager
+def patched(mutation: Mutation) -> Iterator[None]:
+    """The mutation, in force for the block."""
+    module_name, _, path = mutation.target.partition(":")
+    *owners, name = path.split(".")
+    owner: Any = importlib.import_module(module_name)
+    for part in owners:
+        owner = getattr(owner, part)
+    original = vars(owner)[name]
+    setattr(owner, name, mutation.replaced(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+class _Alert(Report):
+    """Stops at the first finding that is not known."""
+
+    def __init__(self, known: frozenset[tuple[str, str, str]]) -> None:
+        super().__init__()
+        self._known = known
+
+    def note(self, setting: Setting, trail: Sequence[Turn], verdict: Verdict) -> bool:
+        goes_on = super().note(setting, trail, verdict)
+        for found in self.findings:
+            if found[:3] not in self._known:
+                raise Objected(str(found))
+        return goes_on
+
+
+@functools.cache
+def _known(setting: Setting) -> frozenset[tuple[str, str, str]]:
+    """What is found in the code as it is."""
+    reports = [explore(setting, 2), *(run(setting, trap, thorough=False) for trap in TRAPS)]
+    return frozenset(found[:3] for report in reports for found in report.findings)
+
+
+def objection(mutation: Mutation) -> str | None:
+    """What the oracle has against the mutation; None where it did not notice."""
+    for setting in (SETTINGS["vectors"], SETTINGS["vectors, feed, partitions"], SETTINGS["copies"]):
+        known = _known(setting)
+        with patched(mutation):
+            try:
+                explore(setting, 2, report=_Alert(known))
+                for trap in TRAPS:
+                    run(setting, trap, thorough=False, report=_Alert(known))
+            except Objected as found:
+                return str(found)
+    return None
+
+
+def main() -> int:
+    part = sys.argv[1] if len(sys.argv) > 1 else ""
+    missed = 0
+    for mutation in MUTATIONS:
+        if part in mutation.name:
+            found = objection(mutation)
+            missed += found is None
+            print(f"{'MISSED' if found is None else 'noticed'}: {mutation.name}: {found}"[:400], flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

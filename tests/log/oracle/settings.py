@@ -1,0 +1,97 @@
+"""The tables that the histories run on, each built once and copied in memory."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
+
+from tests.log.support import Clock, memory_url, new_table
+from tidelog.log.storage.memory import MemoryStore
+
+SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.int64()), ("v", pa.int64())])
+# Where every history begins: after the creation, three inserts and a delete.
+INITIAL_VERSION = 4
+# Odd, so that counting in its multiples meets every id before one comes back.
+_STRIDE = 0x9E3779B97F4A7C15F39CC0605CEDC835
+
+
+class Steady(Clock):
+    """A clock that stands still, ids that are counted, and no chance: a history runs alike every time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids = 0
+
+    def uuid(self) -> str:
+        self.ids += 1
+        return str(uuid.UUID(int=self.ids * _STRIDE % 2**128))
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+    def uniform(self, low: float, high: float) -> float:
+        return (low + high) / 2
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How rows die in the table, whether changes are told apart, whether it has partitions."""
+
+    vectors: bool = True
+    feed: bool = False
+    partitioned: bool = False
+
+    @property
+    def name(self) -> str:
+        words = ["vectors" if self.vectors else "copies", "feed" * self.feed, "partitions" * self.partitioned]
+        return ", ".join(word for word in words if word)
+
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting(),
+        Setting(partitioned=True),
+        Setting(feed=True),
+        Setting(feed=True, partitioned=True),
+        Setting(vectors=False),
+        Setting(vectors=False, feed=True, partitioned=True),
+    )
+}
+
+
+@cache
+def _built(setting: Setting) -> tuple[dict[str, tuple[bytes, int]], int]:
+    """Three files, rows of two of them deleted; and how many ids that took."""
+    system = Steady()
+    store = MemoryStore(memory_url(), system=system)
+    properties: dict[str, object] = {
+        "delta.enableDeletionVectors": setting.vectors,
+        "delta.enableChangeDataFeed": setting.feed,
+    }
+    partition_by = ["p"] if setting.partitioned else []
+    table = new_table(store, SCHEMA, partition_by=partition_by, properties=properties, system=system)
+    for keys, partition in (((1, 2, 3, 4), 1), ((5, 6), 1), ((7, 8, 9), 2)):
+        table.insert([{"k": key, "p": partition, "v": key * 10} for key in keys])
+    table.delete("k = 2 or k = 8")
+    files = dict(store._files)
+    MemoryStore._shared.pop(store.url)
+    return files, system.ids
+
+
+def fresh(setting: Setting) -> tuple[MemoryStore, Steady]:
+    """A store of its own with the initial table in it."""
+    files, ids = _built(setting)
+    system = Steady()
+    system.ids = ids
+    store = MemoryStore(memory_url(), system=system)
+    store._files.update(files)
+    return store, system
+
+
+def discard(store: MemoryStore) -> None:
+    """Let the memory go."""
+    MemoryStore._shared.pop(store.url, None)

@@ -1,0 +1,50 @@
+"""Triples of operations, in which a lineage can be wrong where no pair shows it; sampled here, all of them nightly."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from tests.log.oracle.history import Turn, explore
+from tests.log.oracle.operations import catalogue
+from tests.log.oracle.settings import SETTINGS, Setting
+
+# What is sampled are beginnings of two; each goes on with every operation, so that what is staged is used often.
+FIRST, SECOND = 5, 8
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
+def test_sampled_triples(setting: Setting) -> None:
+    seed = int(os.environ.get("SIM_SEED") or random.SystemRandom().randrange(10**9))
+    print(f"SIM_SEED={seed} repeats this run")
+    names = list(catalogue(setting))
+    chance = random.Random(f"{seed} {setting.name}")
+    seconds = {
+        first: {(chance.choice(names), chance.randrange(2)) for _ in range(SECOND)}
+        for first in chance.sample(names, FIRST)
+    }
+
+    def wanted(trail: Sequence[Turn]) -> bool:
+        match trail:
+            case [first]:
+                return first.operation.name in seconds
+            case [first, second]:
+                return (second.operation.name, second.staged_after) in seconds[first.operation.name]
+            case _:
+                # One that is staged after both races with nobody.
+                return trail[-1].staged_after < len(trail) - 1
+
+    explore(setting, 3, wanted).require_nothing_wrong()
+
+
+_ALL = [(setting, name) for setting in SETTINGS.values() for name in catalogue(setting)]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("setting", "first"), _ALL, ids=[f"{setting.name}: {name}" for setting, name in _ALL])
+def test_every_triple(setting: Setting, first: str) -> None:
+    explore(setting, 3, lambda trail: trail[0].operation.name == first).require_nothing_wrong()

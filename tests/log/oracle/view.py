@@ -1,0 +1,239 @@
+"""A second, plain reading of a table: actions from the JSON, dead rows from the vectors' bytes, rows from the files.
+
+It follows each row through the recorded lineage back to the address that it was inserted at. Nothing of it is
+tidelog's code, so that both would have to be wrong in the same way.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import uuid
+from base64 import b85decode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from tests.log.oracle.model import Address, Moment, Row
+
+Line: TypeAlias = dict[str, Any]
+Stored: TypeAlias = Mapping[str, tuple[bytes, int]]
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_TO_B85 = str.maketrans(_Z85, _B85)
+_UUID_CHARACTERS = 20
+
+
+class BrokenLogError(AssertionError):
+    """The log or a file that it names cannot be read as the protocol says."""
+
+
+class LiveFile(NamedTuple):
+    """A live logical file: its dead positions, and the action that added it."""
+
+    vector: str | None
+    dead: frozenset[int]
+    add: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class View:
+    """The table at a version. `rows` are its live rows by the address that each was inserted at."""
+
+    version: int
+    timestamp_ms: int
+    table_id: str
+    schema: str
+    partition_columns: tuple[str, ...]
+    configuration: Mapping[str, str]
+    protocol: Mapping[str, Any]
+    files: Mapping[str, LiveFile] = field(default_factory=dict)
+    origins: Mapping[Address, Address] = field(default_factory=dict)
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    rows: Mapping[Address, Row] = field(default_factory=dict)
+    addresses: Mapping[Address, Address] = field(default_factory=dict)
+    """Where each of `rows` lies now."""
+    removed: frozenset[str] = frozenset()
+    """Every path that was taken out of the table at some time."""
+
+    def moment(self, restorable: Mapping[Address, Row]) -> Moment:
+        return Moment(self.rows, restorable, self.transactions)
+
+
+class Reader:
+    """Reads a store's files, each once."""
+
+    def __init__(self, stored: Stored) -> None:
+        self._stored = stored
+        self._rows: dict[str, list[dict[str, int]]] = {}
+        self._vectors: dict[str, frozenset[int]] = {}
+
+    def lines(self, version: int) -> list[Line]:
+        content = self._stored[f"_delta_log/{version:020d}.json"][0]
+        return [json.loads(line) for line in content.splitlines()]
+
+    def rows(self, path: str) -> list[dict[str, int]]:
+        """Every row of a data file, dead ones too."""
+        if path not in self._rows:
+            if path not in self._stored:
+                raise BrokenLogError(f"the data file {path} is not there")
+            with pq.ParquetFile(io.BytesIO(self._stored[path][0])) as file:
+                self._rows[path] = file.read(use_threads=False).to_pylist()
+        return self._rows[path]
+
+    def row(self, path: str, position: int, partition_values: Mapping[str, str | None]) -> Row:
+        values = self.rows(path)[position]
+        p = partition_values.get("p")
+        return Row(values["k"], int(p) if p is not None else values["p"], values["v"])
+
+    def vector(self, unique_id: str | None, cardinality: int | None = None) -> frozenset[int]:
+        """The dead positions of the vector with this id (type, name and offset, as the protocol joins them)."""
+        if unique_id is None:
+            return frozenset()
+        if unique_id not in self._vectors:
+            self._vectors[unique_id] = self._read_vector(unique_id)
+        found = self._vectors[unique_id]
+        if cardinality is not None and len(found) != cardinality:
+            raise BrokenLogError(f"the vector {unique_id} holds {len(found)} rows, its action says {cardinality}")
+        return found
+
+    def row_map(self, path: str) -> list[dict[str, int]]:
+        if path not in self._stored:
+            raise BrokenLogError(f"the row map {path} is not there")
+        with pa.ipc.open_file(pa.BufferReader(self._stored[path][0])) as file:
+            found: list[dict[str, int]] = file.read_all().to_pylist()
+        return found
+
+    def _read_vector(self, unique_id: str) -> frozenset[int]:
+        kind, (name, _, offset_text) = unique_id[0], unique_id[1:].rpartition("@")
+        if kind != "u":
+            raise BrokenLogError(f"a vector of another kind than these histories hold: {unique_id}")
+        prefix, encoded = name[:-_UUID_CHARACTERS], name[-_UUID_CHARACTERS:]
+        file_id = uuid.UUID(bytes=b85decode(encoded.translate(_TO_B85)))
+        path = "/".join(part for part in (prefix, f"deletion_vector_{file_id}.bin") if part)
+        if path not in self._stored:
+            raise BrokenLogError(f"the vector's file {path} is not there")
+        content, offset = self._stored[path][0], int(offset_text)
+        (size,) = struct.unpack_from(">i", content, offset)
+        return frozenset(BitMap64.deserialize(content[offset + 8 : offset + 4 + size]))
+
+
+def vector_id(action: Mapping[str, Any]) -> str | None:
+    """The id that, with the path, names an action's logical file."""
+    vector = action.get("deletionVector")
+    if vector is None:
+        return None
+    offset = vector.get("offset")
+    name: str = vector["storageType"] + vector["pathOrInlineDv"]
+    return name if offset is None else f"{name}@{offset}"
+
+
+def actions(lines: Sequence[Line], kind: str) -> list[dict[str, Any]]:
+    return [line[kind] for line in lines if kind in line]
+
+
+def lineage_of(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """The groups of the lineage that a commit records."""
+    own = lines[0].get("commitInfo", {}).get("tidelog") or {}
+    groups: list[dict[str, Any]] = (own.get("lineage") or {}).get("groups") or []
+    return groups
+
+
+def initial(reader: Reader) -> View:
+    """The table at version 0."""
+    lines = reader.lines(0)
+    (metadata,), (protocol,) = actions(lines, "metaData"), actions(lines, "protocol")
+    return View(
+        0,
+        lines[0]["commitInfo"]["inCommitTimestamp"],
+        metadata["id"],
+        metadata["schemaString"],
+        tuple(metadata["partitionColumns"]),
+        metadata["configuration"],
+        protocol,
+    )
+
+
+def follow(before: View, lines: Sequence[Line], reader: Reader) -> View:
+    """The table after one more commit. Raises BrokenLogError for a commit that no reader could make sense of."""
+    files = dict(before.files)
+    removes, adds = actions(lines, "remove"), actions(lines, "add")
+    for remove in removes:
+        files.pop(remove["path"], None)
+    for add in adds:
+        vector = vector_id(add)
+        cardinality = add["deletionVector"]["cardinality"] if vector else None
+        files[add["path"]] = LiveFile(vector, reader.vector(vector, cardinality), add)
+    metadata, protocol = actions(lines, "metaData"), actions(lines, "protocol")
+    changed = replace(
+        before,
+        version=before.version + 1,
+        timestamp_ms=lines[0].get("commitInfo", {}).get("inCommitTimestamp", before.timestamp_ms),
+        files=files,
+        protocol=protocol[-1] if protocol else before.protocol,
+        origins=_origins(before, lines, reader),
+        transactions={**before.transactions, **{txn["appId"]: txn["version"] for txn in actions(lines, "txn")}},
+        removed=before.removed | {remove["path"] for remove in removes},
+    )
+    if metadata:
+        changed = replace(changed, schema=metadata[-1]["schemaString"], configuration=metadata[-1]["configuration"])
+    return _with_rows(changed, reader)
+
+
+def live_addresses(file: LiveFile, reader: Reader) -> list[Address]:
+    path = file.add["path"]
+    return [(path, position) for position in range(len(reader.rows(path))) if position not in file.dead]
+
+
+def _origins(before: View, lines: Sequence[Line], reader: Reader) -> Mapping[Address, Address]:
+    """Where each row of a compacted file was inserted."""
+    groups = lineage_of(lines)
+    if not groups:
+        return before.origins
+    origins = dict(before.origins)
+    for group in groups:
+        for old, new in moves(group, reader):
+            origins[new] = before.origins.get(old, old)
+    return origins
+
+
+def moves(group: Mapping[str, Any], reader: Reader) -> list[tuple[Address, Address]]:
+    """From where to where each row of a compaction's group went, as the lineage records it."""
+    inputs, outputs = group["inputs"], group["outputs"]
+    if group.get("rowMap"):
+        return [
+            (
+                (inputs[entry["input"]]["path"], entry["position"]),
+                (outputs[entry["output"]]["path"], entry["output_position"]),
+            )
+            for entry in reader.row_map(group["rowMap"])
+        ]
+    sources = [
+        (entry["path"], position)
+        for entry in inputs
+        for position in range(entry["rows"])
+        if position not in reader.vector(entry["dvId"])
+    ]
+    targets = [(entry["path"], position) for entry in outputs for position in range(entry["rows"])]
+    if len(sources) != len(targets):
+        raise BrokenLogError(f"by its lineage a compaction moved {len(sources)} rows to {len(targets)} places")
+    return list(zip(sources, targets, strict=True))
+
+
+def _with_rows(view: View, reader: Reader) -> View:
+    rows: dict[Address, Row] = {}
+    addresses: dict[Address, Address] = {}
+    for path, file in view.files.items():
+        values = file.add["partitionValues"]
+        for address in live_addresses(file, reader):
+            origin = view.origins.get(address, address)
+            if origin in rows:
+                raise BrokenLogError(f"one row is live twice: {origin} at {addresses[origin]} and {address}")
+            rows[origin] = reader.row(path, address[1], values)
+            addresses[origin] = address
+    return replace(view, rows=rows, addresses=addresses)
