@@ -5,7 +5,8 @@ rewrite *read*, physical rows) in order, and every output written (path, rows). 
 address of live row `r` of input `i` is `base_i + rank(r)`: `base_i` the live rows of the inputs before `i`, `rank`
 the live positions before `r`.
 
-Output in another order (clustered, or rebased over another compaction) names a row map instead; see `tidelog.log.row_maps`.
+Output in another order (clustered, or rebased over another compaction) names a row map
+instead; see `tidelog.log.row_maps`.
 """
 
 from __future__ import annotations
