@@ -7,8 +7,8 @@ and else is told by the difference of the vectors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -18,49 +18,18 @@ from pyroaring import BitMap64
 from tidelog.log import predicate
 from tidelog.log.change_files import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from tidelog.log.conflict.classes import OperationClass
-from tidelog.log.conflict.staged import Images, Reads, RowDelete, Staged
+from tidelog.log.conflict.staged import Reads, RowDelete, Staged
 from tidelog.log.datafile import DataFile, physical_rows, read_numbered_batches
 from tidelog.log.errors import AppendOnlyError, ConfigurationError, PredicateError
 from tidelog.log.format import properties, statistics
-from tidelog.log.format.actions import AddCDCFile, AddFile, Protocol
+from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.protocol import has_change_data_feed, has_deletion_vectors
 from tidelog.log.format.schema import columns_of
 from tidelog.log.pruning import prune_values
 from tidelog.log.scan import Selection
 from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
-from tidelog.log.write import DataWriter, free_name
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """What became of the matching rows of some files, which is a part of an operation; picklable.
-
-    The images of its `deletes` are rows of its own `adds`.
-    """
-
-    deletes: tuple[RowDelete, ...] = ()
-    adds: tuple[AddFile, ...] = ()
-    cdc: tuple[AddCDCFile, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        """How many rows matched."""
-        return sum(len(delete.positions) for delete in self.deletes)
-
-
-def joined(parts: Iterable[Changed]) -> Changed:
-    """The parts of one operation as one."""
-    deletes: list[RowDelete] = []
-    adds: list[AddFile] = []
-    cdc: list[AddCDCFile] = []
-    for part in parts:
-        for delete in part.deletes:
-            images = delete.images and Images(delete.images.adds + len(adds), delete.images.positions)
-            deletes.append(replace(delete, images=images))
-        adds += part.adds
-        cdc += part.cdc
-    return Changed(tuple(deletes), tuple(adds), tuple(cdc))
+from tidelog.log.write import DataWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +43,22 @@ class _Matched:
 
 def stage_delete(state: LogState, writer: DataWriter, where: str) -> Staged:
     """The rows for which `where` is true die. Raises PredicateError."""
-    change = RowChange(state.head.protocol, writer, where)
-    return change.staged(change.apply(change.candidates(state)))
+    change = _RowChange(state, writer, where, whole_rows=False)
+    deletes, cdc = [], []
+    for matched in change.matches():
+        deletes.append(change.delete(matched))
+        if change.feed and not change.vectors:
+            cdc += change.cdc(matched.rows, DELETE)
+    rows = sum(len(delete.positions) for delete in deletes)
+    return Staged(
+        operation="DELETE",
+        operation_class=OperationClass.UPDATE_DELETE,
+        deletes=tuple(deletes),
+        cdc=tuple(cdc),
+        reads=Reads(change.predicate),
+        parameters={"predicate": _predicate_parameter(where)},
+        metrics={"numDeletedRows": rows, **_file_metrics(deletes, ())},
+    )
 
 
 def stage_update(state: LogState, writer: DataWriter, where: str, assignments: Mapping[str, str]) -> Staged:
@@ -83,87 +66,49 @@ def stage_update(state: LogState, writer: DataWriter, where: str, assignments: M
 
     Raises PredicateError, SchemaMismatchError where a new value does not fit its column.
     """
-    change = RowChange(state.head.protocol, writer, where, assignments)
-    return change.staged(change.apply(change.candidates(state)))
+    change = _RowChange(state, writer, where, whole_rows=True)
+    change.check(assignments)
+    deletes, images, cdc = [], [], []
+    for matched in change.matches():
+        image = change.assigned(matched.rows, assignments)
+        deletes.append(change.delete(matched))
+        images.append(image)
+        if change.feed:
+            cdc += change.cdc(matched.rows, UPDATE_PREIMAGE)
+            cdc += change.cdc(image, UPDATE_POSTIMAGE)
+    adds = writer.write(pa.concat_tables(images)) if images else []
+    rows = sum(image.num_rows for image in images)
+    return Staged(
+        operation="UPDATE",
+        operation_class=OperationClass.UPDATE_DELETE,
+        deletes=tuple(deletes),
+        adds=tuple(adds),
+        cdc=tuple(cdc),
+        reads=Reads(change.predicate),
+        parameters={"predicate": _predicate_parameter(where)},
+        metrics={"numUpdatedRows": rows, **_file_metrics(deletes, adds)},
+    )
 
 
-class RowChange:
-    """A DELETE, or with `assignments` an UPDATE, in three steps of which the middle one can be shared out by files.
+class _RowChange:
+    """What both operations share: finding the rows, and how they die in this table."""
 
-    Raises PredicateError, and ConfigurationError or SchemaMismatchError for assignments that no row could take.
-    """
-
-    def __init__(
-        self, protocol: Protocol, writer: DataWriter, where: str, assignments: Mapping[str, str] | None = None
-    ) -> None:
-        self.schema = columns_of(writer.metadata, writer.store.url)
-        self.where = where
-        self.assignments = assignments
-        self._vectors = has_deletion_vectors(protocol, writer.metadata)
-        self._feed = has_change_data_feed(protocol, writer.metadata)
+    def __init__(self, state: LogState, writer: DataWriter, where: str, *, whole_rows: bool) -> None:
+        head = state.head
+        self.schema = columns_of(head.metadata, writer.store.url)
+        self.vectors = has_deletion_vectors(head.protocol, head.metadata)
+        self.feed = has_change_data_feed(head.protocol, head.metadata)
+        self._state = state
         self._writer = writer
         # Against the table's own columns first, which is what an error shall speak of.
         self.predicate = predicate.parse(where, self.schema)
-        self._position = free_name(self.schema)
+        self._position = _free_name(self.schema)
         numbered = pa.schema([*self.schema, pa.field(self._position, pa.int64(), nullable=False)])
         # Change rows of a delete are needed where it copies only.
-        whole_rows = assignments is not None or (self._feed and not self._vectors)
+        whole_rows = whole_rows or (self.feed and not self.vectors)
         self._selection = Selection(numbered, where, None if whole_rows else [self._position])
-        if assignments is not None:
-            self._check(assignments)
 
-    def candidates(self, state: LogState) -> list[AddFile]:
-        """The files that may hold matching rows."""
-        found = prune_values(state.files().values, self.predicate, self.schema, self._writer.metadata)
-        return files.to_adds(found.files)
-
-    def apply(self, adds: Iterable[AddFile]) -> Changed:
-        """Find the matching rows of these files, and write what the operation makes of them."""
-        return self._deleted(adds) if self.assignments is None else self._updated(adds, self.assignments)
-
-    def staged(self, changed: Changed) -> Staged:
-        """The operation, of which `changed` is the whole."""
-        update = self.assignments is not None
-        return Staged(
-            operation="UPDATE" if update else "DELETE",
-            operation_class=OperationClass.UPDATE_DELETE,
-            deletes=changed.deletes,
-            adds=changed.adds,
-            cdc=changed.cdc,
-            reads=Reads(self.predicate),
-            parameters={"predicate": _predicate_parameter(self.where)},
-            metrics={
-                "numUpdatedRows" if update else "numDeletedRows": changed.rows,
-                **_file_metrics(changed.deletes, changed.adds),
-            },
-        )
-
-    def _deleted(self, adds: Iterable[AddFile]) -> Changed:
-        deletes, cdc = [], []
-        for matched in self._matches(adds):
-            deletes.append(self._delete(matched))
-            if self._feed and not self._vectors:
-                cdc += self._writer.write_changes(matched.rows, DELETE)
-        return Changed(tuple(deletes), cdc=tuple(cdc))
-
-    def _updated(self, adds: Iterable[AddFile], assignments: Mapping[str, str]) -> Changed:
-        deletes, new, cdc = [], [], []
-        for matched in self._matches(adds):
-            image = self._assigned(matched.rows, assignments)
-            deletes.append(self._delete(matched))
-            new.append(image)
-            if self._feed:
-                cdc += self._writer.write_changes(matched.rows, UPDATE_PREIMAGE)
-                cdc += self._writer.write_changes(image, UPDATE_POSTIMAGE)
-        if not new:
-            return Changed()
-        written, images = self._writer.write_placed(pa.concat_tables(new))
-        ends = np.cumsum([image.num_rows for image in new])[:-1]
-        places = zip(np.split(images.adds, ends), np.split(images.positions, ends), strict=True)
-        placed = [replace(delete, images=Images(*place)) for delete, place in zip(deletes, places, strict=True)]
-        return Changed(tuple(placed), tuple(written), tuple(cdc))
-
-    def _check(self, assignments: Mapping[str, str]) -> None:
+    def check(self, assignments: Mapping[str, str]) -> None:
         """Raise PredicateError or SchemaMismatchError for assignments that no row could take."""
         if not isinstance(assignments, Mapping):
             raise ConfigurationError(
@@ -171,24 +116,29 @@ class RowChange:
             )
         if not assignments:
             raise ConfigurationError("an update sets no column", advice="give set={'column': 'SQL expression'}")
-        self._assigned(self.schema.empty_table(), assignments)
+        self.assigned(self.schema.empty_table(), assignments)
 
-    def _matches(self, adds: Iterable[AddFile]) -> Iterator[_Matched]:
-        """Of these files those that hold matching rows, with these."""
-        for add in adds:
+    def matches(self) -> Iterator[_Matched]:
+        """The files that hold matching rows, with these."""
+        metadata = self._writer.metadata
+        found = prune_values(self._state.files().values, self.predicate, self.schema, metadata)
+        for add in files.to_adds(found.files):
             rows = pa.Table.from_batches(self._matching(add), schema=self._selection.schema)
             if rows.num_rows:
-                positions = BitMap64(rows[self._position].to_numpy())
-                yield _Matched(add, positions, rows.drop_columns([self._position]))
+                yield _Matched(add, BitMap64(rows[self._position].to_pylist()), rows.drop_columns([self._position]))
 
-    def _delete(self, matched: _Matched) -> RowDelete:
+    def delete(self, matched: _Matched) -> RowDelete:
         """How the matched rows of one file die."""
         count = physical_rows(self._writer.store, DataFile.of(matched.add))
-        if self._vectors:
+        if self.vectors:
             return RowDelete(matched.add, matched.positions, count)
         return RowDelete(matched.add, matched.positions, count, tuple(self._survivors(matched)))
 
-    def _assigned(self, rows: pa.Table, assignments: Mapping[str, str]) -> pa.Table:
+    def cdc(self, rows: pa.Table, change_type: str) -> list[AddCDCFile]:
+        """Write change rows."""
+        return self._writer.write_changes(rows, change_type)
+
+    def assigned(self, rows: pa.Table, assignments: Mapping[str, str]) -> pa.Table:
         """The rows with their new values, each of which is computed from the old ones."""
         by_name = {self._column(name): text for name, text in assignments.items()}
         if len(by_name) < len(assignments):
@@ -236,6 +186,14 @@ class RowChange:
             advice=f"the columns are {', '.join(self.schema.names)}; a field of a struct cannot be set alone",
             token=name,
         )
+
+
+def _free_name(schema: pa.Schema) -> str:
+    """A name that no column has."""
+    name = "position"
+    while name in {known.lower() for known in schema.names}:
+        name += "_"
+    return name
 
 
 def require_row_changes(configuration: Mapping[str, str], path: str) -> None:

@@ -10,13 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from tidelog.log.conflict.staged import Images
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata
@@ -51,23 +49,6 @@ class DataWriter:
             for values, rows in self._by_partition(table)
             for add in self.write_partition(rows, values, data_change=data_change)
         ]
-
-    def write_placed(self, table: pa.Table) -> tuple[list[AddFile], Images]:
-        """As `write`, with where each row of `table` lies in the files that are returned."""
-        number = free_name(table.schema)
-        numbered = table.append_column(number, pa.array(np.arange(table.num_rows)))
-        files, positions = np.empty(table.num_rows, np.int64), np.empty(table.num_rows, np.int64)
-        adds: list[AddFile] = []
-        for values, rows in self._by_partition(numbered):
-            numbers, start = rows[number].to_numpy(), 0
-            for add in self.write_partition(rows.drop_columns([number]), values, data_change=True):
-                here = numbers[start : start + (statistics.num_records(add.stats) or 0)]
-                files[here], positions[here] = len(adds), np.arange(len(here))
-                start += len(here)
-                adds.append(add)
-            if start != len(numbers):
-                raise AssertionError(values)
-        return adds, Images(files, positions)
 
     def write_partition(self, rows: pa.Table, values: dict[str, str | None], *, data_change: bool) -> Iterator[AddFile]:
         """Write rows of one partition (partition columns left out), in files of about the target size.
@@ -173,14 +154,6 @@ class DataWriter:
 def _without_void(rows: pa.Table) -> pa.Table:
     """A void column has no place in parquet; readers take its absence for null."""
     return rows.select([field.name for field in rows.schema if not pt.is_null(field.type)])
-
-
-def free_name(schema: pa.Schema) -> str:
-    """A name that no column has, whatever its case."""
-    name = "position"
-    while name in {known.lower() for known in schema.names}:
-        name += "_"
-    return name
 
 
 def split_by_partition(

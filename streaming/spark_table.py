@@ -16,14 +16,17 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from tidelog.log import Committed, Table
+from tidelog.log import Committed, Table, predicate
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.conform import conform
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import properties
-from tidelog.log.format.actions import AddFile, Protocol
+from tidelog.log.format.actions import AddFile
+from tidelog.log.pruning import prune_values
 from tidelog.log.replacement import Overwrite, Written
-from tidelog.log.row_changes import Changed, RowChange, joined
+from tidelog.log.row_changes import stage_delete, stage_update
+from tidelog.log.shares import Stage, joined, part_of, without_progress
+from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage.memory import MemoryStore
 from tidelog.log.write import DataWriter
@@ -59,14 +62,14 @@ class SparkTable:
 
     def delete(self, where: str) -> Committed:
         """Delete the rows for which the SQL text `where` is true; see Table.delete."""
-        return self._change_rows(where, None)
+        return self._change_rows(where, partial(stage_delete, where=where))
 
     def update(self, where: str, set: Mapping[str, str]) -> Committed:  # noqa: A002 - SQL's own word
         """Give the rows for which `where` is true new values; see Table.update.
 
         A task holds the changed rows of its files (64 MiB of them, or one larger file) in memory.
         """
-        return self._change_rows(where, set)
+        return self._change_rows(where, partial(stage_update, where=where, assignments=set))
 
     def overwrite(self, data: DataFrame, *, where: str | None = None, dynamic: bool = False) -> Committed:
         """Replace the table, the partitions `where`, or with `dynamic` those of the data; see Table.overwrite.
@@ -87,21 +90,21 @@ class SparkTable:
             raise AssertionError(outcome)  # noqa: TRY004 - only a compaction can be superseded
         return outcome
 
-    def _change_rows(self, where: str, assignments: Mapping[str, str] | None) -> Committed:
-        def stage(state: LogState, writer: DataWriter) -> Staged:
-            protocol = state.head.protocol
-            change = RowChange(protocol, writer, where, assignments)
-            work = partial(_change_files, protocol, writer, where, assignments and dict(assignments))
-            return change.staged(joined(run(self._context, work, shares_of(change.candidates(state)))))
+    def _change_rows(self, where: str, stage: Stage) -> Committed:
+        def stage_shares(state: LogState, writer: DataWriter) -> Staged:
+            head = without_progress(state.head)
+            # A text that no row could be judged by is an error before any task runs.
+            nothing = part_of(head, writer, stage, ())
+            work = partial(part_of, head, writer, stage)
+            return joined(nothing, run(self._context, work, shares_of(_candidates(state, writer, where))))
 
-        return self._table.statement(lambda transaction: transaction.stage_row_changes(stage))
+        return self._table.statement(lambda transaction: transaction.stage_row_changes(stage_shares))
 
 
-def _change_files(
-    protocol: Protocol, writer: DataWriter, where: str, assignments: Mapping[str, str] | None, adds: list[AddFile]
-) -> Changed:
-    """One task's share of a DELETE or UPDATE."""
-    return RowChange(protocol, writer, where, assignments).apply(adds)
+def _candidates(state: LogState, writer: DataWriter, where: str) -> list[AddFile]:
+    """The files that may hold rows for which `where` is true."""
+    tree = predicate.parse(where, writer.schema)
+    return files.to_adds(prune_values(state.files().values, tree, writer.schema, writer.metadata).files)
 
 
 def _write_rows(

@@ -23,7 +23,6 @@ from tests.log.changing_rows import KINDS, SCHEMA, rows
 from tests.log.support import live_files, put_foreign
 from tests.streaming.support import rewrite_all
 from tidelog.log import Committed, Table
-from tidelog.log.datafile import DataFile, physical_rows
 from tidelog.log.errors import (
     AppendOnlyError,
     ConfigurationError,
@@ -151,21 +150,6 @@ def test_overwrites(twins: Twins, spark: SparkSession) -> None:
 def frame_of(spark: SparkSession, data: list[dict[str, Any]]) -> DataFrame:
     """The rows as a frame of two partitions, so that two tasks write them."""
     return spark.createDataFrame([tuple(row.values()) for row in data], FRAME).repartition(2)
-
-
-def test_each_task_s_images_have_their_addresses(spark: SparkSession, tmp_path: Path) -> None:
-    made = filled(tmp_path, "vectors")
-    staged: list[Any] = []
-    spy = SimpleNamespace(statement=lambda stage: staged.append(stage(made.begin())), store=made.store)
-    SparkTable(spark.sparkContext, spy).update("k != 5", {"v": "k + 1000"})  # type: ignore[arg-type]
-    held = staged[0]._staged
-    assert len(held.deletes) == 4
-    seen = Counter[tuple[int, int]]()
-    for delete in held.deletes:
-        assert len(delete.images.adds) == len(delete.positions)
-        seen.update(zip(delete.images.adds.tolist(), delete.images.positions.tolist(), strict=True))
-    lengths = [physical_rows(made.store, DataFile.of(add)) for add in held.adds]
-    assert seen == Counter((add, row) for add, length in enumerate(lengths) for row in range(length))
 
 
 def test_a_mapped_table(spark: SparkSession, tmp_path: Path) -> None:
