@@ -272,7 +272,7 @@ class Table:
         start, a few times, where another writer's commit could change which rows match. Raises PredicateError,
         AppendOnlyError, ConflictError.
         """
-        return self.statement(lambda transaction: transaction.delete(where))
+        return self._statement(lambda transaction: transaction.delete(where))
 
     def update(self, where: str, set: Mapping[str, str]) -> Committed:  # noqa: A002 - SQL's own word
         """Give the rows for which `where` is true new values: `set` maps columns to SQL expressions of the old row.
@@ -280,7 +280,7 @@ class Table:
         A text is a literal in quotes of its own: `set={"state": "'done'", "tries": "tries + 1"}`. Holds the changed
         rows in memory. Run again as `delete` is. Raises also SchemaMismatchError for a value that does not fit.
         """
-        return self.statement(lambda transaction: transaction.update(where, set))
+        return self._statement(lambda transaction: transaction.update(where, set))
 
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Committed:
         """Replace the whole table by `data`; with `where` the partitions that it describes (partition columns only);
@@ -304,13 +304,8 @@ class Table:
         return self._commit(self.begin().restore(version=version, timestamp=timestamp))
 
     def statement(self, stage: Callable[[Transaction], Transaction]) -> Committed:
-        """Stage and commit; a conflict runs `stage` again on the newest version, a bounded number of times."""
-        for _ in range(STATEMENT_RETRIES):
-            try:
-                return self._commit(stage(self.begin()))
-            except ConflictError:
-                _LOGGER.info("another writer's commit on %s came first: running the statement again", self.path)
-        return self._commit(stage(self.begin()))
+        """Stage an operation on the newest version and commit it; after a conflict again, as `delete` does."""
+        return self._statement(stage)
 
     def begin(self) -> Transaction:
         """Begin a transaction on the newest version."""
@@ -343,6 +338,15 @@ class Table:
     @property
     def _head(self) -> Head:
         return self._state.head
+
+    def _statement(self, stage: Callable[[Transaction], Transaction]) -> Committed:
+        """Stage and commit; a conflict runs the statement again from the start, a bounded number of times."""
+        for _ in range(STATEMENT_RETRIES):
+            try:
+                return self._commit(stage(self.begin()))
+            except ConflictError:
+                _LOGGER.info("another writer's commit on %s came first: running the statement again", self.path)
+        return self._commit(stage(self.begin()))
 
     def _commit(self, transaction: Transaction) -> Committed:
         outcome = transaction.commit()
