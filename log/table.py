@@ -303,14 +303,14 @@ class Table:
         """
         return self._commit(self.begin().restore(version=version, timestamp=timestamp))
 
-    def statement(self, stage: Callable[[Transaction], Transaction]) -> Committed:
-        """Stage an operation on the newest version and commit it; after a conflict again, as `delete` does."""
-        return self._statement(stage)
-
     def begin(self) -> Transaction:
         """Begin a transaction on the newest version."""
         self.refresh()
         return Transaction(self._store, self._state, self._system, self._adopt, self._identity)
+
+    def statement(self, stage: Callable[[Transaction], Transaction]) -> Committed:
+        """Stage an operation on the newest version and commit it; after a conflict again, as `delete` does."""
+        return self._statement(stage)
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the loaded version, so that readers need not replay older commits.
