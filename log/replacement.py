@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
@@ -32,29 +33,86 @@ def stage_overwrite(
     The scope is the partitions that `where` describes, with `dynamic` those that the rows are in, else the table.
     Raises PredicateError, ConfigurationError for rows outside of `where`.
     """
-    scope = _scope(writer, rows, where, dynamic=dynamic)
-    gone = in_scope(state.files().values, scope, writer.metadata, writer.store.url)
-    if not rows.num_rows and not gone.num_rows:
-        return None
-    adds = writer.write(rows)
-    parameters = {"mode": "Overwrite", "partitionBy": _json_list(writer.metadata.partition_columns)}
-    if where is not None:
-        parameters["predicate"] = where
-    if dynamic:
-        parameters["partitionOverwriteMode"] = "dynamic"
-    return Staged(
-        operation="WRITE",
-        operation_class=OperationClass.OVERWRITE,
-        adds=tuple(adds),
-        replaces=scope,
-        parameters=parameters,
-        metrics={
-            "numFiles": len(adds),
-            "numOutputRows": rows.num_rows,
-            "numOutputBytes": sum(add.size for add in adds),
-            "numRemovedFiles": gone.num_rows,
-        },
-    )
+    overwrite = Overwrite(writer, where, dynamic=dynamic)
+    return overwrite.staged(state, overwrite.write(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Rows that were written to take the place of others, or a part of them; picklable.
+
+    `outside` counts those that are not in the scope, which are not written. `partitions` are theirs, where asked for.
+    """
+
+    adds: tuple[AddFile, ...]
+    rows: int
+    outside: int
+    partitions: pa.Table | None
+
+
+class Overwrite:
+    """An OVERWRITE in two steps, of which the first one can be shared out by rows.
+
+    Raises PredicateError, ConfigurationError for a `where` and `dynamic` that the table cannot take.
+    """
+
+    def __init__(self, writer: DataWriter, where: str | None, *, dynamic: bool) -> None:
+        self._writer = writer
+        self._where = where
+        self._names = list(writer.metadata.partition_columns)
+        if dynamic and (where is not None or not self._names):
+            what = "both where and dynamic are given" if where is not None else "the table is not partitioned"
+            raise ConfigurationError(f"cannot overwrite the partitions of the data: {what}", advice="leave one out")
+        self._dynamic = dynamic
+        self._scope = partition_scope(where, writer.metadata, writer.store.url)
+
+    def write(self, rows: pa.Table) -> Written:
+        """Write rows, as DataWriter.prepared gives them, if all of them are in the scope."""
+        inside = rows.num_rows
+        if self._scope.predicate is not None:
+            inside = rows.filter(predicate.to_arrow(self._scope.predicate, rows.schema)).num_rows
+        partitions = _distinct(rows.select(self._names)) if self._dynamic else None
+        adds = self._writer.write(rows) if inside == rows.num_rows else []
+        return Written(tuple(adds), rows.num_rows, rows.num_rows - inside, partitions)
+
+    def staged(self, state: LogState, *parts: Written) -> Staged | None:
+        """The operation, whose rows are those of `parts`; None where it has nothing to do.
+
+        Raises ConfigurationError for rows outside of the scope.
+        """
+        rows, outside = sum(part.rows for part in parts), sum(part.outside for part in parts)
+        if outside:
+            raise ConfigurationError(
+                f"{outside} of {rows} rows lie outside of where={self._where!r}",
+                advice="filter the data, or widen the predicate",
+            )
+        writer, scope = self._writer, self._scope
+        if self._dynamic:
+            found = [part.partitions for part in parts if part.partitions is not None]
+            none = writer.schema.empty_table().select(self._names)
+            scope = Scope(partitions=_distinct(pa.concat_tables([none, *found])))
+        gone = in_scope(state.files().values, scope, writer.metadata, writer.store.url)
+        if not rows and not gone.num_rows:
+            return None
+        adds = tuple(add for part in parts for add in part.adds)
+        parameters = {"mode": "Overwrite", "partitionBy": _json_list(self._names)}
+        if self._where is not None:
+            parameters["predicate"] = self._where
+        if self._dynamic:
+            parameters["partitionOverwriteMode"] = "dynamic"
+        return Staged(
+            operation="WRITE",
+            operation_class=OperationClass.OVERWRITE,
+            adds=adds,
+            replaces=scope,
+            parameters=parameters,
+            metrics={
+                "numFiles": len(adds),
+                "numOutputRows": rows,
+                "numOutputBytes": sum(add.size for add in adds),
+                "numRemovedFiles": gone.num_rows,
+            },
+        )
 
 
 def stage_truncate(state: LogState, metadata: Metadata, path: str, where: str | None) -> Staged | None:
@@ -98,22 +156,8 @@ def stage_restore(store: Store, current: LogState, target: LogState) -> Staged |
     )
 
 
-def _scope(writer: DataWriter, rows: pa.Table, where: str | None, *, dynamic: bool) -> Scope:
-    names = list(writer.metadata.partition_columns)
-    if dynamic and (where is not None or not names):
-        what = "both where and dynamic are given" if where is not None else "the table is not partitioned"
-        raise ConfigurationError(f"cannot overwrite the partitions of the data: {what}", advice="leave one out")
-    if dynamic:
-        return Scope(partitions=rows.select(names).group_by(names, use_threads=False).aggregate([]))
-    scope = partition_scope(where, writer.metadata, writer.store.url)
-    if scope.predicate is not None:
-        inside = rows.filter(predicate.to_arrow(scope.predicate, rows.schema)).num_rows
-        if inside < rows.num_rows:
-            raise ConfigurationError(
-                f"{rows.num_rows - inside} of {rows.num_rows} rows lie outside of where={where!r}",
-                advice="filter the data, or widen the predicate",
-            )
-    return scope
+def _distinct(partitions: pa.Table) -> pa.Table:
+    return partitions.group_by(partitions.column_names, use_threads=False).aggregate([])
 
 
 def _restored_metadata(current: Metadata, target: Metadata) -> Metadata | None:

@@ -342,6 +342,10 @@ class Table:
         self.refresh()
         return Transaction(self._store, self._state, self._system, self._adopt, self._identity)
 
+    def statement(self, stage: Callable[[Transaction], Transaction]) -> Committed:
+        """Stage an operation on the newest version and commit it; after a conflict again, as `delete` does."""
+        return self._statement(stage)
+
     def checkpoint(self) -> None:
         """Write a checkpoint of the loaded version, so that readers need not replay older commits.
 

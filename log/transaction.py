@@ -185,6 +185,14 @@ class Transaction:
         )
         return self
 
+    def stage_row_changes(self, stage: Callable[[LogState, DataWriter], Staged | None]) -> Transaction:
+        """Stage what `stage` makes of the base version's state: rows that die, files that were written for it.
+
+        For operations whose work is done elsewhere, such as on Spark's executors; None is nothing to do.
+        """
+        self._require_row_changes()
+        return self._stage(stage(self._state, self.writer))
+
     def stage_moves(self, groups: Sequence[MoveGroup], *, operation_class: OperationClass) -> Transaction:
         """Stage a compaction: rewritten groups, verified by the caller. No rows change."""
         self._require_unstaged()

@@ -1,9 +1,11 @@
-"""tidelog.streaming: the exactly-once sink and the change feed, for Spark Structured Streaming.
+"""tidelog.streaming: exactly-once sink, change feed, and row changes run by executors, for Spark.
 
 query = events.writeStream.foreachBatch(Sink("/data/events")).option("checkpointLocation", "/data/_cp").start()
 
 register(spark)
 changes = spark.readStream.format("tidelog").load("/data/events")
+
+table(spark, "/data/events").delete("day < '2024-01-01'")
 """
 
 from tidelog.streaming.prerequisites import require_java, require_spark
@@ -11,5 +13,15 @@ from tidelog.streaming.registration import register
 from tidelog.streaming.report import BatchReport
 from tidelog.streaming.sink import Sink
 from tidelog.streaming.source import TidelogDataSource
+from tidelog.streaming.spark_table import SparkTable, table
 
-__all__ = ["BatchReport", "Sink", "TidelogDataSource", "register", "require_java", "require_spark"]
+__all__ = [
+    "BatchReport",
+    "Sink",
+    "SparkTable",
+    "TidelogDataSource",
+    "register",
+    "require_java",
+    "require_spark",
+    "table",
+]

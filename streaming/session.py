@@ -1,0 +1,37 @@
+"""The Spark session that the work runs on: a classic one, whose workers run this interpreter."""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tidelog.log.errors import ConfigurationError, PrerequisiteError
+from tidelog.streaming.prerequisites import require_spark
+
+
+def context_of(spark: SparkSession) -> SparkContext:
+    """The context of `spark`. Raises PrerequisiteError where Spark is too old or is Connect, ConfigurationError for
+    what is no session.
+
+    On a local master Spark's Python workers are made to run this interpreter: by default Spark takes the `python3`
+    that stands first on PATH, which may not have tidelog installed. On a cluster set `PYSPARK_PYTHON` yourself.
+    """
+    if isinstance(spark, type) or not hasattr(spark, "version"):
+        found = spark.__name__ if isinstance(spark, type) else type(spark).__name__
+        raise ConfigurationError(
+            f"a Spark session is needed, not {found}", advice="pass SparkSession.builder.getOrCreate()"
+        )
+    require_spark(spark.version)
+    try:
+        context = spark.sparkContext
+    except (PySparkException, AttributeError) as error:
+        raise PrerequisiteError(
+            "tidelog needs a classic Spark session; this one is Spark Connect's, which has no Spark context",
+            advice="start the session with .master(...) instead of .remote(...)",
+        ) from error
+    if (context.master or "").startswith("local") and context.pythonExec != sys.executable:
+        context.pythonExec = sys.executable
+    return context

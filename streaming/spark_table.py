@@ -1,0 +1,143 @@
+"""DELETE, UPDATE and OVERWRITE run by Spark's executors, for tables and data beyond one machine.
+
+The driver plans and commits as `tidelog.log.Table` does, with the same code: it prunes the files, shares them out, and
+stages what comes back. Each task reads its files with their rows' positions, evaluates the predicate, and writes what
+is new. To the driver come the positions (one Roaring bitmap a file), the places of an update's images, and the names
+and statistics of the files written; never a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from tidelog.log import Committed, Table, predicate
+from tidelog.log.conflict.staged import Staged
+from tidelog.log.conform import conform
+from tidelog.log.errors import ConfigurationError, SchemaMismatchError
+from tidelog.log.format import properties
+from tidelog.log.format.actions import AddFile
+from tidelog.log.pruning import prune_values
+from tidelog.log.replacement import Overwrite, Written
+from tidelog.log.row_changes import stage_delete, stage_update
+from tidelog.log.shares import Stage, joined, part_of, without_progress
+from tidelog.log.state import files
+from tidelog.log.state.loader import LogState
+from tidelog.log.storage.memory import MemoryStore
+from tidelog.log.write import DataWriter
+from tidelog.streaming.session import context_of
+from tidelog.streaming.tasks import run, run_on_rows, shares_of
+
+
+def table(spark: SparkSession, path: str, *, storage_options: Mapping[str, str] | None = None) -> SparkTable:
+    """The table at `path`, whose rows `spark`'s executors find, change and write.
+
+    All of them must reach `path`; `storage_options` go to them with the tasks. Raises TableNotFoundError,
+    ConfigurationError for a table in this process's memory, PrerequisiteError for a Spark that is too old or Connect.
+    """
+    return SparkTable(context_of(spark), Table.open(path, storage_options=storage_options))
+
+
+class SparkTable:
+    """The writing methods of `tidelog.log.Table` that find or write rows, with the same results and errors."""
+
+    def __init__(self, context: SparkContext, opened: Table) -> None:
+        if isinstance(opened.store, MemoryStore):
+            raise ConfigurationError(
+                f"{opened.path} lies in this process's memory, which no executor reaches",
+                advice="use Table, or a table on a disk or in an object store",
+            )
+        self._context = context
+        self._table = opened
+
+    @property
+    def path(self) -> str:
+        """Where the table lies."""
+        return self._table.path
+
+    def delete(self, where: str) -> Committed:
+        """Delete the rows for which the SQL text `where` is true; see Table.delete."""
+        return self._change_rows(where, partial(stage_delete, where=where))
+
+    def update(self, where: str, set: Mapping[str, str]) -> Committed:  # noqa: A002 - SQL's own word
+        """Give the rows for which `where` is true new values; see Table.update.
+
+        A task holds the changed rows of its files (64 MiB of them, or one larger file) in memory.
+        """
+        return self._change_rows(where, partial(stage_update, where=where, assignments=set))
+
+    def overwrite(self, data: DataFrame, *, where: str | None = None, dynamic: bool = False) -> Committed:
+        """Replace the table, the partitions `where`, or with `dynamic` those of the data; see Table.overwrite.
+
+        Each of the data's tasks writes a file for each partition that it has rows in: repartition a frame of many
+        partitions by the table's own first.
+        """
+        _require_frame(data)
+        transaction = self._table.begin()
+
+        def stage(state: LogState, writer: DataWriter) -> Staged | None:
+            overwrite = Overwrite(writer, where, dynamic=dynamic)
+            conform(to_arrow_schema(data.schema, timezone="UTC").empty_table(), writer.schema)
+            return overwrite.staged(state, *run_on_rows(data, partial(_write_rows, writer, where, dynamic)))
+
+        outcome = transaction.stage_row_changes(stage).commit()
+        if not isinstance(outcome, Committed):
+            raise AssertionError(outcome)  # noqa: TRY004 - only a compaction can be superseded
+        return outcome
+
+    def _change_rows(self, where: str, stage: Stage) -> Committed:
+        def stage_shares(state: LogState, writer: DataWriter) -> Staged:
+            head = without_progress(state.head)
+            # A text that no row could be judged by is an error before any task runs.
+            nothing = part_of(head, writer, stage, ())
+            work = partial(part_of, head, writer, stage)
+            return joined(nothing, run(self._context, work, shares_of(_candidates(state, writer, where))))
+
+        return self._table.statement(lambda transaction: transaction.stage_row_changes(stage_shares))
+
+
+def _candidates(state: LogState, writer: DataWriter, where: str) -> list[AddFile]:
+    """The files that may hold rows for which `where` is true."""
+    tree = predicate.parse(where, writer.schema)
+    return files.to_adds(prune_values(state.files().values, tree, writer.schema, writer.metadata).files)
+
+
+def _write_rows(
+    writer: DataWriter,
+    where: str | None,
+    dynamic: bool,  # noqa: FBT001 - partial's arguments go by their places
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[Written]:
+    """One task's share of an OVERWRITE, a part for each file's worth of rows."""
+    overwrite = Overwrite(writer, where, dynamic=dynamic)
+    for rows in pieces(batches, writer):
+        yield overwrite.write(writer.prepared(rows))
+
+
+def pieces(batches: Iterator[pa.RecordBatch], writer: DataWriter) -> Iterator[pa.Table]:
+    """Rows that come in batches, as the table holds them, in pieces of about a file's size in memory."""
+    target = properties.size_bytes(writer.metadata.configuration, properties.TARGET_FILE_SIZE)
+    held: list[pa.Table] = []
+    size = 0
+    for batch in batches:
+        held.append(conform(pa.Table.from_batches([batch]), writer.schema))
+        size += held[-1].nbytes
+        if size >= target:
+            yield pa.concat_tables(held)
+            held, size = [], 0
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _require_frame(data: object) -> None:
+    if not isinstance(data, DataFrame):
+        raise SchemaMismatchError(
+            f"data of the type {type(data).__name__} is no Spark DataFrame",
+            advice="use spark.createDataFrame(...), or Table for data in this process",
+            column="",
+        )

@@ -1,0 +1,87 @@
+"""Sharing work out to Spark's executors: each task does its share and returns a small value.
+
+A task that fails is run again by Spark, and one that is slow may run twice: of all runs one value comes back. What
+the others wrote is named by no value, so by no commit, and no reader sees it.
+An error of tidelog's own comes back as a value, too, and is raised here: it would be the same at a second try.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+
+from tidelog.log.errors import TidelogError
+from tidelog.log.format.actions import AddFile
+
+# A task's Python worker costs some tens of milliseconds, so small files share one task. A task holds the rows that it
+# changes in memory, and writes at least one file, so that larger shares make fewer small files.
+SHARE_BYTES = 64 * 2**20
+SHARE_FILES = 64
+
+Share = TypeVar("Share")
+Value = TypeVar("Value")
+
+
+def shares_of(adds: Iterable[AddFile]) -> list[list[AddFile]]:
+    """The files, in their order, in shares of a bounded number of files and bytes; one file is never split."""
+    shares: list[list[AddFile]] = []
+    size = 0
+    for add in adds:
+        if not shares or size + add.size > SHARE_BYTES or len(shares[-1]) == SHARE_FILES:
+            shares.append([])
+            size = 0
+        shares[-1].append(add)
+        size += add.size
+    return shares
+
+
+def run(context: SparkContext, work: Callable[[Share], Value], shares: Sequence[Share]) -> list[Value]:
+    """`work` of each share, one task each, in the order of the shares. `work` and the values are picklable."""
+    if not shares:
+        return []
+    return _values(context.parallelize(shares, len(shares)).map(partial(_outcome, work)).collect())
+
+
+def run_on_rows(data: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[Value]]) -> list[Value]:
+    """The values that `work` yields for the rows of each of the data's partitions."""
+    pickled = data.mapInArrow(partial(_pickled, work), "value binary")
+    return _values(pickle.loads(row.value) for row in pickled.collect())  # noqa: S301 - our own tasks made it
+
+
+def _outcome(work: Callable[[Share], Value], share: Share) -> Value | TidelogError:
+    try:
+        return work(share)
+    except TidelogError as error:
+        return error
+
+
+def _pickled(
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[Value]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    values = work(batches)
+    while True:
+        try:
+            value: object = next(values)
+        except StopIteration:
+            return
+        except TidelogError as error:
+            value = error
+        yield pa.RecordBatch.from_pydict({"value": pa.array([pickle.dumps(value)], pa.binary())})
+        if isinstance(value, TidelogError):
+            return
+
+
+def _values(outcomes: Iterable[Value | TidelogError]) -> list[Value]:
+    """The values; raises the first error among them."""
+    values = []
+    for outcome in outcomes:
+        if isinstance(outcome, TidelogError):
+            raise outcome
+        values.append(outcome)
+    return values

@@ -1,0 +1,90 @@
+"""Operations staged in shares: together the parts are what one call stages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import numpy as np
+import pytest
+from pyroaring import BitMap64
+
+from tests.log.changing_rows import KINDS, bag, filled, keys
+from tidelog.log.conflict.classes import OperationClass
+from tidelog.log.conflict.staged import Images, RowDelete, Staged
+from tidelog.log.format.actions import AddFile
+from tidelog.log.row_changes import stage_delete, stage_update
+from tidelog.log.shares import Stage, joined, part_of, without_progress
+from tidelog.log.state import files
+from tidelog.log.state.loader import LogState
+from tidelog.log.write import DataWriter
+
+DELETE = partial(stage_delete, where="k IN (2, 8, 11) OR v = 90")
+UPDATE = partial(stage_update, where="k > 3", assignments={"part": "'c'", "v": "k + 1"})
+
+
+def in_shares(stage: Stage, size: int, state: LogState, writer: DataWriter) -> Staged:
+    """The operation over all files of the table, so many of them a share."""
+    adds, head = files.to_adds(state.files().adds), without_progress(state.head)
+    parts = [part_of(head, writer, stage, adds[at : at + size]) for at in range(0, len(adds), size)]
+    return joined(part_of(head, writer, stage, ()), parts)
+
+
+@pytest.mark.parametrize("size", [1, 2, 9])
+@pytest.mark.parametrize("stage", [DELETE, UPDATE])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_parts_together_are_the_operation(kind: str, stage: Stage, size: int) -> None:
+    expected, found = filled(kind), filled(kind)
+    before = found.version
+    whole = expected.begin().stage_row_changes(stage).commit()
+    shared = found.begin().stage_row_changes(partial(in_shares, stage, size)).commit()
+    ours, theirs = (
+        Counter({name: count for name, count in outcome.metrics.items() if name != "numAddedFiles"})  # type: ignore[union-attr]
+        for outcome in (shared, whole)
+    )
+    assert ours == theirs
+    assert keys(found.refresh()) == keys(expected.refresh())
+    assert bag(found.scan().to_arrow()) == bag(expected.scan().to_arrow())
+    changes, wanted = (one.changes(after=before).to_arrow() for one in (found, expected))
+    assert Counter(changes["_change_type"].to_pylist()) == Counter(wanted["_change_type"].to_pylist())
+    assert bag(changes) == bag(wanted)
+
+
+def part(name: str, *adds: str, images: list[tuple[int, int]] | None = None) -> Staged:
+    """A part that kills rows of one file; their images are at (index into its own files, row)."""
+    places = np.array(images or [], dtype=np.int64).reshape(-1, 2)
+    delete = RowDelete(
+        file_named(name), positions_of(len(places)), 9, images=Images(places[:, 0], places[:, 1]) if images else None
+    )
+    return Staged(
+        "UPDATE", OperationClass.UPDATE_DELETE, deletes=(delete,), adds=tuple(map(file_named, adds)), metrics={"n": 1}
+    )
+
+
+def test_images_are_counted_among_the_files_of_all_parts() -> None:
+    nothing = Staged("UPDATE", OperationClass.UPDATE_DELETE, metrics={"n": 0})
+    parts = [
+        part("a", "a0", "a1", images=[(0, 7), (1, 8)]),
+        part("b"),
+        part("c", "c0", images=[(0, 9)]),
+        part("d", "d0", "d1", images=[(1, 1), (0, 2), (1, 3)]),
+    ]
+    whole = joined(nothing, parts)
+    assert [add.path for add in whole.adds] == ["a0", "a1", "c0", "d0", "d1"]
+    images = [delete.images for delete in whole.deletes]
+    assert [found and (found.adds.tolist(), found.positions.tolist()) for found in images] == [
+        ([0, 1], [7, 8]),
+        None,
+        ([2], [9]),
+        ([4, 3, 4], [1, 2, 3]),
+    ]
+    assert whole.metrics == {"n": 4}
+    assert joined(nothing, []) == nothing
+
+
+def file_named(path: str) -> AddFile:
+    return AddFile(path=path, partition_values={}, size=1, modification_time=0, data_change=True)
+
+
+def positions_of(count: int) -> BitMap64:
+    return BitMap64(range(count))

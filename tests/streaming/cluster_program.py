@@ -1,0 +1,56 @@
+"""Row changes in a Spark of their own, in which every task fails once, in the middle of its writing.
+
+python cluster_program.py MASTER TABLE
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from tidelog.log import Table
+from tidelog.log.state.loader import load
+from tidelog.log.storage import open_store
+from tidelog.log.system import System
+from tidelog.streaming import SparkTable, tasks
+
+
+class FailsOnce(System):
+    """A task that has not failed yet fails as soon as it has written a file, which is when it asks for the time."""
+
+    def now_ms(self) -> int:
+        task = TaskContext.get()
+        if task is not None and task.attemptNumber() == 0:
+            raise OSError("the disk is full, says the test")
+        return super().now_ms()
+
+
+def main(master: str, path: str) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.executor.memory", "512m")
+        .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+        .config("spark.local.dir", f"{path}.spark")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    tasks.SHARE_FILES = 2
+    store = open_store(path)
+    changed = SparkTable(spark.sparkContext, Table(store, load(store), FailsOnce()))
+    changed.update("k < 30", {"v": "k + 1000"})
+    new = [(k, "ab"[k % 2], k, None) for k in range(50, 60)]
+    frame = spark.createDataFrame(new, "k long, part string, v int, price decimal(10,2)")
+    changed.overwrite(frame.coalesce(1), where="part = 'a' OR part = 'b'")
+    changed.delete("k IN (51, 58)")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
