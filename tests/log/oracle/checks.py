@@ -29,7 +29,7 @@ from tests.log.oracle.view import (
 )
 
 Change: TypeAlias = tuple[str, Row]
-_TAKES = {"delete", "update_preimage"}
+TAKES = {"delete", "update_preimage"}
 # A wrong commit is wrong in many rows; the first few tell.
 _TEXTS = 3
 
@@ -231,8 +231,8 @@ def lineage(commit: Commit) -> Iterator[str]:
 def feed(commit: Commit) -> Iterator[str]:
     """The changes that the commit tells, applied to the rows before, give the rows after."""
     found = changes(commit)
-    taken = Counter(row for kind, row in found if kind in _TAKES)
-    given = Counter(row for kind, row in found if kind not in _TAKES)
+    taken = Counter(row for kind, row in found if kind in TAKES)
+    given = Counter(row for kind, row in found if kind not in TAKES)
     before, after = Counter(commit.before.rows.values()), Counter(commit.after.rows.values())
     if taken - before - given:
         yield f"it tells of rows that died and were not there: {_bag(taken - before - given)}"

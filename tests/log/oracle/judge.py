@@ -162,7 +162,8 @@ class Race:
         for winner in self.winners:
             if winner.resurrects:
                 yield "rows came back"
-            if winner.unmapped and self.matched_then & winner.before.rows.keys():
+            # Whether they were still alive then, nobody has to tell.
+            if winner.unmapped and self.matched_then:
                 yield "its rows were moved without lineage"
         stages_changes = kind is not Kind.DELETE or not self.setting.vectors
         if self.setting.feed and stages_changes and self.matched_now != self.matched_then:

@@ -28,11 +28,15 @@ Function: TypeAlias = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Mutation:
-    """`replaced` takes the function, method or property at `target` (module:name) and gives the wrong one."""
+    """`replaced` takes the function, method or property at `target` (module:name) and gives the wrong one.
+
+    `witness` is a history, on a table with vectors, in which the oracle objects.
+    """
 
     name: str
     target: str
     replaced: Callable[[Function], Any]
+    witness: str
 
 
 class Objected(Exception):  # noqa: N818 - what is hoped for
@@ -58,6 +62,11 @@ def staged_removes(original: Function) -> Function:
     """The inputs are removed as they were when they were read."""
     del original
     return lambda group: iter(group.group.inputs)
+
+
+def lowest_level(original: Function) -> Function:
+    """Every other compaction counts as one of a lower level."""
+    return lambda group, move, _level: original(group, move, 0)
 
 
 def group_unchanged(original: Function) -> Function:
@@ -130,28 +139,107 @@ def always(original: Function) -> Any:
 
 _CONFLICT = "tidelog.log.conflict"
 MUTATIONS = (
-    Mutation("1: deletes stay where they were staged", f"{_CONFLICT}.deletes:FollowedDeletes.follow", gives(None)),
-    Mutation("1: rows moved without lineage are no conflict", f"{_CONFLICT}.rebase:Rebase._displaced", gives(())),
     Mutation(
-        "2: rows that died live in the output", f"{_CONFLICT}.groups:FollowedGroup._lost", gives(np.empty(0, np.int64))
+        "1: deletes stay where they were staged",
+        f"{_CONFLICT}.deletes:FollowedDeletes.follow",
+        gives(None),
+        "MINOR; DELETE k=1@0",
     ),
-    Mutation("3: moved rows are not followed", f"{_CONFLICT}.groups:FollowedGroup.follow", gives(value=False)),
-    Mutation("3: no row map", f"{_CONFLICT}.groups:FollowedGroup._remapped", group_unchanged),
-    Mutation("3: rows moved stay in the other compaction's file", "tidelog.log.commit_actions:_left_behind", gives(())),
-    Mutation("3: a MINOR undoes a MAJOR", "numpy:union1d", lambda _original: lambda first, _second: first),
-    Mutation("4: rows that others killed", f"{_CONFLICT}.deletes:FollowedDeletes.judge", none_lost),
-    Mutation("4: their images live", f"{_CONFLICT}.deletes:FollowedDeletes.dead_images", gives({})),
-    Mutation("5: nobody looks at new rows", f"{_CONFLICT}.rebase:Rebase._possible_matches", gives({})),
-    Mutation("5: what matches joins an update, too", f"{_CONFLICT}.staged:Staged.joins_matches", always),
-    Mutation("5: what matches joins no delete", f"{_CONFLICT}.staged:Staged.joins_matches", never),
-    Mutation("6: changed rules are no conflict", f"{_CONFLICT}.rebase:changed_rules", gives(None)),
-    Mutation("7: a second copy of one stream", f"{_CONFLICT}.rebase:same_application", gives(None)),
-    Mutation("rows that came back are not noticed", f"{_CONFLICT}.rebase:Rebase._resurrected", gives(())),
-    Mutation("removes of a compaction as staged", f"{_CONFLICT}.groups:FollowedGroup._removes_at_head", staged_removes),
-    Mutation("a file stays with all its rows dead", f"{_CONFLICT}.staged:RowDelete.kills_all", never),
-    Mutation("an overwrite replaces what it saw", "tidelog.log.commit_actions:_replaced", first_state),
-    Mutation("dead outputs are not in the lineage", "tidelog.log.commit_actions:_finished", only_added_outputs),
-    Mutation("the lineage names the vectors removed", "tidelog.log.commit_actions:_finished", removed_vectors),
+    Mutation(
+        "1: rows moved without lineage are no conflict",
+        f"{_CONFLICT}.rebase:Rebase._displaced",
+        gives(()),
+        "foreign OPTIMIZE; DELETE k=1@0",
+    ),
+    Mutation(
+        "2: rows that died live in the output",
+        f"{_CONFLICT}.groups:FollowedGroup._lost",
+        gives(np.empty(0, np.int64)),
+        "DELETE k=1; MINOR@0",
+    ),
+    Mutation(
+        "3: moved rows are not followed",
+        f"{_CONFLICT}.groups:FollowedGroup.follow",
+        gives(value=False),
+        "MINOR; MAJOR@0",
+    ),
+    Mutation(
+        "3: no row map", f"{_CONFLICT}.groups:FollowedGroup._remapped", group_unchanged, "MINOR; MAJOR@0; UPDATE k=1@1"
+    ),
+    Mutation(
+        "3: rows moved stay in the other compaction's file",
+        "tidelog.log.commit_actions:_left_behind",
+        gives(()),
+        "MINOR; MAJOR@0",
+    ),
+    Mutation("3: a MINOR undoes a MAJOR", f"{_CONFLICT}.groups:FollowedGroup.follow", lowest_level, "MINOR; MINOR@0"),
+    Mutation(
+        "4: rows that others killed",
+        f"{_CONFLICT}.deletes:FollowedDeletes.judge",
+        none_lost,
+        "DELETE k=1; UPDATE k=1@0",
+    ),
+    Mutation(
+        "4: their images live",
+        f"{_CONFLICT}.deletes:FollowedDeletes.dead_images",
+        gives({}),
+        "DELETE k=1; UPDATE k=1@0",
+    ),
+    Mutation(
+        "5: nobody looks at new rows",
+        f"{_CONFLICT}.rebase:Rebase._possible_matches",
+        gives({}),
+        "INSERT k=1; DELETE k=1@0",
+    ),
+    Mutation(
+        "5: what matches joins an update, too",
+        f"{_CONFLICT}.staged:Staged.joins_matches",
+        always,
+        "INSERT k=1; UPDATE k=1@0",
+    ),
+    Mutation(
+        "5: what matches joins no delete", f"{_CONFLICT}.staged:Staged.joins_matches", never, "INSERT k=1; DELETE k=1@0"
+    ),
+    Mutation(
+        "6: changed rules are no conflict",
+        f"{_CONFLICT}.rebase:changed_rules",
+        gives(None),
+        "foreign append-only; INSERT@0",
+    ),
+    Mutation(
+        "7: a second copy of one stream",
+        f"{_CONFLICT}.rebase:same_application",
+        gives(None),
+        "INSERT once; INSERT once@0",
+    ),
+    Mutation(
+        "rows that came back are not noticed",
+        f"{_CONFLICT}.rebase:Rebase._resurrected",
+        gives(()),
+        "foreign smaller vector; MINOR@0",
+    ),
+    Mutation(
+        "removes of a compaction as staged",
+        f"{_CONFLICT}.groups:FollowedGroup._removes_at_head",
+        staged_removes,
+        "DELETE k=1; MINOR@0",
+    ),
+    Mutation("a file stays with all its rows dead", f"{_CONFLICT}.staged:RowDelete.kills_all", never, "DELETE p=1"),
+    Mutation(
+        "an overwrite replaces what it saw", "tidelog.log.commit_actions:_replaced", first_state, "INSERT; OVERWRITE@0"
+    ),
+    Mutation(
+        "dead outputs are not in the lineage",
+        "tidelog.log.commit_actions:_finished",
+        only_added_outputs,
+        "DELETE p=1; MINOR of two@0",
+    ),
+    Mutation(
+        "the lineage names the vectors removed",
+        "tidelog.log.commit_actions:_finished",
+        removed_vectors,
+        "DELETE k=1; MINOR@0",
+    ),
 )
 
 # Histories in which a fault shows that no pair shows; tried last.

@@ -313,7 +313,7 @@ def test_tidelog_s_own_reading_is_held_to_the_oracle_s(monkeypatch: pytest.Monke
     assert not run(SETTINGS[FEED], "UPDATE k=1").findings
     monkeypatch.setattr(worlds, "_rows", lambda table: [Row(0, 0, 0)] * table.num_rows)
     checks = {finding.check for finding in run(SETTINGS[FEED], "UPDATE k=1").findings}
-    assert checks == {"scan", "changes"}
+    assert checks == {"scan", "changes", "net"}
 
 
 def test_the_same_history_is_the_same_every_time() -> None:

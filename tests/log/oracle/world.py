@@ -204,10 +204,24 @@ class World:
         told = Counter(zip(changes["_change_type"].to_pylist(), _rows(changes), strict=True))
         if told != Counter(checks.changes(commit)):
             found.append(("changes", f"they are {sorted(told.elements())}"))
+        found += self._net(table, commit)
         stamp = table.time_version
         if stamp is None or round(stamp.timestamp() * 1000) != self.node.time_version_ms:
             found.append(("time version", f"{stamp} is not {self.node.time_version_ms}"))
         return found
+
+    def _net(self, table: Table, commit: Commit) -> list[tuple[str, str]]:
+        """What the version came to, with whole rows as keys; rows that are there twice have no net effect."""
+        before, after = (Counter(view.rows.values()) for view in (commit.before, commit.after))
+        told = Counter((kind in checks.TAKES, row) for kind, row in checks.changes(commit))
+        if max([*before.values(), *after.values(), *told.values(), 0]) > 1:
+            return []
+        after_version, until = commit.before.version, commit.after.version
+        net = table.changes(after=after_version, until=until, mode="net", keys=Row._fields).to_arrow()
+        shown = Counter(zip(net["_change_type"].to_pylist(), _rows(net), strict=True))
+        gone, new = (before - after).elements(), (after - before).elements()
+        wanted = Counter([*(("delete", row) for row in gone), *(("insert", row) for row in new)])
+        return [] if shown == wanted else [("net", f"it is {sorted(shown.elements())}")]
 
 
 def _rows(table: Any) -> list[Row]:
