@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.log.storage.servers import SECRET, Server
-from tests.log.support import read_numbers
+from tests.log.support import NUMBERS, read_numbers
 from tidelog.log import Table
-from tidelog.streaming import Sink
+from tidelog.streaming import Sink, table
 
 pytestmark = pytest.mark.spark
 
@@ -51,3 +51,17 @@ def test_a_stream_goes_into_an_object_store_and_out_again(
     ]
     assert SECRET not in explained
     assert not [content for content in noted if SECRET.encode() in content]
+
+
+def test_executors_change_the_rows_of_a_table_in_an_object_store(
+    spark: SparkSession, server_of: Callable[[str], Server]
+) -> None:
+    server = server_of("versitygw")
+    made = Table.create(server.store().url, NUMBERS, storage_options=server.options)
+    made.insert([{"n": n} for n in range(100)])
+    changed = table(spark, made.path, storage_options=server.options)
+    changed.delete("n >= 50")
+    changed.update("n < 10", {"n": "n + 1000"})
+    assert read_numbers(made.refresh()) == [*range(10, 50), *range(1000, 1010)]
+    changed.overwrite(spark.range(5).selectExpr("id as n"))
+    assert read_numbers(made.refresh()) == list(range(5))
