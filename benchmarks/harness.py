@@ -47,17 +47,31 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """At most `limit`; `of` says of what: of tidelog's own figure, or of its ratio to deltalake's."""
+    """At most `limit`, or at least; `of` says of what: of tidelog's own figure, or of its ratio to the peer's."""
 
     limit: float
     of: str = "ratio"
+    at_least: bool = False
+
+    @property
+    def relation(self) -> str:
+        """As text."""
+        return ">=" if self.at_least else "<="
+
+    def is_met(self, value: float) -> bool:
+        """Whether the figure, or the ratio, is good enough."""
+        return value >= self.limit if self.at_least else value <= self.limit
 
 
 @dataclass(slots=True)
 class Report:
-    """One JSON line a measurement on stdout as soon as it is known; all of them as a table on stderr at the end."""
+    """One JSON line a measurement on stdout as soon as it is known; all of them as a table on stderr at the end.
+
+    `peer` is the engine to whose figure ratios are.
+    """
 
     bench: str
+    peer: str = DELTALAKE
     rows: list[dict[str, Any]] = field(default_factory=list)
     _console: Console = field(default_factory=lambda: Console(stderr=True, width=150))
 
@@ -88,9 +102,9 @@ class Report:
         `cpu`: the CPU seconds behind it, whose ratio a machine that others keep busy distorts less.
         """
         own = figures.get(TIDELOG)
-        ratio = _ratio(figures)
+        ratio = self._ratio(figures)
         judged = None if goal is None else (ratio if goal.of == "ratio" else own)
-        cpu_ratio = None if cpu is None else _ratio(cpu)
+        cpu_ratio = None if cpu is None else self._ratio(cpu)
         row = {
             "bench": self.bench,
             "case": case,
@@ -100,11 +114,16 @@ class Report:
             "cpu_ratio": _rounded(cpu_ratio),
             "goal": goal and goal.limit,
             "goal_of": goal and goal.of,
-            "met": None if goal is None or judged is None else judged <= goal.limit,
+            "goal_is": goal and goal.relation,
+            "met": None if goal is None or judged is None else goal.is_met(judged),
             **facts,
         }
         self.rows.append(row)
         print(json.dumps(row), flush=True)
+
+    def _ratio(self, figures: Mapping[str, float | None]) -> float | None:
+        own, peer = figures.get(TIDELOG), figures.get(self.peer)
+        return None if own is None or not peer else own / peer
 
     def say(self, text: str) -> None:
         """A line for people."""
@@ -112,11 +131,11 @@ class Report:
 
     def table(self) -> None:
         """All measurements, readable."""
-        table = Table(title=f"bench-{self.bench}; ratio: tidelog's figure to deltalake's")
+        table = Table(title=f"bench-{self.bench}; ratio: tidelog's figure to {self.peer}'s")
         for name in ("case", "unit", *ENGINES, "ratio", "cpu_ratio", "goal", "met"):
             table.add_column(name, justify="left" if name in ("case", "unit", "met") else "right")
         for row in self.rows:
-            goal = "" if row["goal"] is None else f"{row['goal_of']} <= {row['goal']}"
+            goal = "" if row["goal"] is None else f"{row['goal_of']} {row['goal_is']} {row['goal']}"
             met = {None: "", True: "met", False: "MISSED"}[row["met"]]
             figures = [_text(row[name]) for name in (*ENGINES, "ratio", "cpu_ratio")]
             table.add_row(row["case"], row["unit"], *figures, goal, met)
@@ -191,11 +210,6 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "source tree"
     return found
-
-
-def _ratio(figures: Mapping[str, float | None]) -> float | None:
-    own, peer = figures.get(TIDELOG), figures.get(DELTALAKE)
-    return None if own is None or not peer else own / peer
 
 
 def _rounded(value: float | None) -> float | None:

@@ -98,6 +98,16 @@ class Tidelog:
             import tidelog.streaming.source  # noqa: F401
         return spent
 
+    def rebase_delete(self, path: str, files: int, rows: int, deletes: int) -> dict[str, float]:
+        from benchmarks import rebases
+
+        return rebases.delete_over_compaction(path, files, rows, deletes)
+
+    def rebase_append(self, path: str, winners: int) -> dict[str, float]:
+        from benchmarks import rebases
+
+        return rebases.append_over_appends(path, winners)
+
 
 class Deltalake:
     """deltalake (delta-rs), by its public names."""
@@ -162,7 +172,7 @@ class DeltaSpark:
     """delta-spark, by its Java API: what a query does before it reads, without the query."""
 
     def open_list(self, path: str, warm_up: str) -> dict[str, float]:
-        session = _spark()
+        session = spark_session()
         _delta_log(session, warm_up).unsafeVolatileSnapshot().allFiles().count()
         with _timed() as spent:
             # Counted on its executors, not handed out, which favours it.
@@ -170,7 +180,7 @@ class DeltaSpark:
         return {"seconds": spent["seconds"], "peak_mb": _peak_mb(_java_pid(session))}
 
     def write_checkpoint(self, path: str, warm_up: str) -> dict[str, float]:
-        session = _spark()
+        session = spark_session()
         _delta_log(session, warm_up).checkpoint()
         log = _delta_log(session, path)
         log.unsafeVolatileSnapshot().allFiles().count()
@@ -179,7 +189,7 @@ class DeltaSpark:
         return {"seconds": spent["seconds"], "peak_mb": _peak_mb(_java_pid(session))}
 
     def lookup(self, path: str, moment: str, times: int) -> dict[str, float]:
-        session = _spark()
+        session = spark_session()
         log = _delta_log(session, path)
         jvm = session.sparkContext._jvm
         assert jvm
@@ -257,7 +267,7 @@ def _peak_mb(pid: int) -> float:
     return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:"))
 
 
-def _spark() -> Any:
+def spark_session() -> Any:
     """A session on two cores with delta-spark, told that two partitions are enough for so small a log."""
     from pyspark.sql import SparkSession
 
@@ -269,6 +279,7 @@ def _spark() -> Any:
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", _SPARK_MEMORY)

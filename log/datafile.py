@@ -115,7 +115,8 @@ def _wanted(dead: BitMap64 | None, only: BitMap64 | None, start: int, rows: int)
         return None
     here = BitMap64(range(start, start + rows))
     wanted = here & only if only is not None else here - (dead or BitMap64())
-    return None if len(wanted) == rows else np.fromiter(wanted, dtype=np.int64, count=len(wanted))
+    # Its array is one copy; to iterate over it makes a Python integer of each position.
+    return None if len(wanted) == rows else np.frombuffer(wanted.to_array(), dtype=np.uint64).astype(np.int64)
 
 
 def _narrowed(batch: pa.RecordBatch, wanted: Positions | None, start: int) -> pa.RecordBatch:

@@ -74,7 +74,7 @@ def _matching(file: AddFile, reads: Reads, store: Store, metadata: Metadata) -> 
 
 
 def _true_for(rows: pa.Table, reads: Reads) -> Numbers:
-    numbered = rows.append_column("\x1fnumber", pa.array(range(rows.num_rows), pa.int64()))
+    numbered = rows.append_column("\x1fnumber", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
     kept: Numbers = numbered.filter(to_arrow(reads.predicate, rows.schema))["\x1fnumber"].to_numpy()
     if reads.keys is None:
         return kept

@@ -1,0 +1,125 @@
+"""The work of `benchmarks.conflict`, whatever engine does it: the rows, which of them a loop changes, and its tally."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+# The rows that the table has from the start, keys 0 and on.
+SEED_ROWS = 100_000
+# The rows of a batch of the stream; batch b has those keys that follow batch b - 1, and batch 0 those after the seed.
+BATCH_ROWS = 1_000
+BATCH_INTERVAL_S = 0.25
+# A compaction that found nothing to do looks again after this.
+IDLE_S = 0.02
+# Whose keys are whose: a row is deleted or updated once at most, so that the rows at the end are known exactly.
+PARITY = {"delete": 0, "update": 1}
+# A prime number, so that steps of it reach each key of the seed once, here and there.
+_STRIDE = 7919
+ROLES = ("append", *PARITY, "compact")
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a loop did. `done`: the keys or batches that the engine said are committed. `errors`: by name.
+
+    `spans_ms` are of all attempts; `counts` is what else the loop counted.
+    """
+
+    attempted: int = 0
+    done: list[int] = field(default_factory=list)
+    errors: dict[str, int] = field(default_factory=dict)
+    spans_ms: list[float] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> int:
+        """Attempts that ended in an error."""
+        return sum(self.errors.values())
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Add to a count."""
+        self.counts[name] = self.counts.get(name, 0) + number
+
+    def to_builtins(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An attempt that failed, by the name of its error."""
+
+    name: str
+
+
+def batch_keys(number: int) -> range:
+    """The keys of one batch of the stream."""
+    first = SEED_ROWS + number * BATCH_ROWS
+    return range(first, first + BATCH_ROWS)
+
+
+def keys(role: str, newest_batch: Callable[[], int]) -> Iterator[int]:
+    """The keys that a loop changes: in turn one of the seed, here and there, and one of the newest batch.
+
+    `newest_batch` is the last one that the loop knows to be in the table, -1 for none.
+    """
+    batch, left = -1, iter(range(0))
+    for number in range(SEED_ROWS // 2):
+        yield PARITY[role] + 2 * (number * _STRIDE % (SEED_ROWS // 2))
+        if newest_batch() != batch:
+            batch = newest_batch()
+            left = iter(batch_keys(batch)[PARITY[role] :: 2])
+        yield from _first(left)
+
+
+def statements(act: Callable[[int], Refused | None], chosen: Iterable[int], seconds: float) -> Tally:
+    """One statement after the other, each of one key."""
+    return _until_over(act, chosen, seconds, pause=lambda _: None)
+
+
+def appends(act: Callable[[int], Refused | None], seconds: float) -> Tally:
+    """Batches at fixed times; one that is late is followed by the next at once. One that failed is not repeated."""
+    begin = time.monotonic()
+
+    def pause(number: int) -> None:
+        time.sleep(max(0.0, begin + (number + 1) * BATCH_INTERVAL_S - time.monotonic()))
+
+    return _until_over(act, range(sys.maxsize), seconds, pause)
+
+
+def compactions(act: Callable[[int], Refused | None], seconds: float) -> Tally:
+    """One compaction after the other."""
+    return _until_over(act, range(sys.maxsize), seconds, pause=lambda _: None)
+
+
+def _until_over(
+    act: Callable[[int], Refused | None], items: Iterable[int], seconds: float, pause: Callable[[int], None]
+) -> Tally:
+    """What was begun in time is finished and counts."""
+    tally = Tally()
+    begin = time.monotonic()
+    for item in items:
+        started = time.monotonic()
+        if started - begin >= seconds:
+            break
+        refused = act(item)
+        tally.attempted += 1
+        tally.spans_ms.append((time.monotonic() - started) * 1000)
+        if refused is None:
+            tally.done.append(item)
+        else:
+            tally.errors[refused.name] = tally.errors.get(refused.name, 0) + 1
+        pause(item)
+    tally.seconds = time.monotonic() - begin
+    return tally
+
+
+def _first(items: Iterator[int]) -> Iterator[int]:
+    for item in items:
+        yield item
+        return

@@ -1,0 +1,134 @@
+"""How long a commit that lost its race takes: `rebase_delete` and `rebase_append` of `benchmarks.peers`.
+
+Real commits on a local disk. Taken: the rules alone (`rules_ms`), all that lies between the put that was lost and the
+next one (`between_puts_ms`: winners and small files are read, vectors written), and the whole commit (`commit_ms`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from tidelog.compaction_daemon import compact
+from tidelog.log import Committed, Table, commit
+from tidelog.log.conflict.rebase import Rebase
+from tidelog.log.format.actions import AddFile
+from tidelog.log.state.loader import load
+from tidelog.log.storage.local import LocalStore
+from tidelog.log.transaction import Transaction
+
+# The number of a row in its file, by which rows of every file are deleted.
+_SCHEMA = pa.schema([("k", pa.int64()), ("number", pa.int64())])
+
+
+def delete_over_compaction(path: str, files: int, rows: int, deletes: int) -> dict[str, float]:
+    """The first rows of each file are deleted, but a compaction of all files commits first."""
+    store, table = _create(path)
+    transaction = table.begin()
+    adds = [transaction.writer.write(_rows(number, rows)) for number in range(files)]
+    transaction.stage_adds([add for written in adds for add in written]).commit()
+    transaction = table.begin().delete(f"number < {deletes}")
+    report = compact(path)
+    assert report.files_removed == files
+    figures = _commit(transaction, store)
+    assert Table.open(path).scan().count() == files * (rows - deletes)
+    return figures
+
+
+def append_over_appends(path: str, winners: int) -> dict[str, float]:
+    """An append is staged, but very many others commit first."""
+    store, table = _create(path)
+    transaction = table.begin().insert(_rows(0, 1000))
+    other = Table.open(path)
+    for number in range(winners):
+        # Their files are a claim: nobody reads them.
+        claim = AddFile(
+            path=f"claim-{number}.parquet",
+            partition_values={},
+            size=1000,
+            modification_time=number,
+            data_change=True,
+            stats='{"numRecords":1000}',
+        )
+        other.begin().stage_adds([claim]).commit()
+    return _commit(transaction, store)
+
+
+class _TimedStore(LocalStore):
+    """Notes when each put of a commit began and ended."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.puts: list[tuple[float, float]] = []
+
+    def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        """See Store."""
+        begin = time.perf_counter()
+        try:
+            super().put_if_absent(path, content, durable=durable)
+        finally:
+            if path.endswith(".json"):
+                self.puts.append((begin, time.perf_counter()))
+
+
+class _TimedRebase(Rebase):
+    """Adds up how long the rules take."""
+
+    seconds = 0.0
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        with _added_up():
+            super().__init__(*arguments, **options)
+
+    def fold(self, winner: Any) -> None:
+        """See Rebase."""
+        with _added_up():
+            super().fold(winner)
+
+    def judge(self, answers: Any = None) -> Any:
+        """See Rebase."""
+        with _added_up():
+            return super().judge(answers)
+
+
+@contextmanager
+def _added_up() -> Iterator[None]:
+    begin = time.perf_counter()
+    yield
+    _TimedRebase.seconds += time.perf_counter() - begin
+
+
+def _create(path: str) -> tuple[_TimedStore, Table]:
+    Table.create(path, _SCHEMA)
+    store = _TimedStore(path)
+    return store, Table(store, load(store))
+
+
+def _rows(number: int, rows: int) -> pa.Table:
+    keys = pa.array(range(number * rows, (number + 1) * rows), pa.int64())
+    return pa.table([keys, pa.array(range(rows), pa.int64())], schema=_SCHEMA)
+
+
+def _commit(transaction: Transaction, store: _TimedStore) -> dict[str, float]:
+    """Commit once, the rules being timed where the commit loop runs them."""
+    store.puts.clear()
+    _TimedRebase.seconds = 0.0
+    untimed, commit.Rebase = commit.Rebase, _TimedRebase  # type: ignore[attr-defined]
+    try:
+        begin = time.perf_counter()
+        outcome = transaction.commit()
+        spent = time.perf_counter() - begin
+    finally:
+        commit.Rebase = untimed  # type: ignore[attr-defined]
+    assert isinstance(outcome, Committed)
+    assert outcome.retried
+    (_, lost), (won, _) = store.puts
+    return {
+        "rules_ms": _TimedRebase.seconds * 1000,
+        "between_puts_ms": (won - lost) * 1000,
+        "commit_ms": spent * 1000,
+    }
