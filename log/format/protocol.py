@@ -193,4 +193,13 @@ def same(left: Protocol | Metadata, right: Protocol | Metadata) -> bool:
     """Whether two protocol or metadata actions say the same, so that a re-written copy is no change."""
     if isinstance(left, Metadata) and isinstance(right, Metadata):
         left, right = (msgspec.structs.replace(value, created_time=None) for value in (left, right))
+    if isinstance(left, Protocol) and isinstance(right, Protocol):
+        left, right = (_in_order(value) for value in (left, right))
     return left == right
+
+
+def _in_order(protocol: Protocol) -> Protocol:
+    """With its features in order: they are sets, and delta-rs writes them in any order."""
+    lists = (protocol.reader_features, protocol.writer_features)
+    reader, writer = (None if features is None else tuple(sorted(set(features))) for features in lists)
+    return msgspec.structs.replace(protocol, reader_features=reader, writer_features=writer)

@@ -205,6 +205,16 @@ def test_a_change_of_the_protocol_is_a_conflict(table: Table) -> None:
     assert table.insert(numbers([2])).version == version + 1, "a new attempt knows the new protocol"
 
 
+def test_a_protocol_that_says_the_same_in_another_order_is_no_change(table: Table) -> None:
+    """Features are sets; delta-rs writes them anew in any order with a new column or a restore."""
+    transaction = table.begin().insert(numbers([1]))
+    old = head_protocol(table)
+    version = put_foreign(table, msgspec.structs.replace(old, writer_features=(old.writer_features or ())[::-1]))
+    outcome = transaction.commit()
+    assert isinstance(outcome, Committed)
+    assert outcome.rebased_over == (version,)
+
+
 def test_a_protocol_that_tidelog_cannot_write_is_a_conflict_first_and_then_refused(table: Table) -> None:
     transaction = table.begin().insert(numbers([1]))
     old = head_protocol(table)

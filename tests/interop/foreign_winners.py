@@ -1,0 +1,167 @@
+"""What the tests of foreign winners share: a table, our operations staged on it, and the checks once another engine
+committed between our stage and our commit.
+
+The engine's commit is made on a copy of the table, once, and then laid over the table of each of our operations: it
+is the same commit, since staged files are nothing to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tests.log.support import memory_store
+from tidelog.compaction_daemon.compaction import stage
+from tidelog.log import Table, Transaction
+from tidelog.log.errors import ConflictError
+from tidelog.log.outcome import Superseded
+from tidelog.log.state.loader import load
+from tidelog.log.storage.memory import MemoryStore
+
+SCHEMA = pa.schema([("k", pa.int64()), ("part", pa.string()), ("v", pa.int64())])
+OFF = {"delta.enableDeletionVectors": False}
+FEED = {"delta.enableChangeDataFeed": True}
+KINDS: Mapping[str, Mapping[str, object]] = {
+    "vectors": {},
+    "vectors, feed": FEED,
+    "copies": OFF,
+    "copies, feed": {**OFF, **FEED},
+}
+
+
+def row(k: int) -> dict[str, Any]:
+    return {"k": k, "part": "ab"[k % 2], "v": k * 10}
+
+
+OURS: Mapping[str, Callable[[Table], Transaction]] = {
+    "insert": lambda table: table.begin().insert([row(100), row(101)]),
+    "delete": lambda table: table.begin().delete("k IN (0, 3, 6, 9, 300)"),
+    "update": lambda table: table.begin().update("k IN (1, 5, 9, 301)", {"v": "v + 1000"}),
+    "upsert": lambda table: table.begin().upsert([{**row(2), "v": -2}, {**row(50), "v": -50}], keys=["k"]),
+    "overwrite": lambda table: table.begin().overwrite([row(200)]),
+    "overwrite a": lambda table: table.begin().overwrite([row(202)], where="part = 'a'"),
+    "truncate": lambda table: table.begin().truncate(),
+    "minor": stage,
+    "major": lambda table: stage(table, "major"),
+}
+
+# An outcome as a letter.
+COMMITTED, SUPERSEDED, CONFLICT = "C", "S", "x"
+
+
+def base_table(path: Path, kind: str, **properties: object) -> Table:
+    """Twelve rows in two partitions of three files each, one of them dead; version 3 has the dead one still."""
+    made = Table.create(str(path), SCHEMA, partition_by=["part"], properties={**KINDS[kind], **properties})
+    for first in (0, 4, 8):
+        made.insert([row(k) for k in range(first, first + 4)])
+    made.delete("k = 7")
+    return made
+
+
+@dataclass(frozen=True)
+class Winner:
+    """A table as it was, and with one commit of another engine on top."""
+
+    before: Path
+    after: Path
+
+    def lay_over(self, store: MemoryStore) -> None:
+        """Bring the commit into a copy of the table as it was."""
+        for file in sorted(files_below(self.after) - files_below(self.before)):
+            store.put_if_absent(file, (self.after / file).read_bytes())
+
+
+def files_below(path: Path) -> set[str]:
+    return {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
+
+
+def in_memory(path: Path) -> MemoryStore:
+    """A copy of a table, where nothing waits for a disk."""
+    store = memory_store()
+    for file in files_below(path):
+        store.put_if_absent(file, (path / file).read_bytes())
+    return store
+
+
+def on_disk(store: MemoryStore, path: Path) -> None:
+    """A copy for the other engines."""
+    for file, _ in store.walk():
+        (path / file).parent.mkdir(parents=True, exist_ok=True)
+        (path / file).write_bytes(store.read(file))
+
+
+def data_files(store: MemoryStore) -> set[str]:
+    return {path for path, _ in store.walk() if not path.startswith("_delta_log/")}
+
+
+def opened(store: MemoryStore) -> Table:
+    return Table(store, load(store))
+
+
+def meet(winner: Winner, ours: str, path: Path) -> str:
+    """Stage ours, let theirs win, commit; the outcome's letter, once all that must hold was checked.
+
+    The table is then at `path`.
+    """
+    mine, again = in_memory(winner.before), in_memory(winner.after)
+    found = data_files(mine)
+    transaction = OURS[ours](opened(mine))
+    staged = data_files(mine) - found
+    winner.lay_over(mine)
+    others = data_files(mine) - staged
+    newest = opened(mine).version
+    letter = _outcome(transaction, newest)
+    table = opened(mine)
+    on_disk(mine, path)
+    for version in range(newest, table.version + 1):
+        assert_true_feed(table, version)
+    if letter != COMMITTED:
+        assert (table.version, data_files(mine)) == (newest, others)
+    if letter != CONFLICT:
+        OURS[ours](opened(again)).commit()
+        assert rows_of(table) == rows_of(opened(again)), ours
+    return letter
+
+
+def _outcome(transaction: Transaction, newest: int) -> str:
+    try:
+        outcome = transaction.commit()
+    except ConflictError:
+        return CONFLICT
+    if isinstance(outcome, Superseded):
+        assert outcome.by == newest
+        return SUPERSEDED
+    assert outcome.rebased_over == (newest,)
+    return COMMITTED
+
+
+def rows_of(table: Table, version: int | None = None) -> Counter[str]:
+    return texts(table.at(version=version).scan().to_arrow())
+
+
+def texts(data: pa.Table) -> Counter[str]:
+    """The rows as texts; a column that an engine added is there for the rows that have a value in it."""
+    return Counter(repr(sorted((name, v) for name, v in row.items() if v is not None)) for row in data.to_pylist())
+
+
+def assert_true_feed(table: Table, version: int) -> None:
+    """The changes of a version are the difference of its rows and those of the version before."""
+    changes = table.changes(after=version - 1, until=version).to_arrow()
+    told: Counter[str] = rows_of(table, version - 1)
+    for sign, kinds in ((-1, {"delete", "update_preimage"}), (1, {"insert", "update_postimage"})):
+        mask = pa.array([kind in kinds for kind in changes["_change_type"].to_pylist()], pa.bool_())
+        part = changes.filter(mask).drop_columns(["_change_type", "_commit_version", "_commit_timestamp"])
+        for text, count in texts(part).items():
+            told[text] += sign * count
+    assert not [text for text, count in told.items() if count < 0], version
+    assert +told == rows_of(table, version), version
+
+
+def meet_all(winner: Winner, path: Path) -> str:
+    """The outcomes of all of ours, a letter each."""
+    return "".join(meet(winner, ours, path / ours) for ours in OURS)
