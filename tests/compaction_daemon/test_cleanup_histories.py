@@ -105,9 +105,11 @@ class Model:
         put_commit(self.table.store, self.table.version + 1, *actions, info={"inCommitTimestamp": stamp})
 
     def restore(self, number: int) -> None:
-        """Another writer's RESTORE of a version that the data files are retained for."""
+        """Another writer's RESTORE of a version that log and data files are retained for."""
         back = self.table.version - number
-        if back < 0 or self.times.get(back + 1, self.clock.ms) < self.clock.ms - 90 * HOUR:
+        if back < min(self.versions_since(self.log_cutoff_ms)):
+            return
+        if self.times.get(back + 1, self.clock.ms) < self.clock.ms - 90 * HOUR:
             return
         now = {each.key: each for each in live_files(self.table)}
         then: dict[Any, AddFile] = {each.key: each for each in files.to_adds(self.table.at(version=back).files())}
