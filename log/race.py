@@ -10,10 +10,11 @@ from tidelog.log.conflict.outcome import Answer, Conflict, Outcome, Question
 from tidelog.log.conflict.policies import POLICIES, WRITE_SERIALIZABLE
 from tidelog.log.conflict.rebase import Rebase
 from tidelog.log.conflict.staged import Staged
-from tidelog.log.conflict.verdict import first_conflict
+from tidelog.log.conflict.verdict import verdict
 from tidelog.log.errors import TidelogError
 from tidelog.log.format import properties
 from tidelog.log.format.actions import Commit, FileKey
+from tidelog.log.format.paths import canonical
 from tidelog.log.lookups import StoreBlobs, answer
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
@@ -31,7 +32,9 @@ class Race:
         self._base = base
         self._staged = staged
         self._metadata_retry = metadata_retry
-        self._winners: list[tuple[Commit, OperationClass]] = []
+        self._earlier: list[Commit] = []
+        # Paths that winners added: the transaction cannot have read them.
+        self._fresh: set[str] = set()
         self._census: Census | None = None
         self._answers: dict[FileKey, Answer] = {}
         self._rebase = Rebase(
@@ -58,14 +61,21 @@ class Race:
     def _refused(self, new: Sequence[Commit]) -> Conflict | None:
         if self._metadata_retry:
             return None
-        self._winners += [(winner, self._class_after_the_last(winner)) for winner in new]
-        return first_conflict(self.policy, self._staged, self._winners, self._base.head.metadata)
+        metadata = self._base.head.metadata
+        for winner in new:
+            operation_class = self._class_after_the_last(winner)
+            found = verdict(self.policy, self._staged, winner, operation_class, metadata, fresh=self._fresh)
+            if found:
+                return found
+            self._fresh.update(canonical(add.path) for add in winner.adds)
+            self._earlier.append(winner)
+        return None
 
     def _class_after_the_last(self, winner: Commit) -> OperationClass:
         """The winner's class. Another engine's may need the state before it: that of the base, moved on."""
         if self._census is None and not is_own(winner):
             self._census = Census(self._base.files(), self._base.head.metadata)
-            for earlier, _ in self._winners:
+            for earlier in self._earlier:
                 self._census.apply(earlier)
         found = classify(winner, self._census)
         if self._census is not None:

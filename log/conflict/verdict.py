@@ -6,7 +6,7 @@ did the winner add rows that I should have read, did it take a file that I read,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeAlias, TypeVar
 
 from tidelog.log.conflict.classes import OperationClass
@@ -28,23 +28,6 @@ from tidelog.log.format.paths import canonical
 _SHOWN_FILES = 3
 
 
-def first_conflict(
-    policy: Policy, staged: Staged, winners: Iterable[tuple[Commit, OperationClass]], metadata: Metadata
-) -> Conflict | None:
-    """The first of the winners, oldest first, that `staged` loses to; None where the policy lets it follow them all.
-
-    `metadata` is that of the version that `staged` was made on.
-    """
-    fresh: set[str] = set()
-    for winner, winner_class in winners:
-        conflict = verdict(policy, staged, winner, winner_class, metadata, fresh=fresh)
-        if conflict:
-            return conflict
-        # A file that only got another vector is among them: had `staged` read it, it would have lost already.
-        fresh |= {canonical(add.path) for add in winner.adds}
-    return None
-
-
 def verdict(
     policy: Policy,
     staged: Staged,
@@ -56,7 +39,8 @@ def verdict(
 ) -> Conflict | None:
     """The conflict of `staged` with one winner; None where the policy lets it follow.
 
-    `fresh` are the canonical paths of files that winners before this one added: `staged` cannot have read those.
+    `fresh` are the canonical paths of files that winners before this one added: `staged` cannot have read those. A
+    file that only got another vector is among them: had `staged` read it, it would have lost already.
     """
     earlier, later = policy.class_of(winner_class), policy.class_of(staged.operation_class)
     if earlier is None or later is None:

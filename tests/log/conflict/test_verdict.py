@@ -25,7 +25,7 @@ from tidelog.log.conflict.policies import (
     Verdict,
 )
 from tidelog.log.conflict.staged import MoveGroup, Reads, RowDelete, Scope, Staged
-from tidelog.log.conflict.verdict import first_conflict, verdict
+from tidelog.log.conflict.verdict import verdict
 from tidelog.log.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
@@ -34,6 +34,7 @@ from tidelog.log.errors import (
 )
 from tidelog.log.format.actions import Action, AddFile, Commit, DeletionVectorDescriptor, Metadata
 from tidelog.log.format.lineage import LineageGroup
+from tidelog.log.format.paths import canonical
 
 SCHEMA = pa.schema([("p", pa.int64()), ("n", pa.int64())])
 PARTITIONED = metadata(SCHEMA, partition_columns=("p",))
@@ -407,7 +408,14 @@ def test_evidence_shows_a_few_files_and_counts_the_others() -> None:
 
 
 def fold(policy: Policy, staged: Staged, *winners: tuple[Commit, OperationClass]) -> Conflict | None:
-    return first_conflict(policy, staged, winners, PARTITIONED)
+    """As a race does: one after the other, oldest first, each of which adds files that cannot have been read."""
+    fresh: set[str] = set()
+    for winner, winner_class in winners:
+        found = verdict(policy, staged, winner, winner_class, PARTITIONED, fresh=fresh)
+        if found:
+            return found
+        fresh |= {canonical(add.path) for add in winner.adds}
+    return None
 
 
 def test_the_oldest_winner_that_ends_it_is_named() -> None:
