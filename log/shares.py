@@ -22,8 +22,13 @@ Stage: TypeAlias = Callable[[LogState, DataWriter], Staged]
 
 def part_of(head: Head, writer: DataWriter, stage: Stage, adds: Sequence[AddFile]) -> Staged:
     """What `stage` makes of a table that has these files only; with none of them, an operation that matches nothing."""
+    return stage(state_of(head, writer, adds), writer)
+
+
+def state_of(head: Head, writer: DataWriter, adds: Sequence[AddFile]) -> LogState:
+    """The state of a table that has these files only."""
     only = files.FileState(files.add_table(adds), files.EMPTY.removes) if adds else files.EMPTY
-    return stage(LogState(writer.store, head, only, ()), writer)
+    return LogState(writer.store, head, only, ())
 
 
 def without_progress(head: Head) -> Head:

@@ -62,10 +62,42 @@ def stage_upsert(
     if not written.num_rows and not deletes:
         return None
     adds = writer.write(written)
-    updated = int(change.matched[: written.num_rows].sum())
+    cdc = change.changes(written) if change.feed else []
+    return staged(change.pairs, keys, delete_where, deletes, adds, cdc)
+
+
+class Pairs:
+    """Which keys have rows in the table; the first `written` of them are those of rows to be added."""
+
+    def __init__(self, keys: int, written: int) -> None:
+        self.written = written
+        self.matched: Flags = np.zeros(keys, dtype=bool)
+
+    def followed(self, places: Numbers) -> Flags:
+        """For each of some more of the table's rows, whose keys have these places, whether a new row follows it.
+
+        A second row of a key has no image of its own among the new ones: the feed tells it as deleted.
+        """
+        first = np.zeros(len(places), dtype=bool)
+        first[np.unique(places, return_index=True)[1]] = True
+        follows = first & ~self.matched[places] & (places < self.written)
+        self.matched[places] = True
+        return follows
+
+
+def staged(
+    pairs: Pairs,
+    keys: Keys,
+    delete_where: str | None,
+    deletes: Sequence[RowDelete],
+    adds: Sequence[AddFile],
+    cdc: Sequence[AddCDCFile],
+) -> Staged:
+    """The operation of which these are the whole."""
+    updated = int(pairs.matched[: pairs.written].sum())
     metrics = {
-        "numSourceRows": written.num_rows + gone.num_rows,
-        "numTargetRowsInserted": written.num_rows - updated,
+        "numSourceRows": keys.table.num_rows,
+        "numTargetRowsInserted": pairs.written - updated,
         "numTargetRowsUpdated": updated,
         "numTargetRowsDeleted": sum(len(delete.positions) for delete in deletes) - updated,
         **file_metrics(deletes, adds),
@@ -76,50 +108,21 @@ def stage_upsert(
         operation_class=OperationClass.UPDATE_DELETE,
         adds=tuple(adds),
         deletes=tuple(deletes),
-        cdc=tuple(change.changes(written)) if change.feed else (),
+        cdc=tuple(cdc),
         reads=Reads(keys.predicate(), keys.table),
-        parameters=_parameters(names, delete_where),
+        parameters=_parameters(keys.names, delete_where),
         metrics=metrics,
     )
 
 
-class _Upsert(RowMatcher):
-    """The rows that the keys of the data have in the table; the first `written` keys are those of rows to be added."""
+class KeyMatcher(RowMatcher):
+    """The rows that some keys have in the table."""
 
-    def __init__(self, state: LogState, writer: DataWriter, keys: Keys, written: int) -> None:
+    def __init__(self, state: LogState, writer: DataWriter, keys: Keys) -> None:
         super().__init__(state, writer)
-        self.matched: Flags = np.zeros(keys.table.num_rows, dtype=bool)
         self._keys = keys
-        self._written = written
-        self._old_rows: list[pa.Table] = []
-        self._new_rows_follow: list[Flags] = []
 
-    def deletes(self) -> list[RowDelete]:
-        """How the rows die, file by file."""
-        deletes = []
-        for add, positions, places in self._found():
-            rows = self._whole_rows(add, BitMap64(positions)) if self.feed else pa.table({})
-            first = np.zeros(len(places), dtype=bool)
-            first[np.unique(places, return_index=True)[1]] = True
-            # A second row of a key has no image of its own among the new ones: the feed tells it as deleted.
-            self._new_rows_follow.append(first & ~self.matched[places] & (places < self._written))
-            self._old_rows.append(rows)
-            self.matched[places] = True
-            deletes.append(self.delete(Matched(add, BitMap64(positions), rows)))
-        return deletes
-
-    def changes(self, written: pa.Table) -> list[AddCDCFile]:
-        """The change rows of the whole commit: a reader looks at nothing else in a version that has any."""
-        cdc = []
-        if self._old_rows:
-            old, follows = pa.concat_tables(self._old_rows), np.concatenate(self._new_rows_follow)
-            cdc += self.cdc(old.filter(pa.array(follows)), UPDATE_PREIMAGE)
-            cdc += self.cdc(old.filter(pa.array(~follows)), DELETE)
-        known = self.matched[: self._written]
-        cdc += self.cdc(written.filter(pa.array(known)), UPDATE_POSTIMAGE)
-        return cdc + self.cdc(written.filter(pa.array(~known)), INSERT)
-
-    def _found(self) -> Iterator[tuple[AddFile, Numbers, Numbers]]:
+    def found(self) -> Iterator[tuple[AddFile, Numbers, Numbers]]:
         """The files that hold rows of the keys: the rows' positions, and the places of their keys."""
         waiting: list[tuple[AddFile, Numbers, pa.Table]] = []
         length = 0
@@ -132,6 +135,16 @@ class _Upsert(RowMatcher):
                 waiting, length = [], 0
         if waiting:
             yield from self._looked_up(waiting)
+
+    def old_changes(self, old: pa.Table, follows: Flags) -> list[AddCDCFile]:
+        """The change rows of rows that die, `follows` those that a new row follows."""
+        before = self.cdc(old.filter(pa.array(follows)), UPDATE_PREIMAGE)
+        return before + self.cdc(old.filter(pa.array(~follows)), DELETE)
+
+    def new_changes(self, new: pa.Table, known: Flags) -> list[AddCDCFile]:
+        """The change rows of rows that are added, `known` those whose key was there."""
+        after = self.cdc(new.filter(pa.array(known)), UPDATE_POSTIMAGE)
+        return after + self.cdc(new.filter(pa.array(~known)), INSERT)
 
     def _looked_up(
         self, waiting: Sequence[tuple[AddFile, Numbers, pa.Table]]
@@ -151,9 +164,36 @@ class _Upsert(RowMatcher):
         positions = np.concatenate([np.empty(0, dtype=np.int64), *(numbers for numbers, _ in pieces)])
         return positions, pa.Table.from_batches([batch for _, batch in pieces], schema=schema)
 
-    def _whole_rows(self, add: AddFile, positions: BitMap64) -> pa.Table:
+    def whole_rows(self, add: AddFile, positions: BitMap64) -> pa.Table:
         pieces = read_numbered_batches(self._writer.store, DataFile.of(add), self.schema, only=positions)
         return pa.Table.from_batches([batch for _, batch in pieces], schema=self.schema)
+
+
+class _Upsert(KeyMatcher):
+    """Those of the keys of the data, and what becomes of them; the first `written` keys are those of added rows."""
+
+    def __init__(self, state: LogState, writer: DataWriter, keys: Keys, written: int) -> None:
+        super().__init__(state, writer, keys)
+        self.pairs = Pairs(keys.table.num_rows, written)
+        self._old_rows: list[pa.Table] = []
+        self._new_rows_follow: list[Flags] = []
+
+    def deletes(self) -> list[RowDelete]:
+        """How the rows die, file by file."""
+        deletes = []
+        for add, positions, places in self.found():
+            rows = self.whole_rows(add, BitMap64(positions)) if self.feed else pa.table({})
+            self._new_rows_follow.append(self.pairs.followed(places))
+            self._old_rows.append(rows)
+            deletes.append(self.delete(Matched(add, BitMap64(positions), rows)))
+        return deletes
+
+    def changes(self, written: pa.Table) -> list[AddCDCFile]:
+        """The change rows of the whole commit: a reader looks at nothing else in a version that has any."""
+        cdc = []
+        if self._old_rows:
+            cdc += self.old_changes(pa.concat_tables(self._old_rows), np.concatenate(self._new_rows_follow))
+        return cdc + self.new_changes(written, self.pairs.matched[: written.num_rows])
 
 
 def _parameters(names: Sequence[str], delete_where: str | None) -> dict[str, str]:

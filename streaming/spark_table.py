@@ -1,14 +1,14 @@
-"""DELETE, UPDATE and OVERWRITE run by Spark's executors, for tables and data beyond one machine.
+"""DELETE, UPDATE, UPSERT and OVERWRITE run by Spark's executors, for tables and data beyond one machine.
 
 The driver plans and commits as `tidelog.log.Table` does, with the same code: it prunes the files, shares them out, and
 stages what comes back. Each task reads its files with their rows' positions, evaluates the predicate, and writes what
 is new. To the driver come the positions (one Roaring bitmap a file), the places of an update's images, and the names
-and statistics of the files written; never a row.
+and statistics of the files written, the keys of an upsert; never another column of a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -19,8 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from tidelog.log import Committed, Table, predicate
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.conform import conform
-from tidelog.log.errors import ConfigurationError, SchemaMismatchError
-from tidelog.log.format import properties
+from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import AddFile
 from tidelog.log.pruning import prune_values
 from tidelog.log.replacement import Overwrite, Written
@@ -31,7 +30,8 @@ from tidelog.log.state.loader import LogState
 from tidelog.log.storage.memory import MemoryStore
 from tidelog.log.write import DataWriter
 from tidelog.streaming.session import context_of
-from tidelog.streaming.tasks import run, run_on_rows, shares_of
+from tidelog.streaming.spark_upsert import SparkUpsert
+from tidelog.streaming.tasks import file_size, pieces, require_frame, run, run_on_rows, shares_of
 
 
 def table(spark: SparkSession, path: str, *, storage_options: Mapping[str, str] | None = None) -> SparkTable:
@@ -71,13 +71,23 @@ class SparkTable:
         """
         return self._change_rows(where, partial(stage_update, where=where, assignments=set))
 
+    def upsert(self, data: DataFrame, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Committed:
+        """Put the rows of `data` in the place of those with the same key; see Table.upsert.
+
+        The data is read once and written by its tasks; its keys go to the driver, and from there to all tasks.
+        ConfigurationError for more than 10 million of them.
+        """
+        require_frame(data)
+        upsert = SparkUpsert(self._context, data, keys, delete_where)
+        return self._table.statement(lambda transaction: transaction.stage_row_changes(upsert.stage))
+
     def overwrite(self, data: DataFrame, *, where: str | None = None, dynamic: bool = False) -> Committed:
         """Replace the table, the partitions `where`, or with `dynamic` those of the data; see Table.overwrite.
 
         Each of the data's tasks writes a file for each partition that it has rows in: repartition a frame of many
         partitions by the table's own first.
         """
-        _require_frame(data)
+        require_frame(data)
         transaction = self._table.begin()
 
         def stage(state: LogState, writer: DataWriter) -> Staged | None:
@@ -115,29 +125,5 @@ def _write_rows(
 ) -> Iterator[Written]:
     """One task's share of an OVERWRITE, a part for each file's worth of rows."""
     overwrite = Overwrite(writer, where, dynamic=dynamic)
-    for rows in pieces(batches, writer):
-        yield overwrite.write(writer.prepared(rows))
-
-
-def pieces(batches: Iterator[pa.RecordBatch], writer: DataWriter) -> Iterator[pa.Table]:
-    """Rows that come in batches, as the table holds them, in pieces of about a file's size in memory."""
-    target = properties.size_bytes(writer.metadata.configuration, properties.TARGET_FILE_SIZE)
-    held: list[pa.Table] = []
-    size = 0
-    for batch in batches:
-        held.append(conform(pa.Table.from_batches([batch]), writer.schema))
-        size += held[-1].nbytes
-        if size >= target:
-            yield pa.concat_tables(held)
-            held, size = [], 0
-    if held:
-        yield pa.concat_tables(held)
-
-
-def _require_frame(data: object) -> None:
-    if not isinstance(data, DataFrame):
-        raise SchemaMismatchError(
-            f"data of the type {type(data).__name__} is no Spark DataFrame",
-            advice="use spark.createDataFrame(...), or Table for data in this process",
-            column="",
-        )
+    for rows in pieces(batches, file_size(writer)):
+        yield overwrite.write(writer.prepared(conform(rows, writer.schema)))

@@ -16,8 +16,10 @@ import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
-from tidelog.log.errors import TidelogError
+from tidelog.log.errors import SchemaMismatchError, TidelogError
+from tidelog.log.format import properties
 from tidelog.log.format.actions import AddFile
+from tidelog.log.write import DataWriter
 
 # A task's Python worker costs some tens of milliseconds, so small files share one task. A task holds the rows that it
 # changes in memory, and writes at least one file, so that larger shares make fewer small files.
@@ -52,6 +54,35 @@ def run_on_rows(data: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iter
     """The values that `work` yields for the rows of each of the data's partitions."""
     pickled = data.mapInArrow(partial(_pickled, work), "value binary")
     return _values(pickle.loads(row.value) for row in pickled.collect())  # noqa: S301 - our own tasks made it
+
+
+def require_frame(data: object) -> None:
+    """Raise SchemaMismatchError for data that is no Spark DataFrame."""
+    if not isinstance(data, DataFrame):
+        raise SchemaMismatchError(
+            f"data of the type {type(data).__name__} is no Spark DataFrame",
+            advice="use spark.createDataFrame(...), or Table for data in this process",
+            column="",
+        )
+
+
+def pieces(batches: Iterator[pa.RecordBatch], size_bytes: int) -> Iterator[pa.Table]:
+    """Rows that come in batches, in tables of at least this size in memory, but for the last one."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= size_bytes:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def file_size(writer: DataWriter) -> int:
+    """The size that the table's files shall have, in bytes."""
+    return properties.size_bytes(writer.metadata.configuration, properties.TARGET_FILE_SIZE)
 
 
 def _outcome(work: Callable[[Share], Value], share: Share) -> Value | TidelogError:

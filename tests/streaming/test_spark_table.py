@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,11 +25,13 @@ from tests.log.changing_rows import KINDS, SCHEMA, rows
 from tests.log.support import live_files, put_foreign
 from tests.streaming.support import rewrite_all
 from tidelog.log import Committed, Table
+from tidelog.log.datafile import DataFile, read_numbered_batches
 from tidelog.log.errors import (
     AppendOnlyError,
     ConfigurationError,
     ConflictError,
     DataFileMissingError,
+    DuplicateKeyError,
     PredicateError,
     PrerequisiteError,
     SchemaMismatchError,
@@ -36,7 +40,7 @@ from tidelog.log.errors import (
 )
 from tidelog.log.format.actions import Protocol
 from tidelog.log.state.loader import load
-from tidelog.streaming import SparkTable, spark_table, table, tasks
+from tidelog.streaming import SparkTable, spark_table, spark_upsert, table, tasks
 
 pytestmark = pytest.mark.spark
 
@@ -78,8 +82,7 @@ class Twins:
 
 def counts(committed: Committed) -> dict[str, int]:
     """The rows that a commit counts; files are each task's own, and so are the rows copied with them later on."""
-    rows_of = ("numDeletedRows", "numUpdatedRows", "numOutputRows")
-    return {name: count for name, count in committed.metrics.items() if name in rows_of}
+    return {name: count for name, count in committed.metrics.items() if "Row" in name and name != "numCopiedRows"}
 
 
 def bag(reader: Any) -> Counter[str]:
@@ -147,9 +150,53 @@ def test_overwrites(twins: Twins, spark: SparkSession) -> None:
         twins.check(methodcaller("overwrite", data, **arguments), on_spark)
 
 
+def test_upserts(twins: Twins, spark: SparkSession) -> None:
+    """The later ones meet rows that the earlier ones wrote; in the last but two a key has two rows in the table."""
+    schema = f"{FRAME}, op string"
+    calls: list[tuple[list[dict[str, Any]], list[str], str | None]] = [
+        ([*rows(range(4, 8)), *rows(range(30, 34), "b")], ["k"], None),
+        ([{**row, "op": "d" if row["k"] % 2 else None} for row in rows(range(3, 12), "c")], ["k"], "op = 'd'"),
+        ([{**row, "op": "d"} for row in rows(range(98, 99))], ["k"], "op = 'd'"),
+        (rows(range(16, 18), "new"), ["part", "k"], None),
+        ([*rows(range(16, 17), "x"), *rows(range(90, 92), "")], ["k"], None),
+        ([], ["k"], None),
+        ([{**row, "op": "d"} for row in rows(range(100))], ["k"], "op = 'd'"),
+    ]
+    for data, keys, delete_where in calls:
+        names = schema if delete_where else FRAME
+        frame = spark.createDataFrame([tuple(row.values()) for row in data], names).repartition(2)
+        on_spark = methodcaller("upsert", frame, keys=keys, delete_where=delete_where)
+        twins.check(methodcaller("upsert", data, keys=keys, delete_where=delete_where), on_spark)
+
+
 def frame_of(spark: SparkSession, data: list[dict[str, Any]]) -> DataFrame:
     """The rows as a frame of two partitions, so that two tasks write them."""
     return spark.createDataFrame([tuple(row.values()) for row in data], FRAME).repartition(2)
+
+
+def test_each_task_s_images_have_their_addresses(spark: SparkSession, tmp_path: Path) -> None:
+    """The images of all tasks are counted among the files of all: each row that was written is one row's image."""
+    made = filled(tmp_path, "vectors")
+    transactions: list[Any] = []
+    spy: Any = SimpleNamespace(statement=lambda stage: transactions.append(stage(made.begin())), store=made.store)
+    SparkTable(spark.sparkContext, spy).update("k != 5", {"v": "k + 1000"})
+    staged = transactions[0]._staged
+    new = [read_all(made, DataFile.of(add)) for add in staged.adds]
+    seen = Counter[tuple[int, int]]()
+    for delete in staged.deletes:
+        old = read_all(made, DataFile.of(delete.file))
+        places = list(zip(delete.images.adds.tolist(), delete.images.positions.tolist(), strict=True))
+        assert [new[add][row]["k"] for add, row in places] == [old[position]["k"] for position in delete.positions]
+        seen.update(places)
+    assert seen == Counter((add, row) for add, found in enumerate(new) for row in found)
+    assert len(staged.adds) == len(staged.deletes) == 4
+
+
+def read_all(one: Table, file: DataFile) -> dict[int, dict[str, Any]]:
+    found: dict[int, dict[str, Any]] = {}
+    for positions, batch in read_numbered_batches(one.store, file, one.schema):
+        found |= dict(zip(positions.tolist(), batch.to_pylist(), strict=True))
+    return found
 
 
 def test_a_mapped_table(spark: SparkSession, tmp_path: Path) -> None:
@@ -291,6 +338,50 @@ def test_an_overwrite_takes_what_came_meanwhile(
     assert not {200, 201, 202, 13} & set(made.refresh().scan().to_arrow()["k"].to_pylist())
 
 
+def compact_at(path: str) -> None:
+    rewrite_all(Table.open(path))
+
+
+def insert_at(path: str) -> None:
+    Table.open(path).insert(rows(range(5, 7)))
+
+
+def test_an_upsert_that_runs_again_reads_its_data_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame that comes out otherwise each time would else be another upsert."""
+    made = filled(tmp_path, "vectors, feed")
+    computed = spark.sparkContext.accumulator(0)
+
+    def dice(key: int) -> tuple[int, str, int, None]:
+        computed.add(1)
+        return key, "a", random.randrange(10**9), None
+
+    frame = spark.createDataFrame(spark.sparkContext.parallelize(range(20), 2).map(dice), FRAME)
+    waiting: list[Callable[[], Any]] = [partial(compact_at, made.path), partial(insert_at, made.path)]
+
+    def run_and_wait(*arguments: Any) -> Any:
+        values = tasks.run(*arguments)
+        if waiting:
+            waiting.pop(0)()
+        return values
+
+    monkeypatch.setattr(spark_upsert, "run", run_and_wait)
+    before = made.version
+    table(spark, made.path).upsert(frame, keys=["k"])
+    assert not waiting
+    assert computed.value == 20
+    found = made.refresh().scan().to_arrow()
+    assert sorted(found["k"].to_pylist()) == list(range(20))
+    changes = made.changes(after=before).to_arrow().to_pylist()
+    told = {
+        row["k"]: row["v"]
+        for row in changes
+        if row["_commit_version"] == made.version and "pre" not in row["_change_type"]
+    }
+    assert told == dict(zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
 @pytest.mark.parametrize("kind", ["vectors", "copies, feed"])
 def test_another_engine_reads_the_result(kind: str, spark: SparkSession, tmp_path: Path) -> None:
     made = filled(tmp_path, kind)
@@ -332,6 +423,12 @@ def test_another_engine_reads_the_result(kind: str, spark: SparkSession, tmp_pat
             SchemaMismatchError,
             "column 'v' is int32 in the table but int64",
         ),
+        (lambda one, frame: one.upsert(frame), ConfigurationError, "no keys are given"),
+        (lambda one, frame: one.upsert(frame, keys=["n"]), ConfigurationError, "there is no key column 'n'"),
+        (lambda one, frame: one.upsert(frame.union(frame), keys=["k"]), DuplicateKeyError, "3 keys have several rows"),
+        (lambda one, frame: one.upsert(frame.drop("k"), keys=["k"]), SchemaMismatchError, "'k' is null in 3 rows"),
+        (lambda one, frame: one.upsert(frame, keys=["k"], delete_where="op = 'd'"), PredicateError, "no column 'op'"),
+        (lambda one, _: one.upsert([{"k": 1}], keys=["k"]), SchemaMismatchError, "list is no Spark DataFrame"),
         (lambda one, _: one.overwrite([{"k": 1}]), SchemaMismatchError, "of the type list is no Spark DataFrame"),
     ],
 )
@@ -358,6 +455,14 @@ def test_a_file_that_is_gone(spark: SparkSession, tmp_path: Path) -> None:
         table(spark, made.path).delete("v >= 0")
 
 
+def test_more_keys_than_the_driver_holds(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_upsert, "MAX_KEYS", 2)
+    made = filled(tmp_path, "vectors")
+    with pytest.raises(ConfigurationError, match="has 3 keys, and the driver holds at most 2"):
+        table(spark, made.path).upsert(frame_of(spark, rows(range(3))), keys=["k"])
+    table(spark, made.path).upsert(frame_of(spark, rows(range(2))), keys=["k"])
+
+
 def test_an_append_only_table(spark: SparkSession, tmp_path: Path) -> None:
     made = Table.create(str(tmp_path / "table"), SCHEMA, properties={"delta.appendOnly": True})
     changed = table(spark, made.path)
@@ -367,6 +472,8 @@ def test_an_append_only_table(spark: SparkSession, tmp_path: Path) -> None:
         changed.update("k = 1", {"v": "1"})
     with pytest.raises(AppendOnlyError):
         changed.overwrite(frame_of(spark, []))
+    with pytest.raises(AppendOnlyError):
+        changed.upsert(frame_of(spark, []), keys=["k"])
 
 
 def test_tables_and_sessions_that_will_not_do(spark: SparkSession, tmp_path: Path) -> None:
