@@ -34,6 +34,13 @@ class FollowedDeletes:
         self.moved = self.moved or followed is not self.rows
         self.rows = followed
 
+    def live_in(self, path: str) -> bool:
+        """Whether any of them lies in this file and is live, as far as the winners are known."""
+        if path not in self.rows.at or path not in self._live.files:
+            return False
+        positions, _ = self.rows.at[path]
+        return bool(to_bitmap(positions) - self._live.dead(path))
+
     def judge(self) -> tuple[dict[str, BitMap64], Numbers]:
         """The rows still live, by the path of their file, and the numbers of those that died by others' hands."""
         alive: dict[str, BitMap64] = {}

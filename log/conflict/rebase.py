@@ -130,7 +130,9 @@ class Rebase:
                     self._rules.add(3)
                     self.newest_change = effect.version
             self._touched.update(path for path in move.outputs if self._holds(path))
-        self._lose(effect, (path for path in self._displaced(effect) if self._holds(path)), "moved, without lineage,")
+        self._lose(
+            effect, (path for path in self._displaced(effect) if self._lives_in(path)), "moved, without lineage,"
+        )
         self._lose(effect, self._resurrected(effect), "brought back")
         if self._arrivals is not None and not self._may_follow(effect):
             self._arrivals.apply(effect)
@@ -140,6 +142,10 @@ class Rebase:
 
     def _holds(self, path: str) -> bool:
         return path in self._deletes.rows.at or any(group.touches(path) for group in self._groups)
+
+    def _lives_in(self, path: str) -> bool:
+        """Whether a row of this transaction was live in the file until now: of one that died nobody needs to tell."""
+        return self._deletes.live_in(path) or any(group.touches(path) for group in self._groups)
 
     def _displaced(self, effect: Effect) -> Iterable[str]:
         """Files whose rows went elsewhere, nobody knows where."""

@@ -162,8 +162,7 @@ class Race:
         for winner in self.winners:
             if winner.resurrects:
                 yield "rows came back"
-            # Whether they were still alive then, nobody has to tell.
-            if winner.unmapped and self.matched_then:
+            if winner.unmapped and self.matched_then & winner.before.rows.keys():
                 yield "its rows were moved without lineage"
         stages_changes = kind is not Kind.DELETE or not self.setting.vectors
         if self.setting.feed and stages_changes and self.matched_now != self.matched_then:
