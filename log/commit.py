@@ -20,7 +20,7 @@ from tidelog.log.conflict.policies import POLICIES, WRITE_SERIALIZABLE, Policy
 from tidelog.log.conflict.rebase import Rebase
 from tidelog.log.conflict.staged import MoveGroup, Scope, Staged
 from tidelog.log.conflict.verdict import first_conflict
-from tidelog.log.discard import discard
+from tidelog.log.discard import delete_unnamed, discard
 from tidelog.log.errors import (
     CommitContentionError,
     CommitStateUnknownError,
@@ -177,8 +177,7 @@ class _Attempt:
         if self._put(version, content):
             return self._committed(written)
         # Another writer has that version, so no commit names what was written for this attempt.
-        for path in prepared.written:
-            self._store.delete(path)
+        delete_unnamed(self._store, prepared.written)
         return None
 
     def _put(self, version: int, content: bytes) -> bool:

@@ -26,14 +26,19 @@ def files_of(staged: Staged) -> set[str]:
 
 
 def discard(store: Store, staged: Staged, commit: Commit | None = None) -> None:
-    """Delete the files of `staged` but for those that `commit`, its own, names.
+    """Delete the files of `staged` but for those that `commit`, its own, names."""
+    named = set() if commit is None else {file.path for file in commit.adds} | {file.path for file in commit.cdc}
+    delete_unnamed(store, [to_storage_path(path) for path in sorted(files_of(staged) - named)])
+
+
+def delete_unnamed(store: Store, written: Iterable[str]) -> None:
+    """Delete files, by their paths in the store, that are proven to be in no commit.
 
     A file that cannot be deleted is left to the next vacuum: the transaction's outcome stands whatever becomes of it.
     """
-    named = set() if commit is None else {file.path for file in commit.adds} | {file.path for file in commit.cdc}
-    for path in sorted(files_of(staged) - named):
+    for path in written:
         try:
-            store.delete(to_storage_path(path))
+            store.delete(path)
         except (TidelogError, OSError) as error:
             _LOGGER.warning("%s of %s is left for a vacuum: %s", path, store.url, error)
             return
