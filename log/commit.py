@@ -15,7 +15,7 @@ from tidelog.log.commit_actions import Prepared, prepare
 from tidelog.log.commit_content import commit_info_of, write_checksum
 from tidelog.log.conflict.outcome import Conflict, NothingLeft, Question, Rebased
 from tidelog.log.conflict.staged import MoveGroup, Scope, Staged
-from tidelog.log.discard import delete_files, discard
+from tidelog.log.discard import delete_unnamed, discard
 from tidelog.log.errors import (
     CommitContentionError,
     CommitStateUnknownError,
@@ -181,7 +181,7 @@ class _Attempt:
         if self._put(version, content):
             return self._committed(written)
         # Another writer has that version, so no commit names what was written for this attempt.
-        delete_files(self._store, prepared.written)
+        delete_unnamed(self._store, prepared.written)
         return None
 
     def _put(self, version: int, content: bytes) -> bool:

@@ -28,15 +28,15 @@ def files_of(staged: Staged) -> set[str]:
 def discard(store: Store, staged: Staged, commit: Commit | None = None) -> None:
     """Delete the files of `staged` but for those that `commit`, its own, names."""
     named = set() if commit is None else {file.path for file in commit.adds} | {file.path for file in commit.cdc}
-    delete_files(store, map(to_storage_path, sorted(files_of(staged) - named)))
+    delete_unnamed(store, [to_storage_path(path) for path in sorted(files_of(staged) - named)])
 
 
-def delete_files(store: Store, files: Iterable[str]) -> None:
-    """Delete files that no commit names.
+def delete_unnamed(store: Store, written: Iterable[str]) -> None:
+    """Delete files, by their paths in the store, that are proven to be in no commit.
 
-    One that cannot be deleted is left to the next vacuum: the transaction's outcome stands whatever becomes of it.
+    A file that cannot be deleted is left to the next vacuum: the transaction's outcome stands whatever becomes of it.
     """
-    for path in files:
+    for path in written:
         try:
             store.delete(path)
         except (TidelogError, OSError) as error:

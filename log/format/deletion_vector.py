@@ -64,7 +64,10 @@ def location(descriptor: DeletionVectorDescriptor) -> StoredBitmap | bytes:
 def of_id(unique_id: str) -> StoredBitmap | bytes:
     """Where the vector of this id lies, or its bitmap if it is inline; its size is 0, as the id does not tell it."""
     kind, text = unique_id[:1], unique_id[1:]
-    text, _, offset = text.rpartition("@") if _WITH_OFFSET.fullmatch(text) else (text, "", None)
+    offset = None
+    # An inline bitmap has no offset, though its text may well end like one.
+    if kind != "i" and _WITH_OFFSET.fullmatch(text):
+        text, _, offset = text.rpartition("@")
     return location(
         DeletionVectorDescriptor(
             storage_type=kind,
