@@ -15,11 +15,18 @@ from tidelog.log.errors import ConcurrentAppendException, ConflictError
 MINOR, MAJOR, INSERT = OperationClass.MINOR, OperationClass.MAJOR, OperationClass.INSERT
 OVERWRITE, UPDATE_DELETE = OperationClass.OVERWRITE, OperationClass.UPDATE_DELETE
 
-every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
 every_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
-every_way = pytest.mark.parametrize(
-    ("vectors", "third"), [(True, False), (True, True), (False, False)], ids=["vectors", "a third commit", "no vectors"]
-)
+
+
+def under(*policies: Policy) -> pytest.MarkDecorator:
+    """Each of the policies on a table with vectors; a third commit, and no vectors, once for each way of judging."""
+    ways = [(policy, True, False) for policy in policies]
+    judging = [policy for policy in policies if policy in (DELTA_TABLE, WRITE_SERIALIZABLE)]
+    ways += [(policy, vectors, third) for policy in judging for vectors, third in ((True, True), (False, False))]
+    names = [
+        f"{policy.name}{', a third commit' * third}{', no vectors' * (not vectors)}" for policy, vectors, third in ways
+    ]
+    return pytest.mark.parametrize(("policy", "vectors", "third"), ways, ids=names)
 
 
 def pairs() -> Iterator[tuple[Job, Job]]:
@@ -52,9 +59,8 @@ def after(template: Template, layout: Layout, *jobs: tuple[Job, str, int], third
     return rows | ({("c", 77, 0)} if third and layout.partitioned else frozenset())
 
 
-@every_way
 @every_layout
-@every_policy
+@under(*POLICIES.values())
 def test_the_matrix_as_published(policy: Policy, layout: Layout, third: bool, vectors: bool) -> None:
     template = Template(layout, vectors=vectors, properties={"tidelog.conflictPolicy": policy.name})
     wrong = []
@@ -81,9 +87,8 @@ def test_the_matrix_as_published(policy: Policy, layout: Layout, third: bool, ve
     assert not wrong, "\n".join(wrong)
 
 
-@every_way
 @every_layout
-@pytest.mark.parametrize("policy", [DELTA_TABLE, WRITE_SERIALIZABLE], ids=lambda policy: policy.name)
+@under(DELTA_TABLE, WRITE_SERIALIZABLE)
 def test_the_same_cells_with_the_retry_on(policy: Policy, layout: Layout, third: bool, vectors: bool) -> None:
     template = Template(layout, vectors=vectors, properties={"tidelog.conflictPolicy": policy.name})
     wrong = []
