@@ -1,0 +1,61 @@
+"""delta-spark commits between our stage and our commit: what becomes of ours is what running it again would give."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.interop.delta_spark import DeltaSpark
+from tests.interop.foreign_winners import Winner, base_table, meet_all, rows_of, texts
+from tidelog.log import Table
+
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
+
+MERGE = "MERGE INTO {t} AS t USING (SELECT col1 AS k FROM VALUES (2), (5), (300)) AS s ON t.k = s.k "
+NEW = "NOT MATCHED THEN INSERT (k, part, v) VALUES (s.k, 'a', 7)"
+THEIRS: Mapping[str, str] = {
+    "append": "INSERT INTO {t} VALUES (2, 'a', 0), (3, 'b', 0), (300, 'a', 0), (301, 'b', 0)",
+    "delete": "DELETE FROM {t} WHERE k IN (1, 2, 6)",
+    "delete of files": "DELETE FROM {t} WHERE part = 'b'",
+    "update": "UPDATE {t} SET v = v + 7 WHERE k IN (0, 5)",
+    "merge": MERGE + "WHEN MATCHED THEN UPDATE SET v = -7 WHEN " + NEW,
+    "insert-only merge": MERGE + "WHEN " + NEW,
+    "optimize": "OPTIMIZE {t}",
+    "z-order": "OPTIMIZE {t} ZORDER BY (v)",
+    "new column": "ALTER TABLE {t} ADD COLUMNS (w BIGINT)",
+    "property": "ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '77')",
+    "property that matters": "ALTER TABLE {t} SET TBLPROPERTIES ('delta.appendOnly' = 'true')",
+}
+# A letter for each of ours, in the order of OURS.
+EXPECTED: Mapping[str, str] = {
+    "append": "CCxCCCCCC",
+    "delete": "CCCCCCCCC",
+    "delete of files": "CCCCCCCCC",
+    "update": "CCxCCCCCC",
+    "merge": "CCxCCCCCC",
+    "insert-only merge": "CCCCCCCCC",
+    "optimize": "CxxxCCCSS",
+    "z-order": "CxxxCCCSS",
+    "new column": "CCCCCCCCC",
+    "property": "CCCCCCCCC",
+    "property that matters": "xxxxxxxxx",
+}
+
+# Ours after theirs, read by delta-spark: a query costs it far more than all the rest.
+READ = ("update",)
+
+
+@pytest.mark.parametrize("theirs", list(THEIRS))
+def test_what_becomes_of_ours(theirs: str, tmp_path: Path, delta: DeltaSpark) -> None:
+    winner = Winner(tmp_path / "before", tmp_path / "after")
+    base_table(winner.before, "vectors")
+    shutil.copytree(winner.before, winner.after)
+    delta.sql(THEIRS[theirs].format(t=f"delta.`{winner.after}`"))
+    outcomes = meet_all(winner, tmp_path)
+    for ours in READ:
+        path = str(tmp_path / ours)
+        assert texts(delta.arrow(path)) == rows_of(Table.open(path)), ours
+    assert outcomes == EXPECTED[theirs]
