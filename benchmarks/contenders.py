@@ -9,8 +9,10 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -19,16 +21,33 @@ from benchmarks.loops import Refused, Tally
 from tidelog.compaction_daemon import Daemon, DaemonConfig
 from tidelog.log import Committed, Table
 from tidelog.log.errors import TidelogError
+from tidelog.log.state.loader import load
+from tidelog.log.storage.local import LocalStore
 
 STREAM = "stream"
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("payload", pa.string())])
+
+
+class CountingStore(LocalStore):
+    """Adds up the sizes of the data files that are written: a compaction that fails does not report them."""
+
+    written_bytes = 0
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        """See Store."""
+        with super().create(path) as file:
+            yield file
+        if path.endswith(".parquet") and not path.startswith("_"):
+            self.written_bytes += (Path(self.url) / path).stat().st_size
 
 
 class Contender:
     """A loop on a table that it opened."""
 
     def __init__(self, path: str) -> None:
-        self._table = Table.open(path)
+        self._store = CountingStore(path)
+        self._table = Table(self._store, load(self._store))
         self._counts = Tally()
 
     def run(self, role: str, seconds: float) -> Tally:
@@ -58,9 +77,11 @@ class Contender:
 
     def _compact(self, number: int) -> Refused | None:
         del number
+        before = self._store.written_bytes
         report = self._daemon.step()
         for step in report.tables:
             if step.error is not None:
+                self._counts.count("bytes_thrown_away", self._store.written_bytes - before)
                 return Refused(type(step.error).__name__)
             self._counts.count("bytes_written", step.compaction.bytes_written)
             self._counts.count("bytes_thrown_away", step.compaction.wasted_bytes)

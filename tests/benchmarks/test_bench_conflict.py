@@ -11,11 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from benchmarks import conflict, loops
+from benchmarks import conflict, contenders, loops
 from benchmarks.audit import audit, expected_values, newest_version, unnamed_bytes
 from benchmarks.harness import REPOSITORY, TIDELOG, Goal, Report
 from benchmarks.loops import Refused, Tally
-from tidelog.log import Table
+from tidelog.log import Table, Transaction
+from tidelog.log.errors import CommitContentionError
 
 CASES = {
     "machine",
@@ -131,6 +132,26 @@ def test_files_that_no_commit_names_are_found(tmp_path: Path) -> None:
     assert (newest_version(tmp_path), unnamed_bytes(tmp_path)) == (2, 0)
     (tmp_path / "forgotten.parquet").write_bytes(b"12345")
     assert unnamed_bytes(tmp_path) == 5
+
+
+def test_what_a_failed_compaction_wrote_is_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "t")
+    table = Table.create(path, contenders.SCHEMA)
+    for number in range(3):
+        table.insert(contenders.rows(range(number, number + 1)))
+
+    def lose(self: Transaction, *, metadata_retry: bool | None = None) -> None:
+        del self, metadata_retry
+        raise CommitContentionError("lost", advice="", path=path, attempts=1, head_version=3)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "commit", lose)
+        failed = contenders.Contender(path).run("compact", 0.01)
+    assert failed.errors == {"CommitContentionError": 1}
+    # As many rows go into one file each time.
+    succeeded = contenders.Contender(path).run("compact", 0.01)
+    assert failed.counts == {"bytes_thrown_away": succeeded.counts["bytes_written"]}
+    assert (succeeded.counts["commits"], succeeded.counts["bytes_thrown_away"], succeeded.failed) == (1, 0, 0)
 
 
 def test_a_process_that_does_not_get_ready_is_an_error() -> None:
