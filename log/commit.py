@@ -21,7 +21,6 @@ from tidelog.log.errors import (
     CommitStateUnknownError,
     ConflictError,
     CorruptLogError,
-    FencedError,
     StoreUnavailableError,
     TableReplacedError,
     TidelogError,
@@ -93,11 +92,11 @@ def commit(
     loser = Loser(store, system, staged, base.head.version, policy, began_s)
     try:
         result = _until_decided(attempt, store, system)
-    except (ConflictError, FencedError, CommitContentionError) as error:
+    except BaseException as error:
         if isinstance(error, ConflictError):
             loser.lost(error)
-        # Every put was lost to another writer, so no commit names these files.
-        discard(store, staged)
+        if not attempt.is_in_doubt:
+            discard(store, staged)
         raise
     if isinstance(result.outcome, Superseded):
         loser.superseded(result.outcome.by, attempt.race.class_of(result.outcome.by))
@@ -135,7 +134,10 @@ def put_first_version(store: Store, staged: Staged, system: System) -> bool:
 
 
 class _Attempt:
-    """One transaction on its way into the log: what is staged now, on which state, over whom it was rebased."""
+    """One transaction on its way into the log: what is staged now, on which state, over whom it was rebased.
+
+    `is_in_doubt` from the moment a version is put until it is proven to be another's: a commit may name its files.
+    """
 
     def __init__(
         self,
@@ -148,6 +150,7 @@ class _Attempt:
         metadata_retry: bool = True,
     ) -> None:
         self.state = base
+        self.is_in_doubt = False
         self._base = base
         self._identity = identity
         self._store = store
@@ -186,12 +189,14 @@ class _Attempt:
 
     def _put(self, version: int, content: bytes) -> bool:
         """Put one version; False where it is another's."""
+        self.is_in_doubt = True
         for left in reversed(range(MAX_PUTS)):
             try:
                 self._store.put_if_absent(filenames.commit_path(version), content)
             except FileExistsError as error:
                 # It may be ours: HTTP clients send a request again by themselves when its connection breaks.
                 if not self._arrived(version, error):
+                    self.is_in_doubt = False
                     return False
             except StoreUnavailableError as error:
                 arrived = self._arrived(version, error)
@@ -201,6 +206,7 @@ class _Attempt:
                 if arrived is None:
                     raise
                 if not arrived:
+                    self.is_in_doubt = False
                     return False
             break
         return True

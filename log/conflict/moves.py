@@ -55,6 +55,9 @@ class Move(Protocol):
     outputs: list[str]
     output_rows: list[int]
 
+    def load(self) -> None:
+        """Look up what is needed to follow rows. Raises DataFileMissingError where a clean-up took it."""
+
     def forward(self, path: str, positions: Numbers) -> Addresses:
         """Where these rows of one input, in ascending order, lie among the outputs; NOWHERE for one not moved."""
 
@@ -64,7 +67,7 @@ class Move(Protocol):
 
 def move_of(group: LineageGroup, blobs: Blobs) -> Move:
     """The move that one group of a lineage records; looks deletion vectors and row maps up when they are needed."""
-    return OrderedMove(group, blobs) if group.row_map is None else MappedMove(group, blobs.row_map(group.row_map))
+    return OrderedMove(group, blobs) if group.row_map is None else MappedMove(group, group.row_map, blobs)
 
 
 class OrderedMove:
@@ -78,6 +81,10 @@ class OrderedMove:
         self._blobs = blobs
         self._number = {path: number for number, path in enumerate(self.inputs)}
         self._dead: dict[int, Numbers] = {}
+
+    def load(self) -> None:
+        """See Move."""
+        _ = self._input_starts
 
     def forward(self, path: str, positions: Numbers) -> Addresses:
         """See Move."""
@@ -123,12 +130,16 @@ class OrderedMove:
 class MappedMove:
     """The rows that a row map names."""
 
-    def __init__(self, group: LineageGroup, row_map: pa.Table) -> None:
+    def __init__(self, group: LineageGroup, path: str, blobs: Blobs) -> None:
         self.inputs = [canonical(entry.path) for entry in group.inputs]
         self.outputs = [canonical(entry.path) for entry in group.outputs]
         self.output_rows = [entry.rows for entry in group.outputs]
-        self._from = Addresses(row_map["input"].to_numpy(), row_map["position"].to_numpy())
-        self._to = Addresses(row_map["output"].to_numpy(), row_map["output_position"].to_numpy())
+        self._path = path
+        self._blobs = blobs
+
+    def load(self) -> None:
+        """See Move."""
+        _ = self._from, self._to
 
     def forward(self, path: str, positions: Numbers) -> Addresses:
         """See Move."""
@@ -140,6 +151,16 @@ class MappedMove:
         to = Addresses(self._to.files[order], self._to.positions[order])
         back = Addresses(self._from.files[order], self._from.positions[order])
         return _looked_up(to, back, self.outputs.index(path), positions)
+
+    @cached_property
+    def _from(self) -> Addresses:
+        row_map = self._blobs.row_map(self._path)
+        return Addresses(row_map["input"].to_numpy(), row_map["position"].to_numpy())
+
+    @cached_property
+    def _to(self) -> Addresses:
+        row_map = self._blobs.row_map(self._path)
+        return Addresses(row_map["output"].to_numpy(), row_map["output_position"].to_numpy())
 
 
 _NONE: Numbers = np.empty(0, np.int64)

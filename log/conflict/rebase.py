@@ -31,11 +31,16 @@ from tidelog.log.conflict.deletes import FollowedDeletes
 from tidelog.log.conflict.effects import Effect, brings_back, effect_of
 from tidelog.log.conflict.groups import FollowedGroup, JudgedGroup
 from tidelog.log.conflict.live import Live
-from tidelog.log.conflict.moves import Blobs
+from tidelog.log.conflict.moves import Blobs, Move
 from tidelog.log.conflict.outcome import Answer, Conflict, NothingLeft, Outcome, Question, Rebased
 from tidelog.log.conflict.rules import changed_rules, same_application, took_the_version
 from tidelog.log.conflict.staged import Numbers, RowDelete, Staged, move_metrics
-from tidelog.log.errors import ConcurrentAppendException, ConcurrentDeleteDeleteException, TidelogError
+from tidelog.log.errors import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    DataFileMissingError,
+    TidelogError,
+)
 from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, Commit, Metadata, Protocol
 from tidelog.log.format.paths import canonical
@@ -123,16 +128,16 @@ class Rebase:
 
     def _fold_rows(self, effect: Effect) -> None:
         level = _LEVELS.get(effect.operation_class, 1)
-        for move in effect.moves:
+        moves = [move for move in effect.moves if self._can_follow(move)]
+        for move in moves:
             self._deletes.follow(move)
             for group in self._groups:
                 if group.follow(move, level):
                     self._rules.add(3)
                     self.newest_change = effect.version
             self._touched.update(path for path in move.outputs if self._holds(path))
-        self._lose(
-            effect, (path for path in self._displaced(effect) if self._lives_in(path)), "moved, without lineage,"
-        )
+        astray = [path for path in self._displaced(effect, moves) if self._lives_in(path)]
+        self._lose(effect, astray, "moved, and nothing tells where to,")
         self._lose(effect, self._resurrected(effect), "brought back")
         if self._arrivals is not None and not self._may_follow(effect):
             self._arrivals.apply(effect)
@@ -147,9 +152,18 @@ class Rebase:
         """Whether a row of this transaction was live in the file until now: of one that died nobody needs to tell."""
         return self._deletes.live_in(path) or any(group.touches(path) for group in self._groups)
 
-    def _displaced(self, effect: Effect) -> Iterable[str]:
+    def _can_follow(self, move: Move) -> bool:
+        """Whether what tells where its rows went is there; a clean-up may have taken it from a slow transaction."""
+        if any(self._holds(path) for path in move.inputs):
+            try:
+                move.load()
+            except DataFileMissingError:
+                return False
+        return True
+
+    def _displaced(self, effect: Effect, followed_moves: Iterable[Move]) -> Iterable[str]:
         """Files whose rows went elsewhere, nobody knows where."""
-        followed = {path for move in effect.moves for path in move.inputs}
+        followed = {path for move in followed_moves for path in move.inputs}
         gone = (path for path, died in effect.removed.items() if not died)
         thinned = (path for path, vectored in effect.vectored.items() if not vectored.data_change)
         return [path for path in (*gone, *thinned) if path not in followed]

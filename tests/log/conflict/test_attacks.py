@@ -6,9 +6,14 @@ import pytest
 
 from tests.log.faults import Around, Deleting
 from tests.log.support import Clock, bitmap, memory_store, new_table, numbers, put_foreign, read_numbers, reopen
-from tidelog.compaction_daemon import compact
-from tidelog.log import Committed, Table
-from tidelog.log.errors import CommitContentionError, ConfigurationError, DataFileMissingError, StoreUnavailableError
+from tidelog.compaction_daemon import compact, stage
+from tidelog.log import Committed, Superseded, Table
+from tidelog.log.errors import (
+    CommitContentionError,
+    ConcurrentDeleteDeleteException,
+    ConfigurationError,
+    StoreUnavailableError,
+)
 from tidelog.log.format import deletion_vector
 from tidelog.log.format.actions import DeletionVectorDescriptor
 from tidelog.log.state.loader import load
@@ -53,16 +58,20 @@ def test_vectors_of_a_lost_attempt_that_cannot_be_deleted_do_not_end_the_transac
     assert read_numbers(reopen(table)) == [0, *range(2, 6), *range(7, 12)]
 
 
-def test_a_row_map_that_is_missing_ends_it_and_nothing_is_committed(table: Table) -> None:
+def test_a_row_map_that_is_missing_is_a_conflict_after_which_a_statement_succeeds(table: Table) -> None:
     transaction = reopen(table).begin().update("n IN (1, 6)", {"n": "n + 100"})
+    compacting = stage(reopen(table), "minor")
     compact(table, "major", cluster_by=["n"])
     for path in data_files(table):
         if path.startswith("_tidelog/rowmaps/"):
             table.store.delete(path)
-    with pytest.raises(DataFileMissingError, match="row map"):
+    with pytest.raises(ConcurrentDeleteDeleteException, match="nothing tells where to"):
         transaction.commit()
+    assert isinstance(compacting.commit(), Superseded)
     assert reopen(table).version == table.refresh().version
     assert read_numbers(table) == list(range(12))
+    table.update("n IN (1, 6)", {"n": "n + 100"})
+    assert read_numbers(table)[-2:] == [101, 106]
 
 
 class Racing(Around):
