@@ -120,7 +120,12 @@ class ConflictBench:
     def _rebase(self, action: str, arguments: Mapping[str, Any], limit_ms: float) -> None:
         runs = [Run(TIDELOG, action, lambda work: {"path": str(work / "table"), **arguments})]
         found = self._harness.measure(runs)
-        for name, goal in (("rules_ms", limit_ms), ("between_puts_ms", limit_ms), ("commit_ms", None)):
+        for name, goal in (
+            ("rules_ms", limit_ms),
+            ("rules_cpu_ms", None),
+            ("between_puts_ms", limit_ms),
+            ("commit_ms", None),
+        ):
             self._report.figure(
                 f"{action}_{name.removesuffix('_ms')}",
                 "ms",

@@ -37,9 +37,11 @@ CASES = {
     "rows",
     "rows_lost_doubled_or_wrong",
     "rebase_delete_rules",
+    "rebase_delete_rules_cpu",
     "rebase_delete_between_puts",
     "rebase_delete_commit",
     "rebase_append_rules",
+    "rebase_append_rules_cpu",
     "rebase_append_between_puts",
     "rebase_append_commit",
 }
