@@ -110,11 +110,15 @@ def commit(
 def _until_decided(attempt: _Attempt, store: Store, system: System) -> Result:
     for number in range(MAX_ATTEMPTS):
         require_writable(attempt.state.head.protocol, attempt.state.head.metadata, store.url)
-        result = attempt.put() or attempt.rebase()
+        result = attempt.put()
         if result:
             return result
         if number:
+            # Before the others' commits are read, not after: what is put then follows the newest of them.
             system.sleep_s(system.uniform(0, min(BACKOFF_LIMIT_S, BACKOFF_BASE_S * 2 ** min(number, 10))))
+        result = attempt.rebase()
+        if result:
+            return result
     raise CommitContentionError(
         f"other writers committed to {store.url} first, {MAX_ATTEMPTS} times in a row",
         advice="run it again, or let fewer writers commit at once",

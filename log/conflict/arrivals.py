@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tidelog.log.conflict.effects import Effect, brings_back
 from tidelog.log.conflict.live import Live
 from tidelog.log.conflict.moves import Blobs
@@ -18,27 +20,45 @@ class Arrivals:
         self._live = live
         self._blobs = blobs
         self._paths: dict[str, int] = {}
+        # What came in with the winners' rows, by the file in which these lie now: rows that cannot match there, by
+        # the statistics of the file that brought them, cannot match in a larger file either.
+        self._origins: dict[str, dict[str, AddFile]] = {}
 
     def apply(self, effect: Effect) -> None:
         """Take one more winner in, before the live files know of it."""
         for move in effect.moves:
-            if any(path in self._paths for path in move.inputs):
-                self._paths.update(dict.fromkeys(move.outputs, effect.version))
-        if any(path in self._paths for path, died in effect.removed.items() if not died):
-            self._paths.update(dict.fromkeys(effect.arrived, effect.version))
+            self._carry(move.inputs, move.outputs, effect.version)
+        self._carry([path for path, died in effect.removed.items() if not died], effect.arrived, effect.version)
         for path, add in effect.added.items():
             live = self._live.files.get(path)
             if live is None or live.key != add.key:
                 self._paths[path] = effect.version
+                self._origins[path] = {path: add}
         if not effect.keeps_dead_rows_dead:
             for path, vectored in effect.vectored.items():
                 if brings_back(vectored, self._blobs):
                     self._paths[path] = effect.version
+                    self._origins[path] = {path: vectored.file}
 
     def at_head(self) -> dict[str, AddFile]:
         """Those files that are live."""
         found = {path: self._live.files.get(path) for path in self._paths}
         return {path: file for path, file in found.items() if isinstance(file, AddFile)}
+
+    def origins(self, paths: Iterable[str]) -> dict[str, dict[str, AddFile]]:
+        """For each of some files those that brought the winners' rows in them, by path."""
+        return {path: self._origins[path] for path in paths}
+
+    def _carry(self, sources: Iterable[str], targets: Iterable[str], version: int) -> None:
+        carried = [path for path in sources if path in self._paths]
+        if not carried:
+            return
+        origins: dict[str, AddFile] = {}
+        for path in carried:
+            origins |= self._origins[path]
+        for target in targets:
+            self._paths[target] = version
+            self._origins[target] = self._origins.get(target, {}) | origins
 
     def brought_by(self, path: str) -> int:
         """The winner whose rows, the newest of them, lie in the file."""

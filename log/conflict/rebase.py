@@ -296,6 +296,13 @@ class Rebase:
         files = self._arrivals.at_head()
         if not files:
             return {}
+        by_file = self._arrivals.origins(files)
+        possible = self._that_may_match({path: add for found in by_file.values() for path, add in found.items()})
+        return self._that_may_match({path: file for path, file in files.items() if by_file[path].keys() & possible})
+
+    def _that_may_match(self, files: Mapping[str, AddFile]) -> dict[str, AddFile]:
+        if not files or self._staged.reads is None:
+            return {}
         schema = columns_of(self._metadata, "")
         keep = may_match([*files.values()], self._staged.reads.predicate, schema, self._metadata)
         return {path: file for (path, file), kept in zip(files.items(), keep, strict=True) if kept}
