@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -195,6 +195,15 @@ _KEY_OF_TYPE: dict[type, str] = {
 }
 
 
+class _Parts(NamedTuple):
+    """The actions of a commit by their kind."""
+
+    adds: list[AddFile]
+    removes: list[RemoveFile]
+    cdc: list[AddCDCFile]
+    others: list[Protocol | Metadata | SetTransaction | DomainMetadata]
+
+
 @dataclass(frozen=True)
 class Commit:
     """One commit's content: `info` is empty where the writer left no commitInfo."""
@@ -203,31 +212,40 @@ class Commit:
     info: CommitInfo
     actions: tuple[Action, ...]
 
-    @cached_property
+    @property
     def adds(self) -> list[AddFile]:
         """The files added."""
-        return [action for action in self.actions if isinstance(action, AddFile)]
+        return self._parts.adds
 
-    @cached_property
+    @property
     def removes(self) -> list[RemoveFile]:
         """The files removed."""
-        return [action for action in self._not_adds if isinstance(action, RemoveFile)]
+        return self._parts.removes
 
-    @cached_property
+    @property
     def cdc(self) -> list[AddCDCFile]:
         """The files of change rows."""
-        return [action for action in self._not_adds if isinstance(action, AddCDCFile)]
+        return self._parts.cdc
 
-    @cached_property
+    @property
     def others(self) -> list[Protocol | Metadata | SetTransaction | DomainMetadata]:
         """The actions that are not files."""
-        return [action for action in self._not_adds if not isinstance(action, (AddFile, RemoveFile, AddCDCFile))]
+        return self._parts.others
 
+    # One for all of them: until Python 3.12 each cached property takes a lock of its own.
     @cached_property
-    def _not_adds(self) -> list[Action]:
-        if len(self.adds) == len(self.actions):
-            return []
-        return [action for action in self.actions if not isinstance(action, AddFile)]
+    def _parts(self) -> _Parts:
+        parts = _Parts([], [], [], [])
+        for action in self.actions:
+            if isinstance(action, AddFile):
+                parts.adds.append(action)
+            elif isinstance(action, RemoveFile):
+                parts.removes.append(action)
+            elif isinstance(action, AddCDCFile):
+                parts.cdc.append(action)
+            else:
+                parts.others.append(action)
+        return parts
 
     @property
     def transactions(self) -> list[SetTransaction]:
@@ -261,7 +279,7 @@ def decode_commit(version: int, content: bytes) -> Commit:
         return Commit(version, info, tuple(action for action in found if action is not None))
     commit = Commit(version, info, tuple(adds))
     # A large commit holds nothing else: keeping the adds apart saves looking at each of them again.
-    commit.__dict__["adds"] = adds
+    commit.__dict__["_parts"] = _Parts(adds, [], [], [])
     return commit
 
 
