@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidelog.compaction_daemon import compact
-from tidelog.log import Committed, Table, commit
+from tidelog.log import Committed, Table, race
 from tidelog.log.conflict.rebase import Rebase
 from tidelog.log.format.actions import AddFile
 from tidelog.log.state.loader import load
@@ -120,13 +120,13 @@ def _commit(transaction: Transaction, store: _TimedStore) -> dict[str, float]:
     """Commit once, the rules being timed where the commit loop runs them."""
     store.puts.clear()
     _TimedRebase.seconds = _TimedRebase.cpu_seconds = 0.0
-    untimed, commit.Rebase = commit.Rebase, _TimedRebase  # type: ignore[attr-defined]
+    untimed, race.Rebase = race.Rebase, _TimedRebase  # type: ignore[attr-defined]
     try:
         begin = time.perf_counter()
         outcome = transaction.commit()
         spent = time.perf_counter() - begin
     finally:
-        commit.Rebase = untimed  # type: ignore[attr-defined]
+        race.Rebase = untimed  # type: ignore[attr-defined]
     assert isinstance(outcome, Committed)
     assert outcome.retried
     (_, lost), (won, _) = store.puts

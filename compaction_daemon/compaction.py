@@ -96,7 +96,8 @@ def compact(
         return NOTHING
     groups = _rewrite(transaction, planned)
     outcome = transaction.commit()
-    kept = [group for group in groups if group not in transaction.dropped]
+    dropped = {id(group) for group in transaction.dropped}
+    kept = [group for group in groups if id(group) not in dropped]
     committed = isinstance(outcome, Committed)
     return CompactionReport(
         version=outcome.version if isinstance(outcome, Committed) else None,

@@ -7,12 +7,13 @@ it costs does not grow with the table.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from tidelog.log.commit_actions import Prepared, prepare
-from tidelog.log.commit_content import commit_info_of, write_checksum
+from tidelog.log.commit_content import commit_info_of, metrics_of, write_checksum
 from tidelog.log.conflict.outcome import Conflict, NothingLeft, Question, Rebased
 from tidelog.log.conflict.staged import MoveGroup, Scope, Staged
 from tidelog.log.discard import delete_unnamed, discard
@@ -52,13 +53,13 @@ BACKOFF_LIMIT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a commit ended, and the state it left.
+    """How a commit ended, and the state it left; None where that could not be told though the commit is durable.
 
     `dropped` are the groups of a compaction that were lost on the way, `commit` is what was committed, if anything.
     """
 
     outcome: Committed | Superseded
-    state: LogState
+    state: LogState | None
     dropped: tuple[MoveGroup, ...] = ()
     commit: Commit | None = None
 
@@ -93,7 +94,7 @@ def commit(
     try:
         result = _until_decided(attempt, store, system)
     except BaseException as error:
-        if isinstance(error, ConflictError):
+        if isinstance(error, (ConflictError, CommitContentionError)):
             loser.lost(error)
         if not attempt.is_in_doubt:
             discard(store, staged)
@@ -166,6 +167,7 @@ class _Attempt:
         self._dropped: tuple[MoveGroup, ...] = ()
         self._metadata_retry = metadata_retry
         self._rules: frozenset[int] = frozenset()
+        self._metrics: Mapping[str, int] = staged.metrics
         self._began_s = system.monotonic_s()
 
     @cached_property
@@ -180,8 +182,12 @@ class _Attempt:
         version = head.version + 1
         prepared = prepare(self._staged, self.state, self._store, self._system)
         if not prepared.actions:
-            return Result(self._outcome(self.state), self.state, self._dropped)
-        info = commit_info_of(self._staged, head, self._txn_id, self._system.now_ms(), self._record(prepared))
+            nothing = dict.fromkeys(self._staged.metrics, 0)
+            return Result(self._outcome(head.version, head.timestamp_ms, nothing), self.state, self._dropped)
+        self._metrics = metrics_of(self._staged, prepared.actions)
+        info = commit_info_of(
+            self._staged, head, self._txn_id, self._system.now_ms(), self._record(prepared), self._metrics
+        )
         content = encode_commit(info, prepared.actions)
         # Read back before it is put: what cannot be read must never become a version.
         written = decode_commit(version, content)
@@ -197,16 +203,14 @@ class _Attempt:
         for left in reversed(range(MAX_PUTS)):
             try:
                 self._store.put_if_absent(filenames.commit_path(version), content)
-            except FileExistsError as error:
-                # It may be ours: HTTP clients send a request again by themselves when its connection breaks.
-                if not self._arrived(version, error):
-                    self.is_in_doubt = False
-                    return False
-            except StoreUnavailableError as error:
+            except (FileExistsError, StoreUnavailableError) as error:
+                # One that exists may be ours: HTTP clients send a request again by themselves when a connection breaks.
                 arrived = self._arrived(version, error)
                 if arrived is None and left:
                     self._system.sleep_s(self._system.uniform(0, BACKOFF_BASE_S * 2 ** (MAX_PUTS - left)))
                     continue
+                if arrived is None and isinstance(error, FileExistsError):
+                    raise self._unknown(version, "it is there, and cannot be read") from error
                 if arrived is None:
                     raise
                 if not arrived:
@@ -234,17 +238,24 @@ class _Attempt:
 
     def _committed(self, written: Commit) -> Result:
         """The result of the put that succeeded; leaves the version checksum behind."""
-        state = self.state.advance([written])
-        write_checksum(self._store, state.head, written.info, self._txn_id)
-        return Result(self._outcome(state), state, self._dropped, written)
+        state: LogState | None = None
+        stamp = commit_info.written_timestamp_ms(written.info) or 0
+        try:
+            # Without in-commit timestamps the store is asked for the time, and may not answer.
+            state = self.state.advance([written])
+            stamp = state.head.timestamp_ms
+            write_checksum(self._store, state.head, written.info, self._txn_id)
+        except (TidelogError, OSError) as error:
+            _LOGGER.warning("version %d of %s is committed: %s", written.version, self._store.url, error)
+        return Result(self._outcome(written.version, stamp, self._metrics), state, self._dropped, written)
 
-    def _outcome(self, state: LogState) -> Committed:
+    def _outcome(self, version: int, timestamp_ms: int, metrics: Mapping[str, int]) -> Committed:
         return Committed(
-            version=state.head.version,
-            timestamp=to_datetime(state.head.timestamp_ms),
+            version=version,
+            timestamp=to_datetime(timestamp_ms),
             rebased_over=tuple(self._rebased_over),
             retried=bool(self._rebased_over),
-            metrics=dict(self._staged.metrics),
+            metrics=dict(metrics),
         )
 
     def _record(self, prepared: Prepared) -> dict[str, Any]:
@@ -306,10 +317,13 @@ class _Attempt:
         except CorruptLogError:
             raise  # what lies there is damaged, and so not ours: a put shows whole or not at all
         except (OSError, TidelogError) as failure:
-            raise CommitStateUnknownError(
-                f"whether version {version} of {self._store.url} was committed is not known: {failure}",
-                advice="once the store answers, look for the transaction id in that version's commitInfo",
-                path=self._store.url,
-                version=version,
-                txn_id=self._txn_id,
-            ) from error
+            raise self._unknown(version, str(failure)) from error
+
+    def _unknown(self, version: int, why: str) -> CommitStateUnknownError:
+        return CommitStateUnknownError(
+            f"whether version {version} of {self._store.url} was committed is not known: {why}",
+            advice="once the store answers, look for the transaction id in that version's commitInfo",
+            path=self._store.url,
+            version=version,
+            txn_id=self._txn_id,
+        )

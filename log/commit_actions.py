@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from tidelog.log import row_maps
@@ -17,6 +15,7 @@ from tidelog.log.format import deletion_vector, paths, statistics
 from tidelog.log.format.actions import Action, AddFile, RemoveFile
 from tidelog.log.format.lineage import Lineage
 from tidelog.log.format.paths import canonical
+from tidelog.log.restoring import difference, require_files
 from tidelog.log.scopes import in_scope
 from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
@@ -132,6 +131,8 @@ def _replaced(staged: Staged, state: LogState, store: Store, system: System) -> 
     if staged.restores is not None:
         gone, back_table = difference(state.files().adds, staged.restores)
         back = [msgspec.structs.replace(add, data_change=True) for add in files.to_adds(back_table)]
+        # A vacuum may have taken them since they were staged: what it deletes is what no version that is kept names.
+        require_files(store, back, int(staged.parameters["version"]), state.head.version)
     elif staged.replaces is not None:
         gone = in_scope(state.files().values, staged.replaces, state.head.metadata, store.url)
     else:
@@ -139,11 +140,3 @@ def _replaced(staged: Staged, state: LogState, store: Store, system: System) -> 
     now_ms = system.now_ms()
     removes: list[RemoveFile] = [add.removed(now_ms, data_change=True) for add in files.to_adds(gone)]
     return [*removes, *back]
-
-
-def difference(live: pa.Table, wanted: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The logical files to remove from `live` and to add to it, so that it becomes `wanted`."""
-    live_keys, wanted_keys = files.keys(live), files.keys(wanted)
-    gone = live.filter(pc.invert(pc.is_in(live_keys, value_set=wanted_keys.combine_chunks())))
-    back = wanted.filter(pc.invert(pc.is_in(wanted_keys, value_set=live_keys.combine_chunks())))
-    return gone, back

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import TidelogError
 from tidelog.log.format import commit_info, filenames
-from tidelog.log.format.actions import CommitInfo
+from tidelog.log.format.actions import Action, AddFile, CommitInfo, RemoveFile
+from tidelog.log.format.paths import canonical
 from tidelog.log.format.protocol import has_in_commit_timestamps
 from tidelog.log.state import checksum
 from tidelog.log.state.head import Head
@@ -24,7 +26,9 @@ except PackageNotFoundError:  # run from a source tree that was never installed
     ENGINE = "tidelog/0"
 
 
-def commit_info_of(staged: Staged, head: Head, txn_id: str, now_ms: int, record: dict[str, Any]) -> CommitInfo:
+def commit_info_of(
+    staged: Staged, head: Head, txn_id: str, now_ms: int, record: dict[str, Any], metrics: Mapping[str, int]
+) -> CommitInfo:
     """The commitInfo of a commit on `head`; `record` is what tidelog says of it under its own key."""
     protocol = staged.protocol or head.protocol
     metadata = staged.metadata or head.metadata
@@ -38,11 +42,27 @@ def commit_info_of(staged: Staged, head: Head, txn_id: str, now_ms: int, record:
         **({"readVersion": head.version} if head.version >= 0 else {}),
         "isolationLevel": "SnapshotIsolation" if staged.moves else "WriteSerializable",
         "isBlindAppend": staged.is_blind_append,
-        "operationMetrics": {name: str(value) for name, value in staged.metrics.items()},
+        "operationMetrics": {name: str(value) for name, value in metrics.items()},
         "engineInfo": ENGINE,
         "txnId": txn_id,
         "tidelog": record,
     }
+
+
+def metrics_of(staged: Staged, actions: Sequence[Action]) -> dict[str, int]:
+    """The staged metrics, with what became of files counted in the actions: a rebase may have changed that."""
+    removes = {canonical(action.path): action for action in actions if isinstance(action, RemoveFile)}
+    adds = {canonical(action.path): action for action in actions if isinstance(action, AddFile)}
+    gone = [remove for path, remove in removes.items() if path not in adds]
+    new = [add for path, add in adds.items() if path not in removes]
+    counted = {
+        "numRemovedFiles": len(gone),
+        "numRemovedBytes": sum(remove.size or 0 for remove in gone),
+        "numAddedFiles": len(new),
+        "numAddedBytes": sum(add.size for add in new),
+        "numDeletionVectorsAdded": len(adds) - len(new),
+    }
+    return {name: counted.get(name, value) for name, value in staged.metrics.items()}
 
 
 def write_checksum(store: Store, head: Head, info: CommitInfo, txn_id: str) -> None:

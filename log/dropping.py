@@ -18,6 +18,7 @@ from tidelog.log.format import filenames
 from tidelog.log.format.actions import Protocol
 from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.format.protocol import require_writable
+from tidelog.log.outcome import Committed
 from tidelog.log.references import References
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.loader import load
@@ -47,7 +48,10 @@ def drop(store: Store, system: System) -> None:
         state = load(store)
         require_writable(state.head.protocol, state.head.metadata, store.url)
         ending = Staged(operation="DROP TABLE", operation_class=OperationClass.NONE, protocol=_NOBODYS)
-        last = commit.commit(store, state, ending, system).state.head.version
+        outcome = commit.commit(store, state, ending, system).outcome
+        if not isinstance(outcome, Committed):
+            raise AssertionError(outcome)
+        last = outcome.version
     _delete_files(store, last)
 
 

@@ -74,7 +74,11 @@ def _rebuild(cls: type[TidelogError], message: str, advice: str, fields: dict[st
 
 
 class RetryableError(TidelogError):
-    """The same call may succeed later; nothing was committed."""
+    """The same call may succeed later; nothing was seen to be committed.
+
+    A store may still carry out a request that it never answered: an insert that must not happen twice is given an
+    idempotency key, with which a repeated call does nothing.
+    """
 
     code = "TIDELOG_RETRYABLE"
 

@@ -9,7 +9,7 @@ from tidelog.log import conflict_ledger
 from tidelog.log.conflict.classes import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged
 from tidelog.log.conflict_ledger import Entry, Lost
-from tidelog.log.errors import ConflictError
+from tidelog.log.errors import CommitContentionError, ConflictError
 from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile
 from tidelog.log.storage import Store
@@ -27,16 +27,16 @@ class Loser:
     policy: str
     began_s: float
 
-    def lost(self, error: ConflictError) -> None:
-        """It ended in a conflict: all that was written for it is wasted."""
+    def lost(self, error: ConflictError | CommitContentionError) -> None:
+        """It ended in a conflict, or others were first each time: all that was written for it is wasted."""
         fields = error.fields
         self._note(
             Lost.CONFLICT,
-            int(fields.get("winning_version", self.base_version)),
+            int(fields.get("winning_version", fields.get("head_version", self.base_version))),
             str(fields.get("earlier", OperationClass.NONE)),
             _written(self.staged),
             error=type(error).__name__,
-            evidence=str(fields.get("evidence", "")),
+            evidence=str(fields.get("evidence", error.message)),
         )
 
     def superseded(self, by: int, earlier: OperationClass) -> None:

@@ -9,12 +9,12 @@ import msgspec
 import pyarrow as pa
 
 from tidelog.log import predicate
-from tidelog.log.commit_actions import difference
 from tidelog.log.conflict.classes import OperationClass
 from tidelog.log.conflict.staged import Scope, Staged
-from tidelog.log.errors import ConfigurationError, HistoryExpiredError
-from tidelog.log.format import deletion_vector, paths, properties, statistics
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, Metadata
+from tidelog.log.restoring import difference, require_files
 from tidelog.log.scopes import in_scope, partition_scope
 from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
@@ -140,7 +140,7 @@ def stage_restore(store: Store, current: LogState, target: LogState) -> Staged |
     if not gone.num_rows and not back.num_rows and metadata is None:
         return None
     returning, leaving = files.to_adds(back), files.to_adds(gone)
-    _require_files(store, returning, target.head.version, current.head.version)
+    require_files(store, returning, target.head.version, current.head.version)
     return Staged(
         operation="RESTORE",
         operation_class=OperationClass.OVERWRITE,
@@ -175,26 +175,6 @@ def _restored_metadata(current: Metadata, target: Metadata) -> Metadata | None:
         current, schema_string=target.schema_string, configuration={**own, **kept}, description=target.description
     )
     return None if restored == current else restored
-
-
-def _require_files(store: Store, adds: list[AddFile], version: int, newest: int) -> None:
-    """Raise HistoryExpiredError unless all data files and deletion vectors are still there."""
-    names = {paths.to_storage_path(add.path) for add in adds}
-    for add in adds:
-        where = deletion_vector.location(add.deletion_vector) if add.deletion_vector else b""
-        if not isinstance(where, bytes):
-            names.add(paths.to_storage_path(where.path))
-    for name in sorted(names):
-        try:
-            store.modified_ms(name)
-        except FileNotFoundError as error:
-            raise HistoryExpiredError(
-                f"version {version} of {store.url} cannot be restored: its file {name} was removed by a vacuum",
-                advice=f"restore a later version, and keep deleted files longer ({properties.DELETED_FILE_RETENTION})",
-                path=store.url,
-                earliest_version=version + 1,
-                latest_version=newest,
-            ) from error
 
 
 def _live_rows(adds: list[AddFile]) -> int:

@@ -20,6 +20,7 @@ from tidelog.log.errors import (
     TableExistsError,
     TableNotFoundError,
     TableReplacedError,
+    TidelogError,
     UnsupportedFeatureError,
 )
 from tidelog.log.format import filenames
@@ -169,7 +170,7 @@ class Table:
 
     def refresh(self) -> Table:
         """Move to the newest version, in place. Raises TableReplacedError where another table lies there now."""
-        if self._identity != self._look():
+        if self._identity != self._look(self.version):
             # The version that was loaded is gone or another: cleaned up, or another table lies here now.
             state = load(self._store)
             self._times = CommitTimes(self._store)
@@ -389,8 +390,12 @@ class Table:
         return outcome
 
     def _adopt(self, state: LogState) -> None:
+        """Move on to a version that was just committed; whatever fails here, it is durable, and a refresh finds it."""
         if state.head.version > self.version:
-            self._take(state)
+            try:
+                self._take(state)
+            except (TidelogError, OSError) as error:
+                _LOGGER.warning("%s stays at version %d until it is refreshed: %s", self.path, self.version, error)
 
     @property
     def timeline(self) -> Timeline:
@@ -416,17 +421,17 @@ class Table:
         return files.drop_expired_tombstones(state, self._system.now_ms() - retention)
 
     def _take(self, state: LogState) -> None:
+        self._identity = self._look(state.head.version)
         self._state = state
-        self._identity = self._look()
 
-    def _look(self) -> int | None:
-        """When the loaded version's commit was written; None where it is gone.
+    def _look(self, version: int) -> int | None:
+        """When the version's commit was written; None where it is gone.
 
         A table that was dropped and made anew can have a longer log than the old one, so that the next version is
         there: only a look at the version that was loaded tells them apart.
         """
         try:
-            return self._store.modified_ms(filenames.commit_path(self.version))
+            return self._store.modified_ms(filenames.commit_path(version))
         except FileNotFoundError:
             return None
 

@@ -231,7 +231,8 @@ class Transaction:
             began_s=self._began_s,
         )
         self.dropped = result.dropped
-        self._on_commit(result.state)
+        if result.state is not None:
+            self._on_commit(result.state)
         return result.outcome
 
     def abort(self) -> None:

@@ -59,10 +59,10 @@ class FollowedDeletes:
 
     def lost_of_each(self, lost: Numbers) -> list[Numbers]:
         """The numbers of the rows that died, for each of the staged deletes, counted from its first row."""
-        ends = (start + len(delete.positions) for start, delete in self._numbered())
-        return [
-            lost[(lost >= start) & (lost < end)] - start for (start, _), end in zip(self._numbered(), ends, strict=True)
-        ]
+        ordered = np.sort(lost)
+        bounds = [(start, start + len(delete.positions)) for start, delete in self._numbered()]
+        cuts = np.searchsorted(ordered, np.array(bounds, np.int64).reshape(-1, 2))
+        return [ordered[low:high] - start for (start, _), (low, high) in zip(bounds, cuts.tolist(), strict=True)]
 
     def _numbered(self) -> list[tuple[int, RowDelete]]:
         return [*zip(self._starts.tolist(), self._staged.deletes, strict=True)]

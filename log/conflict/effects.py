@@ -43,6 +43,12 @@ class Effect:
     arrived: Mapping[str, AddFile]
 
     @property
+    def changes_rows(self) -> bool:
+        """Whether it changed which rows there are, and not only where they lie."""
+        died = any(self.removed.values()) or any(vectored.data_change for vectored in self.vectored.values())
+        return died or bool(self.added)
+
+    @property
     def keeps_dead_rows_dead(self) -> bool:
         """Whether its vectors are known to hold all that the old ones held, without a look at them."""
         return self.own and self.operation_class is not OperationClass.OVERWRITE

@@ -37,7 +37,8 @@ class FollowedGroup:
 
     def __init__(self, group: MoveGroup, live: Live, level: int) -> None:
         self.group = group
-        self.dropped = False
+        self.taken_by = 0
+        self._dropped = False
         self._live = live
         self._level = level
         self._removes = {canonical(remove.path): remove for remove in group.inputs}
@@ -56,8 +57,13 @@ class FollowedGroup:
         """Whether rows of the group lie in this file."""
         return path in self._plain or path in self._elsewhere.at
 
-    def follow(self, move: Move, level: int) -> bool:
-        """Go with the rows that another compaction moved; whether there were any."""
+    def drop(self, version: int) -> None:
+        """Give the group up: its rows cannot be followed through this winner."""
+        self._dropped = True
+        self.taken_by = version
+
+    def follow(self, move: Move, level: int, version: int) -> bool:
+        """Go with the rows that another compaction, of this version, moved; whether there were any."""
         touched = [path for path in move.inputs if self.touches(path)]
         if not touched:
             return False
@@ -68,21 +74,21 @@ class FollowedGroup:
         if level >= self._level:
             taken = [numbers for path, (_, numbers) in after.at.items() if path not in before]
             self._claimed = np.union1d(self._claimed, joined(taken))
+            self.taken_by = version
         return True
 
     def judge(self, *, vectors: bool) -> JudgedGroup | None:
         """What is left of the group at the head, None for nothing. Without `vectors` it is all or nothing."""
-        alive = {path: rows for path, rows in self._alive_elsewhere().items() if len(rows[0])}
-        numbers = joined([rows[1] for rows in alive.values()])
-        lost = self._lost(numbers)
-        changed = bool(len(lost) or self._elsewhere.at)
-        if self.dropped or (changed and not vectors):
+        if self._dropped:
+            return None
+        alive = {path: rows for path, rows in self._movable_elsewhere().items() if len(rows[0])}
+        lost = self._lost(joined([rows[1] for rows in alive.values()]))
+        left = self._total - len(lost)
+        if (len(lost) or self._elsewhere.at) and not vectors:
             return None
         inputs = tuple(self._removes_at_head())
-        if len(lost) == self._total and not inputs:
-            return None
-        left = self._total - len(lost)
-        if left and len(numbers) == left and np.isin(numbers, self._claimed).all():
+        # Wholly dead inputs may go; but where others moved all that lived, they are not worth a commit of their own.
+        if not left and (not inputs or len(self._claimed)):
             return None
         group = replace(self.group, inputs=inputs)
         if self._elsewhere.at and left:
@@ -102,7 +108,8 @@ class FollowedGroup:
             positions = np.delete(positions, read)
         return positions, self._starts[path] + np.arange(len(positions))
 
-    def _alive_elsewhere(self) -> dict[str, tuple[Numbers, Numbers]]:
+    def _movable_elsewhere(self) -> dict[str, tuple[Numbers, Numbers]]:
+        """The live rows in files of others' compactions, but for those that one of this level or above has placed."""
         return {
             path: self._without_dead(path, rows)
             for path, rows in self._elsewhere.at.items()
@@ -111,13 +118,13 @@ class FollowedGroup:
 
     def _without_dead(self, path: str, rows: tuple[Numbers, Numbers]) -> tuple[Numbers, Numbers]:
         dead = self._live.dead(path)
-        if not dead:
-            return rows
-        keep = ~np.isin(rows[0], to_numbers(dead))
+        keep = ~np.isin(rows[1], self._claimed)
+        if dead:
+            keep &= ~np.isin(rows[0], to_numbers(dead))
         return rows[0][keep], rows[1][keep]
 
     def _lost(self, alive_elsewhere: Numbers) -> Numbers:
-        """The numbers of the rows that died by others' hands, ascending."""
+        """The numbers of the rows that others killed, or have placed for good, ascending: dead in the outputs."""
         followed = joined([numbers for _, numbers in self._elsewhere.at.values()])
         lost = [np.setdiff1d(followed, alive_elsewhere, assume_unique=True)]
         for path in self._plain:

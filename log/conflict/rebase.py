@@ -89,6 +89,11 @@ class Rebase:
             FollowedGroup(group, self._live, _LEVELS.get(staged.operation_class, 1)) for group in staged.moves
         ]
         self._arrivals = Arrivals(self._live, blobs) if staged.reads is not None else None
+        # The groups that had rows in a file at some time: a race over thousands of groups looks at a few of them.
+        self._owners: dict[str, list[FollowedGroup]] = {}
+        for group in self._groups:
+            for remove in group.group.inputs:
+                self._owners.setdefault(canonical(remove.path), []).append(group)
         # Every file that held rows of this transaction at some time: one that comes back brings back what is undone.
         self._touched = set(self._live.files)
 
@@ -131,26 +136,37 @@ class Rebase:
         moves = [move for move in effect.moves if self._can_follow(move)]
         for move in moves:
             self._deletes.follow(move)
-            for group in self._groups:
-                if group.follow(move, level):
+            owners = {id(group): group for path in move.inputs for group in self._owners.get(path, ())}
+            for group in owners.values():
+                if group.follow(move, level, effect.version):
                     self._rules.add(3)
                     self.newest_change = effect.version
+                    for path in move.outputs:
+                        if group.touches(path):
+                            self._owners.setdefault(path, []).append(group)
             self._touched.update(path for path in move.outputs if self._holds(path))
         astray = [path for path in self._displaced(effect, moves) if self._lives_in(path)]
         self._lose(effect, astray, "moved, and nothing tells where to,")
         self._lose(effect, self._resurrected(effect), "brought back")
-        if self._arrivals is not None and not self._may_follow(effect):
-            self._arrivals.apply(effect)
+        if self._arrivals is not None:
+            may_follow = self._blind_appends_follow and effect.is_blind_append
+            if effect.changes_rows and not may_follow:
+                # It may have read or changed the rows of appends before it: those cannot follow this transaction then.
+                self._arrivals.release()
+            self._arrivals.apply(effect, held=may_follow)
         if any(path in self._touched for path in (*effect.removed, *effect.vectored)):
             self.newest_change = effect.version
         self._live.apply(effect)
 
     def _holds(self, path: str) -> bool:
-        return path in self._deletes.rows.at or any(group.touches(path) for group in self._groups)
+        return path in self._deletes.rows.at or self._moves_rows_of(path)
+
+    def _moves_rows_of(self, path: str) -> bool:
+        return any(group.touches(path) for group in self._owners.get(path, ()))
 
     def _lives_in(self, path: str) -> bool:
         """Whether a row of this transaction was live in the file until now: of one that died nobody needs to tell."""
-        return self._deletes.live_in(path) or any(group.touches(path) for group in self._groups)
+        return self._deletes.live_in(path) or self._moves_rows_of(path)
 
     def _can_follow(self, move: Move) -> bool:
         """Whether what tells where its rows went is there; a clean-up may have taken it from a slow transaction."""
@@ -182,28 +198,24 @@ class Rebase:
         """Rows of mine in these files cannot be followed: groups are dropped, deletes conflict."""
         for path in paths:
             self.newest_change = effect.version
-            for group in self._groups:
-                if group.touches(path) or path in {canonical(remove.path) for remove in group.group.inputs}:
-                    group.dropped = True
-                    self._rules.add(3)
+            for group in self._owners.get(path, ()):
+                group.drop(effect.version)
+                self._rules.add(3)
             if self._staged.deletes and self._conflict is None:
                 self._rules.add(1)
                 evidence = f"it {what} rows of the file {path}, which this transaction changes"
                 self._conflict = self._lost_to(effect.version, ConcurrentDeleteDeleteException, evidence)
 
-    def _may_follow(self, effect: Effect) -> bool:
-        return self._blind_appends_follow and effect.is_blind_append
-
     # --- judging: compactions
 
     def _judge_groups(self) -> Outcome:
-        judged = [
-            (group.group, None if group.dropped else group.judge(vectors=self._vectors)) for group in self._groups
-        ]
+        judged = [(followed.group, followed.judge(vectors=self._vectors)) for followed in self._groups]
         dropped = tuple(group for group, found in judged if found is None)
         kept = [found for _, found in judged if found is not None]
         if not kept:
-            return NothingLeft(self.newest_change)
+            # Whoever moved the last of it; where rows died instead, the last to kill any.
+            takers = [followed.taken_by for followed in self._groups]
+            return NothingLeft(max(takers) if all(takers) else self.newest_change)
         dead = {path: rows for found in kept for path, rows in found.dead.items()}
         if dead:
             self._rules.add(2)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from tidelog.log.conflict.staged import Staged
@@ -27,7 +30,8 @@ _HARMLESS_PROPERTIES = frozenset(
         properties.MAX_TRANSACTION_TIME,
         properties.CONFLICT_POLICY,
         properties.METADATA_RETRY,
-        properties.PRIMARY_KEY,
+        # Which numbers fields have is for the fields to say.
+        "delta.columnMapping.maxColumnId",
     }
 )
 
@@ -90,5 +94,10 @@ def _only_adds_nullable_columns(old: str, new: str) -> bool:
     after = msgspec.json.decode(new)["fields"]
     fresh = after[len(before) :]
     return after[: len(before)] == before and all(
-        field.get("nullable") and not field.get("metadata") for field in fresh
+        field.get("nullable") and _tells_nothing_of_values(field.get("metadata") or {}) for field in fresh
     )
+
+
+def _tells_nothing_of_values(metadata: Mapping[str, Any]) -> bool:
+    """Whether a field's metadata leaves alone what files without the column hold: no default, nothing generated."""
+    return all(key == "comment" or key.startswith("delta.columnMapping.") for key in metadata)

@@ -7,7 +7,7 @@ import pytest
 from tests.log.faults import Around, Deleting
 from tests.log.support import Clock, bitmap, memory_store, new_table, numbers, put_foreign, read_numbers, reopen
 from tidelog.compaction_daemon import compact, stage
-from tidelog.log import Committed, Superseded, Table
+from tidelog.log import Committed, Superseded, Table, conflict_ledger
 from tidelog.log.errors import (
     CommitContentionError,
     ConcurrentDeleteDeleteException,
@@ -118,7 +118,9 @@ def test_contention_deletes_what_it_wrote(table: Table) -> None:
     before = data_files(table)
     with pytest.raises(CommitContentionError):
         through(Never(table.store)).update("n = 1", {"n": "100"})
-    assert data_files(table) == before
+    (entry,) = conflict_ledger.read(table.store)
+    assert entry.error == "CommitContentionError"
+    assert {path for path in data_files(table) if not path.startswith(conflict_ledger.FOLDER)} == before
 
 
 def test_an_end_is_an_end(table: Table) -> None:

@@ -19,13 +19,15 @@ every_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: lay
 
 
 def under(*policies: Policy) -> pytest.MarkDecorator:
-    """Each of the policies on a table with vectors; a third commit, and no vectors, once for each way of judging."""
-    ways = [(policy, True, False) for policy in policies]
-    judging = [policy for policy in policies if policy in (DELTA_TABLE, WRITE_SERIALIZABLE)]
-    ways += [(policy, vectors, third) for policy in judging for vectors, third in ((True, True), (False, False))]
-    names = [
-        f"{policy.name}{', a third commit' * third}{', no vectors' * (not vectors)}" for policy, vectors, third in ways
-    ]
+    """Each of the policies, with and without deletion vectors, with and without a third commit in between."""
+    notes = {
+        (True, False): "",
+        (True, True): ", a third commit",
+        (False, False): ", no vectors",
+        (False, True): ", both",
+    }
+    ways = [(policy, vectors, third) for policy in policies for vectors, third in notes]
+    names = [f"{policy.name}{notes[vectors, third]}" for policy, vectors, third in ways]
     return pytest.mark.parametrize(("policy", "vectors", "third"), ways, ids=names)
 
 
