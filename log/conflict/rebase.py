@@ -33,7 +33,7 @@ from tidelog.log.conflict.groups import FollowedGroup, JudgedGroup
 from tidelog.log.conflict.live import Live
 from tidelog.log.conflict.moves import Blobs, Move
 from tidelog.log.conflict.outcome import Answer, Conflict, NothingLeft, Outcome, Question, Rebased
-from tidelog.log.conflict.rules import changed_rules, same_application, took_the_version
+from tidelog.log.conflict.rules import changed_rules, newest_rules, same_application, took_the_version
 from tidelog.log.conflict.staged import Numbers, RowDelete, Staged, move_metrics
 from tidelog.log.errors import (
     ConcurrentAppendException,
@@ -74,7 +74,7 @@ class Rebase:
         blind_appends_follow: bool = False,
     ) -> None:
         self._staged = staged
-        self._protocol = base_protocol
+        self._newest_rules = (base_protocol, base_metadata)
         self._metadata = base_metadata
         self._blobs = blobs
         self._blind_appends_follow = blind_appends_follow and not (staged.reads and staged.reads.keys is not None)
@@ -104,13 +104,14 @@ class Rebase:
         self._classes[winner.version] = classify(winner)
         for number, found in (
             (6, took_the_version(self._staged)),
-            (6, changed_rules(self._staged, self._protocol, self._metadata, winner)),
+            (6, changed_rules(self._staged, *self._newest_rules, winner)),
             (7, same_application(self._staged, winner)),
         ):
             if found:
                 self._rules.add(number)
                 self._conflict = self._lost_to(winner.version, *found)
                 return
+        self._newest_rules = newest_rules(*self._newest_rules, winner)
         if self._touched or self._arrivals is not None:
             self._fold_rows(effect_of(winner, self._blobs))
 

@@ -43,15 +43,28 @@ def took_the_version(staged: Staged) -> tuple[type[TidelogError], str] | None:
     return MetadataChangedException, "it took the version that this transaction names in the metadata"
 
 
-def changed_rules(
-    staged: Staged, base_protocol: Protocol, base_metadata: Metadata, winner: Commit
-) -> tuple[type[TidelogError], str] | None:
-    """Rule 6: new nullable columns and harmless properties conflict with another change of the metadata only."""
+def newest_rules(old_protocol: Protocol, old_metadata: Metadata, winner: Commit) -> tuple[Protocol, Metadata]:
+    """Protocol and metadata after the winner."""
     for action in winner.others:
-        if isinstance(action, Protocol) and not protocol.same(action, base_protocol):
+        if isinstance(action, Protocol):
+            old_protocol = action
+        elif isinstance(action, Metadata):
+            old_metadata = action
+    return old_protocol, old_metadata
+
+
+def changed_rules(
+    staged: Staged, old_protocol: Protocol, old_metadata: Metadata, winner: Commit
+) -> tuple[type[TidelogError], str] | None:
+    """Rule 6: new nullable columns and harmless properties conflict with another change of the metadata only.
+
+    The old ones are those before the winner.
+    """
+    for action in winner.others:
+        if isinstance(action, Protocol) and not protocol.same(action, old_protocol):
             return ProtocolChangedException, "the protocol changed"
-        if isinstance(action, Metadata) and not protocol.same(action, base_metadata):
-            what = _incompatible(base_metadata, action)
+        if isinstance(action, Metadata) and not protocol.same(action, old_metadata):
+            what = _incompatible(old_metadata, action)
             if staged.metadata is not None or staged.restores is not None or what:
                 return MetadataChangedException, what or "both change the metadata"
     return None
