@@ -17,8 +17,10 @@ from tidelog.log.system import REAL
 
 # How much one MINOR compaction rewrites at most, so that what it worked on is seldom taken by others meanwhile.
 MAX_BYTES = 512 * 2**20
-# A MAJOR one was asked for, with a scope: it may take long, but far less than the longest transaction.
-MAX_MAJOR_BYTES = 32 * 2**30
+# A MAJOR one was asked for, with a scope: it may take long, but far less than the longest transaction. All of it may
+# have to be told row by row at the commit, in memory, where another compaction came between.
+MAX_MAJOR_BYTES = 8 * 2**30
+MAX_MAJOR_ROWS = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,8 @@ def _rewrite(transaction: Transaction, planned: Plan) -> list[MoveGroup]:
     level = OperationClass(planned.level.upper())
     budget = MAX_BYTES if level is OperationClass.MINOR else MAX_MAJOR_BYTES
     for planned_group in planned.groups:
-        if groups and planned_group.bytes_to_read > budget:
+        rows = sum(output.rows for group in groups for output in group.lineage.outputs)
+        if groups and (planned_group.bytes_to_read > budget or rows > MAX_MAJOR_ROWS):
             break
         budget -= planned_group.bytes_to_read
         try:

@@ -19,8 +19,10 @@ from tidelog.compaction_daemon.plans import CLUSTERED_TAG
 # The share of dead rows from which on a file is worth a rewrite for them.
 MIN_DEAD_SHARE = 0.1
 # What a group reads at most; a file that is larger is a group of its own. A group that is clustered is held in memory
-# whole, where it takes several times what its files take on disk.
+# whole, where it takes several times what its files take on disk, and far more where rows repeat themselves: hence rows
+# are bounded as well. Where it meets another compaction, about 90 bytes a row are needed to tell where each row went.
 MAX_GROUP_BYTES = 512 * 2**20
+MAX_GROUP_ROWS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,12 @@ def num_outputs(group: Sequence[LiveFile], target: int) -> int:
 
 def _pack(files: Sequence[LiveFile], limit: int) -> Iterator[list[LiveFile]]:
     group: list[LiveFile] = []
-    size = 0
+    size = rows = 0
     for file in files:
-        if group and size + file.add.size > limit:
+        rows += file.rows or 0
+        if group and (size + file.add.size > limit or rows > MAX_GROUP_ROWS):
             yield group
-            group, size = [], 0
+            group, size, rows = [], 0, file.rows or 0
         group.append(file)
         size += file.add.size
     if group:

@@ -110,6 +110,12 @@ def test_a_group_reads_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch
     assert numbers(plan(table_of([File(700, at=at) for at in range(5)], target=4000), "major")) == [[0, 1, 2, 3, 4]]
 
 
+def test_a_group_reads_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(major, "MAX_GROUP_ROWS", 250)
+    files = [File(10, at=at, rows=100) for at in range(5)] + [File(10, at=5, rows=1000), File(10, at=6, rows=1)]
+    assert numbers(plan(table_of(files), "major")) == [[0, 1], [2, 3]]
+
+
 @pytest.mark.parametrize("level", ["minor", "major"])
 def test_where_chooses_partitions(level: str) -> None:
     files = [File(10, at=at, part=part) for at, part in enumerate(["a", "b", None, "a", "b", None])]
