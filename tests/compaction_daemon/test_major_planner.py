@@ -184,7 +184,8 @@ def test_plan_after_plan_comes_to_an_end(
     files: list[File], purge: bool, cluster_by: tuple[str, ...], shrink: float
 ) -> None:
     """However much smaller the rewritten rows are on disk; and each plan keeps the rules."""
-    for _ in range(len(files) + 2):
+    # A file larger than the target becomes several, which may be packed again once they have shrunk.
+    for _ in range(len(files) + sum(file.size for file in files) // 500 + 3):
         table = table_of(files)
         found = plan(table, "major", purge=purge, cluster_by=cluster_by)
         assert plan(table, "major", purge=purge, cluster_by=cluster_by) == found, "not deterministic"
