@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import pyarrow as pa
 from tidelog.log import commit, conform, new_columns, property_changes, replacement, row_changes, upsert
 from tidelog.log.conflict.classes import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
-from tidelog.log.discard import discard
+from tidelog.log.discard import delete_unnamed, discard
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, SetTransaction
@@ -94,13 +95,15 @@ class Transaction:
         if key and self._is_known(key):
             self._already = self._nothing()
             return self
-        self.stage_adds(self.writer.write(rows), transactions=[key] if key else [])
-        return self
+        with self._or_nothing():
+            adds = self.writer.write(rows)
+        return self.stage_adds(adds, transactions=[key] if key else [])
 
     def delete(self, where: str) -> Transaction:
         """Stage that the rows for which the SQL text `where` is true die."""
         self._require_row_changes()
-        return self._stage(row_changes.stage_delete(self._state, self.writer, where))
+        with self._or_nothing():
+            return self._stage(row_changes.stage_delete(self._state, self.writer, where))
 
     def update(self, where: str, set: Mapping[str, str]) -> Transaction:  # noqa: A002 - SQL's own word
         """Stage new values for the rows for which `where` is true.
@@ -108,19 +111,22 @@ class Transaction:
         `set` maps columns to SQL expressions of the old row.
         """
         self._require_row_changes()
-        return self._stage(row_changes.stage_update(self._state, self.writer, where, set))
+        with self._or_nothing():
+            return self._stage(row_changes.stage_update(self._state, self.writer, where, set))
 
     def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Transaction:
         """Stage that the rows of `data` take the place of those with their keys; see Table.upsert."""
         self._require_row_changes()
         names = key_columns(keys, self.schema, self.properties)
-        return self._stage(upsert.stage_upsert(self._state, self.writer, data, names, delete_where), upsert.METRICS)
+        with self._or_nothing():
+            return self._stage(upsert.stage_upsert(self._state, self.writer, data, names, delete_where), upsert.METRICS)
 
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Transaction:
         """Stage that `data` takes the place of the table, of the partitions `where`, or of its own ones (`dynamic`)."""
         self._require_row_changes()
         rows = self.writer.prepared(conform.to_arrow_table(data, self.schema))
-        return self._stage(replacement.stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
+        with self._or_nothing():
+            return self._stage(replacement.stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
 
     def truncate(self, *, where: str | None = None) -> Transaction:
         """Stage that every row of the table, or of the partitions `where`, dies."""
@@ -254,6 +260,16 @@ class Transaction:
     def _is_known(self, key: SetTransaction) -> bool:
         known = self.transactions.get(key.app_id)
         return known is not None and known >= key.version
+
+    @contextmanager
+    def _or_nothing(self) -> Iterator[None]:
+        """An operation that fails while it is staged leaves no file behind."""
+        before = len(self.writer.written)
+        try:
+            yield
+        except BaseException:
+            delete_unnamed(self._store, self.writer.written[before:])
+            raise
 
     def _stage(self, staged: Staged | None, metrics: Collection[str] = ("numFiles", "numOutputRows")) -> Transaction:
         """Hold what an operation staged; None is an operation that has nothing to do, and zero in all its metrics."""

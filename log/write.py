@@ -7,7 +7,7 @@ Files are named `<2 hex>/part-<uuid>.parquet`: partition values never decide a p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
@@ -31,11 +31,13 @@ CHANGE_TYPE = "_change_type"
 
 @dataclass(frozen=True)
 class DataWriter:
-    """Writes data files for one version of a table's metadata."""
+    """Writes data files for one version of a table's metadata; `written` names them all."""
 
     store: Store
     metadata: Metadata
     system: System
+    # Paths below the table, in the order of writing; also of files whose writing failed.
+    written: list[str] = field(default_factory=list, compare=False)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -141,6 +143,7 @@ class DataWriter:
 
     def _write_parquet(self, path: str, rows: pa.Table) -> int:
         """Write one file, durable on return; its size in bytes."""
+        self.written.append(path)
         with self.store.create(path) as file:
             pq.write_table(
                 rows,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from tests.log.support import NUMBERS, live_files, memory_store, new_table, numbers, reopen, stage_compaction
 from tidelog.compaction_daemon import expire
-from tidelog.log import Committed, Superseded, Table, conflict_ledger
+from tidelog.log import Committed, Superseded, Table, Transaction, conflict_ledger
 from tidelog.log.conflict_ledger import Lost
 from tidelog.log.errors import ConcurrentAppendException
 from tidelog.log.format import commit_info
 from tidelog.log.state.commits import read_commit
+from tidelog.log.write import DataWriter
 
 
 @pytest.fixture
@@ -117,3 +120,30 @@ def test_old_entries_go_when_the_log_is_cleaned_up(table: Table) -> None:
     assert any(conflict_ledger.FOLDER in path for path in expire(table, dry_run=True).files)
     expire(table)
     assert not table.store.names(conflict_ledger.FOLDER)
+
+
+@pytest.mark.parametrize("feed", [False, True])
+def test_a_staging_that_fails_leaves_no_file(feed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table(memory_store(), NUMBERS, properties={"delta.enableChangeDataFeed": feed})
+    table.insert(numbers(range(4)))
+    before = {path for path, _ in table.store.walk()}
+    write, calls = DataWriter.write_file, iter(range(10))
+
+    def second_fails(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == 1:
+            raise OSError(28, "no space")
+        return write(*args, **kwargs)
+
+    monkeypatch.setattr(DataWriter, "write_file", second_fails)
+    monkeypatch.setattr("tidelog.log.format.properties.size_bytes", lambda *_: 8)
+    stages: list[Callable[[Transaction], object]] = [
+        lambda transaction: transaction.insert(numbers([5, 6])),
+        lambda transaction: transaction.update("n >= 0", {"n": "n + 1"}),
+        lambda transaction: transaction.upsert(numbers([1, 9]), keys=["n"]),
+        lambda transaction: transaction.overwrite(numbers([1, 9])),
+    ]
+    for stage in stages:
+        calls = iter(range(10))
+        with pytest.raises(OSError, match="no space"):
+            stage(table.begin())
+        assert {path for path, _ in table.store.walk()} == before
