@@ -6,12 +6,12 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tidelog.log import conform, creation, dropping, history
+from tidelog.log import checkpointing, conform, creation, dropping, history
 from tidelog.log.changes import ChangeRequest, Changes, files_of, require_mode
 from tidelog.log.errors import (
     ConfigurationError,
@@ -24,19 +24,16 @@ from tidelog.log.errors import (
     UnsupportedFeatureError,
 )
 from tidelog.log.format import filenames
-from tidelog.log.format import properties as table_properties
-from tidelog.log.format.actions import RemoveFile
-from tidelog.log.format.protocol import require_readable, require_writable
+from tidelog.log.format.protocol import require_readable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.keys import key_columns
 from tidelog.log.outcome import CommitRecord, Committed, Superseded, record_of
 from tidelog.log.scan import Scan
 from tidelog.log.snapshot import Snapshot
-from tidelog.log.state import checkpoint, checksum, files
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import commits_after
 from tidelog.log.state.head import Head
-from tidelog.log.state.loader import LogState, load
+from tidelog.log.state.loader import LogState, load, partition_values_at
 from tidelog.log.state.segment import list_segment
 from tidelog.log.storage import Store, open_store
 from tidelog.log.system import REAL, System, to_datetime
@@ -249,9 +246,10 @@ class Table:
         timeline = self.timeline
         first = BEFORE_FIRST if after is None else timeline.interval_end(after)
         last = self.version if until is None else timeline.interval_end(until)
+        values_at = partial(partition_values_at, self._store, self._head.metadata)
         return Changes(
             self._store,
-            files_of(timeline.between(first, last), chosen, self.path, self._partition_values_at),
+            files_of(timeline.between(first, last), chosen, self.path, values_at),
             self.schema,
             self._head.metadata,
             request=ChangeRequest(
@@ -353,18 +351,7 @@ class Table:
         The version's checksum is compared with what the log itself says; one that is wrong (another writer's, or a
         fault) would keep other engines from writing checkpoints, so it is deleted and a warning logged.
         """
-        require_writable(self._head.protocol, self._head.metadata, self.path)
-        counted = self._state.replayed()
-        wrong = checksum.disagreements(self._store, counted)
-        if wrong:
-            _LOGGER.warning(
-                "the checksum of version %d of %s is wrong and is deleted: %s",
-                self.version,
-                self.path,
-                "; ".join(wrong),
-            )
-            self._store.delete(filenames.checksum_path(self.version))
-        checkpoint.write(self._store, counted, self._without_expired_tombstones(self._state.files()))
+        checkpointing.checkpoint(self._store, self._state, self._system)
 
     def commits_since_checkpoint(self) -> int:
         """How many commits a reader has to replay on top of the newest checkpoint."""
@@ -401,24 +388,6 @@ class Table:
     def timeline(self) -> Timeline:
         """The history up to the loaded version."""
         return Timeline(self._store, self._system, self._times, self.version, self._head.timestamp_ms)
-
-    def _partition_values_at(self, version: int, remove: RemoveFile) -> dict[str, str | None]:
-        """The partition values of a file that was live at `version`, for a remove that does not tell them."""
-        if not self.partition_by:
-            return {}
-        live = load(self._store, version).files().adds
-        found = files.to_adds(live.filter(pc.equal(live["path"], remove.path)))
-        if not found:
-            raise CorruptLogError(
-                f"version {version + 1} of {self.path} removes a file that was not there: {remove.path}",
-                advice="restore the log from a backup",
-                path=self.path,
-            )
-        return found[0].partition_values
-
-    def _without_expired_tombstones(self, state: files.FileState) -> files.FileState:
-        retention = table_properties.duration_ms(self.properties, table_properties.DELETED_FILE_RETENTION)
-        return files.drop_expired_tombstones(state, self._system.now_ms() - retention)
 
     def _take(self, state: LogState) -> None:
         self._identity = self._look(state.head.version)

@@ -6,8 +6,10 @@ import logging
 from collections.abc import Sequence
 from threading import Lock
 
+import pyarrow.compute as pc
+
 from tidelog.log.errors import CorruptLogError
-from tidelog.log.format.actions import Commit
+from tidelog.log.format.actions import Commit, Metadata, RemoveFile
 from tidelog.log.state import checkpoint, checkpoint_reader, checksum, commits, files, head
 from tidelog.log.state.checkpoint_reader import UnreadableCheckpointError
 from tidelog.log.state.files import FileState
@@ -210,3 +212,21 @@ def _next_older(segment: Segment, error: UnreadableCheckpointError) -> Checkpoin
         raise error
     _LOGGER.warning("passing over a checkpoint: %s", error)
     return segment.checkpoint
+
+
+def partition_values_at(store: Store, metadata: Metadata, version: int, remove: RemoveFile) -> dict[str, str | None]:
+    """The partition values of a file that was live at `version`, for a remove that does not tell them.
+
+    Raises CorruptLogError where it was not live.
+    """
+    if not metadata.partition_columns:
+        return {}
+    live = load(store, version).files().adds
+    found = files.to_adds(live.filter(pc.equal(live["path"], remove.path)))
+    if not found:
+        raise CorruptLogError(
+            f"version {version + 1} of {store.url} removes a file that was not there: {remove.path}",
+            advice="restore the log from a backup",
+            path=store.url,
+        )
+    return found[0].partition_values

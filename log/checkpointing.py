@@ -1,0 +1,31 @@
+"""When a checkpoint is written: what is looked at before, and what is left out of it."""
+
+from __future__ import annotations
+
+import logging
+
+from tidelog.log.format import filenames, properties
+from tidelog.log.format.protocol import require_writable
+from tidelog.log.state import checkpoint as checkpoint_file
+from tidelog.log.state import checksum, files
+from tidelog.log.state.loader import LogState
+from tidelog.log.storage import Store
+from tidelog.log.system import System
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def checkpoint(store: Store, state: LogState, system: System) -> None:
+    """Write a checkpoint of the state; see `Table.checkpoint`."""
+    head = state.head
+    require_writable(head.protocol, head.metadata, store.url)
+    counted = state.replayed()
+    wrong = checksum.disagreements(store, counted)
+    if wrong:
+        _LOGGER.warning(
+            "the checksum of version %d of %s is wrong and is deleted: %s", head.version, store.url, "; ".join(wrong)
+        )
+        store.delete(filenames.checksum_path(head.version))
+    retention_ms = properties.duration_ms(head.metadata.configuration, properties.DELETED_FILE_RETENTION)
+    left = files.drop_expired_tombstones(state.files(), system.now_ms() - retention_ms)
+    checkpoint_file.write(store, counted, left)
