@@ -96,7 +96,8 @@ def on_disk(store: MemoryStore, path: Path) -> None:
 
 
 def data_files(store: MemoryStore) -> set[str]:
-    return {path for path, _ in store.walk() if not path.startswith("_delta_log/")}
+    """All that is not the log, or the ledger of what was lost."""
+    return {path for path, _ in store.walk() if not path.startswith(("_delta_log/", "_tidelog/conflicts/"))}
 
 
 def opened(store: MemoryStore) -> Table:
