@@ -104,8 +104,8 @@ def compact(
     return CompactionReport(
         version=outcome.version if isinstance(outcome, Committed) else None,
         groups=len(kept) if committed else 0,
-        files_removed=sum(len(group.inputs) for group in kept),
-        files_added=sum(len(group.outputs) for group in kept),
+        files_removed=outcome.metrics["numRemovedFiles"] if isinstance(outcome, Committed) else 0,
+        files_added=outcome.metrics["numAddedFiles"] if isinstance(outcome, Committed) else 0,
         bytes_read=sum(remove.size or 0 for group in groups for remove in group.inputs),
         bytes_written=_written(groups),
         wasted_bytes=_written(transaction.dropped),

@@ -273,7 +273,7 @@ class Table:
         start, a few times, where another writer's commit could change which rows match. Raises PredicateError,
         AppendOnlyError, ConflictError.
         """
-        return self._statement(lambda transaction: transaction.delete(where))
+        return self.statement(lambda transaction: transaction.delete(where))
 
     def update(self, where: str, set: Mapping[str, str]) -> Committed:  # noqa: A002 - SQL's own word
         """Give the rows for which `where` is true new values: `set` maps columns to SQL expressions of the old row.
@@ -281,7 +281,7 @@ class Table:
         A text is a literal in quotes of its own: `set={"state": "'done'", "tries": "tries + 1"}`. Holds the changed
         rows in memory. Run again as `delete` is. Raises also SchemaMismatchError for a value that does not fit.
         """
-        return self._statement(lambda transaction: transaction.update(where, set))
+        return self.statement(lambda transaction: transaction.update(where, set))
 
     def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Committed:
         """Put the rows of `data` in the place of those with the same key, or add them where the key is new.
@@ -295,7 +295,7 @@ class Table:
         one key, PredicateError, AppendOnlyError, ConflictError.
         """
         held = conform.hold(data)
-        return self._statement(lambda transaction: transaction.upsert(held, keys=keys, delete_where=delete_where))
+        return self.statement(lambda transaction: transaction.upsert(held, keys=keys, delete_where=delete_where))
 
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Committed:
         """Replace the whole table by `data`; with `where` the partitions that it describes (partition columns only);
@@ -324,7 +324,7 @@ class Table:
         A property that rests on a table feature adds the feature to the protocol's lists. Raises ConfigurationError for
         an unknown property or a bad value, UnsupportedFeatureError where the table's protocol has no such lists.
         """
-        return self._statement(lambda transaction: transaction.set_properties(properties))
+        return self.statement(lambda transaction: transaction.set_properties(properties))
 
     def add_columns(self, fields: pa.Schema | Iterable[pa.Field]) -> Committed:
         """Add columns behind the table's own: a schema or fields of Arrow, all nullable. Old rows have null in them.
@@ -334,16 +334,12 @@ class Table:
         protocol does not allow.
         """
         held = tuple(fields) if isinstance(fields, Iterable) else fields
-        return self._statement(lambda transaction: transaction.add_columns(held))
+        return self.statement(lambda transaction: transaction.add_columns(held))
 
     def begin(self) -> Transaction:
         """Begin a transaction on the newest version."""
         self.refresh()
         return Transaction(self._store, self._state, self._system, self._adopt, self._identity)
-
-    def statement(self, stage: Callable[[Transaction], Transaction]) -> Committed:
-        """Stage an operation on the newest version and commit it; after a conflict again, as `delete` does."""
-        return self._statement(stage)
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the loaded version, so that readers need not replay older commits.
@@ -361,8 +357,10 @@ class Table:
     def _head(self) -> Head:
         return self._state.head
 
-    def _statement(self, stage: Callable[[Transaction], Transaction]) -> Committed:
-        """Stage and commit; a conflict runs the statement again from the start, a bounded number of times."""
+    def statement(self, stage: Callable[[Transaction], Transaction]) -> Committed:
+        """Stage an operation on the newest version and commit it; a conflict runs it again from the start, a bounded
+        number of times.
+        """
         for _ in range(STATEMENT_RETRIES):
             try:
                 return self._commit(stage(self.begin()))

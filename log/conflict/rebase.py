@@ -34,7 +34,7 @@ from tidelog.log.conflict.live import Live
 from tidelog.log.conflict.moves import Blobs, Move
 from tidelog.log.conflict.outcome import Answer, Conflict, NothingLeft, Outcome, Question, Rebased
 from tidelog.log.conflict.rules import changed_rules, newest_rules, same_application, took_the_version
-from tidelog.log.conflict.staged import Numbers, RowDelete, Staged, move_metrics
+from tidelog.log.conflict.staged import Numbers, RowDelete, Staged
 from tidelog.log.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
@@ -222,7 +222,7 @@ class Rebase:
             self._rules.add(2)
         moved = tuple(self._moved(kept))
         groups = tuple(found.group for found in kept)
-        staged = replace(self._staged, moves=groups, moved=moved, dead=dead, metrics=move_metrics(groups))
+        staged = replace(self._staged, moves=groups, moved=moved, dead=dead)
         return Rebased(staged, dropped, frozenset(self._rules))
 
     def _moved(self, kept: Iterable[JudgedGroup]) -> Iterable[RowDelete]:
@@ -321,8 +321,9 @@ class Rebase:
         return {path: file for (path, file), kept in zip(files.items(), keep, strict=True) if kept}
 
     def _append_conflict(self, path: str, what: str) -> Conflict:
-        version = self.newest_change if self._arrivals is None else self._arrivals.brought_by(path)
-        return self._lost_to(version, ConcurrentAppendException, f"{what} {path}")
+        if self._arrivals is None:
+            raise AssertionError(path)
+        return self._lost_to(self._arrivals.brought_by(path), ConcurrentAppendException, f"{what} {path}")
 
     def _row_conflict(self, evidence: str) -> Conflict:
         return self._lost_to(self.newest_change, ConcurrentDeleteDeleteException, evidence)

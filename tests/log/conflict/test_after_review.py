@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from tests.log.faults import Around
-from tests.log.support import Clock, live_files, memory_store, new_table, reopen
-from tidelog.compaction_daemon import compact, stage, vacuum
-from tidelog.log import Committed, Superseded, Table
-from tidelog.log.errors import CommitStateUnknownError, HistoryExpiredError, StoreUnavailableError
-from tidelog.log.format.actions import RemoveFile
+from tests.log.support import Clock, live_files, memory_store, new_table, put_foreign, reopen, stage_compaction
+from tidelog.compaction_daemon import stage, vacuum
+from tidelog.log import Committed, OperationClass, Table
+from tidelog.log.conflict.staged import Staged
+from tidelog.log.errors import CommitStateUnknownError, FencedError, HistoryExpiredError, StoreUnavailableError
+from tidelog.log.format.actions import RemoveFile, SetTransaction
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.loader import load
 
@@ -217,16 +218,29 @@ def test_metrics_count_what_the_commit_did() -> None:
 
 def test_a_minor_compaction_leaves_what_a_major_one_placed() -> None:
     table = filled((1, 1), (2, 2), (3, 3))
-    minor = stage(reopen(table), "minor")
-    assert isinstance(minor.base_version, int)
-    files = live_files(table)
-    major = reopen(table)
-    table.delete("k = 3")
-    table.insert(data((3, 3)))
-    assert compact(major, "major").did_anything
-    placed = {file.path for file in live_files(reopen(table))}
+    a, b, c = live_files(table)
+    minor = stage_compaction(reopen(table), [a, c])
+    stage_compaction(reopen(table), [a, b], operation_class=OperationClass.MAJOR).commit()
+    (placed,) = [file for file in live_files(reopen(table)) if file.path != c.path]
     outcome = minor.commit()
-    assert isinstance(outcome, Superseded)
-    assert {file.path for file in live_files(reopen(table))} == placed
-    assert len(files) == 3
+    assert isinstance(outcome, Committed)
+    assert outcome.metrics["numRemovedFiles"] == 1
+    after = {file.path: file for file in live_files(reopen(table))}
+    assert after[placed.path] == placed, "it was not touched"
+    assert c.path not in after
     assert rows(table) == [(1, 1), (2, 2), (3, 3)]
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_a_fence_is_lost_to_a_higher_epoch_only(epoch: int) -> None:
+    table = filled((1, 1))
+    fence = SetTransaction(app_id="daemon", version=2)
+    transaction = reopen(table).begin()
+    transaction._staged = Staged("OPTIMIZE", OperationClass.NONE, fence=fence)
+    put_foreign(table, SetTransaction(app_id="daemon", version=epoch))
+    if epoch > fence.version:
+        with pytest.raises(FencedError, match="epoch 3 of daemon began"):
+            transaction.commit()
+    else:
+        assert isinstance(transaction.commit(), Committed)
+        assert reopen(table).transactions["daemon"] == fence.version
