@@ -9,7 +9,7 @@ import pytest
 
 from tests.log.conflict.cells import JOBS, LAYOUTS, Job, Layout, Rows, Template, rows_of
 from tidelog.log import Committed, OperationClass, Superseded, Table
-from tidelog.log.conflict.policies import DELTA_TABLE, POLICIES, WRITE_SERIALIZABLE, Policy, Verdict
+from tidelog.log.conflict.policies import POLICIES, WRITE_SERIALIZABLE, Policy, Verdict
 from tidelog.log.errors import ConcurrentAppendException, ConflictError
 
 MINOR, MAJOR, INSERT = OperationClass.MINOR, OperationClass.MAJOR, OperationClass.INSERT
@@ -90,7 +90,7 @@ def test_the_matrix_as_published(policy: Policy, layout: Layout, third: bool, ve
 
 
 @every_layout
-@under(DELTA_TABLE, WRITE_SERIALIZABLE)
+@under(*POLICIES.values())
 def test_the_same_cells_with_the_retry_on(policy: Policy, layout: Layout, third: bool, vectors: bool) -> None:
     template = Template(layout, vectors=vectors, properties={"tidelog.conflictPolicy": policy.name})
     wrong = []
