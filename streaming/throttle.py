@@ -111,7 +111,8 @@ class BackPressure:
         """Wait for as long as the throttle asks, and say what came of it; may move the table to its newest version.
 
         Waits `max_delay_s` at most, apart from what looking takes, and ends within a quarter of a second once
-        `still_running` says that the query is being stopped.
+        `still_running` says that the query is being stopped: the batch then goes on, and is interrupted by Spark as any
+        batch of such a query is.
         """
         if self._throttle is None:
             return Brake()

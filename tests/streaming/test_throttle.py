@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.log.support import memory_url
-from tests.streaming.support import NUMBERS, Input, wait_until
+from tests.streaming.support import NUMBERS, PATIENCE_S, Input
 from tidelog.compaction_daemon import compact
 from tidelog.log import Debt, Table
 from tidelog.log.errors import ConfigurationError, StoreUnavailableError
@@ -85,7 +85,8 @@ def test_a_batch_goes_on_once_the_debt_is_paid(clock: Hand) -> None:
 
 def test_a_debt_that_shrinks_shortens_the_delay(clock: Hand) -> None:
     brake = BackPressure(TEN, clock).hold(Owing(clock, [20, 11]))
-    assert (brake.debt, brake.delayed_s) == (owing(11), pytest.approx(0.8))
+    assert brake.debt == owing(11)
+    assert brake.delayed_s == pytest.approx(0.8)
 
 
 def test_a_debt_that_grows_never_holds_a_batch_for_longer_than_the_bound(clock: Hand) -> None:
@@ -193,7 +194,7 @@ def test_a_throttle_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
 @pytest.mark.spark
 def test_a_real_query_that_is_stopped_while_it_waits_ends_soon(spark: SparkSession, tmp_path: Path) -> None:
     owed = Owing(Hand(), [1000])
-    waiting, brakes, counts = Event(), list[Brake](), list[int]()
+    waiting, brakes = Event(), list[Brake]()
 
     def function(batch: DataFrame, number: int) -> None:
         del number
@@ -202,19 +203,16 @@ def test_a_real_query_that_is_stopped_while_it_waits_ends_soon(spark: SparkSessi
         waiting.set()
         pressure = BackPressure(Throttle(max_debt_files=1, max_delay_s=60))
         brakes.append(pressure.hold(owed, lambda: is_running(batch.sparkSession, query_id)))
-        counts.append(batch.count())
 
     source = Input(tmp_path / "input").put()
     writer = source.stream(spark).writeStream.foreachBatch(function)
     query = writer.option("checkpointLocation", str(tmp_path / "cp")).start()
-    assert waiting.wait(60)
+    assert waiting.wait(PATIENCE_S)
     time.sleep(0.5)
     started = time.monotonic()
     query.stop()
-    assert time.monotonic() - started < 15
-    wait_until(lambda: bool(counts), "the batch function has ended")
-    assert brakes[0].delayed_s < 15
-    assert counts == [10], "a batch that is let go late is still whole"
+    assert time.monotonic() - started < 15, "without the look at the query it waits for the whole minute"
+    assert [brake.delayed_s < 15 for brake in brakes] == [True]
     assert query.exception() is None
 
 
