@@ -15,11 +15,13 @@ def observed(stream: DataFrame, name: str = "tidelog", *, event_time: str | None
         observed(events, event_time="at").writeStream.foreachBatch(Sink(path))...
         query.lastProgress.observedMetrics["tidelog"].rows
 
-    Spark counts rows as they are computed for the batch function: a batch that the sink skips has 0, one that is
-    computed twice (because the function reads it twice) has twice its rows; minimum and maximum are right either way.
-    Rows that are filtered out after this call are counted. What a sink does with the rows (version, files, delays)
-    cannot be had in a progress event, which Spark fills from the query's own plan: see `Sink.last`, `subscribe` and
-    `PrometheusListener`. Raises ConfigurationError for a DataFrame that is no stream, and an unknown column.
+    Spark counts rows as they are computed for the batch function: a batch that the sink skips has 0, one that the
+    function reads twice has twice its rows, and one that is looked into first (as a sink does before it makes a table)
+    some more; minimum and maximum are right in each case but the first. Rows filtered out after this call are counted.
+
+    What a sink does with the rows (version, files, delays) cannot be had in a progress event, which Spark fills from
+    the query's own plan: see `Sink.last`, `subscribe` and `PrometheusListener`. Raises ConfigurationError for a
+    DataFrame that is no stream, and an unknown column.
     """
     if not stream.isStreaming:
         raise ConfigurationError(

@@ -187,6 +187,7 @@ def test_without_a_registry_the_figures_go_to_the_clients_own() -> None:
 
 
 def scrape(port: int) -> dict[tuple[str, ...], float]:
+    """The value of each series, by its name and its labels' values in the order of the labels' names."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     return {
@@ -213,8 +214,7 @@ def test_a_port_that_is_taken_is_said_so(listener: PrometheusListener) -> None:
 def test_real_queries_over_http(
     spark: SparkSession, tmp_path: Path, listener: PrometheusListener, registry: CollectorRegistry
 ) -> None:
-    source, path = Input(tmp_path / "input").put(2), str(tmp_path / "t")
-    sink, rows_seen = Sink(path), list[int]()
+    source, sink = Input(tmp_path / "input").put(2), Sink(str(tmp_path / "t"))
 
     def function(batch: DataFrame, number: int) -> None:
         sink(batch, number)
@@ -235,8 +235,9 @@ def test_real_queries_over_http(
     spark.streams.addListener(listener)
     try:
         query = run(observed(source.stream(spark), event_time="n"), "good", function)
-        rows_seen += [p.observedMetrics["tidelog"].rows for p in query.recentProgress]
-        bounds = [p.observedMetrics["tidelog"] for p in query.recentProgress]
+        told = query.recentProgress
+        seen = [batch.observedMetrics["tidelog"] for batch in told]
+        unread = run(observed(source.stream(spark)), "unread", lambda batch, number: None)  # noqa: ARG005 - as Spark calls
         with pytest.raises(StreamingQueryException):
             run(source.stream(spark), "bad", failing)
         wait_until(lambda: is_ended("good", "terminated") and is_ended("bad", "failed"), "Spark told of both ends")
@@ -245,12 +246,16 @@ def test_real_queries_over_http(
         spark.streams.removeListener(listener)
         endpoint.close()
     assert found["tidelog_query_batches_total", "good"] == 2
-    assert found["tidelog_query_input_rows_total", "good"] == sum(rows_seen)
+    assert found["tidelog_query_input_rows_total", "good"] == sum(batch.numInputRows for batch in told)
     assert found["tidelog_query_last_batch_id", "good"] == 1
-    assert found["tidelog_query_trigger_seconds_count", "good", "addBatch"] == 2
-    assert found["tidelog_query_trigger_seconds_sum", "good", "triggerExecution"] > 0
+    assert found["tidelog_query_trigger_seconds_count", "addBatch", "good"] == 2
+    assert found["tidelog_query_trigger_seconds_sum", "triggerExecution", "good"] > 0
     assert found["tidelog_query_last_progress_timestamp_seconds", "good"] == START_MS / 1000
-    assert [(row.min_event_time, row.max_event_time) for row in bounds] == [(0, 9), (10, 19)]
+    assert [(row.min_event_time, row.max_event_time) for row in seen] == [(0, 9), (10, 19)]
+    # The first batch is looked into before the table is made, and Spark counts what that computes as well.
+    assert seen[0].rows >= 10
+    assert seen[1].rows == 10
+    assert [batch.observedMetrics["tidelog"].rows for batch in unread.recentProgress] == [0, 0]
 
 
 @pytest.mark.spark

@@ -136,6 +136,8 @@ def test_a_look_that_fails_holds_nothing_back(
     error: Exception, clock: Hand, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     table, pressure = Owing(clock, [20]), BackPressure(TEN, clock)
+    assert pressure.hold(table).debt == owing(20)
+    clock.seconds += 60
 
     def failing() -> Debt:
         raise error
