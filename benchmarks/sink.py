@@ -24,8 +24,6 @@ from benchmarks.sink_streams import DELTA_FOREACHBATCH, DELTA_NATIVE, NOOP, PARQ
 
 CASES = ("small", "large", "tail", "life")
 ENGINES = (TIDELOG, *PEERS)
-# Batches that a stream's first run after its start leaves out, as queries start with work of their own.
-SKIP = 5
 
 
 @dataclass(frozen=True)
@@ -46,10 +44,27 @@ class Sizes:
     settled: int = 500
     window: int = 100
     warm_up: int = 20
+    # Batches that are left out after each start of a query, which has work of its own to do then.
+    skip: int = 5
+    large_skip: int = 2
+    # Whether `life` gets a new process, whose memory no other case has filled.
+    fresh: bool = True
 
 
 QUICK = Sizes(
-    turns=1, small=3, large=2, large_rows=5_000, tail_turns=1, tail=4, life=12, settled=6, window=3, warm_up=1
+    turns=1,
+    small=3,
+    large=2,
+    large_rows=5_000,
+    tail_turns=1,
+    tail=4,
+    life=10,
+    settled=4,
+    window=2,
+    warm_up=1,
+    skip=1,
+    large_skip=1,
+    fresh=False,
 )
 # Java starts faster and gets less fast.
 QUICK_SETTINGS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
@@ -93,7 +108,7 @@ class SinkBench:
     def large(self) -> None:
         """Batches of a million rows: what is paid for a row."""
         sizes = self._sizes
-        found = self._turns("large", self._engines, sizes.large_rows, sizes.turns, sizes.large, skip=2)
+        found = self._turns("large", self._engines, sizes.large_rows, sizes.turns, sizes.large, skip=sizes.large_skip)
         spans = _medians(found, "add_batch_ms")
         self._report.figure(
             "large_add_batch", "ms", spans, Goal(1.1), rows_a_batch=sizes.large_rows, phases_ms=_phases(found)
@@ -113,15 +128,16 @@ class SinkBench:
 
     def life(self) -> None:
         """One stream for long, in a new process with the daemon beside it: neither slower nor larger by and by."""
-        self.close()
         sizes = self._sizes
+        if sizes.fresh:
+            self.close()
         process = self._process(TIDELOG)
         stream = {"stream": "life", "rows": SMALL_ROWS}
         process.ask("run", **stream, batches=1, skip=0)
         with self._daemon("life"):
             first = Spans(**process.ask("run", **stream, batches=sizes.settled, skip=sizes.window))
             before: Mapping[str, float] = process.ask("memory")
-            rest = Spans(**process.ask("run", **stream, batches=sizes.life - sizes.settled, skip=SKIP))
+            rest = Spans(**process.ask("run", **stream, batches=sizes.life - sizes.settled, skip=sizes.skip))
             after: Mapping[str, float] = process.ask("memory")
         ends = first.add_batch_ms[: sizes.window], rest.add_batch_ms[-sizes.window :]
         first_ms, last_ms = map(statistics.median, ends)
@@ -152,13 +168,14 @@ class SinkBench:
         turns: int,
         batches: int,
         *,
-        skip: int = SKIP,
+        skip: int | None = None,
         beside: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> dict[str, Spans]:
         """Figures of each engine, `batches` a turn; `beside` is there from the second time that each had its turn.
 
         The first time is shorter and left out: it makes the table, and Java compiles what this case needs.
         """
+        skip = self._sizes.skip if skip is None else skip
         found = {engine: Spans() for engine in engines}
         self._take_turn(found, name, rows, max(1, batches // 4), skip)
         found = {engine: Spans() for engine in found}

@@ -94,12 +94,9 @@ class TidelogSink:
     """`Sink`, and what its phases took."""
 
     def __init__(self, path: str, writer: str) -> None:
-        from inspect import signature
-
         from tidelog.streaming import Sink
 
-        options: dict[str, Any] = {"writer": writer} if "writer" in signature(Sink).parameters else {}
-        self._sink = Sink(path, **options)
+        self._sink = Sink(path, writer=writer)
         self.phases_ms: dict[str, array[float]] = {}
 
     def __call__(self, batch: DataFrame, number: int) -> None:
