@@ -26,7 +26,7 @@ from tidelog.log.format.actions import SetTransaction
 from tidelog.log.format.paths import to_storage_path
 from tidelog.log.replacement import Overwrite, Written
 from tidelog.log.row_changes import require_row_changes
-from tidelog.log.state.loader import LogState, load
+from tidelog.log.state.loader import load
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL
 from tidelog.log.write import DataWriter
@@ -121,15 +121,13 @@ class BatchWriter(DataSourceArrowWriter):
 
     def _stage(self, parts: Sequence[Written]) -> Transaction:
         transaction = self._begin()
-        entries = self._entries()
         if not self._options.overwrite or self._is_known:
-            return transaction.stage_adds([add for part in parts for add in part.adds], transactions=entries)
-
-        def stage(state: LogState, writer: DataWriter) -> Staged:
-            staged = self._overwrite(writer).staged(state, *parts) or _NOTHING
-            return replace(staged, transactions=tuple(entries))
-
-        return transaction.stage_row_changes(stage)
+            transaction.stage_adds([add for part in parts for add in part.adds])
+        else:
+            transaction.stage_row_changes(
+                lambda state, writer: self._overwrite(writer).staged(state, *parts) or _NOTHING
+            )
+        return transaction.note(transactions=self._entries())
 
     def _begin(self) -> Transaction:
         """A transaction on the version that the rows were written for."""
