@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,8 +15,7 @@ from tests.streaming.support import Input
 from tests.streaming.test_spark_table_retries import CLUSTER, ROOT, spark_home
 from tidelog.log import Table
 from tidelog.log.state.files import to_adds
-
-pytestmark = [pytest.mark.spark, pytest.mark.crash]
+from tidelog.streaming import jvm_files
 
 PROGRAM = Path(__file__).with_name("sink_cluster_program.py")
 ROWS_PER_FILE = 2000
@@ -30,6 +30,8 @@ def fill(source: Input) -> int:
     return 6 * ROWS_PER_FILE
 
 
+@pytest.mark.spark
+@pytest.mark.crash
 @pytest.mark.parametrize(
     ("writer", "faults"),
     [
@@ -61,3 +63,17 @@ def test_each_row_is_there_once(writer: str, faults: list[str], tmp_path: Path) 
         named = {add.path for add in to_adds(table.at().files())}
         there = {str(file.relative_to(table.path)) for file in Path(table.path).rglob("*.parquet")}
         assert {path for path in there if not path.startswith("_delta_log")} == named, fault
+
+
+@pytest.mark.parametrize("content", [b"half of a fi", None], ids=["open", "whole"])
+def test_what_a_run_that_lost_still_writes_is_not_taken_up(tmp_path: Path, content: bytes | None) -> None:
+    """Spark stops the slower run of a task by a message, and the job has ended by the time that it arrives."""
+    writer = Table.create(str(tmp_path), pa.schema([("n", pa.int64())])).begin().writer
+    (add,) = writer.write(pa.table({"n": [1, 2]}))
+    file = (tmp_path / add.path).read_bytes()
+    there, late = "data/1/p=x/part-00000-1.parquet", "data/1/_temporary/0/_temporary/attempt_1/p=x/part-00000-1.parquet"
+    for path, held in ((there, file), (late, content or file)):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_bytes(held)
+    no_session: Any = None
+    assert [found.path for found in jvm_files._taken_up(no_session, writer, "data/1")] == [there]
