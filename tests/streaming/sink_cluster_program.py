@@ -2,6 +2,7 @@
 
 python sink_cluster_program.py MASTER FOLDER WRITER FAULT...
 
+MASTER may be `two-hosts`: Spark runs a task's second copy on another host only, and all of a local-cluster is one.
 For each fault the files of FOLDER/input go into FOLDER/<fault>/table. A fault happens once, and then leaves a file
 below FOLDER/<fault>/marks.
 """
@@ -10,10 +11,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,11 +45,13 @@ class Faults:
         assert context is not None
         task, attempt = context.partitionId(), context.attemptNumber()
         yield from batches
+        # Few rows make one task behind a shuffle.
+        chosen = task == (0 if self.kind == "fails-partitioned" else 1)
         if self.kind == "lost":
             self._lose_the_executor_of_a_finished_task(task)
-        elif task == 1 and self._is_first("provoked"):
+        elif chosen and self._is_first("provoked"):
             self._go_wrong()
-        elif task == 1 and attempt > 0:
+        elif chosen and attempt > 0:
             self._mark("again")
 
     def _go_wrong(self) -> None:
@@ -169,13 +174,51 @@ def run(spark: SparkSession, folder: Path, writer: str, fault: str) -> None:
         assert writing.start().awaitTermination(PATIENCE_S), "the query does not end"
 
 
+@contextmanager
+def two_hosts(folder: Path) -> Iterator[str]:
+    """A standalone cluster of two workers, each at a loopback address of its own; its master's address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    deploy = "org.apache.spark.deploy"
+    worker = [f"{deploy}.worker.Worker", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
+    url = f"spark://127.0.0.1:{port}"
+    with ExitStack() as stack:
+        start(stack, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
+        wait_for_port(port)
+        for host in ("127.0.0.2", "127.0.0.3"):
+            start(stack, *worker, "--host", host, "--work-dir", str(folder / host), url)
+        yield url
+
+
+def start(stack: ExitStack, *command: str) -> None:
+    """Start a part of Spark, which ends with the stack."""
+    program = f"{os.environ['SPARK_HOME']}/bin/spark-class"
+    process = subprocess.Popen([program, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    stack.callback(process.wait, PATIENCE_S)
+    stack.callback(process.terminate)
+
+
+def wait_for_port(port: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            assert time.monotonic() < deadline, "the master does not come up"
+            time.sleep(0.1)
+        else:
+            return
+
+
 def main(master: str, folder: str, writer: str, *faults: str) -> None:
-    spark = session(master, Path(folder), speculation="straggles" in faults)
-    for fault in faults:
-        began = time.monotonic()
-        run(spark, Path(folder), writer, fault)
-        print(fault, round(time.monotonic() - began, 1), flush=True)
-    spark.stop()
+    with two_hosts(Path(folder)) if master == "two-hosts" else nullcontext(master) as url:
+        spark = session(url, Path(folder), speculation="straggles" in faults)
+        for fault in faults:
+            began = time.monotonic()
+            run(spark, Path(folder), writer, fault)
+            print(fault, round(time.monotonic() - began, 1), flush=True)
+        spark.stop()
 
 
 if __name__ == "__main__":

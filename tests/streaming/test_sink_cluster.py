@@ -33,23 +33,23 @@ def fill(source: Input) -> int:
 @pytest.mark.spark
 @pytest.mark.crash
 @pytest.mark.parametrize(
-    ("writer", "faults"),
+    ("writer", "master", "faults"),
     [
-        ("driver", ["fails", "killed"]),
-        ("driver", ["straggles"]),
-        ("spark", ["fails", "fails-partitioned", "killed", "lost"]),
-        ("spark", ["straggles"]),
+        ("driver", CLUSTER, ["fails", "killed"]),
+        ("driver", "two-hosts", ["straggles"]),
+        ("spark", CLUSTER, ["fails", "fails-partitioned", "killed", "lost"]),
+        ("spark", "two-hosts", ["straggles"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )
-def test_each_row_is_there_once(writer: str, faults: list[str], tmp_path: Path) -> None:
+def test_each_row_is_there_once(writer: str, master: str, faults: list[str], tmp_path: Path) -> None:
     num_rows = fill(Input(tmp_path / "input"))
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT)]),
         "SPARK_HOME": str(spark_home(tmp_path / "spark")),
     }
-    command = [sys.executable, str(PROGRAM), CLUSTER, str(tmp_path), writer, *faults]
+    command = [sys.executable, str(PROGRAM), master, str(tmp_path), writer, *faults]
     subprocess.run(command, env=environment, check=True, timeout=500)
     for fault in faults:
         assert (tmp_path / fault / "marks" / "provoked").exists(), fault
