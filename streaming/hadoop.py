@@ -5,6 +5,7 @@ The log is written through fsspec in any case; only a JVM that writes or reads d
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,9 +16,11 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
-from tidelog.log.storage import location
+from tidelog.log.storage import Store, location
 from tidelog.log.storage.options import Redactor, parse
 from tidelog.log.system import environment
+
+_LOGGER = logging.getLogger(__name__)
 
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
@@ -77,6 +80,22 @@ def write_options(storage_options: Mapping[str, Any] | None, url: str) -> dict[s
         return {}
     settings = _s3a_settings(parse(storage_options or {}))
     return {f"fs.s3a.bucket.{found.bucket}.{name}": value for name, value in settings.items()}
+
+
+def can_write(spark: SparkSession, store: Store, *, required: bool) -> bool:
+    """Whether the session's JVM can write below `store`, found out before any task runs.
+
+    Where it cannot, `required` raises what `require_connector` and `hadoop_url` raise.
+    """
+    try:
+        url = hadoop_url(store.url, store.storage_options)
+        require_connector(spark, url, write_options(store.storage_options, url))
+    except ConfigurationError as error:
+        if required:
+            raise
+        _LOGGER.info("Spark's own writer is not used: %s", error)
+        return False
+    return True
 
 
 def require_connector(spark: SparkSession, url: str, options: Mapping[str, str] = NO_OPTIONS) -> None:
