@@ -74,7 +74,6 @@ class Scenes:
 
     def failing_tasks(self) -> dict[str, Any]:
         """Each task fails once, after it has given a row to the writer; the table is partitioned."""
-
         failed = self.folder / "failed"
         failed.mkdir()
 
