@@ -21,7 +21,9 @@ from tidelog.log.format.schema import physical_name
 from tidelog.log.keys import key_columns
 from tidelog.log.replacement import Overwrite, Written
 from tidelog.log.state.loader import LogState
+from tidelog.log.storage import open_store
 from tidelog.log.write import DataWriter
+from tidelog.streaming import hadoop
 from tidelog.streaming.deduplication import newest_rows, newest_rows_of_frame
 from tidelog.streaming.frame_files import write_frame
 from tidelog.streaming.plain_frame import arrow_schema
@@ -83,6 +85,11 @@ class FrameRows:
         self._path = path
         self._few_files = few_files
         self._upsert: SparkUpsert | None = None
+        # Before the table is made: an UPSERT is written by Python in the tasks, and so is what may go either way.
+        store = open_store(settings.path, settings.storage_options)
+        self._by_jvm = settings.mode != UPSERT and hadoop.can_write(
+            frame.sparkSession, store, required=not path.may_change
+        )
 
     def stage(self, transaction: Transaction) -> None:
         """See BatchRows."""
@@ -105,7 +112,11 @@ class FrameRows:
         if tasks is not None and not self._few_files:
             tasks = max(tasks, self._frame.sparkSession.sparkContext.defaultParallelism)
         adds, self.count = write_frame(
-            self._frame, writer, max_tasks=tasks, rows_per_file=self._path.rows_per_file(target)
+            self._frame,
+            writer,
+            by_jvm=self._by_jvm,
+            max_tasks=tasks,
+            rows_per_file=self._path.rows_per_file(target),
         )
         return adds
 

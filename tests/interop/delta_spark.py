@@ -9,11 +9,8 @@ of JSON.
 from __future__ import annotations
 
 import datetime as dt
-import fcntl
 import json
 import os
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,60 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyspark
 from pyspark.sql import SparkSession
 
+from tests import ivy
+from tests.ivy import Artifact
+
 VERSION = "4.4.0"
-ARTIFACT = ("io.delta", "delta-spark_4.2_2.13", VERSION)
-CACHE = Path.home() / ".cache" / "tidelog-tests"
-FETCH_TIMEOUT_S = 420
+ARTIFACT = Artifact("io.delta", "delta-spark_4.2_2.13", VERSION)
 ANSWER = "answer: "
 
 
 def jars() -> list[Path]:
-    """delta-spark and what it needs beyond PySpark's own jars, fetched once a machine by the Ivy that PySpark ships.
-
-    Raises AssertionError with Ivy's own words where they cannot be fetched.
-    """
-    CACHE.mkdir(parents=True, exist_ok=True)
-    folder = CACHE / f"delta-spark-{VERSION}"
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            _fetch(folder)
-    known = {_artifact(jar) for jar in _spark_jars().glob("*.jar")}
-    found = sorted(jar for jar in folder.glob("*.jar") if _artifact(jar) not in known)
-    assert any(jar.name.startswith("delta-spark") for jar in found), found
-    return found
-
-
-def _fetch(folder: Path) -> None:
-    """Retrieve into a folder beside, which takes its name when it is complete."""
-    partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    (ivy,) = _spark_jars().glob("ivy-*.jar")
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else "java"
-    command = [java, "-jar", str(ivy), "-cache", str(CACHE / "ivy"), "-dependency", *ARTIFACT, "-confs", "default"]
-    done = subprocess.run(
-        [*command, "-retrieve", f"{partial}/[artifact]-[revision].[ext]"],
-        capture_output=True,
-        text=True,
-        timeout=FETCH_TIMEOUT_S,
-        check=False,
-    )
-    complete = done.returncode == 0 and (partial / f"{ARTIFACT[1]}-{VERSION}.jar").exists()
-    assert complete, f"delta-spark cannot be fetched from Maven: {(done.stdout + done.stderr)[-3000:]}"
-    partial.rename(folder)
-
-
-def _spark_jars() -> Path:
-    return Path(pyspark.__file__).parent / "jars"
-
-
-def _artifact(jar: Path) -> str:
-    """The name of a jar without its version."""
-    return re.sub(r"-\d[\w.+-]*\.jar$", "", jar.name)
+    """delta-spark and what it needs beyond PySpark's own jars; raises AssertionError where they cannot be fetched."""
+    return ivy.jars(f"delta-spark-{VERSION}", [ARTIFACT])
 
 
 class DeltaSpark:
@@ -141,7 +97,8 @@ def session(errors: Path) -> Iterator[DeltaSpark]:
     """A Spark with delta-spark; its messages go to the file `errors`."""
     with errors.open("w") as stderr:
         process = subprocess.Popen(
-            [sys.executable, __file__, ",".join(map(str, jars()))],
+            [sys.executable, "-m", __name__, ",".join(map(str, jars()))],
+            cwd=Path(__file__).parents[2],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
