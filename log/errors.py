@@ -29,6 +29,7 @@
     |   |-- CorruptLogError               the log or a file of the table is damaged
     |   |   `-- DataFileMissingError      a data file that the log names is not there
     |   |-- DuplicateKeyError             several rows have one key where only one can be meant
+    |   |-- WriteVerificationError        the files of a write do not hold the rows that were counted
     |   |-- CompactionVerificationError   a rewrite did not give back the rows it read; nothing was committed
     |   |-- HistoryExpiredError           the versions asked for are gone
     |   |-- NotAppendOnlyError            an append-only reader met a commit that changed rows
@@ -275,6 +276,13 @@ class DuplicateKeyError(DataError):
     code = "TIDELOG_DUPLICATE_KEY"
     path: str
     key: str
+
+
+class WriteVerificationError(DataError):
+    """The files that were written do not hold as many rows as went into them; nothing was committed."""
+
+    code = "TIDELOG_WRITE_VERIFICATION"
+    path: str
 
 
 class CompactionVerificationError(DataError):

@@ -15,7 +15,7 @@ from tidelog.log.conflict.staged import Staged
 from tidelog.log.creation import require_distinct
 from tidelog.log.errors import ConfigurationError, UnsupportedFeatureError
 from tidelog.log.format import properties
-from tidelog.log.format.actions import Metadata
+from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.column_mapping import highest_id, mapped
 from tidelog.log.format.protocol import allows, has_change_data_feed
 from tidelog.log.format.schema import columns_of, has_timestamp_ntz, to_schema_string
@@ -39,14 +39,7 @@ def stage_add_columns(head: Head, path: str, system: System, fields: Any) -> Sta
     require_distinct(list(whole), "the table")
     if has_change_data_feed(head.protocol, head.metadata):
         change_schema(whole, "cdc")
-    if has_timestamp_ntz(pa.schema(new)) and not allows(head.protocol, "timestampNtz"):
-        raise UnsupportedFeatureError(
-            "a timestamp without a zone needs the table feature timestampNtz, which the table's protocol does not name",
-            advice="add a timestamp with a zone, or add the feature first with an engine that does so, such as "
-            "delta-spark: ALTER TABLE ... SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')",
-            path=path,
-            features="timestampNtz",
-        )
+    require_timestamps(head.protocol, pa.schema(new), path)
     added = msgspec.json.decode(to_schema_string(pa.schema(new)))["fields"]
     return Staged(
         operation="ADD COLUMNS",
@@ -54,6 +47,18 @@ def stage_add_columns(head: Head, path: str, system: System, fields: Any) -> Sta
         metadata=_with_fields(head.metadata, added, system),
         parameters={"columns": msgspec.json.encode([{"column": field} for field in added]).decode()},
     )
+
+
+def require_timestamps(protocol: Protocol, new: pa.Schema, path: str) -> None:
+    """Raise UnsupportedFeatureError for a timestamp without a zone where the protocol does not allow any."""
+    if has_timestamp_ntz(new) and not allows(protocol, "timestampNtz"):
+        raise UnsupportedFeatureError(
+            "a timestamp without a zone needs the table feature timestampNtz, which the table's protocol does not name",
+            advice="add a timestamp with a zone, or add the feature first with an engine that does so, such as "
+            "delta-spark: ALTER TABLE ... SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')",
+            path=path,
+            features="timestampNtz",
+        )
 
 
 def _fields_of(fields: Any) -> list[pa.Field]:

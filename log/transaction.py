@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidelog.log import commit, conform, new_columns, property_changes, replacement, row_changes, upsert
+from tidelog.log import commit, conform, evolution, new_columns, property_changes, replacement, row_changes, upsert
 from tidelog.log.conflict.classes import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
 from tidelog.log.discard import delete_unnamed, discard
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import statistics
-from tidelog.log.format.actions import AddFile, SetTransaction
+from tidelog.log.format.actions import AddFile, Metadata, SetTransaction
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.keys import key_columns
@@ -48,7 +49,9 @@ class Transaction:
     ) -> None:
         require_writable(state.head.protocol, state.head.metadata, store.url)
         self._store = store
-        self._state = state
+        # What the commit follows, and what operations are staged against: the same but for an evolved schema.
+        self._base = self._state = state
+        self._evolved: Metadata | None = None
         self._system = system
         self._began_s = system.monotonic_s()
         self._on_commit = on_commit
@@ -61,7 +64,7 @@ class Transaction:
     @property
     def base_version(self) -> int:
         """The version that the operation is staged against."""
-        return self._state.head.version
+        return self._base.head.version
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -156,39 +159,64 @@ class Transaction:
         self._require_unstaged()
         return self._stage(new_columns.stage_add_columns(self._state.head, self._store.url, self._system, fields), ())
 
-    def stage_adds(
-        self,
-        adds: Sequence[AddFile],
-        *,
-        operation: str = "WRITE",
-        parameters: Mapping[str, str] | None = None,
-        transactions: Sequence[SetTransaction] = (),
-        read_applications: Collection[str] = (),
-        record: Mapping[str, Any] | None = None,
-    ) -> Transaction:
-        """Stage files of new rows that are written and durable already.
-
-        `operation` and `parameters` are what other engines show of the commit.
-        `transactions` are written with them, and a winner that wrote one of the same application, or one of
-        `read_applications`, is a conflict.
-        `record` goes into the commit's own tidelog object.
-        """
+    def stage_adds(self, adds: Sequence[AddFile], *, transactions: Sequence[SetTransaction] = ()) -> Transaction:
+        """Stage files of new rows that are written and durable already; see `note` for the rest."""
         self._require_unstaged()
-        rows = sum(statistics.num_records(add.stats) or 0 for add in adds)
         self._staged = Staged(
-            operation=operation,
+            operation="WRITE",
             operation_class=OperationClass.INSERT if adds else OperationClass.NONE,
             adds=tuple(adds),
             transactions=tuple(transactions),
-            read_applications=frozenset(read_applications),
-            parameters=parameters or {"mode": "Append"},
+            parameters={"mode": "Append"},
             metrics={
                 "numFiles": len(adds),
-                "numOutputRows": rows,
+                "numOutputRows": sum(statistics.num_records(add.stats) or 0 for add in adds),
                 "numOutputBytes": sum(add.size for add in adds),
             },
-            record=record or {},
         )
+        return self
+
+    def evolve(self, data: pa.Schema) -> bool:
+        """Let the table get, by the same commit, the columns and fields of structs that `data` has besides.
+
+        To be called before anything is staged; returns whether there is any. Raises SchemaMismatchError,
+        ConfigurationError, UnsupportedFeatureError.
+        """
+        self._require_unstaged()
+        metadata = evolution.evolved(self._state.head, self._store.url, self._system, data)
+        if metadata is None:
+            return False
+        self._evolved = metadata
+        self._state = self._base.with_metadata(metadata)
+        for name in ("schema", "writer"):
+            self.__dict__.pop(name, None)
+        return True
+
+    def note(
+        self,
+        *,
+        transactions: Sequence[SetTransaction] = (),
+        read_applications: Collection[str] = (),
+        operation: str | None = None,
+        parameters: Mapping[str, str] | None = None,
+        record: Mapping[str, Any] | None = None,
+    ) -> Transaction:
+        """Note whose work is staged; where nothing is to be done there is no commit that could say so.
+
+        `transactions` are written with it, and a winner that wrote one of the same application, or one of
+        `read_applications`, is a conflict. `parameters` are shown by other engines besides those of the operation, or
+        with a name of its own, `operation`, instead of them. `record` goes into the commit's own tidelog object.
+        """
+        self._require_open()
+        if self._staged is not None:
+            self._staged = replace(
+                self._staged,
+                transactions=(*self._staged.transactions, *transactions),
+                read_applications=self._staged.read_applications | frozenset(read_applications),
+                operation=operation or self._staged.operation,
+                parameters={**({} if operation else self._staged.parameters), **(parameters or {})},
+                record={**self._staged.record, **(record or {})},
+            )
         return self
 
     def stage_row_changes(self, stage: Callable[[LogState, DataWriter], Staged | None]) -> Transaction:
@@ -227,10 +255,11 @@ class Transaction:
         self._ended = True
         if self._staged.is_empty:
             return self._nothing()
+        staged = self._staged if self._evolved is None else replace(self._staged, metadata=self._evolved)
         result = commit.commit(
             self._store,
-            self._state,
-            self._staged,
+            self._base,
+            staged,
             self._system,
             identity=self._identity,
             metadata_retry=metadata_retry,

@@ -22,4 +22,4 @@ class Phases:
         try:
             yield
         finally:
-            self.seconds[name] = self._system.monotonic_s() - started
+            self.seconds[name] = self.seconds.get(name, 0.0) + self._system.monotonic_s() - started

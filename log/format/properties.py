@@ -6,7 +6,7 @@ A key that tidelog does not know, or a value that does not fit, is a Configurati
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from tidelog.log.errors import ConfigurationError
@@ -125,6 +125,12 @@ def parse_names(text: str) -> tuple[str, ...]:
         message = "expected distinct column names with commas between them"
         raise ValueError(message)
     return names
+
+
+def spell_names(names: Sequence[str]) -> str | None:
+    """The text that `parse_names` reads as these names; None where no text is read so."""
+    text = ", ".join(names)
+    return text if names and all(name == name.strip() and "," not in name for name in names) else None
 
 
 # One part of a column name: plain, or in backticks, of which a doubled one stands for itself.

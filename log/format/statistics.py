@@ -9,7 +9,7 @@ whose bounds cannot be told exactly (a NaN, an infinity, nested or binary values
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import islice
@@ -40,20 +40,19 @@ def collect(
     Bounds and null counts are those of the first leaf columns, or, where given, of the columns `only` and what lies in
     them; case does not matter.
     """
-    minimum: dict[str, Any] = {}
-    maximum: dict[str, Any] = {}
-    null_count: dict[str, Any] = {}
     leaves = _leaves(table)
-    for path, values in islice(leaves, indexed_columns) if only is None else _among(leaves, only):
-        _put(null_count, path, values.null_count)
-        low, high = _bounds(values)
-        if low is not None:
-            _put(minimum, path, low)
-        if high is not None:
-            _put(maximum, path, high)
-    stats: dict[str, Any] = {"numRecords": table.num_rows}
-    stats |= {"minValues": minimum, "maxValues": maximum, "nullCount": null_count, "tightBounds": True}
-    return _ENCODER.encode(stats).decode()
+    chosen = islice(leaves, indexed_columns) if only is None else (leaf for leaf in leaves if is_chosen(leaf[0], only))
+    return encode(table.num_rows, {path: _of_values(values) for path, values in chosen})
+
+
+def encode(num_rows: int, columns: Mapping[tuple[str, ...], Mapping[str, Any]]) -> str:
+    """The stats text of a file: for each leaf column its `minValues`, `maxValues` and `nullCount`, if known."""
+    trees: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
+    for path, known in columns.items():
+        for name, value in known.items():
+            if value is not None:
+                _put(trees[name], path, value)
+    return _ENCODER.encode({"numRecords": num_rows, **trees, "tightBounds": True}).decode()
 
 
 def num_records(stats: str | None) -> int | None:
@@ -125,14 +124,11 @@ def _leaves_of(path: tuple[str, ...], values: pa.ChunkedArray) -> Iterator[tuple
         yield from _leaves_of((*path, field.name), pc.struct_field(values, [index]))
 
 
-def _among(
-    leaves: Iterable[tuple[tuple[str, ...], pa.ChunkedArray]], columns: Collection[tuple[str, ...]]
-) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
+def is_chosen(path: tuple[str, ...], columns: Collection[tuple[str, ...]]) -> bool:
+    """Whether a leaf is one of `columns` or lies in one; case does not matter."""
     chosen = {tuple(name.lower() for name in column) for column in columns}
-    for path, values in leaves:
-        lowered = tuple(name.lower() for name in path)
-        if any(lowered[:length] in chosen for length in range(1, len(path) + 1)):
-            yield path, values
+    lowered = tuple(name.lower() for name in path)
+    return any(lowered[:length] in chosen for length in range(1, len(path) + 1))
 
 
 def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
@@ -141,19 +137,31 @@ def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     tree[path[-1]] = value
 
 
+def _of_values(values: pa.ChunkedArray) -> dict[str, Any]:
+    low, high = spelled(values.type, *_bounds(values))
+    return {"minValues": low, "maxValues": high, "nullCount": values.null_count}
+
+
 def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any]:
     kind = values.type
     if not (is_ordered(kind)) or values.null_count == len(values):
         return None, None
     if pt.is_floating(kind) and not pc.all(pc.is_finite(values)).as_py():
         return None, None
-    if pt.is_timestamp(kind):
-        return _timestamp_bounds(values)
     both = pc.min_max(values)
     try:
-        low, high = both["min"].as_py(), both["max"].as_py()
-    except (OverflowError, ValueError):  # a date that Python's calendar does not have
+        return both["min"].as_py(), both["max"].as_py()
+    except (OverflowError, ValueError):  # a date or a year that Python's calendar does not have
         return None, None
+
+
+def spelled(kind: pa.DataType, low: Any, high: Any) -> tuple[Any, Any]:
+    """Two bounds of a type, as the stats text has them; a bound that cannot be told is None."""
+    if low is None or high is None:
+        return None, None
+    if pt.is_timestamp(kind):
+        zoned = kind.tz is not None
+        return _timestamp_text(low, zoned=zoned), _timestamp_text(high, zoned=zoned)
     if pt.is_string(kind):
         return truncate_minimum(low), truncate_maximum(high)
     if pt.is_date(kind):
@@ -165,16 +173,6 @@ def is_ordered(kind: pa.DataType) -> bool:
     """Whether bounds are written for a type."""
     numbers = pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)
     return bool(numbers or pt.is_string(kind) or pt.is_date(kind) or pt.is_timestamp(kind))
-
-
-def _timestamp_bounds(values: pa.ChunkedArray) -> tuple[str | None, str | None]:
-    both = pc.min_max(values)
-    try:
-        low, high = both["min"].as_py(), both["max"].as_py()
-    except (OverflowError, ValueError):  # a year that Python's calendar does not have
-        return None, None
-    zoned = values.type.tz is not None
-    return _timestamp_text(low, zoned=zoned), _timestamp_text(high, zoned=zoned)
 
 
 def _timestamp_text(value: Any, *, zoned: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Lock
 
 import pyarrow.compute as pc
@@ -62,6 +63,12 @@ class LogState:
         if self._replayed is None:
             raise AssertionError(self.head.version)
         return head.with_totals(self._replayed, checkpoint.count(state))
+
+    def with_metadata(self, metadata: Metadata) -> LogState:
+        """The same version as it would be with other metadata."""
+        with self._lock:
+            changed = replace(self.head, metadata=metadata)
+            return LogState(self._store, changed, self._base, self._pending, replayed=self._replayed)
 
     def advance(self, new_commits: Sequence[Commit]) -> LogState:
         """The state after `new_commits`, which follow directly on this version."""

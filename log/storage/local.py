@@ -11,7 +11,8 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,6 +24,8 @@ from tidelog.log.storage.store import FileStatus, Store
 from tidelog.log.system import REAL, System
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+# What one disk takes in at once; the system joins what waits for the same journal.
+_SYNC_THREADS = 8
 _SCHEME = re.compile(r"^file:(//)?", re.IGNORECASE)
 _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT}
 
@@ -75,9 +78,9 @@ class LocalStore(Store):
             return []
         return sorted((status for status in found if status), key=lambda status: status.name)
 
-    def walk(self) -> Iterator[tuple[str, FileStatus]]:
+    def walk(self, folder: str = "") -> Iterator[tuple[str, FileStatus]]:
         """See Store."""
-        folders = [""]
+        folders = [folder]
         while folders:
             folder = folders.pop()
             try:
@@ -139,6 +142,16 @@ class LocalStore(Store):
             return self._resolve(path).stat().st_mtime_ns // 1_000_000
         except NotADirectoryError as error:
             raise FileNotFoundError(path) from error
+
+    def sync(self, paths: Sequence[str]) -> None:
+        """See Store. Files first, then the folders that name them, up to the root."""
+        targets = [self._resolve(path) for path in paths]
+        folders = {folder for target in targets for folder in target.parents if folder.is_relative_to(self._root)}
+        with self._errors(self._root), ThreadPoolExecutor(_SYNC_THREADS) as pool:
+            for _ in pool.map(_fsync, targets):
+                pass
+            for _ in pool.map(_fsync_folder, folders):
+                pass
 
     def remove_empty_folders(self) -> None:
         """See Store."""
@@ -214,6 +227,14 @@ def _link(temporary: Path, target: Path) -> None:
                 path=str(target.parent),
             ) from error
         raise
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _fsync_folder(folder: Path) -> None:

@@ -60,10 +60,11 @@ class MemoryStore(Store):
             key=lambda status: status.name,
         )
 
-    def walk(self) -> Iterator[tuple[str, FileStatus]]:
+    def walk(self, folder: str = "") -> Iterator[tuple[str, FileStatus]]:
         """See Store."""
+        prefix = f"{folder}/" if folder else ""
         with self._lock:
-            found = list(self._files.items())
+            found = [(path, entry) for path, entry in self._files.items() if path.startswith(prefix)]
         for path, (content, modified_ms) in found:
             yield path, FileStatus(path.rpartition("/")[2], len(content), modified_ms)
 

@@ -99,12 +99,12 @@ class ObjectStore(Store):
         found = self._ask(folder, lambda cloud: [*cloud.list(bucket, prefix)], absent=Failure.NO_BUCKET)
         return sorted((status for status in found if status.name), key=lambda status: status.name)
 
-    def walk(self) -> Iterator[tuple[str, FileStatus]]:
+    def walk(self, folder: str = "") -> Iterator[tuple[str, FileStatus]]:
         """See Store."""
-        prefix = f"{self._root.key}/" if self._root.key else ""
-        bucket = self._root.bucket
-        found = self._ask("", lambda cloud: [*cloud.entries(bucket, prefix, deep=True)], absent=Failure.NO_BUCKET)
-        return ((key[len(prefix) :], status) for key, status in found if status.name)
+        root = f"{self._root.key}/" if self._root.key else ""
+        bucket, prefix = self._root.bucket, f"{root}{folder}/" if folder else root
+        found = self._ask(folder, lambda cloud: [*cloud.entries(bucket, prefix, deep=True)], absent=Failure.NO_BUCKET)
+        return ((key[len(root) :], status) for key, status in found if status.name)
 
     def delete(self, path: str) -> None:
         """See Store."""

@@ -8,7 +8,7 @@ A commit rests on three guarantees: a file is visible whole or not at all, only 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -55,8 +55,10 @@ class Store(ABC):
         return [status.name for status in self.list(folder)]
 
     @abstractmethod
-    def walk(self) -> Iterator[tuple[str, FileStatus]]:
-        """Every file below the root with its path, in no order, hidden folders included; links are not followed.
+    def walk(self, folder: str = "") -> Iterator[tuple[str, FileStatus]]:
+        """Every file below the root, or a folder in it, with its path from the root, in no order.
+
+        Hidden folders are included; links are not followed.
 
         A file that is written or deleted meanwhile may or may not show.
         """
@@ -76,6 +78,9 @@ class Store(ABC):
     @abstractmethod
     def modified_ms(self, path: str) -> int:
         """The file's modification time in ms since the epoch. Raises FileNotFoundError."""
+
+    def sync(self, paths: Sequence[str]) -> None:  # noqa: B027 - an object is durable once it shows
+        """Make files durable that another program (Spark's JVM) wrote below the root."""
 
     def remove_empty_folders(self) -> None:  # noqa: B027 - most stores have no folders
         """Remove the empty folders at and below the root, where the store has folders at all."""

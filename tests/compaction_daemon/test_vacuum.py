@@ -387,8 +387,8 @@ def with_deletions(table: Table, clock: Clock, **how: Any) -> tuple[Table, Delet
 class Racing(Deleting):
     """Runs `also` once, at the end of the first walk: after the looking, before the deleting."""
 
-    def walk(self) -> Any:
-        yield from super().walk()
+    def walk(self, folder: str = "") -> Any:
+        yield from super().walk(folder)
         also, self._also = self._also, None
         if also:
             also("")

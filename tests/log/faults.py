@@ -29,8 +29,8 @@ class Around(Store):
     def list(self, folder: str) -> list[FileStatus]:
         return self.inner.list(folder)
 
-    def walk(self) -> Iterator[tuple[str, FileStatus]]:
-        return self.inner.walk()
+    def walk(self, folder: str = "") -> Iterator[tuple[str, FileStatus]]:
+        return self.inner.walk(folder)
 
     def delete(self, path: str) -> None:
         self.inner.delete(path)

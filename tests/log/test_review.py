@@ -45,7 +45,8 @@ def test_an_application_that_is_only_read_is_a_conflict_all_the_same() -> None:
     """A sink reads whom its name belongs to: whoever takes it over meanwhile fences its batch off."""
     table = new_table(memory_store())
     transaction = table.begin()
-    transaction.stage_adds(transaction.writer.write(pa.table({"n": [1]}, schema=NUMBERS)), read_applications={"owner"})
+    transaction.stage_adds(transaction.writer.write(pa.table({"n": [1]}, schema=NUMBERS)))
+    transaction.note(read_applications={"owner"})
     other = Table.open(table.path).begin()
     other.stage_adds([], transactions=[SetTransaction(app_id="owner", version=1, last_updated=1)]).commit()
     with pytest.raises(ConcurrentTransactionException):

@@ -241,6 +241,20 @@ class StoreContract:
             assert (status.name, status.size_bytes) == (path.rpartition("/")[2], len(path.encode()))
             assert status.modified_ms == store.modified_ms(path)
 
+    def test_a_walk_of_a_folder_shows_what_is_in_it_by_paths_from_the_root(self, store: Store) -> None:
+        for path in ("data/a/one", "data/a/b=1/two", "data/ab/three", "four"):
+            store.put_if_absent(path, b"12")
+        found = dict(store.walk("data/a"))
+        assert sorted(found) == ["data/a/b=1/two", "data/a/one"]
+        assert {status.size_bytes for status in found.values()} == {2}
+        assert list(store.walk("data/none")) == []
+
+    def test_files_that_another_program_wrote_are_made_durable(self, store: Store) -> None:
+        store.put_if_absent("data/a/b c%20=1/one", b"1", durable=False)
+        store.sync(["data/a/b c%20=1/one"])
+        store.sync([])
+        assert store.read("data/a/b c%20=1/one") == b"1"
+
     def test_files_may_go_and_come_while_they_are_walked_over(self, store: Store) -> None:
         for number in range(50):
             store.put_if_absent(f"{number % 7}/{number}", b"")

@@ -1,0 +1,110 @@
+"""File statistics from a parquet footer, for files that another writer (Spark's JVM) wrote: no row is read again.
+
+They follow the same rules as those of `tidelog.log.format.statistics`. What the footer does not tell, such as the
+bounds of a text column whose values are very long, is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from tidelog.log.format import statistics
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A column without fields of its own: its path, and which of the file's parquet columns it is.
+
+    `column` is None for a list or a map, whose footers count elements.
+    """
+
+    path: tuple[str, ...]
+    kind: pa.DataType
+    column: int | None
+
+
+def collect(
+    footer: pq.FileMetaData,
+    schema: pa.Schema,
+    *,
+    leave_out: Collection[str] = (),
+    indexed_columns: int = statistics.DEFAULT_INDEXED_COLUMNS,
+    only: Collection[tuple[str, ...]] | None = None,
+) -> str:
+    """The statistics of a data file by its footer and its Arrow schema, but for some columns.
+
+    See `statistics.collect` for the rest.
+    """
+    leaves = (leaf for leaf in _leaves(schema) if leaf.path[0] not in leave_out)
+    if only is None:
+        chosen = list(islice(leaves, indexed_columns))
+    else:
+        chosen = [leaf for leaf in leaves if statistics.is_chosen(leaf.path, only)]
+    return statistics.encode(footer.num_rows, {leaf.path: _of_column(footer, leaf) for leaf in chosen})
+
+
+def _of_column(footer: pq.FileMetaData, leaf: _Leaf) -> Mapping[str, Any]:
+    if leaf.column is None:
+        return {}
+    groups = [footer.row_group(number).column(leaf.column).statistics for number in range(footer.num_row_groups)]
+    found: dict[str, Any] = {}
+    if all(group is not None and group.has_null_count for group in groups):
+        found["nullCount"] = sum(group.null_count for group in groups)
+    if statistics.is_ordered(leaf.kind):
+        low, high = statistics.spelled(leaf.kind, *_bounds(footer, leaf.column, groups))
+        found |= {"minValues": low, "maxValues": high}
+    return found
+
+
+def _bounds(footer: pq.FileMetaData, column: int, groups: list[Any]) -> tuple[Any, Any]:
+    """The least and the greatest value of all row groups; None where one of them does not tell."""
+    lows, highs = [], []
+    for number, group in enumerate(groups):
+        if group is None:
+            return None, None
+        if group.has_null_count and group.null_count == footer.row_group(number).column(column).num_values:
+            continue
+        try:
+            if not group.has_min_max or not (_is_finite(group.min) and _is_finite(group.max)):
+                return None, None
+            lows.append(group.min)
+            highs.append(group.max)
+        except (OverflowError, ValueError):  # a date that Python's calendar does not have
+            return None, None
+    return (min(lows), max(highs)) if lows else (None, None)
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _leaves(schema: pa.Schema) -> Iterator[_Leaf]:
+    """The leaves of a file, in the order of its parquet columns."""
+    start = 0
+    for field in schema:
+        for path, kind in _plain_fields((field.name,), field.type):
+            yield _Leaf(path, kind, None if pt.is_nested(kind) else start)
+            start += _width(kind)
+
+
+def _plain_fields(path: tuple[str, ...], kind: pa.DataType) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    if not pt.is_struct(kind):
+        yield path, kind
+        return
+    for field in kind:
+        yield from _plain_fields((*path, field.name), field.type)
+
+
+def _width(kind: pa.DataType) -> int:
+    """How many parquet columns hold a value of this type."""
+    if not pt.is_nested(kind):
+        return 1
+    return sum(_width(kind.field(index).type) for index in range(kind.num_fields))

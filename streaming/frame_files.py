@@ -1,0 +1,65 @@
+"""Data files for the rows of a DataFrame, written where the rows are: by Spark's own writer, or by Python in its tasks.
+
+Either way Spark counts the rows in the same job that writes them, and the files must hold as many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+
+from tidelog.log.conform import conform
+from tidelog.log.discard import delete_unnamed
+from tidelog.log.errors import WriteVerificationError
+from tidelog.log.format import paths, statistics
+from tidelog.log.format.actions import AddFile
+from tidelog.log.write import DataWriter
+from tidelog.streaming import jvm_files
+from tidelog.streaming.plain_frame import plain_rows
+from tidelog.streaming.tasks import file_size, pieces, run_on_rows
+
+
+def write_frame(
+    frame: DataFrame, writer: DataWriter, *, max_tasks: int | None = None, rows_per_file: int | None = None
+) -> tuple[list[AddFile], int]:
+    """Write the frame's rows for the table, durable on return; the files, and the number of rows.
+
+    `max_tasks` and `rows_per_file`: see `jvm_files.write`. Raises SchemaMismatchError, WriteVerificationError; what
+    was written is gone then.
+    """
+    rows = plain_rows(frame, writer)
+    if rows is not None:
+        adds, count = jvm_files.write(rows, writer, max_tasks=max_tasks, rows_per_file=rows_per_file)
+    else:
+        adds, count = _write_in_tasks(frame, writer, max_tasks)
+    written = sum(statistics.num_records(add.stats) or 0 for add in adds)
+    if written != count:
+        delete_unnamed(writer.store, [paths.to_storage_path(add.path) for add in adds])
+        raise WriteVerificationError(
+            f"the files written for {writer.store.url} hold {written} rows, and Spark counted {count}",
+            advice="run it again; nothing was committed",
+            path=writer.store.url,
+        )
+    return adds, count
+
+
+def _write_in_tasks(frame: DataFrame, writer: DataWriter, max_tasks: int | None) -> tuple[list[AddFile], int]:
+    if writer.metadata.partition_columns:
+        names = {name.lower() for name in writer.metadata.partition_columns}
+        present = [name for name in frame.columns if name.lower() in names]
+        frame = frame.hint("rebalance", *present) if present else frame
+    elif max_tasks is not None:
+        frame = frame.coalesce(max_tasks)
+    observation = Observation()
+    counted = frame.observe(observation, F.count(F.lit(1)).alias("rows"))
+    parts = run_on_rows(counted, partial(_write_share, writer))
+    return [add for part in parts for add in part], int(observation.get["rows"])
+
+
+def _write_share(writer: DataWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[list[AddFile]]:
+    for rows in pieces(batches, file_size(writer)):
+        yield writer.write(conform(rows, writer.schema))
