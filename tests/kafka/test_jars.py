@@ -22,7 +22,7 @@ folder=$(dirname "$last")
 echo fetched >> "{log}"
 {body}
 """
-FETCH = 'touch "$folder/first-1.0.jar" "$folder/other-3.jar"; sleep 0.3; touch "$folder/second_2.13-2.0.1.jar"'
+FETCH = 'touch "$folder/first-1.0.jar" "$folder/other-3.jar"; sleep 1; touch "$folder/second_2.13-2.0.1.jar"'
 
 
 @pytest.fixture
@@ -75,12 +75,13 @@ def test_what_ivy_says_is_told(log: Path, body: str) -> None:
 
 def test_of_two_processes_one_fetches(log: Path) -> None:
     ivy(log, FETCH)
-    program = "from tests.kafka.test_jars import names; print(len(names()))"
+    program = "from tests.kafka.test_jars import names; print('ready', flush=True); input(); print(len(names()))"
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
     started = [
         subprocess.Popen(
             [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": path},
@@ -88,6 +89,13 @@ def test_of_two_processes_one_fetches(log: Path) -> None:
         )
         for _ in range(2)
     ]
+    for process in started:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+    for process in started:
+        assert process.stdin
+        process.stdin.write("go\n")
+        process.stdin.flush()
     assert [process.communicate(timeout=120)[0] for process in started] == ["3\n", "3\n"]
     assert log.read_text().count("fetched") == 1
 
