@@ -47,9 +47,13 @@ class Child:
                 env={**os.environ, "PYTHONPATH": path},
             )
 
+    def has_ended(self) -> bool:
+        """Whether it was started and ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
     def require_running(self) -> None:
         """Raise ChildEndedError where it ended by itself."""
-        if self._process is not None and self._process.poll() is not None:
+        if self._process is not None and self.has_ended():
             raise ChildEndedError(f"the {self.name} ended by itself, with exit code {self._process.returncode}")
 
     def kill(self) -> None:

@@ -87,7 +87,8 @@ def _watch(running: Stage, started_s: float) -> None:
     """Until all is where it shall be, with every interruption on the way."""
     last, moved_s, said_s = Progress(), time.monotonic(), float("-inf")
     while True:
-        running.require_running()
+        for name in running.supervise():
+            _say(f"{_elapsed(started_s)}  the {name} ended by itself, see {name}.log; it is started again")
         progress = running.look()
         now_s = time.monotonic()
         if progress != last:

@@ -21,6 +21,7 @@ _POISON_EVERY = 25
 # So many micro-batches at least, so that there is a middle in which to interrupt.
 _BATCHES = 25
 _BROKER_AWAY_S = 2.0
+_MOST_REVIVALS = 3
 
 
 class StuckError(Exception):
@@ -72,6 +73,7 @@ class Stage:
         self._dead_letters = Table.open(str(folder.dead_letters))
         self._reader = Reader(address, CHANGES)
         self._keys: set[bytes] = set()
+        self._revivals = 0
         self._coming = [
             Interruption("the writer is killed, and started again", self._in_tables(0.15), self._writer.restart),
             Interruption("the broker is killed, and started again", self._in_tables(0.4), self._restart_broker),
@@ -92,13 +94,21 @@ class Stage:
         self._end_programs()
         self._reader.close()
 
-    def require_running(self) -> None:
-        """Raise ChildEndedError or StuckError for what ended and should not have."""
-        for child in self._programs:
-            child.require_running()
+    def supervise(self) -> list[str]:
+        """Start again what ended by itself, a few times, as whoever runs such programs does; returns their names.
+
+        Raises ChildEndedError or StuckError for what cannot be helped.
+        """
+        ended = [child for child in self._programs if child.has_ended()]
+        self._revivals += len(ended)
+        for child in ended:
+            if self._revivals > _MOST_REVIVALS:
+                child.require_running()
+            child.restart()
         for producer in self._producers:
             if producer.error is not None:
                 raise StuckError(f"{producer.name} failed: {producer.error!r}") from producer.error
+        return [child.name for child in ended]
 
     def look(self) -> Progress:
         """How far it is."""
