@@ -27,15 +27,16 @@ from tidelog.streaming import hadoop
 from tidelog.streaming.deduplication import newest_rows, newest_rows_of_frame
 from tidelog.streaming.frame_files import write_frame
 from tidelog.streaming.plain_frame import arrow_schema
-from tidelog.streaming.sink_settings import APPEND, OVERWRITE_PARTITIONS, UPSERT, SinkSettings
+from tidelog.streaming.sink_settings import APPEND, DRIVER, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
 from tidelog.streaming.spark_upsert import SparkUpsert
 from tidelog.streaming.write_path import WritePath
 
 
 class BatchRows(Protocol):
-    """What can be staged; `count` is the number of rows, known once they were."""
+    """What can be staged; `count` is the number of rows, known once they were, `writer` who writes them."""
 
     count: int
+    writer: str
 
     def stage(self, transaction: Transaction) -> None:
         """Stage the rows; nothing where there are none. Raises what the transaction's methods raise."""
@@ -46,6 +47,7 @@ class CollectedRows:
 
     def __init__(self, settings: SinkSettings, rows: pa.Table) -> None:
         self.count = rows.num_rows
+        self.writer = DRIVER
         self._settings = settings
         self._rows = rows
 
@@ -77,6 +79,7 @@ class FrameRows:
 
     def __init__(self, settings: SinkSettings, frame: DataFrame, path: WritePath, *, few_files: bool) -> None:
         self.count = 0
+        self.writer = SPARK
         self._settings = settings
         self._frame = frame
         self._path = path

@@ -173,11 +173,7 @@ def _require_no_nulls(required: Sequence[str], counted: dict[str, int]) -> None:
 
 def _taken_up(session: SparkSession, writer: DataWriter, folder: str) -> list[AddFile]:
     """The files of the folder that have rows, durable; others are deleted."""
-    found = sorted(
-        (path, status)
-        for path, status in writer.store.walk(folder)
-        if status.name.endswith(".parquet") and not status.name.startswith((".", "_"))
-    )
+    found = sorted((path, status) for path, status in writer.store.walk(folder) if _is_in_its_place(path, folder))
     writer.store.sync([path for path, _ in found])
     if len(found) <= _FEW_FILES:
         with ThreadPoolExecutor(_READERS) as pool:
@@ -187,6 +183,12 @@ def _taken_up(session: SparkSession, writer: DataWriter, folder: str) -> list[Ad
         adds = [add for share in run(session.sparkContext, partial(_take_up_all, writer), shares) for add in share]
     delete_unnamed(writer.store, [path for (path, _), add in zip(found, adds, strict=True) if add is None])
     return [add for add in adds if add is not None]
+
+
+def _is_in_its_place(path: str, folder: str) -> bool:
+    """Whether a task's commit moved the file here; a run that lost may go on below `_temporary` for a moment."""
+    names = path.removeprefix(folder).split("/")
+    return path.endswith(".parquet") and not any(name.startswith((".", "_")) for name in names)
 
 
 def _take_up_all(writer: DataWriter, share: Sequence[tuple[str, FileStatus]]) -> list[AddFile | None]:

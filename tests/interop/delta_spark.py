@@ -1,7 +1,8 @@
 """delta-spark in a process of its own, so that the tests' Spark stays plain: the jars, the process, and the program.
 
 As a program it reads one command a line (`["sql", text]`, `["rows", table]`, `["arrow", table, file]`,
-`["changes", table, after, file]`, `["append", table, rows]` or `["checkpoint", table]`) and answers each with one line
+`["changes", table, after, file]`, `["append", table, rows]`, `["stream", folder, table, checkpoint, app_id]` or
+`["checkpoint", table]`) and answers each with one line
 of JSON.
 """
 
@@ -72,6 +73,12 @@ class DeltaSpark:
     def append(self, table: str, select: str) -> None:
         """Append the rows of a SELECT."""
         self._ask("append", table, select)
+
+    def stream(self, folder: str, table: str, checkpoint: str, app_id: str = "") -> None:
+        """Write what is new in a folder of numbers, one file a batch: by delta-spark's own sink, or with an application
+        id by a batch function of its own.
+        """
+        self._ask("stream", folder, table, checkpoint, app_id)
 
     def _ask(self, *command: str) -> Any:
         assert self._process.stdin
@@ -159,9 +166,25 @@ def _do(spark: SparkSession, command: str, *arguments: str) -> Any:
         case "append":
             table, select = arguments
             spark.sql(select).write.format("delta").mode("append").save(table)
+        case "stream":
+            _stream(spark, *arguments)
         case _:
             raise AssertionError(command)
     return None
+
+
+def _stream(spark: SparkSession, folder: str, table: str, checkpoint: str, app_id: str) -> None:
+    rows = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).parquet(folder)
+    writer = rows.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    if app_id:
+
+        def function(batch: Any, number: int) -> None:
+            output = batch.write.format("delta").mode("append")
+            output.option("txnAppId", app_id).option("txnVersion", number).save(table)
+
+        writer.foreachBatch(function).start().awaitTermination()
+    else:
+        writer.format("delta").start(table).awaitTermination()
 
 
 def _write(rows: pa.Table, file: str) -> None:
