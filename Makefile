@@ -57,8 +57,13 @@ check: lint type test ## lint, type and test
 demo: setup ## run the flights example from end to end
 	$(RUN) $(BIN)/python examples/flights/demo.py
 
+.PHONY: demo-kafka
+demo-kafka: setup ## run the Kafka example from end to end; fetches a broker unless Docker runs
+	$(RUN) $(BIN)/python examples/kafka/demo.py
+
 .PHONY: demo-clean
-demo-clean: setup ## remove what the demo wrote
+demo-clean: setup ## remove what the demos wrote
+	$(RUN) $(BIN)/python examples/kafka/demo.py --clean
 	$(RUN) $(BIN)/python examples/flights/demo.py --clean
 
 .PHONY: bench

@@ -7,9 +7,8 @@ taken up by their footers, and their rows must be as many as Spark counted on th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from tidelog.log.write import DataWriter
 from tidelog.log.written_files import take_up
 from tidelog.streaming import hadoop
 from tidelog.streaming.plain_frame import quoted
+from tidelog.streaming.session import FITTED_SHUFFLES, settings
 from tidelog.streaming.tasks import run
 
 # Spark's own session settings that decide how values are spelled in parquet. What Delta's readers expect: timestamps
@@ -36,8 +36,7 @@ _SPELLING = {
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.fieldId.write.enabled": "false",
     "spark.sql.parquet.compression.codec": "snappy",
-    # A stream's session has it off; it fits the number of a shuffle's tasks to the rows.
-    "spark.sql.adaptive.enabled": "true",
+    **FITTED_SHUFFLES,
 }
 _OPTIONS = {
     # Each task moves its files when it commits; the names are the same however often a task is run.
@@ -70,7 +69,7 @@ def write(
     folder = f"data/{writer.system.uuid()}"
     frame = _prepared(rows, writer)
     if writer.metadata.partition_columns:
-        frame = frame.hint("rebalance", *writer.metadata.partition_columns)
+        frame = frame.hint("rebalance", *(F.col(quoted(name)) for name in writer.metadata.partition_columns))
     elif max_tasks is not None:
         frame = frame.coalesce(max_tasks)
     observation = Observation()
@@ -92,7 +91,7 @@ def _save(frame: DataFrame, writer: DataWriter, folder: str, rows_per_file: int 
     name = _free_name(writer.schema.names)
     if keyed:
         frame = frame.withColumn(name, _folder_key([writer.schema.field(column) for column in keyed]))
-    with _spelling(frame.sparkSession):
+    with settings(frame.sparkSession, _SPELLING):
         output = frame.write.format("parquet").mode("append").options(**_options(writer.store))
         if rows_per_file is not None:
             output = output.option("maxRecordsPerFile", rows_per_file)
@@ -142,23 +141,6 @@ def _free_name(names: Sequence[str]) -> str:
     while name in lowered:
         name += _FOLDER_KEY
     return name
-
-
-@contextmanager
-def _spelling(session: SparkSession) -> Iterator[None]:
-    """The session with the settings of a table's files, and afterwards with its own."""
-    before = {key: session.conf.get(key, None) for key in _SPELLING}
-    explicit = {key: value for key, value in before.items() if value is not None}
-    try:
-        for key, value in _SPELLING.items():
-            session.conf.set(key, value)
-        yield
-    finally:
-        for key in _SPELLING:
-            if key in explicit:
-                session.conf.set(key, explicit[key])
-            else:
-                session.conf.unset(key)
 
 
 def _require_no_nulls(required: Sequence[str], counted: dict[str, int]) -> None:
