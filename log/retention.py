@@ -24,6 +24,8 @@ _OWNED_FOLDERS = ("_dv/", "_change_data/", "_tidelog/rowmaps/")
 _COMPACTED = re.compile(r"(?P<start>\d{20})\.\d{20}\.compacted\.json")
 # What a store leaves where it was killed between writing a file and giving it its name.
 _TEMPORARY = re.compile(r"\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp")
+# What a Spark that was killed leaves of a write of its own: whole or in part, never named, and moved up at the end.
+_UNFINISHED = re.compile(r"data/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/_temporary/.+")
 # Within a version a checkpoint goes before its commit: without the commit it would be a version that half works.
 _ORDER = {LogFileKind.CHECKPOINT: 0, LogFileKind.CHECKSUM: 1, LogFileKind.COMMIT: 3}
 _COMPACTED_ORDER = 2
@@ -130,8 +132,11 @@ def left_over(listing: Iterable[FileStatus], now_ms: int) -> list[FileStatus]:
 def may_vacuum(path: str) -> bool:
     """Whether a file belongs to the table by its place: in no folder, and of no name, that begins with `_` or `.`.
 
-    tidelog's own folders for deletion vectors, change data and row maps are open to clean-up as well.
+    tidelog's own folders for deletion vectors, change data and row maps are open to clean-up as well, and so is what
+    a write of Spark's left unfinished.
     """
+    if _UNFINISHED.fullmatch(path):
+        return True
     for folder in _OWNED_FOLDERS:
         path = path.removeprefix(folder)
     return not path.startswith(("_", ".")) and "/_" not in path and "/." not in path

@@ -19,19 +19,25 @@ from tidelog.log.format import paths, statistics
 from tidelog.log.format.actions import AddFile
 from tidelog.log.write import DataWriter
 from tidelog.streaming import jvm_files
-from tidelog.streaming.plain_frame import plain_rows
+from tidelog.streaming.plain_frame import plain_rows, quoted
+from tidelog.streaming.session import FITTED_SHUFFLES, settings
 from tidelog.streaming.tasks import file_size, pieces, run_on_rows
 
 
 def write_frame(
-    frame: DataFrame, writer: DataWriter, *, max_tasks: int | None = None, rows_per_file: int | None = None
+    frame: DataFrame,
+    writer: DataWriter,
+    *,
+    by_jvm: bool = True,
+    max_tasks: int | None = None,
+    rows_per_file: int | None = None,
 ) -> tuple[list[AddFile], int]:
     """Write the frame's rows for the table, durable on return; the files, and the number of rows.
 
-    `max_tasks` and `rows_per_file`: see `jvm_files.write`. Raises SchemaMismatchError, WriteVerificationError; what
-    was written is gone then.
+    `by_jvm`: Spark's own writer reaches the store and may be used. `max_tasks` and `rows_per_file`: see
+    `jvm_files.write`. Raises SchemaMismatchError, WriteVerificationError; what was written is gone then.
     """
-    rows = plain_rows(frame, writer)
+    rows = plain_rows(frame, writer) if by_jvm else None
     if rows is not None:
         adds, count = jvm_files.write(rows, writer, max_tasks=max_tasks, rows_per_file=rows_per_file)
     else:
@@ -50,13 +56,14 @@ def write_frame(
 def _write_in_tasks(frame: DataFrame, writer: DataWriter, max_tasks: int | None) -> tuple[list[AddFile], int]:
     if writer.metadata.partition_columns:
         names = {name.lower() for name in writer.metadata.partition_columns}
-        present = [name for name in frame.columns if name.lower() in names]
+        present = [F.col(quoted(name)) for name in frame.columns if name.lower() in names]
         frame = frame.hint("rebalance", *present) if present else frame
     elif max_tasks is not None:
         frame = frame.coalesce(max_tasks)
     observation = Observation()
     counted = frame.observe(observation, F.count(F.lit(1)).alias("rows"))
-    parts = run_on_rows(counted, partial(_write_share, writer))
+    with settings(frame.sparkSession, FITTED_SHUFFLES):
+        parts = run_on_rows(counted, partial(_write_share, writer))
     return [add for part in parts for add in part], int(observation.get["rows"])
 
 

@@ -7,9 +7,8 @@ taken up by their footers, and their rows must be as many as Spark counted on th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 
 import pyarrow as pa
@@ -20,10 +19,13 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 from tidelog.log.discard import delete_unnamed
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.format.actions import AddFile
-from tidelog.log.storage import FileStatus
+from tidelog.log.storage import FileStatus, Store
+from tidelog.log.storage.local import LocalStore
 from tidelog.log.write import DataWriter
 from tidelog.log.written_files import take_up
+from tidelog.streaming import hadoop
 from tidelog.streaming.plain_frame import quoted
+from tidelog.streaming.session import FITTED_SHUFFLES, settings
 from tidelog.streaming.tasks import run
 
 # Spark's own session settings that decide how values are spelled in parquet. What Delta's readers expect: timestamps
@@ -34,13 +36,14 @@ _SPELLING = {
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.fieldId.write.enabled": "false",
     "spark.sql.parquet.compression.codec": "snappy",
-    # A stream's session has it off; it fits the number of a shuffle's tasks to the rows.
-    "spark.sql.adaptive.enabled": "true",
+    **FITTED_SHUFFLES,
 }
 _OPTIONS = {
     # Each task moves its files when it commits; the names are the same however often a task is run.
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+_LOCAL_OPTIONS = {
     # Hadoop's local file system would leave a checksum file beside each file.
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
@@ -66,7 +69,7 @@ def write(
     folder = f"data/{writer.system.uuid()}"
     frame = _prepared(rows, writer)
     if writer.metadata.partition_columns:
-        frame = frame.hint("rebalance", *writer.metadata.partition_columns)
+        frame = frame.hint("rebalance", *(F.col(quoted(name)) for name in writer.metadata.partition_columns))
     elif max_tasks is not None:
         frame = frame.coalesce(max_tasks)
     observation = Observation()
@@ -88,15 +91,21 @@ def _save(frame: DataFrame, writer: DataWriter, folder: str, rows_per_file: int 
     name = _free_name(writer.schema.names)
     if keyed:
         frame = frame.withColumn(name, _folder_key([writer.schema.field(column) for column in keyed]))
-    with _spelling(frame.sparkSession):
-        output = frame.write.format("parquet").mode("append").options(**_OPTIONS)
+    with settings(frame.sparkSession, _SPELLING):
+        output = frame.write.format("parquet").mode("append").options(**_options(writer.store))
         if rows_per_file is not None:
             output = output.option("maxRecordsPerFile", rows_per_file)
-        (output.partitionBy(name) if keyed else output).save(_location(writer, folder))
+        (output.partitionBy(name) if keyed else output).save(f"{_url(writer.store)}/{folder}")
 
 
-def _location(writer: DataWriter, folder: str) -> str:
-    return f"file://{writer.store.url}/{folder}"
+def _url(store: Store) -> str:
+    return hadoop.hadoop_url(store.url, store.storage_options)
+
+
+def _options(store: Store) -> dict[str, str]:
+    if isinstance(store, LocalStore):
+        return _OPTIONS | _LOCAL_OPTIONS
+    return _OPTIONS | hadoop.write_options(store.storage_options, store.url)
 
 
 def _prepared(rows: DataFrame, writer: DataWriter) -> DataFrame:
@@ -134,23 +143,6 @@ def _free_name(names: Sequence[str]) -> str:
     return name
 
 
-@contextmanager
-def _spelling(session: SparkSession) -> Iterator[None]:
-    """The session with the settings of a table's files, and afterwards with its own."""
-    before = {key: session.conf.get(key, None) for key in _SPELLING}
-    explicit = {key: value for key, value in before.items() if value is not None}
-    try:
-        for key, value in _SPELLING.items():
-            session.conf.set(key, value)
-        yield
-    finally:
-        for key in _SPELLING:
-            if key in explicit:
-                session.conf.set(key, explicit[key])
-            else:
-                session.conf.unset(key)
-
-
 def _require_no_nulls(required: Sequence[str], counted: dict[str, int]) -> None:
     for place, name in enumerate(required):
         if counted[f"n{place}"]:
@@ -163,11 +155,7 @@ def _require_no_nulls(required: Sequence[str], counted: dict[str, int]) -> None:
 
 def _taken_up(session: SparkSession, writer: DataWriter, folder: str) -> list[AddFile]:
     """The files of the folder that have rows, durable; others are deleted."""
-    found = sorted(
-        (path, status)
-        for path, status in writer.store.walk(folder)
-        if status.name.endswith(".parquet") and not status.name.startswith((".", "_"))
-    )
+    found = sorted((path, status) for path, status in writer.store.walk(folder) if _is_in_its_place(path, folder))
     writer.store.sync([path for path, _ in found])
     if len(found) <= _FEW_FILES:
         with ThreadPoolExecutor(_READERS) as pool:
@@ -177,6 +165,12 @@ def _taken_up(session: SparkSession, writer: DataWriter, folder: str) -> list[Ad
         adds = [add for share in run(session.sparkContext, partial(_take_up_all, writer), shares) for add in share]
     delete_unnamed(writer.store, [path for (path, _), add in zip(found, adds, strict=True) if add is None])
     return [add for add in adds if add is not None]
+
+
+def _is_in_its_place(path: str, folder: str) -> bool:
+    """Whether a task's commit moved the file here; a run that lost may go on below `_temporary` for a moment."""
+    names = path.removeprefix(folder).split("/")
+    return path.endswith(".parquet") and not any(name.startswith((".", "_")) for name in names)
 
 
 def _take_up_all(writer: DataWriter, share: Sequence[tuple[str, FileStatus]]) -> list[AddFile | None]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
@@ -10,6 +12,25 @@ from pyspark.sql import SparkSession
 
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
 from tidelog.streaming.prerequisites import require_spark
+
+# A stream's session has it off; it fits the number of a shuffle's tasks to the rows.
+FITTED_SHUFFLES = {"spark.sql.adaptive.enabled": "true"}
+
+
+@contextmanager
+def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """The session with other settings within the block, and afterwards with its own."""
+    before = {key: session.conf.get(key, None) for key in values}
+    try:
+        for key, value in values.items():
+            session.conf.set(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, old)
 
 
 def context_of(spark: SparkSession) -> SparkContext:
