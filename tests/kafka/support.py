@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from examples.kafka.events import POISONS, REQUIRED, SCHEMA, event, payload
 from examples.kafka.pipeline import Split, read_topic
 from tidelog.log import Table
+from tidelog.log.errors import TableNotFoundError
 from tidelog.streaming import Sink
 
 
@@ -79,15 +80,20 @@ def into(folder: Path) -> Split:
 
 def ids_in(folder: Path) -> list[str]:
     """The ids of the events in the table, sorted, with every repetition."""
-    path = folder / "table"
-    return sorted(Table.open(str(path)).scan().to_arrow()["id"].to_pylist()) if path.exists() else []
+    return sorted(row["id"] for row in _rows_of(folder / "table"))
 
 
 def dead_letters_in(folder: Path) -> list[dict[str, Any]]:
     """The rows of the dead-letter table, in the order of the topic."""
-    path = folder / "dead-letters"
-    rows = Table.open(str(path)).scan().to_arrow().to_pylist() if path.exists() else []
-    return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
+    return sorted(_rows_of(folder / "dead-letters"), key=lambda row: (row["partition"], row["offset"]))
+
+
+def _rows_of(path: Path) -> list[dict[str, Any]]:
+    """None where there is no table yet: its folder may be there before it."""
+    try:
+        return list(Table.open(str(path)).scan().to_arrow().to_pylist())
+    except TableNotFoundError:
+        return []
 
 
 def forget_last_commit(checkpoint: Path) -> None:
