@@ -57,12 +57,17 @@ check: lint type test ## lint, type and test
 demo: setup ## run the flights example from end to end
 	$(RUN) $(BIN)/python examples/flights/demo.py
 
+.PHONY: demo-kafka
+demo-kafka: setup ## run the Kafka example from end to end; fetches a broker unless Docker runs
+	$(RUN) $(BIN)/python examples/kafka/demo.py
+
 .PHONY: demo-clean
-demo-clean: setup ## remove what the demo wrote
+demo-clean: setup ## remove what the demos wrote
+	$(RUN) $(BIN)/python examples/kafka/demo.py --clean
 	$(RUN) $(BIN)/python examples/flights/demo.py --clean
 
 .PHONY: bench
-bench: bench-log bench-conflict ## run all benchmarks; each prints JSON lines, and a table on stderr
+bench: bench-log bench-conflict bench-sink ## run all benchmarks; each prints JSON lines, and a table on stderr
 
 .PHONY: bench-log
 bench-log: setup ## measure the log beside deltalake and delta-spark; BENCHARGS="--files 100000" for less
@@ -71,6 +76,10 @@ bench-log: setup ## measure the log beside deltalake and delta-spark; BENCHARGS=
 .PHONY: bench-conflict
 bench-conflict: setup ## measure writers in each other's way, beside delta-spark; BENCHARGS="--seconds 10" for less
 	@$(RUN) $(BIN)/python -m benchmarks.conflict $(BENCHARGS)
+
+.PHONY: bench-sink
+bench-sink: setup ## measure the sink beside Spark's parquet sink and delta-spark's; BENCHARGS="--no-delta" for less
+	@$(RUN) $(BIN)/python -m benchmarks.sink $(BENCHARGS)
 
 .PHONY: build
 build: setup ## build the wheel and the source distribution into dist/

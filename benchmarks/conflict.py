@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from typing import Any
 
 from benchmarks import contenders, loops, tables
 from benchmarks.audit import Audit, audit, newest_version, unnamed_bytes
-from benchmarks.harness import DELTA_SPARK, REPOSITORY, TIDELOG, Goal, Harness, Report, Run, pick
+from benchmarks.harness import DELTA_SPARK, REPOSITORY, TIDELOG, Goal, Harness, Report, Run, percentile, pick
 from benchmarks.loops import Tally
 from tidelog.log import Table
 
@@ -148,7 +147,7 @@ class ConflictBench:
             **_facts(tallies),
         )
         for name, share in (("median", 50), ("99th", 99)):
-            spans = {engine: _percentile(tally.spans_ms, share) for engine, tally in tallies.items()}
+            spans = {engine: percentile(tally.spans_ms, share) for engine, tally in tallies.items()}
             self._report.figure(f"statement_{name}", "ms", spans)
 
     def _report_stream(self, tallies: Mapping[str, Tally]) -> None:
@@ -156,7 +155,7 @@ class ConflictBench:
         failed = {name: tally.failed for name, tally in tallies.items()}
         self._report.figure("batches_appended", "batches", appended)
         self._report.figure("batches_failed", "batches", failed, Goal(0, TIDELOG), **_facts(tallies))
-        medians = {name: _percentile(tally.spans_ms, 50) for name, tally in tallies.items()}
+        medians = {name: percentile(tally.spans_ms, 50) for name, tally in tallies.items()}
         self._report.figure("batch_median", "ms", medians)
 
     def _report_compactions(self, finishes: Mapping[str, Finish]) -> None:
@@ -230,10 +229,6 @@ def _thrown_away(finish: Finish) -> int:
 
 def _rate(tally: Tally, left_out: int) -> float:
     return (tally.attempted - left_out) / tally.seconds
-
-
-def _percentile(spans: Sequence[float], share: int) -> float | None:
-    return statistics.quantiles(spans, n=100, method="inclusive")[share - 1] if len(spans) > 1 else None
 
 
 def _facts(tallies: Mapping[str, Tally]) -> dict[str, Any]:

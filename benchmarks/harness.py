@@ -67,13 +67,14 @@ class Goal:
 class Report:
     """One JSON line a measurement on stdout as soon as it is known; all of them as a table on stderr at the end.
 
-    `peer` is the engine to whose figure ratios are.
+    `peer` is the engine to whose figure ratios are, where a measurement does not name another one of `engines`.
     """
 
     bench: str
     peer: str = DELTALAKE
+    engines: Sequence[str] = ENGINES
     rows: list[dict[str, Any]] = field(default_factory=list)
-    _console: Console = field(default_factory=lambda: Console(stderr=True, width=150))
+    _console: Console = field(default_factory=lambda: Console(stderr=True, width=180))
 
     def machine(self, **facts: object) -> None:
         """Where this run takes place; to be called before the first measurement loads the machine."""
@@ -95,21 +96,24 @@ class Report:
         goal: Goal | None = None,
         *,
         cpu: Mapping[str, float | None] | None = None,
+        peer: str | None = None,
         **facts: object,
     ) -> None:
         """One measurement: each engine's figure (None or absent: it has none), and whether `goal` is met.
 
         `cpu`: the CPU seconds behind it, whose ratio a machine that others keep busy distorts less.
         """
+        peer = peer or self.peer
         own = figures.get(TIDELOG)
-        ratio = self._ratio(figures)
+        ratio = _ratio(figures, peer)
         judged = None if goal is None else (ratio if goal.of == "ratio" else own)
-        cpu_ratio = None if cpu is None else self._ratio(cpu)
+        cpu_ratio = None if cpu is None else _ratio(cpu, peer)
         row = {
             "bench": self.bench,
             "case": case,
             "unit": unit,
-            **{engine: _rounded(figures.get(engine)) for engine in ENGINES},
+            **{engine: _rounded(figures.get(engine)) for engine in self.engines},
+            "peer": peer,
             "ratio": _rounded(ratio),
             "cpu_ratio": _rounded(cpu_ratio),
             "goal": goal and goal.limit,
@@ -121,10 +125,6 @@ class Report:
         self.rows.append(row)
         print(json.dumps(row), flush=True)
 
-    def _ratio(self, figures: Mapping[str, float | None]) -> float | None:
-        own, peer = figures.get(TIDELOG), figures.get(self.peer)
-        return None if own is None or not peer else own / peer
-
     def say(self, text: str) -> None:
         """A line for people."""
         self._console.print(text, markup=False, highlight=False)
@@ -132,12 +132,13 @@ class Report:
     def table(self) -> None:
         """All measurements, readable."""
         table = Table(title=f"bench-{self.bench}; ratio: tidelog's figure to {self.peer}'s")
-        for name in ("case", "unit", *ENGINES, "ratio", "cpu_ratio", "goal", "met"):
+        for name in ("case", "unit", *self.engines, "ratio", "cpu_ratio", "goal", "met"):
             table.add_column(name, justify="left" if name in ("case", "unit", "met") else "right")
         for row in self.rows:
-            goal = "" if row["goal"] is None else f"{row['goal_of']} {row['goal_is']} {row['goal']}"
+            other = f" to {row['peer']}" * (row["peer"] != self.peer)
+            goal = "" if row["goal"] is None else f"{row['goal_of']}{other} {row['goal_is']} {row['goal']}"
             met = {None: "", True: "met", False: "MISSED"}[row["met"]]
-            figures = [_text(row[name]) for name in (*ENGINES, "ratio", "cpu_ratio")]
+            figures = [_text(row[name]) for name in (*self.engines, "ratio", "cpu_ratio")]
             table.add_row(row["case"], row["unit"], *figures, goal, met)
         self._console.print(table)
         judged = [row for row in self.rows if row["met"] is not None]
@@ -188,6 +189,16 @@ class Harness:
 def pick(figures: Mapping[str, Figures], name: str) -> dict[str, float | None]:
     """One figure of each engine."""
     return {engine: values.get(name) for engine, values in figures.items()}
+
+
+def percentile(spans: Sequence[float], share: int) -> float | None:
+    """The value below which `share` percent of `spans` lie; None where there are too few to tell."""
+    return statistics.quantiles(spans, n=100, method="inclusive")[share - 1] if len(spans) > 1 else None
+
+
+def _ratio(figures: Mapping[str, float | None], peer: str) -> float | None:
+    own, other = figures.get(TIDELOG), figures.get(peer)
+    return None if own is None or not other else own / other
 
 
 def _in_a_process(engine: str, action: str, arguments: dict[str, object]) -> Figures:

@@ -12,7 +12,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -177,7 +177,7 @@ class DeltaSpark:
         with _timed() as spent:
             # Counted on its executors, not handed out, which favours it.
             _delta_log(session, path).unsafeVolatileSnapshot().allFiles().count()
-        return {"seconds": spent["seconds"], "peak_mb": _peak_mb(_java_pid(session))}
+        return {"seconds": spent["seconds"], "peak_mb": _peak_mb(java_pid(session))}
 
     def write_checkpoint(self, path: str, warm_up: str) -> dict[str, float]:
         session = spark_session()
@@ -186,7 +186,7 @@ class DeltaSpark:
         log.unsafeVolatileSnapshot().allFiles().count()
         with _timed() as spent:
             log.checkpoint()
-        return {"seconds": spent["seconds"], "peak_mb": _peak_mb(_java_pid(session))}
+        return {"seconds": spent["seconds"], "peak_mb": _peak_mb(java_pid(session))}
 
     def lookup(self, path: str, moment: str, times: int) -> dict[str, float]:
         session = spark_session()
@@ -267,35 +267,43 @@ def _peak_mb(pid: int) -> float:
     return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:"))
 
 
-def spark_session() -> Any:
-    """A session on two cores with delta-spark, told that two partitions are enough for so small a log."""
+def spark_session(*, delta: bool = True, memory: str = _SPARK_MEMORY, settings: Mapping[str, str] | None = None) -> Any:
+    """A session on two cores; with delta-spark told that two partitions are enough for so small a log."""
     from pyspark.sql import SparkSession
 
-    from tests.interop.delta_spark import jars
-
-    session = (
+    builder = (
         SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, jars())))
-        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", _SPARK_MEMORY)
+        .config("spark.driver.memory", memory)
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.databricks.delta.snapshotPartitions", "2")
-        .getOrCreate()
     )
+    for name, value in {**(_delta_settings() if delta else {}), **(settings or {})}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _delta_settings() -> dict[str, str]:
+    from tests.interop.delta_spark import jars
+
+    return {
+        "spark.jars": ",".join(map(str, jars())),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
 
 
 def _delta_log(session: Any, path: str) -> Any:
     return session._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, path)
 
 
-def _java_pid(session: Any) -> int:
+def java_pid(session: Any) -> int:
+    """The process that Spark itself runs in."""
     return int(session._jvm.java.lang.ProcessHandle.current().pid())
 
 

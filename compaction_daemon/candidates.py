@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tidelog.log.debt import SMALL_SHARE
 from tidelog.log.format.actions import AddFile
 from tidelog.log.state import files
 from tidelog.log.state.file_values import FileValues
-
-# A file below this share of the target size is small.
-SMALL_SHARE = 3 / 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from tidelog.compaction_daemon.cleanup import refresh
 from tidelog.log import Table, conflict_ledger, retention
 from tidelog.log.errors import CorruptLogError
@@ -16,7 +14,7 @@ from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.state import checkpoint, checkpoint_reader, checksum, versions
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.head import Head
-from tidelog.log.state.segment import CheckpointFiles, list_checkpoints, list_segment
+from tidelog.log.state.segment import CheckpointFiles, list_checkpoints, list_segment, pointed_version
 from tidelog.log.storage import FileStatus, Store
 from tidelog.log.system import to_datetime
 
@@ -97,7 +95,8 @@ class _Expired:
         listing = self._store.list(filenames.LOG_FOLDER)
         base = self._base()
         if base is not None:
-            if _pointed_version(self._store, default=base.version) < base.version:
+            pointed = pointed_version(self._store)
+            if pointed is not None and pointed < base.version:
                 # Its reader would look for a checkpoint that goes now; without a pointer it lists the log.
                 self.files[filenames.LAST_CHECKPOINT] = 0
             self._take(filenames.LOG_FOLDER, retention.expired_log_files(listing, base.version))
@@ -182,13 +181,3 @@ class _Expired:
 
     def _take(self, folder: str, statuses: list[FileStatus]) -> None:
         self.files |= {f"{folder}/{status.name}": status.size_bytes for status in statuses}
-
-
-def _pointed_version(store: Store, *, default: int) -> int:
-    """The version that `_last_checkpoint` names; `default` where there is none or it cannot be read."""
-    try:
-        pointer = msgspec.json.decode(store.read(filenames.LAST_CHECKPOINT))
-    except (FileNotFoundError, msgspec.MsgspecError):
-        return default
-    version = pointer.get("version") if isinstance(pointer, dict) else None
-    return version if isinstance(version, int) else default

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tidelog.compaction_daemon.candidates import SMALL_SHARE, Decision, LiveFile
+from tidelog.compaction_daemon.candidates import Decision, LiveFile
 from tidelog.compaction_daemon.plans import oldest_ms
+from tidelog.log.debt import SMALL_SHARE
 
 # A group without this much growth would rewrite mostly what the last one wrote: while files keep arriving, each byte
 # is then rewritten about log2(target / file size) times, not once for every file that follows it.

@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.compaction_daemon import major, minor
-from tidelog.compaction_daemon.candidates import SMALL_SHARE, Decision, LiveFile, by_partition, is_small, live_files
+from tidelog.compaction_daemon.candidates import Decision, LiveFile, by_partition, is_small, live_files
 from tidelog.compaction_daemon.major import MajorRules
 from tidelog.compaction_daemon.plans import FileReason, Plan, PlannedGroup, cluster_tag
 from tidelog.log import Snapshot, Table
+from tidelog.log.debt import SMALL_SHARE
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties
 from tidelog.log.format.schema import physical_name

@@ -8,6 +8,7 @@ table.changes(after=yesterday).to_arrow()
 
 from tidelog.log.changes import Changes
 from tidelog.log.conflict.classes import OperationClass
+from tidelog.log.debt import Debt
 from tidelog.log.outcome import CommitRecord, Committed, Superseded
 from tidelog.log.scan import Scan
 from tidelog.log.snapshot import Snapshot
@@ -18,6 +19,7 @@ __all__ = [
     "Changes",
     "CommitRecord",
     "Committed",
+    "Debt",
     "OperationClass",
     "Scan",
     "Snapshot",

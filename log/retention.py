@@ -21,12 +21,11 @@ from tidelog.log.timeline import to_timestamp_ms
 DAY_MS = 86_400_000
 # Below these tidelog keeps files of its own that the log names; nothing else in a folder of such a name is a table's.
 _OWNED_FOLDERS = ("_dv/", "_change_data/", "_tidelog/rowmaps/")
-# Where Spark's writer keeps what a task has not finished, below a folder that a sink made for its files: a job that was
-# killed leaves it there for good.
-_UNFINISHED = re.compile(r"data/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/_temporary/.+")
 _COMPACTED = re.compile(r"(?P<start>\d{20})\.\d{20}\.compacted\.json")
 # What a store leaves where it was killed between writing a file and giving it its name.
 _TEMPORARY = re.compile(r"\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp")
+# What a Spark that was killed leaves of a write of its own: whole or in part, never named, and moved up at the end.
+_UNFINISHED = re.compile(r"data/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/_temporary/.+")
 # Within a version a checkpoint goes before its commit: without the commit it would be a version that half works.
 _ORDER = {LogFileKind.CHECKPOINT: 0, LogFileKind.CHECKSUM: 1, LogFileKind.COMMIT: 3}
 _COMPACTED_ORDER = 2
@@ -134,7 +133,7 @@ def may_vacuum(path: str) -> bool:
     """Whether a file belongs to the table by its place: in no folder, and of no name, that begins with `_` or `.`.
 
     tidelog's own folders for deletion vectors, change data and row maps are open to clean-up as well, and so is what
-    Spark's writer had not finished for it.
+    a write of Spark's left unfinished.
     """
     if _UNFINISHED.fullmatch(path):
         return True

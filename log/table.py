@@ -11,19 +11,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelog.log import checkpointing, conform, creation, dropping, history
+from tidelog.log import checkpointing, conform, creation, dropping, history, identity
 from tidelog.log.changes import ChangeRequest, Changes, files_of, require_mode
+from tidelog.log.debt import Debt, debt_of
 from tidelog.log.errors import (
     ConfigurationError,
     ConflictError,
     CorruptLogError,
     TableExistsError,
     TableNotFoundError,
-    TableReplacedError,
     TidelogError,
     UnsupportedFeatureError,
 )
-from tidelog.log.format import filenames
 from tidelog.log.format.protocol import require_readable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.keys import key_columns
@@ -167,7 +166,7 @@ class Table:
 
     def refresh(self) -> Table:
         """Move to the newest version, in place. Raises TableReplacedError where another table lies there now."""
-        if self._identity != self._look(self.version):
+        if self._identity != identity.written_ms(self._store, self.version):
             # The version that was loaded is gone or another: cleaned up, or another table lies here now.
             state = load(self._store)
             self._times = CommitTimes(self._store)
@@ -176,7 +175,7 @@ class Table:
             if not new:
                 return self
             state = self._state.advance(new)
-        self._require_same_id(state.head)
+        identity.require_same_table(self._store, self._head, state.head)
         try:
             require_readable(state.head.protocol, self.path)
         except UnsupportedFeatureError as error:
@@ -353,6 +352,13 @@ class Table:
         """How many commits a reader has to replay on top of the newest checkpoint."""
         return len(list_segment(self._store, self.version).commit_versions)
 
+    def debt(self) -> Debt:
+        """Small files, dead rows and log tail of the loaded version: how much compaction and checkpoint would help.
+
+        Lists the version's files when it is first asked, then costs some milliseconds for a million of them.
+        """
+        return debt_of(self._store, self._state)
+
     @property
     def _head(self) -> Head:
         return self._state.head
@@ -388,26 +394,5 @@ class Table:
         return Timeline(self._store, self._system, self._times, self.version, self._head.timestamp_ms)
 
     def _take(self, state: LogState) -> None:
-        self._identity = self._look(state.head.version)
+        self._identity = identity.written_ms(self._store, state.head.version)
         self._state = state
-
-    def _look(self, version: int) -> int | None:
-        """When the version's commit was written; None where it is gone.
-
-        A table that was dropped and made anew can have a longer log than the old one, so that the next version is
-        there: only a look at the version that was loaded tells them apart.
-        """
-        try:
-            return self._store.modified_ms(filenames.commit_path(version))
-        except FileNotFoundError:
-            return None
-
-    def _require_same_id(self, head: Head) -> None:
-        if head.metadata.id != self.id:
-            raise TableReplacedError(
-                f"another table lies at {self.path} now",
-                advice="open it anew; a stream that followed the old one needs a new checkpoint",
-                path=self.path,
-                expected_id=self.id,
-                found_id=head.metadata.id,
-            )

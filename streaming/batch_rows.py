@@ -21,19 +21,22 @@ from tidelog.log.format.schema import physical_name
 from tidelog.log.keys import key_columns
 from tidelog.log.replacement import Overwrite, Written
 from tidelog.log.state.loader import LogState
+from tidelog.log.storage import open_store
 from tidelog.log.write import DataWriter
+from tidelog.streaming import hadoop
 from tidelog.streaming.deduplication import newest_rows, newest_rows_of_frame
 from tidelog.streaming.frame_files import write_frame
 from tidelog.streaming.plain_frame import arrow_schema
-from tidelog.streaming.sink_settings import APPEND, OVERWRITE_PARTITIONS, UPSERT, SinkSettings
+from tidelog.streaming.sink_settings import APPEND, DRIVER, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
 from tidelog.streaming.spark_upsert import SparkUpsert
 from tidelog.streaming.write_path import WritePath
 
 
 class BatchRows(Protocol):
-    """What can be staged; `count` is the number of rows, known once they were."""
+    """What can be staged; `count` is the number of rows, known once they were, `writer` who writes them."""
 
     count: int
+    writer: str
 
     def stage(self, transaction: Transaction) -> None:
         """Stage the rows; nothing where there are none. Raises what the transaction's methods raise."""
@@ -44,6 +47,7 @@ class CollectedRows:
 
     def __init__(self, settings: SinkSettings, rows: pa.Table) -> None:
         self.count = rows.num_rows
+        self.writer = DRIVER
         self._settings = settings
         self._rows = rows
 
@@ -75,11 +79,17 @@ class FrameRows:
 
     def __init__(self, settings: SinkSettings, frame: DataFrame, path: WritePath, *, few_files: bool) -> None:
         self.count = 0
+        self.writer = SPARK
         self._settings = settings
         self._frame = frame
         self._path = path
         self._few_files = few_files
         self._upsert: SparkUpsert | None = None
+        # Before the table is made: an UPSERT is written by Python in the tasks, and so is what may go either way.
+        store = open_store(settings.path, settings.storage_options)
+        self._by_jvm = settings.mode != UPSERT and hadoop.can_write(
+            frame.sparkSession, store, required=not path.may_change
+        )
 
     def stage(self, transaction: Transaction) -> None:
         """See BatchRows."""
@@ -102,7 +112,11 @@ class FrameRows:
         if tasks is not None and not self._few_files:
             tasks = max(tasks, self._frame.sparkSession.sparkContext.defaultParallelism)
         adds, self.count = write_frame(
-            self._frame, writer, max_tasks=tasks, rows_per_file=self._path.rows_per_file(target)
+            self._frame,
+            writer,
+            by_jvm=self._by_jvm,
+            max_tasks=tasks,
+            rows_per_file=self._path.rows_per_file(target),
         )
         return adds
 

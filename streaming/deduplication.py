@@ -50,12 +50,12 @@ def _ranks(rows: pa.Table, order: Sequence[str]) -> _Numbers:
     columns: dict[str, pa.ChunkedArray] = {}
     for place, name in enumerate(order):
         _require_ordered(name, rows[name].type)
+        columns[f"{place} is there"] = pc.is_valid(rows[name])
         if pt.is_floating(rows[name].type):
             columns[f"{place} NaN"] = pc.is_nan(rows[name])  # above all numbers, as in Spark
         columns[str(place)] = rows[name]
     table = pa.table(columns)
-    keys = [(name, "ascending") for name in table.column_names]
-    ascending = np.asarray(pc.sort_indices(table, sort_keys=keys, null_placement="at_start"))
+    ascending = np.asarray(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names]))
     codes = _numbers(table, table.column_names)[ascending]
     ranks = np.zeros(len(codes), dtype=np.int64)
     ranks[ascending[1:]] = np.cumsum(codes[1:] != codes[:-1])

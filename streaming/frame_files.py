@@ -24,14 +24,19 @@ from tidelog.streaming.tasks import file_size, pieces, run_on_rows
 
 
 def write_frame(
-    frame: DataFrame, writer: DataWriter, *, max_tasks: int | None = None, rows_per_file: int | None = None
+    frame: DataFrame,
+    writer: DataWriter,
+    *,
+    by_jvm: bool = True,
+    max_tasks: int | None = None,
+    rows_per_file: int | None = None,
 ) -> tuple[list[AddFile], int]:
     """Write the frame's rows for the table, durable on return; the files, and the number of rows.
 
-    `max_tasks` and `rows_per_file`: see `jvm_files.write`. Raises SchemaMismatchError, WriteVerificationError; what
-    was written is gone then.
+    `by_jvm`: Spark's own writer reaches the store and may be used. `max_tasks` and `rows_per_file`: see
+    `jvm_files.write`. Raises SchemaMismatchError, WriteVerificationError; what was written is gone then.
     """
-    rows = plain_rows(frame, writer)
+    rows = plain_rows(frame, writer) if by_jvm else None
     if rows is not None:
         adds, count = jvm_files.write(rows, writer, max_tasks=max_tasks, rows_per_file=rows_per_file)
     else:

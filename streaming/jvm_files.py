@@ -20,9 +20,11 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 from tidelog.log.discard import delete_unnamed
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.format.actions import AddFile
-from tidelog.log.storage import FileStatus
+from tidelog.log.storage import FileStatus, Store
+from tidelog.log.storage.local import LocalStore
 from tidelog.log.write import DataWriter
 from tidelog.log.written_files import take_up
+from tidelog.streaming import hadoop
 from tidelog.streaming.plain_frame import quoted
 from tidelog.streaming.tasks import run
 
@@ -41,6 +43,8 @@ _OPTIONS = {
     # Each task moves its files when it commits; the names are the same however often a task is run.
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+_LOCAL_OPTIONS = {
     # Hadoop's local file system would leave a checksum file beside each file.
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
@@ -89,14 +93,20 @@ def _save(frame: DataFrame, writer: DataWriter, folder: str, rows_per_file: int 
     if keyed:
         frame = frame.withColumn(name, _folder_key([writer.schema.field(column) for column in keyed]))
     with _spelling(frame.sparkSession):
-        output = frame.write.format("parquet").mode("append").options(**_OPTIONS)
+        output = frame.write.format("parquet").mode("append").options(**_options(writer.store))
         if rows_per_file is not None:
             output = output.option("maxRecordsPerFile", rows_per_file)
-        (output.partitionBy(name) if keyed else output).save(_location(writer, folder))
+        (output.partitionBy(name) if keyed else output).save(f"{_url(writer.store)}/{folder}")
 
 
-def _location(writer: DataWriter, folder: str) -> str:
-    return f"file://{writer.store.url}/{folder}"
+def _url(store: Store) -> str:
+    return hadoop.hadoop_url(store.url, store.storage_options)
+
+
+def _options(store: Store) -> dict[str, str]:
+    if isinstance(store, LocalStore):
+        return _OPTIONS | _LOCAL_OPTIONS
+    return _OPTIONS | hadoop.write_options(store.storage_options, store.url)
 
 
 def _prepared(rows: DataFrame, writer: DataWriter) -> DataFrame:
@@ -163,11 +173,7 @@ def _require_no_nulls(required: Sequence[str], counted: dict[str, int]) -> None:
 
 def _taken_up(session: SparkSession, writer: DataWriter, folder: str) -> list[AddFile]:
     """The files of the folder that have rows, durable; others are deleted."""
-    found = sorted(
-        (path, status)
-        for path, status in writer.store.walk(folder)
-        if status.name.endswith(".parquet") and not status.name.startswith((".", "_"))
-    )
+    found = sorted((path, status) for path, status in writer.store.walk(folder) if _is_in_its_place(path, folder))
     writer.store.sync([path for path, _ in found])
     if len(found) <= _FEW_FILES:
         with ThreadPoolExecutor(_READERS) as pool:
@@ -177,6 +183,12 @@ def _taken_up(session: SparkSession, writer: DataWriter, folder: str) -> list[Ad
         adds = [add for share in run(session.sparkContext, partial(_take_up_all, writer), shares) for add in share]
     delete_unnamed(writer.store, [path for (path, _), add in zip(found, adds, strict=True) if add is None])
     return [add for add in adds if add is not None]
+
+
+def _is_in_its_place(path: str, folder: str) -> bool:
+    """Whether a task's commit moved the file here; a run that lost may go on below `_temporary` for a moment."""
+    names = path.removeprefix(folder).split("/")
+    return path.endswith(".parquet") and not any(name.startswith((".", "_")) for name in names)
 
 
 def _take_up_all(writer: DataWriter, share: Sequence[tuple[str, FileStatus]]) -> list[AddFile | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tidelog.log.errors import ConfigurationError
@@ -55,11 +55,8 @@ def parse(raw: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptio
 
     Raises ConfigurationError naming an option that is unknown, misplaced or malformed.
     """
-    options = {key.lower(): value for key, value in raw.items() if not key.lower().startswith(_SECRET_PREFIX)}
-    secrets = {
-        key[len(_SECRET_PREFIX) :]: value for key, value in raw.items() if key.lower().startswith(_SECRET_PREFIX)
-    }
-    _refuse_unknown(options, streaming=streaming)
+    options, secrets = split(raw)
+    _refuse_misplaced(options, streaming=streaming)
     if not options.get("path"):
         raise ConfigurationError("no table path was given", advice='use .load("/path/of/the/table")')
     start, latest = _start(options)
@@ -77,11 +74,26 @@ def parse(raw: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptio
     )
 
 
-def _refuse_unknown(options: Mapping[str, str], *, streaming: bool | None) -> None:
+def split(raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The options by their names in lower case, and apart from them those of the store, without their prefix."""
+    options = {key.lower(): value for key, value in raw.items() if not key.lower().startswith(_SECRET_PREFIX)}
+    secrets = {
+        key[len(_SECRET_PREFIX) :]: value for key, value in raw.items() if key.lower().startswith(_SECRET_PREFIX)
+    }
+    return options, secrets
+
+
+def require_known(options: Iterable[str], known: Mapping[str, str]) -> None:
+    """Raise ConfigurationError for an option that `known`, names in lower case to names, does not have."""
+    for key in options:
+        if key not in known:
+            raise ConfigurationError(f"unknown option {key!r}", advice=f"use one of {', '.join(known.values())}")
+
+
+def _refuse_misplaced(options: Mapping[str, str], *, streaming: bool | None) -> None:
+    require_known(options, _KNOWN)
     misplaced = {True: _BATCH_ONLY, False: _STREAM_ONLY, None: set[str]()}[streaming]
     for key in options:
-        if key not in _KNOWN:
-            raise ConfigurationError(f"unknown option {key!r}", advice=f"use one of {', '.join(_KNOWN.values())}")
         if key in misplaced:
             where = "batch reads" if streaming else "streams"
             raise ConfigurationError(f"the option {_KNOWN[key]!r} is for {where} only", advice="leave it out")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from threading import Lock
 
 import pyarrow as pa
@@ -23,13 +24,24 @@ from tidelog.log.system import REAL
 from tidelog.log.table import STATEMENT_RETRIES
 from tidelog.streaming.admission import Admission
 from tidelog.streaming.background_checkpoint import BackgroundCheckpoint
+from tidelog.streaming.batch_log import failures_logged, publish
 from tidelog.streaming.batch_rows import BatchRows, CollectedRows, FrameRows
 from tidelog.streaming.micro_batch import MicroBatch, identify
 from tidelog.streaming.phases import Phases
 from tidelog.streaming.plain_frame import arrow_schema
 from tidelog.streaming.prerequisites import require_spark
 from tidelog.streaming.report import BatchReport
-from tidelog.streaming.sink_settings import APPEND, AUTO, OVERWRITE_PARTITIONS, SPARK, UPSERT, settings
+from tidelog.streaming.running import is_running
+from tidelog.streaming.sink_settings import (
+    APPEND,
+    AUTO,
+    OVERWRITE_PARTITIONS,
+    SPARK,
+    UPSERT,
+    SinkSettings,
+    settings,
+)
+from tidelog.streaming.throttle import BackPressure, Brake, Throttle
 from tidelog.streaming.write_path import WritePath
 
 _LOGGER = logging.getLogger(__name__)
@@ -58,7 +70,8 @@ class Sink:
     The table is created at the first batch that has rows, with `partition_by` and `properties`. `schema_evolution` adds
     the batch's new columns to it by the same commit. `writer`: `driver` collects the batch and writes it in the driver
     (it must fit `spark.driver.maxResultSize`), `spark` writes by the executors, `auto` chooses by the batches before.
-    An empty batch commits nothing. Files are fsynced before the commit, and the commit is.
+    `throttle` slows the stream down while the table has many small files. An empty batch commits nothing. Files are
+    fsynced before the commit, and the commit is.
     """
 
     def __init__(  # noqa: PLR0913 - the public signature
@@ -77,6 +90,7 @@ class Sink:
         schema_evolution: bool = False,
         writer: str = AUTO,
         on_reset: str = "error",
+        throttle: Throttle | None = None,
     ) -> None:
         require_spark()
         self._settings = settings(
@@ -93,17 +107,23 @@ class Sink:
             schema_evolution=schema_evolution,
             writer=writer,
             on_reset=on_reset,
+            throttle=throttle,
         )
         self.last: BatchReport | None = None
         self._admission = Admission(self._settings)
         self._write_path = WritePath(writer, open_store(self._settings.path, storage_options))
         self._checkpoints = BackgroundCheckpoint(self._settings.path, storage_options)
+        self._back_pressure = BackPressure(throttle)
         self._table: Table | None = None
 
     def __call__(self, batch_df: DataFrame, batch_id: int) -> None:
         """Commit one micro-batch; Spark calls this. Raises CheckpointResetError, FencedError, NotInStreamError,
         SchemaMismatchError, DuplicateKeyError, and what a commit raises.
         """
+        with failures_logged(sink=self._settings.name, path=self._settings.path, batch_id=batch_id):
+            self._handle(batch_df, batch_id)
+
+    def _handle(self, batch_df: DataFrame, batch_id: int) -> None:
         phases = Phases(REAL)
         with phases("identify"):
             batch = identify(batch_df, batch_id)
@@ -111,14 +131,20 @@ class Sink:
             transaction = self._begin()
             skip = transaction is not None and self._admission.is_committed(transaction.transactions, batch)
         if skip:
-            self._report(batch, BatchReport(batch_id, None, 0, 0, 0, skipped=True, seconds=phases.seconds))
+            self._report(batch, Outcome(skipped=True), phases)
             return
+        brake = Brake()
+        if self._table is not None and self._settings.throttle is not None:
+            with phases("throttle"):
+                query_id, session = batch.query_id, batch_df.sparkSession
+                brake = self._back_pressure.hold(self._table, lambda: is_running(session, query_id))
+                transaction = self._begin()
         with phases("collect"):
-            rows = self._rows_of(batch_df)
+            rows = self._rows_of(batch_df, few_files=brake.coalesce)
         committed = None
         if not (isinstance(rows, CollectedRows) and rows.count == 0):
             committed = self._commit(transaction, batch, batch_df, rows, phases)
-        self._report(batch, _told(batch_id, rows, committed, phases))
+        self._report(batch, Outcome(rows, committed, brake), phases)
 
     def _begin(self) -> Transaction | None:
         """A transaction on the table's newest version, or None where there is no table yet.
@@ -135,11 +161,11 @@ class Sink:
         self._admission.require_table(transaction.properties, self._table)
         return transaction
 
-    def _rows_of(self, batch_df: DataFrame) -> BatchRows:
+    def _rows_of(self, batch_df: DataFrame, *, few_files: bool) -> BatchRows:
         """The batch's rows, collected where they are few."""
         local = (batch_df.sparkSession.sparkContext.master or "").startswith("local")
         if self._write_path.choose(local=local) == SPARK:
-            return FrameRows(self._settings, batch_df, self._write_path, few_files=False)
+            return FrameRows(self._settings, batch_df, self._write_path, few_files=few_files)
         try:
             return CollectedRows(self._settings, batch_df.toArrow())
         except Exception as error:
@@ -151,7 +177,7 @@ class Sink:
                     advice="leave writer out, raise spark.driver.maxResultSize, or let the source give smaller batches",
                 ) from error
             _LOGGER.info("a batch for %s is larger than spark.driver.maxResultSize", self._settings.path)
-            return FrameRows(self._settings, batch_df, self._write_path, few_files=False)
+            return FrameRows(self._settings, batch_df, self._write_path, few_files=few_files)
 
     def _create(self, batch_df: DataFrame, batch: MicroBatch) -> Transaction:
         """A transaction on a new table of the batch's schema, all nullable; another may have made it meanwhile."""
@@ -259,29 +285,47 @@ class Sink:
                 advice="give each Sink of one batch function a name of its own, and call it once for a batch",
             )
 
-    def _report(self, batch: MicroBatch, report: BatchReport) -> None:
+    def _report(self, batch: MicroBatch, outcome: Outcome, phases: Phases) -> None:
+        report = outcome.report(batch, self._settings, phases.seconds)
         self.last = report
         if report.version is not None:
             self._write_path.wrote(report.rows, report.bytes)
         with _handled_lock:
             _handled[self._settings.path, self._settings.name] = batch
-        _LOGGER.info("batch %d of %s: %s", report.batch_id, self._settings.path, report)
+        publish(report)
 
 
-def _told(batch_id: int, rows: BatchRows, committed: Committed | None, phases: Phases) -> BatchReport:
-    if committed is None:
-        return BatchReport(batch_id, None, rows.count, 0, 0, skipped=False, seconds=phases.seconds)
-    metrics = committed.metrics
-    return BatchReport(
-        batch_id,
-        committed.version,
-        rows.count,
-        metrics.get("numFiles", metrics.get("numAddedFiles", 0)),
-        metrics.get("numOutputBytes", metrics.get("numAddedBytes", 0)),
-        skipped=False,
-        rebased_over=committed.rebased_over,
-        seconds=phases.seconds,
-    )
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a batch."""
+
+    rows: BatchRows | None = None
+    committed: Committed | None = None
+    brake: Brake = field(default_factory=Brake)
+    skipped: bool = False
+
+    def report(self, batch: MicroBatch, chosen: SinkSettings, seconds: Mapping[str, float]) -> BatchReport:
+        """The same for people and programs."""
+        metrics = {} if self.committed is None else self.committed.metrics
+        return BatchReport(
+            batch.batch_id,
+            None if self.committed is None else self.committed.version,
+            rows=0 if self.rows is None else self.rows.count,
+            files=metrics.get("numFiles", metrics.get("numAddedFiles", 0)),
+            bytes=metrics.get("numOutputBytes", metrics.get("numAddedBytes", 0)),
+            skipped=self.skipped,
+            rebased_over=() if self.committed is None else self.committed.rebased_over,
+            seconds=seconds,
+            mode=chosen.mode,
+            writer=None if self.rows is None or self.committed is None else self.rows.writer,
+            metrics=metrics,
+            debt_files=None if self.brake.debt is None else self.brake.debt.small_files,
+            delayed_s=self.brake.delayed_s,
+            sink=chosen.name,
+            path=chosen.path,
+            query_id=batch.query_id,
+            run_id=batch.run_id,
+        )
 
 
 # The batch that each sink of this process (path and name) handled last.

@@ -11,6 +11,7 @@ from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties as table_properties
 from tidelog.log.storage import open_store
 from tidelog.log.storage.memory import MemoryStore
+from tidelog.streaming.throttle import Throttle
 
 APPEND, UPSERT, OVERWRITE_PARTITIONS = MODES = ("append", "upsert", "overwrite-partitions")
 AUTO, DRIVER, SPARK = WRITERS = ("auto", "driver", "spark")
@@ -35,6 +36,7 @@ class SinkSettings:
     schema_evolution: bool
     writer: str
     on_reset: str
+    throttle: Throttle | None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -52,6 +54,10 @@ class SinkSettings:
                         f"{argument} is for the mode {UPSERT!r}, and the mode is {self.mode!r}",
                         advice=f"pass mode={UPSERT!r}, or leave it out",
                     )
+        if self.throttle is not None and not isinstance(self.throttle, Throttle):
+            raise ConfigurationError(
+                f"throttle cannot be {self.throttle!r}", advice="give a Throttle(max_debt_files=..., max_delay_s=...)"
+            )
         if self.adopt_txn is not None and not self.adopt_txn:
             raise ConfigurationError(
                 "adopt_txn is empty", advice="give the application id that the other engine's stream wrote"

@@ -1,4 +1,5 @@
-"""The Python data source behind `format("tidelog")`: snapshots and changes for `spark.read`, the feed for `readStream`.
+"""The Python data source behind `format("tidelog")`: snapshots and changes for `spark.read`, the feed for `readStream`,
+the writer for `df.write`.
 
 The columns are the table's; with the option `changes` each row also has `_commit_version` and `_commit_timestamp`.
 (Spark asks a Python source for its columns before it tells whether the read is a stream, so only options decide.)
@@ -11,7 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -28,9 +36,11 @@ from tidelog.log.state.segment import range_error
 from tidelog.log.storage import Store
 from tidelog.log.system import REAL
 from tidelog.log.timeline import BEFORE_FIRST
+from tidelog.streaming.batch_writer import BatchWriter
 from tidelog.streaming.feed_planner import FeedPlanner
 from tidelog.streaming.offsets import Offset
-from tidelog.streaming.options import ReadOptions, parse
+from tidelog.streaming.options import ReadOptions, parse, split
+from tidelog.streaming.write_options import parse_write
 
 # A task's Python worker costs some tens of milliseconds, so small files share one task; and one task's share of
 # bytes is what a core reads in about a second.
@@ -62,6 +72,20 @@ class TidelogDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The reader of `spark.readStream`; it checks its options when first called: Spark masks an error from here."""
         return FeedReader(self._raw, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+        """The writer of `df.write`; raises what making it raises, before any task runs."""
+        return BatchWriter(parse_write(self._raw, overwrite=overwrite), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802
+        """Refuse, naming what to use: Spark tells a Python stream writer no query, by which a batch could be known."""
+        options, _ = split(self._raw)
+        path, checkpoint = options.get("path", "/path"), options.get("checkpointlocation", "/cp")
+        line = f'df.writeStream.foreachBatch(Sink("{path}")).option("checkpointLocation", "{checkpoint}").start()'
+        raise ConfigurationError(
+            'writeStream.format("tidelog") is not there: it could not write each batch exactly once',
+            advice=f"use {line}",
+        )
 
 
 @dataclass

@@ -19,7 +19,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from tidelog.log import Committed, Table, predicate
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.conform import conform
-from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import AddFile
 from tidelog.log.pruning import prune_values
 from tidelog.log.replacement import Overwrite, Written
@@ -27,11 +26,10 @@ from tidelog.log.row_changes import stage_delete, stage_update
 from tidelog.log.shares import Stage, joined, part_of, without_progress
 from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
-from tidelog.log.storage.memory import MemoryStore
 from tidelog.log.write import DataWriter
 from tidelog.streaming.session import context_of
 from tidelog.streaming.spark_upsert import SparkUpsert
-from tidelog.streaming.tasks import file_size, pieces, require_frame, run, run_on_rows, shares_of
+from tidelog.streaming.tasks import file_size, pieces, require_frame, require_reachable, run, run_on_rows, shares_of
 
 
 def table(spark: SparkSession, path: str, *, storage_options: Mapping[str, str] | None = None) -> SparkTable:
@@ -47,11 +45,7 @@ class SparkTable:
     """The writing methods of `tidelog.log.Table` that find or write rows, with the same results and errors."""
 
     def __init__(self, context: SparkContext, opened: Table) -> None:
-        if isinstance(opened.store, MemoryStore):
-            raise ConfigurationError(
-                f"{opened.path} lies in this process's memory, which no executor reaches",
-                advice="use Table, or a table on a disk or in an object store",
-            )
+        require_reachable(opened.store)
         self._context = context
         self._table = opened
 

@@ -76,14 +76,14 @@ class SparkUpsert:
         keys = Keys(pa.concat_tables([new, gone]), names, writer.store.url)
         head, pairs = without_progress(state.head), Pairs(keys.table.num_rows, new.num_rows)
         if not keys.table.num_rows:
-            return _nothing()
+            return _nothing(0)
         candidates = KeyMatcher(state, writer, keys).candidates(keys.predicate())
         shares = run(self._context, partial(_find, head, writer, keys), shares_of(candidates))
         found = [entry for share in shares for entry in share]
         follows = [pairs.followed(entry.places) for entry in found]
         adds = [add for part in parts for add in part.adds]
         if not adds and not found:
-            return _nothing()
+            return _nothing(keys.table.num_rows)
         cdc: list[AddCDCFile] = []
         if KeyMatcher(state, writer, keys).feed:
             old = [
@@ -151,5 +151,6 @@ def _flat(parts: Sequence[list[AddCDCFile]]) -> list[AddCDCFile]:
     return [entry for part in parts for entry in part]
 
 
-def _nothing() -> Staged:
-    return Staged(operation="MERGE", operation_class=OperationClass.UPDATE_DELETE, metrics=dict.fromkeys(METRICS, 0))
+def _nothing(source_rows: int) -> Staged:
+    metrics = {**dict.fromkeys(METRICS, 0), "numSourceRows": source_rows}
+    return Staged(operation="MERGE", operation_class=OperationClass.UPDATE_DELETE, metrics=metrics)

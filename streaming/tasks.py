@@ -16,9 +16,11 @@ import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
-from tidelog.log.errors import SchemaMismatchError, TidelogError
+from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
 from tidelog.log.format import properties
 from tidelog.log.format.actions import AddFile
+from tidelog.log.storage import Store
+from tidelog.log.storage.memory import MemoryStore
 from tidelog.log.write import DataWriter
 
 # A task's Python worker costs some tens of milliseconds, so small files share one task. A task holds the rows that it
@@ -63,6 +65,15 @@ def require_frame(data: object) -> None:
             f"data of the type {type(data).__name__} is no Spark DataFrame",
             advice="use spark.createDataFrame(...), or Table for data in this process",
             column="",
+        )
+
+
+def require_reachable(store: Store) -> None:
+    """Raise ConfigurationError for a store that lies in one process."""
+    if isinstance(store, MemoryStore):
+        raise ConfigurationError(
+            f"{store.url} lies in this process's memory, which no executor reaches",
+            advice="use Table, or a table on a disk or in an object store",
         )
 
 

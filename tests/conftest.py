@@ -1,4 +1,4 @@
-"""One Spark session for all tests: starting one costs seconds."""
+"""What all tests share: one Spark session, since starting one costs seconds, and the servers for object stores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from tests.log.storage.serving import pytest_terminal_summary, s3, server_of
 from tidelog.streaming import register
+
+# Found here by pytest: the servers for object stores, and the lines at the end about which of them ran.
+__all__ = ["pytest_terminal_summary", "s3", "server_of", "spark"]
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("tidelog", deadline=None, print_blob=True)

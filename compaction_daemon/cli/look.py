@@ -61,7 +61,7 @@ def describe(
     for name in ("properties", "streams"):
         found[name] = [f"{key} = {value}" for key, value in sorted(found[name].items())]
     found["partition_by"] = ", ".join(found["partition_by"]) or "none"
-    for name in ("files", "rows", "dead_rows", "bytes"):
+    for name in ("files", "rows", "dead_rows", "bytes", "small_files", "small_bytes", "dead_row_files"):
         found[name] = "unknown" if found[name] is None else f"{found[name]:,}"
     found["protocol"] = f"{versions}; {', '.join(features) or 'no features'}"
     output.write_fields({name.replace("_", " "): value for name, value in found.items()})
@@ -71,6 +71,7 @@ def _description(table: Table) -> dict[str, Any]:
     snapshot = table.at()
     head: Head = load(table.store, table.version).head
     segment = list_segment(table.store, table.version)
+    debt = table.debt()
     return {
         "path": table.path,
         "id": table.id,
@@ -81,8 +82,11 @@ def _description(table: Table) -> dict[str, Any]:
         "partition_by": list(table.partition_by),
         "files": snapshot.num_files,
         "rows": _num_rows(snapshot),
-        "dead_rows": _dead_rows(snapshot),
+        "dead_rows": debt.dead_rows,
         "bytes": pc.sum(snapshot.files()["size"]).as_py() or 0,
+        "small_files": debt.small_files,
+        "small_bytes": debt.small_bytes,
+        "dead_row_files": debt.dead_row_files,
         "log_tail": len(segment.commit_versions),
         "protocol": {
             "min_reader_version": head.protocol.min_reader_version,
@@ -106,10 +110,6 @@ def _num_rows(snapshot: Snapshot) -> int | None:
         return snapshot.num_rows
     except CorruptLogError:
         return None
-
-
-def _dead_rows(snapshot: Snapshot) -> int:
-    return pc.sum(pc.struct_field(snapshot.files()["deletionVector"], "cardinality")).as_py() or 0
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -31,6 +32,7 @@ from tidelog.log.predicate.tree import (
 _BEYOND_INTEGERS = 2**63
 # Python's own limit is a thousand calls, of which each level takes some; Arrow's ends the process.
 _MAX_DEPTH = 450
+_TERMINAL_CODE = re.compile("\x1b\\[[0-9;]*m")
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -67,7 +69,9 @@ def parse(text: str, schema: pa.Schema) -> Expression:
         found = _Builder(schema).build(tree)
         too_deep = depth(found) > _MAX_DEPTH
     except sqlglot.errors.SqlglotError as error:
-        raise PredicateError(f"the predicate cannot be parsed: {error}", token=text) from error
+        # The parser underlines the place for a terminal.
+        plain = _TERMINAL_CODE.sub("", str(error))
+        raise PredicateError(f"the predicate cannot be parsed: {plain}", token=text) from error
     except RecursionError:
         too_deep = True
     if too_deep:

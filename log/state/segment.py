@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from tidelog.log.errors import CorruptLogError, HistoryExpiredError, TableNotFoundError
 from tidelog.log.format import filenames
 from tidelog.log.format.filenames import LogFile, LogFileKind
@@ -88,6 +90,19 @@ def list_checkpoints(store: Store) -> list[CheckpointFiles]:
     """The complete checkpoints, newest first, whether or not they can be read."""
     found = (filenames.parse(status.name) for status in store.list(filenames.LOG_FOLDER))
     return _complete(file for file in found if file and file.kind is LogFileKind.CHECKPOINT)
+
+
+def pointed_version(store: Store) -> int | None:
+    """The version of the checkpoint that `_last_checkpoint` names; None where there is none or it cannot be read.
+
+    The newest checkpoint, but for one whose writer died before it moved the pointer.
+    """
+    try:
+        pointer = msgspec.json.decode(store.read(filenames.LAST_CHECKPOINT))
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+    version = pointer.get("version") if isinstance(pointer, dict) else None
+    return version if isinstance(version, int) else None
 
 
 def earliest_version(store: Store, head_version: int) -> int:

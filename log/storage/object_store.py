@@ -65,13 +65,13 @@ class ObjectStore(Store):
         if found is None:
             raise AssertionError(url)
         self._root: Location = found
-        self._given = dict(options or {})
-        self._options = parse({**found.options, **self._given})
+        self.storage_options = dict(options or {})
+        self._options = parse({**found.options, **self.storage_options})
         self._redacted = Redactor(self._options)
         self._system = system
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectStore, (self.url, self._given)
+        return ObjectStore, (self.url, self.storage_options)
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.url!r})"

@@ -8,9 +8,10 @@ A commit rests on three guarantees: a file is visible whole or not at all, only 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 
@@ -24,9 +25,13 @@ class FileStatus:
 
 
 class Store(ABC):
-    """The files below one root. Safe to use from several threads; picklable, so that Spark's tasks can read."""
+    """The files below one root. Safe to use from several threads; picklable, so that Spark's tasks can read.
+
+    `storage_options` are as they were given, with the secrets among them.
+    """
 
     url: str
+    storage_options: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
     def read(self, path: str) -> bytes:

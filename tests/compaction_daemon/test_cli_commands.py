@@ -129,6 +129,9 @@ def test_describe_as_json(table: Table) -> None:
         "rows": 1,
         "dead_rows": 1,
         "bytes": sum(table.refresh().at().files()["size"].to_pylist()),
+        "small_files": 2,
+        "small_bytes": sum(table.refresh().at().files()["size"].to_pylist()),
+        "dead_row_files": 1,
         "log_tail": 4,
         "protocol": {
             "min_reader_version": 3,
@@ -150,7 +153,8 @@ def test_describe_in_words(table: Table) -> None:
     assert result.exit_code == 0
     for words in (table.id, "partition by", "job/1 = 7", "n  int64  not null", "reader 3, writer 7; appendOnly,"):
         assert words in result.stdout
-    assert re.search(r"^log tail +3$", result.stdout, flags=re.MULTILINE)
+    for line in ("log tail +3", "small files +2", "dead row files +0"):
+        assert re.search(f"^{line}$", result.stdout, flags=re.MULTILINE)
     assert all(line == line.rstrip() for line in result.stdout.splitlines())
 
 

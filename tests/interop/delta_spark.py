@@ -1,18 +1,16 @@
 """delta-spark in a process of its own, so that the tests' Spark stays plain: the jars, the process, and the program.
 
 As a program it reads one command a line (`["sql", text]`, `["rows", table]`, `["arrow", table, file]`,
-`["changes", table, after, file]`, `["append", table, rows]` or `["checkpoint", table]`) and answers each with one line
+`["changes", table, after, file]`, `["append", table, rows]`, `["stream", folder, table, checkpoint, app_id]` or
+`["checkpoint", table]`) and answers each with one line
 of JSON.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import fcntl
 import json
 import os
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,60 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyspark
 from pyspark.sql import SparkSession
 
+from tests import ivy
+from tests.ivy import Artifact
+
 VERSION = "4.4.0"
-ARTIFACT = ("io.delta", "delta-spark_4.2_2.13", VERSION)
-CACHE = Path.home() / ".cache" / "tidelog-tests"
-FETCH_TIMEOUT_S = 420
+ARTIFACT = Artifact("io.delta", "delta-spark_4.2_2.13", VERSION)
 ANSWER = "answer: "
 
 
 def jars() -> list[Path]:
-    """delta-spark and what it needs beyond PySpark's own jars, fetched once a machine by the Ivy that PySpark ships.
-
-    Raises AssertionError with Ivy's own words where they cannot be fetched.
-    """
-    CACHE.mkdir(parents=True, exist_ok=True)
-    folder = CACHE / f"delta-spark-{VERSION}"
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            _fetch(folder)
-    known = {_artifact(jar) for jar in _spark_jars().glob("*.jar")}
-    found = sorted(jar for jar in folder.glob("*.jar") if _artifact(jar) not in known)
-    assert any(jar.name.startswith("delta-spark") for jar in found), found
-    return found
-
-
-def _fetch(folder: Path) -> None:
-    """Retrieve into a folder beside, which takes its name when it is complete."""
-    partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    (ivy,) = _spark_jars().glob("ivy-*.jar")
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else "java"
-    command = [java, "-jar", str(ivy), "-cache", str(CACHE / "ivy"), "-dependency", *ARTIFACT, "-confs", "default"]
-    done = subprocess.run(
-        [*command, "-retrieve", f"{partial}/[artifact]-[revision].[ext]"],
-        capture_output=True,
-        text=True,
-        timeout=FETCH_TIMEOUT_S,
-        check=False,
-    )
-    complete = done.returncode == 0 and (partial / f"{ARTIFACT[1]}-{VERSION}.jar").exists()
-    assert complete, f"delta-spark cannot be fetched from Maven: {(done.stdout + done.stderr)[-3000:]}"
-    partial.rename(folder)
-
-
-def _spark_jars() -> Path:
-    return Path(pyspark.__file__).parent / "jars"
-
-
-def _artifact(jar: Path) -> str:
-    """The name of a jar without its version."""
-    return re.sub(r"-\d[\w.+-]*\.jar$", "", jar.name)
+    """delta-spark and what it needs beyond PySpark's own jars; raises AssertionError where they cannot be fetched."""
+    return ivy.jars(f"delta-spark-{VERSION}", [ARTIFACT])
 
 
 class DeltaSpark:
@@ -117,6 +74,12 @@ class DeltaSpark:
         """Append the rows of a SELECT."""
         self._ask("append", table, select)
 
+    def stream(self, folder: str, table: str, checkpoint: str, app_id: str = "") -> None:
+        """Write what is new in a folder of numbers, one file a batch: by delta-spark's own sink, or with an application
+        id by a batch function of its own.
+        """
+        self._ask("stream", folder, table, checkpoint, app_id)
+
     def _ask(self, *command: str) -> Any:
         assert self._process.stdin
         assert self._process.stdout
@@ -134,7 +97,8 @@ def session(errors: Path) -> Iterator[DeltaSpark]:
     """A Spark with delta-spark; its messages go to the file `errors`."""
     with errors.open("w") as stderr:
         process = subprocess.Popen(
-            [sys.executable, __file__, ",".join(map(str, jars()))],
+            [sys.executable, "-m", __name__, ",".join(map(str, jars()))],
+            cwd=Path(__file__).parents[2],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -202,9 +166,25 @@ def _do(spark: SparkSession, command: str, *arguments: str) -> Any:
         case "append":
             table, select = arguments
             spark.sql(select).write.format("delta").mode("append").save(table)
+        case "stream":
+            _stream(spark, *arguments)
         case _:
             raise AssertionError(command)
     return None
+
+
+def _stream(spark: SparkSession, folder: str, table: str, checkpoint: str, app_id: str) -> None:
+    rows = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).parquet(folder)
+    writer = rows.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    if app_id:
+
+        def function(batch: Any, number: int) -> None:
+            output = batch.write.format("delta").mode("append")
+            output.option("txnAppId", app_id).option("txnVersion", number).save(table)
+
+        writer.foreachBatch(function).start().awaitTermination()
+    else:
+        writer.format("delta").start(table).awaitTermination()
 
 
 def _write(rows: pa.Table, file: str) -> None:

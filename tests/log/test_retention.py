@@ -17,7 +17,6 @@ from tidelog.log.system import to_datetime
 
 DAY = 86_400_000
 MIDNIGHT = START_MS - START_MS % DAY
-WRITE = "0f0e0d0c-0000-4000-8000-000000000001"
 
 
 def status(name: str, modified_ms: int = 0) -> FileStatus:
@@ -172,12 +171,9 @@ def test_what_a_dead_writer_left_goes_after_a_day() -> None:
         (".part.parquet.crc", False),
         ("ab/.part.parquet.crc", False),
         ("ab/_temporary/part.parquet", False),
-        # What a killed job of Spark's writer leaves below the folder of one write.
-        (f"data/{WRITE}/_temporary/0/_temporary/attempt_1_m_0_0/part-00000-x.c000.snappy.parquet", True),
-        (f"data/{WRITE}/_temporary/0/_temporary/attempt_1_m_0_0/p=1/part-00000-x.c000.snappy.parquet", True),
-        (f"data/{WRITE}/p=1/part-00000-x.c000.snappy.parquet", True),
-        (f"data/{WRITE}/_other/x", False),
-        ("data/mine/_temporary/0/x", False),
+        ("data/01234567-89ab-cdef-0123-456789abcdef/_temporary/0/_temporary/attempt_1/p=1/part.parquet", True),
+        ("data/01234567-89ab-cdef-0123-456789abcdef/_other/part.parquet", False),
+        ("data/ab/_temporary/part.parquet", False),
         ("_dv/.hidden", False),
         ("_dv/_x/y", False),
         ("_dvx/y", False),

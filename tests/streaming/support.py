@@ -98,6 +98,18 @@ def refused(stream: DataFrame, sink: BatchFunction, checkpoint: Path, kind: type
     return error
 
 
+def last_committed_batch(checkpoint: Path) -> int:
+    return max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
+
+
+def forget_last_commit(checkpoint: Path) -> int:
+    """Leave the checkpoint as a crash does between the sink's return and Spark's own commit."""
+    number = last_committed_batch(checkpoint)
+    (checkpoint / "commits" / str(number)).unlink()
+    (checkpoint / "commits" / f".{number}.crc").unlink(missing_ok=True)
+    return number
+
+
 def drain_feed(spark: SparkSession, path: Path | str, checkpoint: Path, **options: str | int) -> list[list[Any]]:
     """The rows of each micro-batch of a change feed, as one list a batch."""
     batches: list[list[Any]] = []

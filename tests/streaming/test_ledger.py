@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -54,6 +56,41 @@ def values(entries: Sequence[SetTransaction]) -> dict[str, int]:
 )
 def test_the_verdict_on_a_batch(table: Mapping[str, int], batch: Ledger, verdict: Verdict) -> None:
     assert batch.judge(table) is verdict
+
+
+THEIRS = "another engine's stream"
+
+
+def moving(batch_id: int = 5, **how: Any) -> Ledger:
+    return replace(ledger(batch_id, **how), adopt_txn=THEIRS)
+
+
+@pytest.mark.parametrize(
+    ("table", "batch", "verdict"),
+    [
+        pytest.param({THEIRS: 4}, moving(), Verdict.COMMIT, id="the next batch"),
+        pytest.param({THEIRS: 2}, moving(), Verdict.COMMIT, id="empty batches between"),
+        pytest.param({THEIRS: 5}, moving(), Verdict.SKIP, id="its last batch, replayed"),
+        pytest.param({THEIRS: 6}, moving(), Verdict.BEHIND_ADOPTED, id="a new checkpoint, or an older one"),
+        pytest.param({}, moving(), Verdict.NOTHING_TO_ADOPT, id="an id that never wrote"),
+        pytest.param(holding((QUERY, 5, 77)) | {THEIRS: 5}, moving(), Verdict.SKIP, id="ours by now, replayed"),
+        pytest.param(
+            holding((QUERY, 5, 78)) | {THEIRS: 5}, moving(), Verdict.OTHER_OFFSETS, id="ours by now, other offsets"
+        ),
+        pytest.param(holding((QUERY, 4, 1)) | {THEIRS: 4}, moving(), Verdict.COMMIT, id="ours by now, the next"),
+        pytest.param(holding((QUERY, 4, 1)), moving(), Verdict.COMMIT, id="its record is gone, ours is there"),
+        pytest.param(holding((QUERY, 3, 1)) | {THEIRS: 5}, moving(), Verdict.SKIP, id="moved back for two batches"),
+        pytest.param(holding((OTHER_QUERY, 5, 77)) | {THEIRS: 5}, moving(), Verdict.OTHER_QUERY, id="name taken"),
+    ],
+)
+def test_the_verdict_on_a_batch_of_a_stream_that_moves_over(
+    table: Mapping[str, int], batch: Ledger, verdict: Verdict
+) -> None:
+    assert batch.judge(table) is verdict
+
+
+def test_a_stream_that_moved_over_could_move_back() -> None:
+    assert values(moving(6).entries({THEIRS: 5}, 0))[THEIRS] == 6
 
 
 def test_a_batch_writes_its_number_and_its_fingerprint_and_once_its_owner() -> None:

@@ -13,7 +13,16 @@ from pyspark import InheritableThread
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.streaming.support import Input, drain, footprint, numbers_in, refused, wait_until
+from tests.streaming.support import (
+    Input,
+    drain,
+    footprint,
+    forget_last_commit,
+    last_committed_batch,
+    numbers_in,
+    refused,
+    wait_until,
+)
 from tidelog.log import Committed, OperationClass, Table, Transaction
 from tidelog.log.errors import ConfigurationError, NotInStreamError
 from tidelog.streaming import BatchReport, Sink
@@ -24,18 +33,6 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def source(tmp_path: Path) -> Input:
     return Input(tmp_path / "input")
-
-
-def last_committed_batch(checkpoint: Path) -> int:
-    return max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
-
-
-def forget_last_commit(checkpoint: Path) -> int:
-    """Leave the checkpoint as a crash does between the sink's return and Spark's own commit."""
-    number = last_committed_batch(checkpoint)
-    (checkpoint / "commits" / str(number)).unlink()
-    (checkpoint / "commits" / f".{number}.crc").unlink(missing_ok=True)
-    return number
 
 
 class Reports:

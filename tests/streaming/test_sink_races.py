@@ -53,7 +53,7 @@ def source(tmp_path: Path) -> Input:
 def test_a_lost_race_is_rebased(spark: SparkSession, source: Input, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     Table.create(path, NUMBERS)
-    sink = Sink(path)
+    sink = Sink(path, writer="driver")
     rebased: list[tuple[int, ...]] = []
 
     def others(_: DataFrame, number: int) -> None:
@@ -73,7 +73,7 @@ def test_a_lost_race_is_rebased(spark: SparkSession, source: Input, tmp_path: Pa
 
 def test_a_compaction_under_way_disturbs_neither(spark: SparkSession, source: Input, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
-    sink = Sink(path)
+    sink = Sink(path, writer="driver")
     drain(source.put(2).stream(spark), sink, tmp_path / "cp")
     compactions: list[CompactionReport] = []
     meanwhile = with_meanwhile(sink, lambda *_: compactions.append(compact(path)))
@@ -89,7 +89,7 @@ def another_copy(path: str) -> Callable[[DataFrame, int], None]:
     """A second, live copy of the very same query: it handles the same batch with a sink of its own."""
 
     def commit(batch: DataFrame, number: int) -> None:
-        Sink(path)(batch, number)
+        Sink(path, writer="driver")(batch, number)
         _forget_that_this_process_handled_it()
 
     return commit
@@ -109,15 +109,15 @@ def test_of_two_live_copies_of_a_query_one_loses(
     path, checkpoint = str(tmp_path / "table"), tmp_path / "cp"
     source.put()
     if table_is_there:
-        drain(source.stream(spark), Sink(path), checkpoint)
+        drain(source.stream(spark), Sink(path, writer="driver"), checkpoint)
         source.put()
-    loser = with_meanwhile(Sink(path), another_copy(path))
+    loser = with_meanwhile(Sink(path, writer="driver"), another_copy(path))
     error = refused(source.stream(spark), loser, checkpoint, ConcurrentTransactionException)
     assert numbers_in(path) == source.numbers
     query_id = json.loads((checkpoint / "metadata").read_text())["id"]
     assert query_id in str(error)
     # What the winner committed is not committed again when Spark runs the batch once more.
-    drain(source.put().stream(spark), Sink(path), checkpoint)
+    drain(source.put().stream(spark), Sink(path, writer="driver"), checkpoint)
     assert numbers_in(path) == source.numbers
 
 
@@ -131,13 +131,15 @@ def test_two_queries_that_claim_one_new_name_at_once_are_not_both_let_in(
 
     def rival_runs(*_: object) -> None:
         # A stream cannot be started within a batch function's thread, whose properties it would inherit.
-        thread = threading.Thread(target=drain, args=(rival.put().stream(spark), Sink(path), tmp_path / "cp-2"))
+        thread = threading.Thread(
+            target=drain, args=(rival.put().stream(spark), Sink(path, writer="driver"), tmp_path / "cp-2")
+        )
         thread.start()
         thread.join()
 
     error = refused(
         source.put().stream(spark),
-        with_meanwhile(Sink(path), rival_runs),
+        with_meanwhile(Sink(path, writer="driver"), rival_runs),
         tmp_path / "cp-1",
         ConcurrentTransactionException,
     )
@@ -152,7 +154,7 @@ def test_two_queries_create_the_table_at_once(spark: SparkSession, source: Input
     def another_creates(*_: object) -> None:
         Table.create(path, NUMBERS).insert([{"n": -1}])
 
-    sink = Sink(path)
+    sink = Sink(path, writer="driver")
     drain(source.put().stream(spark), with_meanwhile(sink, another_creates), tmp_path / "cp")
     assert numbers_in(path) == [-1, *source.numbers]
 
@@ -183,7 +185,7 @@ def test_a_disk_that_refuses_fails_the_batch_and_a_restart_makes_it_good(
     spark: SparkSession, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "table")
-    drain(source.put().stream(spark), Sink(path), tmp_path / "cp")
+    drain(source.put().stream(spark), Sink(path, writer="driver"), tmp_path / "cp")
     link = os.link
 
     def read_only(source_path: str, target: str) -> None:
@@ -193,7 +195,7 @@ def test_a_disk_that_refuses_fails_the_batch_and_a_restart_makes_it_good(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "link", read_only)
-        error = refused(source.put().stream(spark), Sink(path), tmp_path / "cp", PathNotWritableError)
+        error = refused(source.put().stream(spark), Sink(path, writer="driver"), tmp_path / "cp", PathNotWritableError)
     assert "mounted read-only" in str(error)
-    drain(source.stream(spark), Sink(path), tmp_path / "cp")
+    drain(source.stream(spark), Sink(path, writer="driver"), tmp_path / "cp")
     assert numbers_in(path) == source.numbers

@@ -197,8 +197,10 @@ def _wait_for(host: str, port: int, ended: Callable[[], bool] = lambda: False) -
 
 
 def _from_go(name: str, module: str) -> str:
-    target = CACHE / "bin" / name
-    _install(target, "go", ["go", "install", module], {"GOBIN": str(target.parent), "GOFLAGS": "-mod=mod"})
+    """Built in a folder beside, since a program that was half copied would be taken for whole."""
+    target, made = CACHE / "bin" / name, CACHE / "bin" / "partial" / name
+    more = {"GOBIN": str(made.parent), "GOPATH": str(CACHE / "go"), "GOFLAGS": "-mod=mod -modcacherw"}
+    _install(target, "go", ["go", "install", module], more, made)
     return str(target)
 
 
@@ -209,8 +211,11 @@ def _from_npm(name: str, package: str) -> str:
     return str(target)
 
 
-def _install(target: Path, tool: str, command: list[str], more: dict[str, str]) -> None:
-    """Run the command unless its result is there; one process at a time, whoever else tests on this machine."""
+def _install(target: Path, tool: str, command: list[str], more: dict[str, str], made: Path | None = None) -> None:
+    """Run the command unless its result is there; one process at a time, whoever else tests on this machine.
+
+    `made` is what the command makes, where that takes the target's name afterwards.
+    """
     if target.exists():
         return
     if shutil.which(tool) is None:
@@ -232,3 +237,5 @@ def _install(target: Path, tool: str, command: list[str], more: dict[str, str]) 
             output = getattr(error, "stderr", None) or b""
             reason = output.decode(errors="replace").strip().splitlines()[-1:] or [type(error).__name__]
             raise UnavailableError(f"{' '.join(command)} failed: {reason[0]}") from error
+        if made is not None:
+            made.rename(target)

@@ -49,7 +49,7 @@ class Faulty:
 
     @property
     def options(self) -> dict[str, Any]:
-        return self.store._given
+        return dict(self.store.storage_options)
 
 
 @pytest.fixture
@@ -301,7 +301,7 @@ def test_secrets_are_in_no_text_of_a_store(moto: Server) -> None:
     store.list("")
     for text in (repr(store), str(store), store.url, repr(moto)):
         assert SECRET not in text
-    assert KEY in str(store._given), "else this test would prove nothing"
+    assert KEY in str(store.storage_options), "else this test would prove nothing"
 
 
 def test_a_secret_that_a_library_shows_is_taken_out(moto: Server, monkeypatch: pytest.MonkeyPatch) -> None:

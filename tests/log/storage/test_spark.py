@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,14 @@ from tidelog.streaming import Sink, table
 pytestmark = pytest.mark.spark
 
 
-def test_a_stream_goes_into_an_object_store_and_out_again(
-    spark: SparkSession, server_of: Callable[[str], Server], tmp_path: Path
-) -> None:
-    server = server_of("versitygw")
-    url, options = server.store().url, {f"storageOption.{name}": text for name, text in server.options.items()}
+def test_a_stream_goes_into_an_object_store_and_out_again(spark: SparkSession, s3: Server, tmp_path: Path) -> None:
+    url, options = s3.store().url, {f"storageOption.{name}": text for name, text in s3.options.items()}
     spark.range(100).selectExpr("id as n").write.parquet(str(tmp_path / "in"))
     source = spark.readStream.schema("n bigint").parquet(str(tmp_path / "in"))
-    writing = source.writeStream.foreachBatch(Sink(url, storage_options=server.options))
+    writing = source.writeStream.foreachBatch(Sink(url, storage_options=s3.options))
     writing.option("checkpointLocation", str(tmp_path / "writer")).trigger(availableNow=True).start().awaitTermination()
     everything = list(range(100))
-    assert read_numbers(Table.open(url, storage_options=server.options)) == everything
+    assert read_numbers(Table.open(url, storage_options=s3.options)) == everything
 
     read = spark.read.format("tidelog").options(**options).load(url)
     assert sorted(row.n for row in read.collect()) == everything
@@ -53,13 +49,10 @@ def test_a_stream_goes_into_an_object_store_and_out_again(
     assert not [content for content in noted if SECRET.encode() in content]
 
 
-def test_executors_change_the_rows_of_a_table_in_an_object_store(
-    spark: SparkSession, server_of: Callable[[str], Server]
-) -> None:
-    server = server_of("versitygw")
-    made = Table.create(server.store().url, NUMBERS, storage_options=server.options)
+def test_executors_change_the_rows_of_a_table_in_an_object_store(spark: SparkSession, s3: Server) -> None:
+    made = Table.create(s3.store().url, NUMBERS, storage_options=s3.options)
     made.insert([{"n": n} for n in range(100)])
-    changed = table(spark, made.path, storage_options=server.options)
+    changed = table(spark, made.path, storage_options=s3.options)
     changed.delete("n >= 50")
     changed.update("n < 10", {"n": "n + 1000"})
     assert read_numbers(made.refresh()) == [*range(10, 50), *range(1000, 1010)]

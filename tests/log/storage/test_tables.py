@@ -96,10 +96,9 @@ def test_tables_on_other_clouds(server_of: Callable[[str], Server], name: str) -
     assert read_numbers(again.at(version=1)) == [1]
 
 
-def test_a_wide_file_is_read_in_parts(server_of: Callable[[str], Server]) -> None:
+def test_a_wide_file_is_read_in_parts(s3: Server) -> None:
     """Beyond a few MB a data file is not fetched whole; what is read of it must be right all the same."""
-    server = server_of("versitygw")
-    url, options = server.store().url, server.options
+    url, options = s3.store().url, s3.options
     rows = pa.table({"n": range(700_000), "noise": pc.random(700_000, initializer=1)})
     Table.create(url, rows.schema, storage_options=options).insert(rows)
     table = Table.open(url, storage_options=options)

@@ -36,6 +36,15 @@ def server_of(
         yield start
 
 
+@pytest.fixture(scope="session")
+def s3(server_of: Callable[[str], Server]) -> Server:
+    """An S3 server: a real gateway, or moto where that cannot be had. The end names the one that it was."""
+    try:
+        return server_of("versitygw")
+    except pytest.skip.Exception:
+        return server_of("moto")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     outcomes = config.stash.get(_OUTCOMES, None)
     if outcomes is None:

@@ -1,0 +1,285 @@
+"""The sink's speed beside Spark's own: `make bench-sink`, with `BENCHARGS="--batches 500"` for a shorter long run.
+
+The goals stand beside the cases; a missed one is said and is no failure, as a benchmark is not a test. A row that
+tidelog lost or doubled is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import tables
+from benchmarks.engine_process import EngineFailedError, EngineProcess, daemon
+from benchmarks.harness import TIDELOG, Goal, Report, percentile
+from benchmarks.sink_streams import DELTA_FOREACHBATCH, DELTA_NATIVE, NOOP, PARQUET, PEERS, SMALL_ROWS, Rows, Spans
+
+CASES = ("small", "large", "tail", "life")
+ENGINES = (TIDELOG, *PEERS)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many batches each case takes, and how large its batches are.
+
+    Of `small`, `large` and `tail` each turn takes so many; `life` is so many at all, of which `window` at each end are
+    compared and memory is looked at after `settled`.
+    """
+
+    turns: int = 3
+    small: int = 20
+    large: int = 5
+    large_rows: int = 1_000_000
+    tail_turns: int = 5
+    tail: int = 100
+    life: int = 5_000
+    settled: int = 500
+    window: int = 100
+    warm_up: int = 20
+    # Batches that are left out after each start of a query, which has work of its own to do then.
+    skip: int = 5
+    large_skip: int = 2
+    # Whether `life` gets a new process, whose memory no other case has filled.
+    fresh: bool = True
+
+
+QUICK = Sizes(
+    turns=1,
+    small=3,
+    large=2,
+    large_rows=5_000,
+    tail_turns=1,
+    tail=4,
+    life=10,
+    settled=4,
+    window=2,
+    warm_up=1,
+    skip=1,
+    large_skip=1,
+    fresh=False,
+)
+# Java starts faster and gets less fast.
+QUICK_SETTINGS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+
+class SinkBench:
+    """The cases, each a method named in CASES. Engines take turns; each lives in a process of its own."""
+
+    def __init__(
+        self, report: Report, sizes: Sizes, work: Path, engines: Sequence[str], writer: str, *, with_daemon: bool
+    ) -> None:
+        self._report = report
+        self._sizes = sizes
+        self._work = work
+        self._engines = list(engines)
+        self._arguments = {
+            "writer": writer,
+            "warm_up_batches": sizes.warm_up,
+            "settings": QUICK_SETTINGS if sizes is QUICK else {},
+        }
+        self._processes: dict[str, EngineProcess] = {}
+        self._started = 0
+        self._with_daemon = with_daemon
+        self.rows_are_right = True
+
+    def run(self, only: str) -> None:
+        """Those whose name contains `only`."""
+        for name in CASES:
+            if only in name:
+                getattr(self, name)()
+
+    def small(self) -> None:
+        """Batches of a thousand rows: what is paid for each batch, whatever is in it."""
+        sizes = self._sizes
+        found = self._turns("small", self._engines, SMALL_ROWS, sizes.turns, sizes.small)
+        spans = _medians(found, "add_batch_ms")
+        self._report.figure("small_add_batch", "ms", spans, Goal(0.7), phases_ms=_phases(found))
+        self._report.figure("small_add_batch_foreachbatch", "ms", spans, Goal(0.2), peer=DELTA_FOREACHBATCH)
+        self._report.figure("small_trigger", "ms", _medians(found, "trigger_ms"), cpu=_cpu(found))
+
+    def large(self) -> None:
+        """Batches of a million rows: what is paid for a row."""
+        sizes = self._sizes
+        found = self._turns("large", self._engines, sizes.large_rows, sizes.turns, sizes.large, skip=sizes.large_skip)
+        spans = _medians(found, "add_batch_ms")
+        self._report.figure(
+            "large_add_batch", "ms", spans, Goal(1.1), rows_a_batch=sizes.large_rows, phases_ms=_phases(found)
+        )
+        self._report.figure("large_trigger", "ms", _medians(found, "trigger_ms"), cpu=_cpu(found))
+
+    def tail(self) -> None:
+        """The slowest batches of a thousand rows, the daemon at work on tidelog's table all the while."""
+        sizes = self._sizes
+        both = [engine for engine in self._engines if engine in (TIDELOG, PARQUET)]
+        found = self._turns("tail", both, SMALL_ROWS, sizes.tail_turns, sizes.tail, beside=self._daemon)
+        for name in ("add_batch", "trigger"):
+            spans = {engine: getattr(of_engine, f"{name}_ms") for engine, of_engine in found.items()}
+            worst = {engine: percentile(found, 99) for engine, found in spans.items()}
+            self._report.figure(f"tail_{name}_99th", "ms", worst, Goal(1), batches=len(spans[TIDELOG]))
+            self._report.figure(f"tail_{name}_median", "ms", _medians(found, f"{name}_ms"))
+
+    def life(self) -> None:
+        """One stream for long, in a new process with the daemon beside it: neither slower nor larger by and by."""
+        sizes = self._sizes
+        if sizes.fresh:
+            self.close()
+        process = self._process(TIDELOG)
+        stream = {"stream": "life", "rows": SMALL_ROWS}
+        process.ask("run", **stream, batches=1, skip=0)
+        with self._daemon("life"):
+            first = Spans(**process.ask("run", **stream, batches=sizes.settled, skip=sizes.window))
+            before: Mapping[str, float] = process.ask("memory")
+            rest = Spans(**process.ask("run", **stream, batches=sizes.life - sizes.settled, skip=sizes.skip))
+            after: Mapping[str, float] = process.ask("memory")
+        ends = first.add_batch_ms[: sizes.window], rest.add_batch_ms[-sizes.window :]
+        first_ms, last_ms = map(statistics.median, ends)
+        facts: dict[str, Any] = {
+            "first_ms": first_ms,
+            "last_ms": last_ms,
+            "batches": sizes.life,
+            "daemon": self._with_daemon,
+        }
+        self._report.figure("life_growth", "last/first", {TIDELOG: last_ms / first_ms}, Goal(1.1, TIDELOG), **facts)
+        for name in ("python", "heap"):
+            sides = before[f"{name}_mb"], after[f"{name}_mb"]
+            mb: dict[str, Any] = {"before_mb": sides[0], "after_mb": sides[1]}
+            growth = {TIDELOG: sides[1] / sides[0]}
+            self._report.figure(f"life_{name}_memory_growth", "last/first", growth, Goal(1.1, TIDELOG), **mb)
+        self._look_at_rows("life", [TIDELOG])
+
+    def close(self) -> None:
+        """End all processes."""
+        while self._processes:
+            self._processes.popitem()[1].close()
+
+    def _turns(
+        self,
+        name: str,
+        engines: Sequence[str],
+        rows: int,
+        turns: int,
+        batches: int,
+        *,
+        skip: int | None = None,
+        beside: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+    ) -> dict[str, Spans]:
+        """Figures of each engine, `batches` a turn; `beside` is there from the second time that each had its turn.
+
+        The first time is shorter and left out: it makes the table, and Java compiles what this case needs.
+        """
+        skip = self._sizes.skip if skip is None else skip
+        found = {engine: Spans() for engine in engines}
+        self._take_turn(found, name, rows, max(1, batches // 4), skip)
+        found = {engine: Spans() for engine in found}
+        with beside(name):
+            for _ in range(turns):
+                self._take_turn(found, name, rows, batches, skip)
+        self._look_at_rows(name, list(found))
+        return found
+
+    def _take_turn(self, found: dict[str, Spans], name: str, rows: int, batches: int, skip: int) -> None:
+        for engine in list(found):
+            answer = self._asked(engine, "run", stream=name, rows=rows, batches=batches, skip=skip)
+            if answer is None:
+                del found[engine]
+            else:
+                found[engine].add(Spans(**answer))
+
+    def _look_at_rows(self, name: str, engines: Sequence[str]) -> None:
+        """Report how many rows each engine lost or doubled."""
+        answers = {engine: self._asked(engine, "finish", stream=name) for engine in engines}
+        rows = {engine: Rows(**answer) for engine, answer in answers.items() if answer is not None}
+        differences = {engine: found.differences for engine, found in rows.items()}
+        totals: dict[str, Any] = {f"{engine}_rows": found.found[0] for engine, found in rows.items()}
+        self._report.figure(f"{name}_rows_lost_or_doubled", "rows", differences, Goal(0, TIDELOG), **totals)
+        self.rows_are_right = self.rows_are_right and not differences[TIDELOG]
+
+    def _asked(self, engine: str, command: str, **arguments: object) -> Any:
+        """The answer; None where a peer failed, which is left out from then on."""
+        try:
+            return self._process(engine).ask(command, **arguments)
+        except EngineFailedError as error:
+            self._report.say(f"{engine} is left out from here on: {error}")
+            if engine == TIDELOG:
+                raise
+            self._engines.remove(engine)
+            self._processes.pop(engine, None)
+            return None
+
+    def _process(self, engine: str) -> EngineProcess:
+        if engine not in self._processes:
+            self._started += 1
+            folder = self._work / f"{self._started}-{engine}"
+            self._processes[engine] = EngineProcess(engine, folder, self._arguments)
+        return self._processes[engine]
+
+    def _daemon(self, stream: str) -> AbstractContextManager[None]:
+        if not self._with_daemon:
+            return nullcontext()
+        folder = self._processes[TIDELOG].folder
+        return daemon(folder / stream / "table", folder / f"{stream}-daemon")
+
+
+def _medians(found: Mapping[str, Spans], name: str) -> dict[str, float | None]:
+    return {engine: statistics.median(getattr(spans, name)) for engine, spans in found.items()}
+
+
+def _cpu(found: Mapping[str, Spans]) -> dict[str, float | None]:
+    """CPU time a batch, in ms."""
+    return {engine: spans.cpu_ms / spans.batches for engine, spans in found.items()}
+
+
+def _phases(found: Mapping[str, Spans]) -> dict[str, float]:
+    """The medians of what tidelog's batches consist of, for the JSON line."""
+    return {name: round(statistics.median(spans), 2) for name, spans in found[TIDELOG].phases_ms.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench-sink", description=__doc__)
+    parser.add_argument("--batches", type=int, default=Sizes.life, help="batches of the long run")
+    parser.add_argument("--rows", type=int, default=Sizes.large_rows, help="rows of a large batch")
+    parser.add_argument("--writer", default="auto", help="how tidelog writes: auto, driver or spark")
+    parser.add_argument("--no-delta", action="store_true", help="leave delta-spark out")
+    parser.add_argument("--no-daemon", action="store_true", help="run tail and life without the daemon")
+    parser.add_argument("--only", default="", help=f"the cases whose name contains this; of {', '.join(CASES)}")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, without delta-spark: does it all run?")
+    given = parser.parse_args()
+    sizes = QUICK if given.quick else Sizes(life=given.batches, large_rows=given.rows)
+    if given.batches < Sizes.settled + 2 * Sizes.window:
+        parser.error("--batches is too few to compare its ends")
+    engines = [TIDELOG, PARQUET]
+    if not given.quick:
+        engines += [NOOP] if given.no_delta else [NOOP, DELTA_NATIVE, DELTA_FOREACHBATCH]
+    report = Report("sink", peer=PARQUET, engines=ENGINES)
+    report.machine(
+        small_rows=SMALL_ROWS,
+        large_rows=sizes.large_rows,
+        life_batches=sizes.life,
+        writer=given.writer,
+        daemon=not given.no_daemon,
+    )
+    tables.CACHE.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix="work-", dir=tables.CACHE))
+    bench = SinkBench(report, sizes, work, engines, given.writer, with_daemon=not given.no_daemon)
+    try:
+        bench.run(given.only)
+    finally:
+        bench.close()
+        shutil.rmtree(work)
+    report.table()
+    if given.quick:
+        report.say("these sizes only show that it runs: their figures, and what they say of the goals, mean nothing")
+    if not bench.rows_are_right:
+        sys.exit("tidelog lost or doubled rows")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""A Kafka broker for the demo and the tests: in Docker where an engine runs, else Apache Kafka as a process of its own.
+
+Either listens on loopback only, on a port that was free, and keeps its port and its records when it is killed and
+started again.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+import warnings
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from examples.kafka.child import Child
+from examples.kafka.jars import broker_jars, java
+
+_LOOPBACK = "127.0.0.1"
+_START_S = 90
+_FORMAT_S = 60
+_DOCKER_S = 20
+_IMAGE = "confluentinc/cp-kafka:7.6.0"
+# Small, and soon awake: it serves thousands of records, not millions.
+_JVM = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+
+
+class Broker(Protocol):
+    """A broker that runs. `address` is for clients, and stays."""
+
+    address: str
+
+    def crash(self) -> None:
+        """End it at once, without a chance to tidy up."""
+
+    def start(self) -> None:
+        """Start it again; returns when it answers."""
+
+
+@contextmanager
+def broker(folder: Path) -> Iterator[Broker]:
+    """A broker that keeps its files and its log in `folder`; it ends with the block."""
+    with docker_broker() if docker_engine() else process_broker(folder) as started:
+        yield started
+
+
+def docker_engine() -> bool:
+    """Whether a Docker engine answers, and testcontainers is there; a client on PATH says nothing about an engine."""
+    if not shutil.which("docker") or importlib.util.find_spec("testcontainers") is None:
+        return False
+    command = ["docker", "version", "--format", "{{.Server.Version}}"]
+    try:
+        answer = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DOCKER_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return answer.returncode == 0 and answer.stdout.strip() != ""
+
+
+@contextmanager
+def process_broker(folder: Path) -> Iterator[Broker]:
+    """Apache Kafka, fetched by the Ivy that PySpark ships, as its own controller (KRaft)."""
+    started = ProcessBroker(folder)
+    try:
+        started.start()
+        yield started
+    finally:
+        started.end()
+
+
+class ProcessBroker:
+    """Apache Kafka as a child process."""
+
+    def __init__(self, folder: Path) -> None:
+        port, controller_port = _free_ports(2)
+        self.address = f"{_LOOPBACK}:{port}"
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = folder / "server.properties"
+        settings.write_text(_settings(folder / "records", port, controller_port), encoding="utf-8")
+        run = [java(), *_JVM, "-cp", os.pathsep.join(map(str, broker_jars()))]
+        _format([*run, "kafka.tools.StorageTool"], settings)
+        self._child = Child("broker", [*run, "kafka.Kafka", str(settings)], folder)
+
+    def start(self) -> None:
+        self._child.start()
+        _wait_until_it_answers(self.address, self._child)
+
+    def crash(self) -> None:
+        self._child.kill()
+
+    def end(self) -> None:
+        """End it for good."""
+        self._child.end()
+
+
+def _settings(records: Path, port: int, controller_port: int) -> str:
+    values: dict[str, object] = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@{_LOOPBACK}:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{_LOOPBACK}:{port},CONTROLLER://{_LOOPBACK}:{controller_port}",
+        "log.dirs": records,
+        "auto.create.topics.enable": "false",
+        # One broker is all the replicas that there are.
+        "offsets.topic.replication.factor": 1,
+        "offsets.topic.num.partitions": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 1,
+        "group.initial.rebalance.delay.ms": 0,
+    }
+    return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+def _format(tool: list[str], settings: Path) -> None:
+    cluster = urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+    # An id that begins with a dash would be taken for an option.
+    command = [*tool, "format", f"--cluster-id={cluster}", "--config", str(settings), "--ignore-formatted"]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_FORMAT_S, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"the broker's storage cannot be formatted: {(done.stdout + done.stderr)[-2000:]}")
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((_LOOPBACK, 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+def _wait_until_it_answers(address: str, child: Child | None = None) -> None:
+    """Raise RuntimeError where it does not in time, ChildEndedError where it has ended."""
+    deadline_s = time.monotonic() + _START_S
+    while True:
+        if child is not None:
+            child.require_running()
+        try:
+            # Asked only once the port is open, since a client that finds it closed logs at length.
+            host, port = address.split(":")
+            socket.create_connection((host, int(port)), timeout=1).close()
+            client = KafkaAdminClient(bootstrap_servers=address, request_timeout_ms=5_000)
+            try:
+                client.list_topics()
+            finally:
+                client.close()
+        except (OSError, KafkaError) as error:
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"the broker at {address} does not answer after {_START_S} seconds") from error
+            time.sleep(0.2)
+        else:
+            return
+
+
+@contextmanager
+def docker_broker() -> Iterator[Broker]:
+    """Kafka in a container of testcontainers'."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the module has moved, and says so
+        from testcontainers.kafka import KafkaContainer  # noqa: PLC0415 - only where there is an engine
+    container: Any = KafkaContainer(_IMAGE).with_kraft()
+    # A fixed port: one that Docker chooses would be another after a restart.
+    container.ports[container.port] = (_LOOPBACK, *_free_ports(1))
+    with container:
+        yield DockerBroker(container)
+
+
+class DockerBroker:
+    """Kafka in a container that runs."""
+
+    def __init__(self, container: Any) -> None:
+        self.address = str(container.get_bootstrap_server())
+        self._container = container
+        _wait_until_it_answers(self.address)
+
+    def start(self) -> None:
+        self._container.get_wrapped_container().start()
+        _wait_until_it_answers(self.address)
+
+    def crash(self) -> None:
+        self._container.get_wrapped_container().kill()

@@ -1,0 +1,51 @@
+"""The demo: events through Kafka into a tidelog table, poisoned ones into a dead-letter table, and the table's changes
+back into Kafka, while the writer, the broker and the consumer are killed in the middle and started again.
+
+    .venv/bin/python examples/kafka/demo.py            run from the beginning, and check that each record came once
+    .venv/bin/python examples/kafka/demo.py --clean    remove what it wrote
+
+Exit codes: 0 done and all checks hold, 1 failed, 2 wrong use or a missing prerequisite, 130 Ctrl-C, 143 SIGTERM.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+if __name__ == "__main__":  # run by path: the repository's root is not on the path then
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+
+class Interrupted(BaseException):
+    """The demo was asked to end; `exit_code` is the shell's for the signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__("interrupted; nothing of it runs on")
+        self.exit_code = 128 + number
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del frame
+    # Once: what follows ends the processes, and shall not be interrupted itself.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    raise Interrupted(number)
+
+
+def main() -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    try:
+        # Only now the slow imports (Spark, Arrow), so that Ctrl-C is quiet while they run, too.
+        from examples.kafka.run import run  # noqa: PLC0415
+
+        return run(sys.argv[1:])
+    except Interrupted as interrupted:
+        print(interrupted, flush=True)
+        return interrupted.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

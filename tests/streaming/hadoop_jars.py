@@ -1,0 +1,34 @@
+"""Hadoop's connector for S3, in the few megabytes of it that a test needs.
+
+hadoop-aws asks for the AWS SDK as one `bundle` of 686 MB, which holds every service of AWS. What its S3A file system
+calls is the SDK's S3 and STS, two HTTP clients and the transfer manager: 12 MB beyond what Spark has itself.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests import ivy
+from tests.ivy import Artifact
+
+# What hadoop-project, the parent of this hadoop-aws, names for both.
+_SDK = "2.35.4"
+_ANALYTICS_ACCELERATOR = "1.3.1"
+
+
+def jars() -> list[Path]:
+    """The jars that make `s3a://` known, for `spark.jars`; raises AssertionError where they cannot be fetched."""
+    (client,) = ivy.spark_jars().glob("hadoop-client-api-*.jar")
+    hadoop = re.sub(r"^hadoop-client-api-|\.jar$", "", client.name)
+    sdk = ("s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
+    return ivy.jars(
+        f"hadoop-aws-{hadoop}-{_SDK}",
+        [
+            Artifact("org.apache.hadoop", "hadoop-aws", hadoop, alone=True),
+            Artifact(
+                "software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3", _ANALYTICS_ACCELERATOR, alone=True
+            ),
+            *(Artifact("software.amazon.awssdk", name, _SDK) for name in sdk),
+        ],
+    )

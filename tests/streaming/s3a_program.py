@@ -1,0 +1,148 @@
+"""A stream into a table in S3 by Spark's own writer, in a Spark that has Hadoop's connector from its start.
+
+python -m tests.streaming.s3a_program JARS FOLDER, with the table's URL and storage options as JSON on stdin. The last
+line that it prints is what it saw, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.streaming.support import Input, drain, drain_feed
+from tidelog.compaction_daemon import Daemon
+from tidelog.log import Table
+from tidelog.log.errors import ConfigurationError
+from tidelog.streaming import Sink, hadoop, register
+
+
+def session(jars: str, folder: Path) -> SparkSession:
+    events = folder / "events"
+    events.mkdir()
+    spark = (
+        SparkSession.builder.master("local[2,2]")  # a task may fail once
+        .config("spark.jars", jars)
+        .config("spark.ui.enabled", "false")
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.compress", "false")
+        .config("spark.eventLog.dir", events.as_uri())
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    register(spark)
+    return spark
+
+
+class Scenes:
+    def __init__(self, spark: SparkSession, folder: Path, url: str, options: dict[str, str]) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.url = url
+        self.options = options
+
+    def batches(self) -> dict[str, Any]:
+        """Three batches, then the last of them again, then one with new rows."""
+        sink, source = self._sink("table"), Input(self.folder / "in").put(3)
+        checkpoint = self.folder / "writer"
+        drain(source.stream(self.spark), sink, checkpoint)
+        for name in ("2", ".2.crc"):
+            (checkpoint / "commits" / name).unlink(missing_ok=True)
+        skipped: list[bool] = []
+
+        def again(batch: DataFrame, number: int) -> None:
+            sink = self._sink("table")
+            sink(batch, number)
+            assert sink.last
+            skipped.append(sink.last.skipped)
+
+        drain(source.put().stream(self.spark), again, checkpoint)
+        return {"skipped": skipped, **self._seen("table")}
+
+    def failing_tasks(self) -> dict[str, Any]:
+        """Each task fails once, after it has given a row to the writer; the table is partitioned."""
+        failed = self.folder / "failed"
+        failed.mkdir()
+
+        def fails_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from batches
+            context = TaskContext.get()
+            if context is not None and context.attemptNumber() == 0:
+                (failed / str(context.partitionId())).touch()
+                raise OSError("a disk is full, says the test")
+
+        source = Input(self.folder / "failing").put(2).stream(self.spark, max_files=None)
+        rows = source.repartition(2).mapInArrow(fails_once, "n long").selectExpr("n", "n % 3 as part")
+        drain(rows, self._sink("failing", partition_by=["part"]), self.folder / "failing-writer")
+        return {"failed": len(list(failed.iterdir())), **self._seen("failing")}
+
+    def daemon_and_feed(self) -> dict[str, Any]:
+        table = self._table("table")
+        table.set_properties({"tidelog.minorSpan": "1 day"})
+        checkpoint = self.folder / "follower"
+        options = {f"storageOption.{name}": text for name, text in self.options.items()}
+        before = drain_feed(self.spark, table.path, checkpoint, **options)
+        (step,) = Daemon([table]).step().tables
+        after = drain_feed(self.spark, table.path, checkpoint, **options)
+        return {
+            "before": sorted(row.n for batch in before for row in batch),
+            "error": str(step.error or ""),
+            "compacted": step.compaction.did_anything,
+            "files": table.refresh().at().num_files,
+            "after": after,
+            **self._seen("table"),
+        }
+
+    def other_credentials(self) -> str:
+        url = hadoop.hadoop_url(self.url)
+        try:
+            hadoop.require_connector(self.spark, url, hadoop.write_options({**self.options, "secret": "another"}, url))
+        except ConfigurationError as error:
+            return str(error)
+        return ""
+
+    def _sink(self, name: str, **arguments: Any) -> Sink:
+        return Sink(f"{self.url}/{name}", storage_options=self.options, writer="spark", **arguments)
+
+    def _table(self, name: str) -> Table:
+        return Table.open(f"{self.url}/{name}", storage_options=self.options)
+
+    def _seen(self, name: str) -> dict[str, Any]:
+        table = self._table(name)
+        return {
+            "rows": sorted(table.scan().to_arrow()["n"].to_pylist()),
+            "live": sorted(table.at().files()["path"].to_pylist()),
+            "objects": sorted(path for path, _ in table.store.walk("data")),
+        }
+
+
+def main(jars: str, folder: str) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    given = json.load(sys.stdin)
+    spark = session(jars, Path(folder))
+    scenes = Scenes(spark, Path(folder), given["url"], given["options"])
+    seen = {
+        "batches": scenes.batches(),
+        "failing_tasks": scenes.failing_tasks(),
+        "daemon_and_feed": scenes.daemon_and_feed(),
+        "other_credentials": scenes.other_credentials(),
+    }
+    spark.stop()
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

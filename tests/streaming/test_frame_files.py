@@ -1,0 +1,380 @@
+"""Files written for a DataFrame: the same rows, statistics and partition values as the driver's own writer gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from tests.log.support import put_foreign
+from tidelog.log import Table
+from tidelog.log.conform import conform
+from tidelog.log.errors import SchemaMismatchError, WriteVerificationError
+from tidelog.log.format import statistics
+from tidelog.log.format.actions import AddFile, Protocol
+from tidelog.log.state.loader import load
+from tidelog.log.write import DataWriter
+from tidelog.log.written_files import take_up
+from tidelog.streaming import frame_files, jvm_files
+from tidelog.streaming.frame_files import write_frame
+from tidelog.streaming.plain_frame import plain_rows
+
+pytestmark = pytest.mark.spark
+
+# A table whose protocol is of the oldest kind, which other writers can change by naming versions alone.
+PLAIN = ("delta.enableInCommitTimestamps", "delta.enableDeletionVectors")
+WHEN = datetime(2024, 2, 29, 23, 59, 59, 123456, tzinfo=UTC)
+SCHEMA = pa.schema(
+    [
+        ("whole", pa.int64()),
+        ("small", pa.int8()),
+        ("real", pa.float64()),
+        ("single", pa.float32()),
+        ("text", pa.string()),
+        ("raw", pa.binary()),
+        ("flag", pa.bool_()),
+        ("day", pa.date32()),
+        ("moment", pa.timestamp("us", tz="UTC")),
+        ("local", pa.timestamp("us")),
+        ("price", pa.decimal128(20, 3)),
+        ("place", pa.struct([("x", pa.float64()), ("tags", pa.list_(pa.string())), ("n", pa.int32())])),
+        ("sizes", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+
+
+def row(number: int, **others: Any) -> dict[str, Any]:
+    return {
+        "whole": number,
+        "small": number % 100,
+        "real": number / 4,
+        "single": number / 2,
+        "text": "é" * 40 + str(number),
+        "raw": bytes([number % 256]),
+        "flag": number % 2 == 0,
+        "day": date(2024, 1, 1 + number % 28),
+        "moment": WHEN.replace(microsecond=number),
+        "local": datetime(2024, 3, 1, 2, 30, 0, number),  # noqa: DTZ001 - a time without a zone
+        "price": Decimal(number) / 8,
+        "place": {"x": number / 3, "tags": [f"t{number}", None], "n": -number},
+        "sizes": {"a": number},
+        **others,
+    }
+
+
+ROWS = [row(number) for number in range(1, 25)] + [
+    dict.fromkeys(SCHEMA.names),
+    row(30, real=float("nan"), place={"x": None, "tags": None, "n": None}),
+    row(31, single=float("inf"), text="", place=None),
+]
+
+
+def frame(spark: SparkSession, rows: pa.Table, partitions: int = 2) -> DataFrame:
+    schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+    return spark.createDataFrame(rows, schema).repartition(partitions)
+
+
+def writer_of(table: Table) -> DataWriter:
+    return table.begin().writer
+
+
+def made(path: Path, schema: pa.Schema = SCHEMA, **how: Any) -> Table:
+    return Table.create(str(path), schema, **how)
+
+
+def rows_of(table: Table, adds: list[AddFile]) -> list[dict[str, Any]]:
+    """The rows of these files as the table gives them back."""
+    table.begin().stage_adds(adds).commit()
+    return sorted(table.refresh().scan().to_arrow().to_pylist(), key=str)
+
+
+def expected_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    return sorted(rows.to_pylist(), key=str)
+
+
+def files_below(table: Table) -> list[str]:
+    return [path for path, _ in table.store.walk() if not path.startswith("_delta_log/")]
+
+
+def test_all_types_come_back_and_have_the_statistics_of_the_drivers_writer(spark: SparkSession, tmp_path: Path) -> None:
+    table, data = made(tmp_path / "table"), pa.Table.from_pylist(ROWS, SCHEMA)
+    writer = writer_of(table)
+    given = frame(spark, data)
+    assert plain_rows(given, writer) is not None, "Spark's own writer is what is tested here"
+    adds, count = write_frame(given, writer)
+    assert count == len(ROWS)
+    assert len(adds) == 2
+    for add in adds:
+        content = conform(pq.read_table(tmp_path / "table" / add.path, coerce_int96_timestamp_unit="us"), SCHEMA)
+        expected = json.loads(statistics.collect(content))
+        # A footer counts the nulls among the elements of a list, not the lists that are null.
+        del expected["nullCount"]["sizes"], expected["nullCount"]["place"]["tags"]
+        assert json.loads(add.stats or "") == expected
+        assert add.size == (tmp_path / "table" / add.path).stat().st_size
+        assert add.path.startswith("data/")
+    assert str(rows_of(table, adds)) == str(expected_rows(data))
+    assert sorted(files_below(table)) == sorted(add.path for add in adds), "no checksum, no marker, no leftover"
+
+
+def test_the_statistics_keep_to_the_tables_properties(spark: SparkSession, tmp_path: Path) -> None:
+    data = pa.Table.from_pylist(ROWS, SCHEMA)
+    few = made(tmp_path / "few", properties={"delta.dataSkippingNumIndexedCols": 2})
+    named = made(tmp_path / "named", properties={"delta.dataSkippingStatsColumns": "text, place.n"})
+    for table, columns in ((few, {"whole", "small"}), (named, {"text", "place"})):
+        ((add,), _) = write_frame(frame(spark, data, 1), writer_of(table))
+        assert set(json.loads(add.stats or "")["nullCount"]) == columns
+
+
+def test_several_row_groups_are_folded_into_one_file_s_statistics(tmp_path: Path) -> None:
+    """As a large file of Spark's has them; one group has nulls only, and one holds the column's greatest value."""
+    table = made(tmp_path / "table", pa.schema([("n", pa.int64()), ("t", pa.string())]))
+    rows = pa.table({"n": [None, None, 5, 7, 1, 2], "t": ["b", "a", "z", None, "c", "d"]}, table.schema)
+    store = table.store
+    (tmp_path / "table" / "data").mkdir()
+    pq.write_table(rows, tmp_path / "table" / "data" / "x.parquet", row_group_size=2)
+    ((path, status),) = store.walk("data")
+    add = take_up(writer_of(table), path, status)
+    assert add is not None
+    assert json.loads(add.stats or "") == json.loads(statistics.collect(rows))
+
+
+PARTITIONED = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("text", pa.string()),
+        ("day", pa.date32()),
+        ("moment", pa.timestamp("us", tz="UTC")),
+        ("real", pa.float64()),
+        ("price", pa.decimal128(9, 2)),
+        ("flag", pa.bool_()),
+    ]
+)
+VALUES: list[dict[str, Any]] = [
+    {"text": "a", "day": date(2024, 1, 1), "real": 0.5},
+    {"text": "A", "day": date(2024, 1, 1), "real": 0.5},
+    {"text": "", "day": None, "real": -0.0},
+    {"text": None, "day": None, "real": 0.0},
+    {"text": "a/b=c %20é.x", "price": Decimal("1.50"), "flag": True},
+    {"text": "long " * 200, "flag": False},
+    {"text": "long " * 200 + "!", "flag": False},
+    # Two moments that have the same text in Berlin, where the clock was put back.
+    {"moment": datetime(2024, 10, 27, 0, 30, tzinfo=UTC)},
+    {"moment": datetime(2024, 10, 27, 1, 30, tzinfo=UTC)},
+]
+
+
+@pytest.mark.parametrize("columns", [["text"], ["moment"], ["text", "day", "moment", "real", "price", "flag"]])
+def test_each_file_holds_one_partition_whose_values_are_those_of_the_drivers_writer(
+    spark: SparkSession, tmp_path: Path, columns: list[str]
+) -> None:
+    rows = pa.Table.from_pylist([{"n": n, **VALUES[n % len(VALUES)]} for n in range(90)], PARTITIONED)
+    ours, theirs = (made(tmp_path / name, PARTITIONED, partition_by=columns) for name in ("spark", "driver"))
+    adds, count = write_frame(frame(spark, rows, 3), writer_of(ours))
+    written = writer_of(theirs).write(rows)
+    assert count == 90
+    assert sorted(str(add.partition_values) for add in adds) == sorted(str(add.partition_values) for add in written)
+    by_values = {str(add.partition_values): json.loads(add.stats or "") for add in written}
+    assert {str(add.partition_values): json.loads(add.stats or "") for add in adds} == by_values
+    assert rows_of(ours, adds) == rows_of(theirs, written)
+
+
+def test_a_task_brings_the_rows_of_a_partition_together(spark: SparkSession, tmp_path: Path) -> None:
+    table = made(tmp_path / "table", PARTITIONED, partition_by=["text"])
+    rows = pa.Table.from_pylist([{"n": n, "text": f"p{n % 5}"} for n in range(100)], PARTITIONED)
+    adds, _ = write_frame(frame(spark, rows, 8), writer_of(table))
+    assert len(adds) == 5, "one file a partition, not one for each task that had rows of it"
+
+
+def test_files_are_as_many_and_as_long_as_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    table = made(tmp_path / "table", pa.schema([("id", pa.int64())]))
+    adds, _ = write_frame(spark.range(0, 100, 1, 8), writer_of(table), max_tasks=2, rows_per_file=20)
+    assert len({add.path.split("-")[5] for add in adds}) == 2, "two tasks wrote"
+    assert sorted(statistics.num_records(add.stats) or 0 for add in adds) == [10, 10, 20, 20, 20, 20]
+
+
+def test_the_session_is_left_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    key, other = "spark.sql.parquet.outputTimestampType", "spark.sql.parquet.compression.codec"
+    table = made(tmp_path / "table", pa.schema([("id", pa.int64())]))
+    spark.conf.set(other, "gzip")
+    before = spark.conf.get(key)
+    try:
+        write_frame(spark.range(3), writer_of(table))
+        assert (spark.conf.get(key), spark.conf.get(other)) == (before, "gzip")
+    finally:
+        spark.conf.unset(other)
+
+
+# --- what does not fit by its type alone ------------------------------------------------------------------------------
+
+
+def plain(spark: SparkSession, tmp_path: Path, select: str, schema: pa.Schema, **how: Any) -> tuple[bool, list[Any]]:
+    """Whether Spark writes it by itself, and the rows."""
+    table = made(tmp_path / "table", schema, **how)
+    given = spark.range(1, 4).selectExpr(*select.split("; "))
+    by_spark = plain_rows(given, writer_of(table)) is not None
+    adds, count = write_frame(given, writer_of(table))
+    assert count == 3
+    return by_spark, rows_of(table, adds)
+
+
+N = pa.schema([("n", pa.int64())])
+NESTED = pa.schema([("s", pa.struct([("a", pa.int64()), ("b", pa.string())])), ("l", pa.list_(pa.int64()))])
+
+
+@pytest.mark.parametrize(
+    ("select", "schema", "by_spark", "first"),
+    [
+        ("cast(id as int) n", N, True, {"n": 1}),
+        ("id N", N, True, {"n": 1}),
+        ("id n", pa.schema([("n", pa.int32())]), False, {"n": 1}),
+        ("id n", pa.schema([("n", pa.float64())]), False, {"n": 1.0}),
+        ("cast(id as int) n", pa.schema([("n", pa.float64())]), True, {"n": 1.0}),
+        ("cast(id as int) n", pa.schema([("n", pa.decimal128(12, 2))]), True, {"n": Decimal("1.00")}),
+        ("cast(id as float) n", pa.schema([("n", pa.float64())]), True, {"n": 1.0}),
+        ("cast(id as decimal(5,1)) n", pa.schema([("n", pa.decimal128(9, 2))]), True, {"n": Decimal("1.00")}),
+        ("cast(id as decimal(9,2)) n", pa.schema([("n", pa.decimal128(8, 1))]), False, {"n": Decimal("1.0")}),
+        ("null n; id m", pa.schema([("n", pa.string()), ("m", pa.int64())]), True, {"n": None, "m": 1}),
+        ("id m", pa.schema([("n", pa.string()), ("m", pa.int64())]), True, {"n": None, "m": 1}),
+        (
+            "array(cast(id as int)) L; named_struct('B', 'x', 'a', id) s",
+            NESTED,
+            True,
+            {"s": {"a": 1, "b": "x"}, "l": [1]},
+        ),
+        ("named_struct('b', 'x') s", NESTED, True, {"s": {"a": None, "b": "x"}, "l": None}),
+    ],
+)
+def test_types_that_fit_for_any_value_are_left_to_spark(
+    spark: SparkSession, tmp_path: Path, select: str, schema: pa.Schema, by_spark: bool, first: dict[str, Any]
+) -> None:
+    done, rows = plain(spark, tmp_path, select, schema)
+    assert done is by_spark
+    assert rows[0] == first
+
+
+def test_tables_that_map_columns_are_written_in_the_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    table = made(tmp_path / "table", N, properties=dict.fromkeys(PLAIN, False))
+    old = load(table.store).head.metadata
+    schema = old.schema_string.replace(
+        '"metadata":{}', '"metadata":{"delta.columnMapping.id":1,"delta.columnMapping.physicalName":"col-1"}'
+    )
+    mapping = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
+    new = msgspec.structs.replace(old, schema_string=schema, configuration={**old.configuration, **mapping})
+    put_foreign(table, new, Protocol(min_reader_version=2, min_writer_version=5))
+    table.refresh()
+    given = spark.range(1, 4).toDF("n")
+    assert plain_rows(given, writer_of(table)) is None
+    adds, _ = write_frame(given, writer_of(table))
+    assert pq.read_schema(tmp_path / "table" / adds[0].path).names == ["col-1"]
+    assert rows_of(table, adds) == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+@pytest.mark.parametrize(
+    ("select", "schema", "message"),
+    [
+        ("id * 3000000000 n", pa.schema([("n", pa.int32())]), "'n' is int32 in the table but int64 in the data"),
+        ("cast(id as string) n", N, "'n' is int64 in the table but string in the data"),
+        ("id n; id other", N, "the data has a column 'other' that the table does not have"),
+        ("named_struct('a', id, 'c', 1) s", NESTED, "the data has a column 's.c' that the table does not have"),
+        ("id / 3 n", pa.schema([("n", pa.float32())]), "'n' is float in the table but double in the data"),
+        ("if(id = 2, null, id) n", pa.schema([pa.field("n", pa.int64(), nullable=False)]), "'n' cannot be null, but 1"),
+        (
+            "if(id = 2, '', 'x') p; id n",
+            pa.schema([pa.field("p", pa.string(), nullable=False), ("n", pa.int64())]),
+            "'p' cannot be null",
+        ),
+    ],
+)
+def test_what_would_lose_something_is_refused_and_leaves_no_file(
+    spark: SparkSession, tmp_path: Path, select: str, schema: pa.Schema, message: str
+) -> None:
+    table = made(tmp_path / "table", schema, partition_by=["p"] if "p" in schema.names else [])
+    with pytest.raises(SchemaMismatchError) as caught:
+        write_frame(spark.range(1, 4).selectExpr(*select.split("; ")), writer_of(table))
+    assert message in str(caught.value)
+    assert caught.value.advice
+    assert files_below(table) == []
+
+
+# --- what is counted --------------------------------------------------------------------------------------------------
+
+
+def lose_a_file(table: Table) -> Callable[..., Any]:
+    """The taking up of the files, before which one of them goes."""
+    take_up = jvm_files._taken_up
+
+    def taken_up(*arguments: Any) -> list[AddFile]:
+        table.store.delete(next(path for path, _ in table.store.walk("data")))
+        return take_up(*arguments)
+
+    return taken_up
+
+
+def test_rows_that_spark_counted_and_no_file_holds(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(tmp_path / "table", pa.schema([("id", pa.int64())]))
+    monkeypatch.setattr(jvm_files, "_taken_up", lose_a_file(table))
+    with pytest.raises(WriteVerificationError, match=r"hold 2 rows, and Spark counted 4; run it again; nothing was"):
+        write_frame(spark.range(0, 4, 1, 2), writer_of(table))
+    assert files_below(table) == []
+
+
+def test_a_file_too_many_is_noticed(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made(tmp_path / "table", pa.schema([("id", pa.int64())]))
+    save = jvm_files._save
+
+    def save_twice(*arguments: Any) -> None:
+        save(*arguments)
+        (path, *_) = (path for path, _ in table.store.walk("data"))
+        store = table.store
+        store.put_if_absent(path.replace("part-", "part-9"), store.read(path))
+
+    monkeypatch.setattr(jvm_files, "_save", save_twice)
+    with pytest.raises(WriteVerificationError, match="hold 6 rows, and Spark counted 4"):
+        write_frame(spark.range(0, 4, 1, 2), writer_of(table))
+    assert files_below(table) == []
+
+
+def test_rows_that_the_tasks_lost_are_noticed_as_well(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(tmp_path / "table", pa.schema([("id", pa.int32())]))
+    monkeypatch.setattr(frame_files, "run_on_rows", lambda data, _: [data.collect(), []][1:])
+    with pytest.raises(WriteVerificationError, match="hold 0 rows, and Spark counted 4"):
+        write_frame(spark.range(0, 4, 1, 2), writer_of(table))
+
+
+def test_a_failed_job_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:
+    table = made(tmp_path / "table", pa.schema([("n", pa.int64())]))
+    failing = spark.range(0, 4, 1, 2).selectExpr("if(id = 3, raise_error('as the test wants'), id) n")
+    with pytest.raises(Exception, match="as the test wants"):
+        write_frame(failing, writer_of(table))
+    assert files_below(table) == []
+
+
+def test_no_rows_are_no_files(spark: SparkSession, tmp_path: Path) -> None:
+    table = made(tmp_path / "table", pa.schema([("id", pa.int64())]))
+    assert write_frame(spark.range(0), writer_of(table)) == ([], 0)
+    assert files_below(table) == []
+
+
+def test_the_files_and_their_folders_are_made_durable(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(tmp_path / "table", PARTITIONED, partition_by=["text"])
+    writer, synced = writer_of(table), []
+    monkeypatch.setattr(type(writer.store), "sync", lambda _, paths: synced.extend(paths))
+    rows = pa.Table.from_pylist([{"n": n, "text": f"p{n % 2}"} for n in range(4)], PARTITIONED)
+    adds, _ = write_frame(frame(spark, rows), writer)
+    assert sorted(synced) == sorted(add.path for add in adds)

@@ -1,0 +1,310 @@
+"""The sink's modes in real queries, by both write paths: what lands, once, beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.streaming.support import Input, drain, footprint, forget_last_commit, refused, rewrite_all
+from tidelog.log import OperationClass, Table
+from tidelog.log.errors import (
+    ConfigurationError,
+    DuplicateKeyError,
+    PredicateError,
+    SchemaMismatchError,
+    TidelogError,
+)
+from tidelog.log.state.commits import read_commit
+from tidelog.streaming import Sink
+from tidelog.streaming.batch_rows import CollectedRows, FrameRows
+
+pytestmark = pytest.mark.spark
+
+WRITERS = ("driver", "spark")
+EVENTS = "k long, day string, v string, at long"
+CHANGES = "k long, day string, v string, at long, op string"
+
+
+def events(*rows: tuple[Any, ...]) -> pa.Table:
+    names = ("k", "day", "v", "at", "op")[: len(rows[0])]
+    types = (pa.int64(), pa.string(), pa.string(), pa.int64(), pa.string())
+    schema = pa.schema(list(zip(names, types, strict=False)))
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Input:
+    return Input(tmp_path / "input")
+
+
+@pytest.fixture(params=WRITERS)
+def writer(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def run(
+    spark: SparkSession, source: Input, sink: Callable[[DataFrame, int], None], tmp_path: Path, schema: str
+) -> None:
+    drain(source.stream(spark, schema=schema), sink, tmp_path / "cp")
+
+
+def contents(path: Path, *columns: str) -> list[tuple[Any, ...]]:
+    rows = Table.open(str(path)).scan(columns=list(columns)).to_arrow().to_pylist()
+    return sorted(tuple(row[name] for name in columns) for row in rows)
+
+
+def test_upsert_takes_the_newest_row_of_a_key_and_deletes(
+    spark: SparkSession, source: Input, tmp_path: Path, writer: str
+) -> None:
+    path = tmp_path / "table"
+    sink = Sink(str(path), mode="upsert", keys=["k"], order_by="at", delete_where="op = 'd'", writer=writer)
+    source.put_table(
+        events(
+            (1, "a", "one", 1, "c"), (2, "a", "two", 1, "c"), (2, "b", "two again", 3, "u"), (2, "a", "late", 2, "u")
+        )
+    )
+    source.put_table(events((1, "a", "gone", 5, "d"), (3, "b", "three", 4, "c"), (4, "c", "never", 6, "d")))
+    source.put_table(events((3, "b", "x", 8, "d"), (3, "b", "back", 9, "c"), (2, "b", "two at last", 10, "u")))
+    run(spark, source, sink, tmp_path, CHANGES)
+
+    assert contents(path, "k", "day", "v") == [(2, "b", "two at last"), (3, "b", "back")]
+    table = Table.open(str(path))
+    assert table.version == 3
+    assert table.properties["tidelog.primaryKey"] == "k", "the change feed can tell net changes by it"
+    info = read_commit(table.store, 3).info
+    assert info["tidelog"]["batch"]["batchId"] == 2
+    assert info["operationMetrics"] | {"numTargetRowsUpdated": "2"} == info["operationMetrics"]
+    assert sink.last is not None
+    assert (sink.last.version, sink.last.files > 0, sink.last.bytes > 0) == (3, True, True)
+
+
+def test_upsert_into_a_table_that_lacks_what_only_tells_what_to_do(
+    spark: SparkSession, source: Input, tmp_path: Path, writer: str
+) -> None:
+    """As change records come: `op` and `at` say what to do with a row, and are no columns of the table."""
+    path = tmp_path / "table"
+    table = Table.create(str(path), pa.schema([("k", pa.int64()), ("v", pa.string()), ("day", pa.string())]))
+    sink = Sink(
+        str(path),
+        mode="upsert",
+        keys=["k"],
+        order_by=["at"],
+        delete_where="op = 'd'",
+        writer=writer,
+        schema_evolution=True,
+    )
+    source.put_table(events((1, "a", "one", 1, "c"), (1, "a", "two", 2, "u"), (2, "a", "gone", 2, "d")))
+    run(spark, source, sink, tmp_path, CHANGES)
+    assert table.refresh().schema.names == ["k", "v", "day"]
+    assert contents(path, "k", "v", "day") == [(1, "two", "a")]
+
+
+@pytest.mark.parametrize(
+    ("order", "rows", "advice"),
+    [
+        (None, [(1, "a", "x", 1), (1, "a", "y", 2), (2, "a", "z", 1)], "give order_by="),
+        ("at", [(1, "a", "x", 7), (1, "a", "y", 7), (1, "b", "z", 6)], "add a column that tells them apart"),
+    ],
+)
+def test_keys_that_come_twice_are_named(
+    spark: SparkSession,
+    source: Input,
+    tmp_path: Path,
+    writer: str,
+    order: str | None,
+    rows: list[tuple[Any, ...]],
+    advice: str,
+) -> None:
+    path = tmp_path / "table"
+    table = Table.create(str(path), events((1, "a", "x", 1)).schema)
+    before = footprint(path)
+    sink = Sink(str(path), mode="upsert", keys=["k"], order_by=order, writer=writer)
+    stream = source.put_table(events(*rows)).stream(spark, schema=EVENTS)
+    error = refused(stream, sink, tmp_path / "cp", DuplicateKeyError)
+    assert "{'k': 1}" in str(error)
+    assert advice in error.advice
+    assert table.refresh().version == 0
+    if writer == "driver":
+        assert footprint(path) == before
+
+
+def test_overwrite_partitions_replaces_what_the_batch_has_rows_in(
+    spark: SparkSession, source: Input, tmp_path: Path, writer: str
+) -> None:
+    path = tmp_path / "table"
+    sink = Sink(str(path), mode="overwrite-partitions", partition_by=["day"], writer=writer)
+    source.put_table(events((1, "a", "x", 1), (2, "b", "x", 1), (3, "b", "x", 1), (4, None, "x", 1)))
+    source.put_table(events((5, "b", "y", 2), (6, "c", "y", 2), (7, "", "y", 2)))
+    run(spark, source, sink, tmp_path, EVENTS)
+    assert sorted(row[0] for row in contents(path, "k")) == [1, 5, 6, 7]
+    record = Table.open(str(path)).history(1)[0]
+    assert record.operation_class is OperationClass.OVERWRITE
+    assert sink.last is not None
+    assert (sink.last.rows, sink.last.files) == (3, 3)
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert", "overwrite-partitions"])
+def test_a_replayed_batch_is_skipped_and_an_empty_one_commits_nothing(
+    spark: SparkSession, source: Input, tmp_path: Path, writer: str, mode: str
+) -> None:
+    path = tmp_path / "table"
+    keys = ["k"] if mode == "upsert" else ()
+
+    def sink() -> Sink:
+        return Sink(str(path), mode=mode, keys=keys, partition_by=["day"], writer=writer)
+
+    source.put_table(events((1, "a", "x", 1), (2, "b", "x", 1)))
+    run(spark, source, sink(), tmp_path, EVENTS)
+    before = footprint(path)
+    forget_last_commit(tmp_path / "cp")
+    replayed = sink()
+    run(spark, source, replayed, tmp_path, EVENTS)
+    assert replayed.last is not None
+    assert (replayed.last.skipped, replayed.last.version) == (True, None)
+
+    source.put_table(events((3, "a", "x", 1)).slice(0, 0))
+    empty = sink()
+    run(spark, source, empty, tmp_path, EVENTS)
+    assert empty.last is not None
+    assert (empty.last.rows, empty.last.version, empty.last.skipped) == (0, None, False)
+    assert footprint(path) == before, "no commit, and no file left"
+
+
+def test_an_upsert_that_changes_nothing_is_no_commit(
+    spark: SparkSession, source: Input, tmp_path: Path, writer: str
+) -> None:
+    path = tmp_path / "table"
+    sink = Sink(str(path), mode="upsert", keys=["k"], delete_where="op = 'd'", writer=writer)
+    source.put_table(events((1, "a", "x", 1, "c"))).put_table(events((9, "a", "x", 1, "d")))
+    run(spark, source, sink, tmp_path, CHANGES)
+    assert Table.open(str(path)).version == 1
+    assert sink.last is not None
+    assert (sink.last.rows, sink.last.version) == (1, None)
+
+
+class Between:
+    """Does something to the table after the first staging, and before that batch's commit, of a sink."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, also: Callable[[], object]) -> None:
+        self.stagings = 0
+        for kind in (CollectedRows, FrameRows):
+            monkeypatch.setattr(kind, "stage", self._around(kind.stage, also))
+
+    def _around(self, stage: Callable[..., None], also: Callable[[], object]) -> Callable[..., None]:
+        def staged(rows: Any, transaction: Any) -> None:
+            stage(rows, transaction)
+            self.stagings += 1
+            if self.stagings == 1:
+                also()
+
+        return staged
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert", "overwrite-partitions"])
+def test_each_mode_commits_over_a_compaction_and_another_stream(
+    spark: SparkSession,
+    source: Input,
+    tmp_path: Path,
+    writer: str,
+    mode: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "table"
+    table = Table.create(str(path), events((1, "a", "x", 1)).schema, partition_by=["day"])
+    table.insert(events((1, "a", "old", 1), (2, "b", "old", 1)))
+    table.insert(events((3, "a", "old", 1), (4, "b", "old", 1)))
+
+    def also() -> None:
+        rewrite_all(table.refresh())
+        table.insert(events((5, "c", "other", 2)))
+
+    between = Between(monkeypatch, also)
+    sink = Sink(str(path), mode=mode, keys=["k"] if mode == "upsert" else (), writer=writer)
+    run(spark, source.put_table(events((1, "a", "new", 3))), sink, tmp_path, EVENTS)
+    expected = {
+        "append": [(1, "new"), (1, "old"), (2, "old"), (3, "old"), (4, "old"), (5, "other")],
+        "upsert": [(1, "new"), (2, "old"), (3, "old"), (4, "old"), (5, "other")],
+        "overwrite-partitions": [(1, "new"), (2, "old"), (4, "old"), (5, "other")],
+    }[mode]
+    assert contents(path, "k", "v") == expected
+    assert between.stagings == 1, "by metadata alone, nothing is computed again"
+    assert sink.last is not None
+    assert sink.last.rebased_over == (3, 4)
+
+
+def test_an_upsert_runs_again_where_another_stream_brought_its_key(
+    spark: SparkSession, source: Input, tmp_path: Path, writer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "table"
+    table = Table.create(str(path), events((1, "a", "x", 1)).schema, properties={"delta.enableChangeDataFeed": True})
+    table.insert(events((1, "a", "old", 1)))
+    between = Between(monkeypatch, lambda: table.upsert(events((1, "a", "theirs", 2)), keys=["k"]))
+    sink = Sink(str(path), mode="upsert", keys=["k"], writer=writer)
+    run(spark, source.put_table(events((1, "a", "ours", 3))), sink, tmp_path, EVENTS)
+    assert contents(path, "k", "v") == [(1, "ours")]
+    assert between.stagings == 2
+    changes = table.refresh().changes(after=2, mode="cdc").to_arrow().to_pylist()
+    assert sorted((row["_change_type"], row["v"]) for row in changes) == [
+        ("update_postimage", "ours"),
+        ("update_preimage", "theirs"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mode": "merge"}, "mode cannot be 'merge'; use one of append, upsert, overwrite-partitions"),
+        ({"writer": "jvm"}, "writer cannot be 'jvm'; use one of auto, driver, spark"),
+        ({"keys": ["k"]}, "keys is for the mode 'upsert', and the mode is 'append'"),
+        ({"order_by": "k"}, "order_by is for the mode 'upsert'"),
+        ({"mode": "overwrite-partitions", "delete_where": "k = 1"}, "delete_where is for the mode 'upsert'"),
+        ({"mode": "upsert", "keys": "k"}, "keys is one text; give a list: ['k']"),
+        ({"mode": "upsert", "keys": ["k", "k"]}, "keys cannot be ['k', 'k']; name each column once"),
+        ({"partition_by": "day"}, "partition_by is one text; give a list: ['day']"),
+        ({"adopt_txn": ""}, "adopt_txn is empty; give the application id"),
+        ({"path": "memory://modes", "writer": "spark"}, "lies in this process's memory"),
+    ],
+)
+def test_arguments_that_cannot_be_meant(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Sink(**{"path": "/data/t", **arguments})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ({"mode": "upsert"}, ConfigurationError, "no keys are given; pass keys=[...], or set the property"),
+        ({"mode": "upsert", "keys": ["x"]}, ConfigurationError, "there is no key column 'x'; the columns are k, day"),
+        (
+            {"mode": "upsert", "keys": ["k"], "order_by": "x"},
+            SchemaMismatchError,
+            "the data lacks the column 'x', by which its rows are compared; the columns are k, day",
+        ),
+        ({"mode": "upsert", "keys": ["k"], "delete_where": "nonsense("}, PredicateError, "Col: 9.\n  nonsense( ["),
+        ({"mode": "upsert", "keys": ["k"], "delete_where": "x = 1"}, PredicateError, "x"),
+        ({"mode": "upsert", "keys": ["v"]}, SchemaMismatchError, "the key column 'v' is null in 1 rows"),
+        ({"mode": "overwrite-partitions"}, ConfigurationError, "is not partitioned, so the mode"),
+        ({"adopt_txn": "other"}, ConfigurationError, "no stream with the application id 'other' ever wrote"),
+    ],
+)
+def test_what_only_a_batch_shows(
+    spark: SparkSession,
+    source: Input,
+    tmp_path: Path,
+    writer: str,
+    arguments: dict[str, Any],
+    kind: type[TidelogError],
+    message: str,
+) -> None:
+    path = tmp_path / "table"
+    Table.create(str(path), events((1, "a", "x", 1)).schema)
+    stream = source.put_table(events((1, "a", "x", 1), (2, "a", None, 1))).stream(spark, schema=EVENTS)
+    error = refused(stream, Sink(str(path), writer=writer, **arguments), tmp_path / "cp", kind)
+    assert message in str(error)
+    assert Table.open(str(path)).version == 0
