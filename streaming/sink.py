@@ -138,7 +138,7 @@ class Sink:
             with phases("throttle"):
                 query_id, session = batch.query_id, batch_df.sparkSession
                 brake = self._back_pressure.hold(self._table, lambda: is_running(session, query_id))
-                transaction = self._begin()
+                transaction = self._again(batch)
         with phases("collect"):
             rows = self._rows_of(batch_df, few_files=brake.coalesce)
         committed = None

@@ -18,8 +18,9 @@ from tidelog.compaction_daemon import expire
 from tidelog.log import Committed, Superseded, Table, Transaction
 from tidelog.log.errors import ConcurrentTransactionException
 from tidelog.log.state.segment import list_segment
-from tidelog.streaming import BatchReport, Sink
+from tidelog.streaming import BatchReport, Sink, Throttle
 from tidelog.streaming import sink as sink_module
+from tidelog.streaming.throttle import Brake
 
 pytestmark = pytest.mark.spark
 
@@ -175,6 +176,30 @@ def test_of_two_copies_at_once_one_commits(
     table = Table.open(str(path))
     assert table.version == 2
     assert data_files(path) == set(table.at().files()["path"].to_pylist())
+
+
+def test_a_copy_that_commits_while_the_other_is_throttled(
+    spark: SparkSession, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the wait the batch is staged on a newer version, which has to be asked again."""
+    path, checkpoint = tmp_path / "table", tmp_path / "cp"
+    drain(stream_of(spark, source.put()), sink_of(path, "append", "driver"), checkpoint)
+    slow = sink_of(path, "append", "driver", throttle=Throttle(max_debt_files=1, max_delay_s=0.1))
+    copy = sink_of(path, "append", "driver")
+
+    def function(batch: DataFrame, number: int) -> None:
+        def meanwhile(*_: object) -> Brake:
+            copy(batch, number)
+            sink_module._handled.clear()
+            return Brake()
+
+        monkeypatch.setattr(slow._back_pressure, "hold", meanwhile)
+        slow(batch, number)
+
+    error = refused(stream_of(spark, source.put()), function, checkpoint, ConcurrentTransactionException)
+    assert "let only one copy run" in str(error)
+    assert numbers_of(path) == source.numbers
+    assert Table.open(str(path)).version == 2
 
 
 # --- replays -------------------------------------------------------------------------------------------------------
