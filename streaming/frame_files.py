@@ -19,7 +19,7 @@ from tidelog.log.format import paths, statistics
 from tidelog.log.format.actions import AddFile
 from tidelog.log.write import DataWriter
 from tidelog.streaming import jvm_files
-from tidelog.streaming.plain_frame import plain_rows
+from tidelog.streaming.plain_frame import plain_rows, quoted
 from tidelog.streaming.tasks import file_size, pieces, run_on_rows
 
 
@@ -56,7 +56,7 @@ def _write_in_tasks(frame: DataFrame, writer: DataWriter, max_tasks: int | None)
     if writer.metadata.partition_columns:
         names = {name.lower() for name in writer.metadata.partition_columns}
         present = [name for name in frame.columns if name.lower() in names]
-        frame = frame.hint("rebalance", *present) if present else frame
+        frame = frame.hint("rebalance", *map(quoted, present)) if present else frame
     elif max_tasks is not None:
         frame = frame.coalesce(max_tasks)
     observation = Observation()

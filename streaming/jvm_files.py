@@ -70,7 +70,7 @@ def write(
     folder = f"data/{writer.system.uuid()}"
     frame = _prepared(rows, writer)
     if writer.metadata.partition_columns:
-        frame = frame.hint("rebalance", *writer.metadata.partition_columns)
+        frame = frame.hint("rebalance", *map(quoted, writer.metadata.partition_columns))
     elif max_tasks is not None:
         frame = frame.coalesce(max_tasks)
     observation = Observation()

@@ -137,3 +137,16 @@ def test_wall_times_that_a_clock_skips_are_partitions_of_their_own(
     drain(source.stream(spark).selectExpr("n", wall_time), sink, tmp_path / "cp")
     rows = Table.open(path).scan().to_arrow().to_pylist()
     assert {row["n"]: row["wall_time"].hour for row in rows} == {2: 2, 3: 3}
+
+
+@pytest.mark.parametrize("name", ["a.b", "a b", "a`b", "A-b"])
+@pytest.mark.parametrize("writer", ["driver", "spark"])
+def test_partition_columns_of_any_name(spark: SparkSession, tmp_path: Path, name: str, writer: str) -> None:
+    source = Input(tmp_path / "input").put_table(pa.table({"n": pa.array([2, 3], pa.int64())}))
+    stream = source.stream(spark).selectExpr("n", f"n % 2 as `{name.replace('`', '``')}`")
+    for mode in ("append", "overwrite-partitions"):
+        path = str(tmp_path / mode)
+        sink = Sink(path, mode=mode, partition_by=[name], writer=writer)
+        drain(stream, sink, tmp_path / f"cp {mode}")
+        rows = Table.open(path).scan().to_arrow().to_pylist()
+        assert {row["n"]: row[name] for row in rows} == {2: 0, 3: 1}
