@@ -7,10 +7,12 @@ taken up by their footers, and their rows must be as many as Spark counted on th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from threading import Lock
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -149,19 +151,36 @@ def _free_name(names: Sequence[str]) -> str:
 
 @contextmanager
 def _spelling(session: SparkSession) -> Iterator[None]:
-    """The session with the settings of a table's files, and afterwards with its own."""
-    before = {key: session.conf.get(key, None) for key in _SPELLING}
-    explicit = {key: value for key, value in before.items() if value is not None}
+    """The session with the settings of a table's files, and after the last of several writes at once with its own."""
+    key: Any = session._jsparkSession  # noqa: SLF001 - PySpark wraps one session of the JVM's in several objects
+    with _respelled_lock:
+        users, before = _respelled.get(key) or (0, {name: session.conf.get(name, None) for name in _SPELLING})
+        if not users:
+            for name, value in _SPELLING.items():
+                session.conf.set(name, value)
+        _respelled[key] = users + 1, before
     try:
-        for key, value in _SPELLING.items():
-            session.conf.set(key, value)
         yield
     finally:
-        for key in _SPELLING:
-            if key in explicit:
-                session.conf.set(key, explicit[key])
+        with _respelled_lock:
+            users, before = _respelled.pop(key)
+            if users > 1:
+                _respelled[key] = users - 1, before
             else:
-                session.conf.unset(key)
+                _restore(session, before)
+
+
+def _restore(session: SparkSession, before: Mapping[str, str | None]) -> None:
+    for name, value in before.items():
+        if value is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, value)
+
+
+# How many writes use a session that was respelled, and its own settings.
+_respelled: dict[Any, tuple[int, dict[str, str | None]]] = {}
+_respelled_lock = Lock()
 
 
 def _require_no_nulls(required: Sequence[str], counted: dict[str, int]) -> None:

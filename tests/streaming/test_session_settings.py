@@ -1,0 +1,35 @@
+"""Writes that share a session: each finds the settings of a table's files, and the last one leaves its own ones."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tidelog.streaming import jvm_files
+
+pytestmark = pytest.mark.spark
+
+KEY = "spark.sql.parquet.outputTimestampType"
+
+
+def test_of_two_writes_at_once_the_first_to_end_leaves_the_settings_to_the_other(spark: SparkSession) -> None:
+    before = spark.conf.get(KEY)
+    assert before != "TIMESTAMP_MICROS"
+    first, second = jvm_files._spelling(spark), jvm_files._spelling(spark)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert spark.conf.get(KEY) == "TIMESTAMP_MICROS"
+    second.__exit__(None, None, None)
+    assert spark.conf.get(KEY) == before
+
+
+def test_another_session_keeps_its_own(spark: SparkSession) -> None:
+    other = spark.newSession()
+    before = other.conf.get(KEY)
+    with jvm_files._spelling(spark):
+        assert other.conf.get(KEY) == before
+        with jvm_files._spelling(other):
+            assert other.conf.get(KEY) == "TIMESTAMP_MICROS"
+        assert spark.conf.get(KEY) == "TIMESTAMP_MICROS"
+    assert spark.conf.get(KEY) == other.conf.get(KEY) == before
