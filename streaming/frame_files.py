@@ -20,6 +20,7 @@ from tidelog.log.format.actions import AddFile
 from tidelog.log.write import DataWriter
 from tidelog.streaming import jvm_files
 from tidelog.streaming.plain_frame import plain_rows, quoted
+from tidelog.streaming.session import FITTED_SHUFFLES, settings
 from tidelog.streaming.tasks import file_size, pieces, run_on_rows
 
 
@@ -55,13 +56,14 @@ def write_frame(
 def _write_in_tasks(frame: DataFrame, writer: DataWriter, max_tasks: int | None) -> tuple[list[AddFile], int]:
     if writer.metadata.partition_columns:
         names = {name.lower() for name in writer.metadata.partition_columns}
-        present = [name for name in frame.columns if name.lower() in names]
-        frame = frame.hint("rebalance", *map(quoted, present)) if present else frame
+        present = [F.col(quoted(name)) for name in frame.columns if name.lower() in names]
+        frame = frame.hint("rebalance", *present) if present else frame
     elif max_tasks is not None:
         frame = frame.coalesce(max_tasks)
     observation = Observation()
     counted = frame.observe(observation, F.count(F.lit(1)).alias("rows"))
-    parts = run_on_rows(counted, partial(_write_share, writer))
+    with settings(frame.sparkSession, FITTED_SHUFFLES):
+        parts = run_on_rows(counted, partial(_write_share, writer))
     return [add for part in parts for add in part], int(observation.get["rows"])
 
 

@@ -7,12 +7,9 @@ taken up by their footers, and their rows must be as many as Spark counted on th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
-from threading import Lock
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -28,6 +25,7 @@ from tidelog.log.write import DataWriter
 from tidelog.log.written_files import take_up
 from tidelog.streaming import hadoop
 from tidelog.streaming.plain_frame import quoted
+from tidelog.streaming.session import FITTED_SHUFFLES, settings
 from tidelog.streaming.tasks import run
 
 # Spark's own session settings that decide how values are spelled in parquet. What Delta's readers expect: timestamps
@@ -38,8 +36,7 @@ _SPELLING = {
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.fieldId.write.enabled": "false",
     "spark.sql.parquet.compression.codec": "snappy",
-    # A stream's session has it off; it fits the number of a shuffle's tasks to the rows.
-    "spark.sql.adaptive.enabled": "true",
+    **FITTED_SHUFFLES,
 }
 _OPTIONS = {
     # Each task moves its files when it commits; the names are the same however often a task is run.
@@ -72,7 +69,7 @@ def write(
     folder = f"data/{writer.system.uuid()}"
     frame = _prepared(rows, writer)
     if writer.metadata.partition_columns:
-        frame = frame.hint("rebalance", *map(quoted, writer.metadata.partition_columns))
+        frame = frame.hint("rebalance", *(F.col(quoted(name)) for name in writer.metadata.partition_columns))
     elif max_tasks is not None:
         frame = frame.coalesce(max_tasks)
     observation = Observation()
@@ -94,7 +91,7 @@ def _save(frame: DataFrame, writer: DataWriter, folder: str, rows_per_file: int 
     name = _free_name(writer.schema.names)
     if keyed:
         frame = frame.withColumn(name, _folder_key([writer.schema.field(column) for column in keyed]))
-    with _spelling(frame.sparkSession):
+    with settings(frame.sparkSession, _SPELLING):
         output = frame.write.format("parquet").mode("append").options(**_options(writer.store))
         if rows_per_file is not None:
             output = output.option("maxRecordsPerFile", rows_per_file)
@@ -147,40 +144,6 @@ def _free_name(names: Sequence[str]) -> str:
     while name in lowered:
         name += _FOLDER_KEY
     return name
-
-
-@contextmanager
-def _spelling(session: SparkSession) -> Iterator[None]:
-    """The session with the settings of a table's files, and after the last of several writes at once with its own."""
-    key: Any = session._jsparkSession  # noqa: SLF001 - PySpark wraps one session of the JVM's in several objects
-    with _respelled_lock:
-        users, before = _respelled.get(key) or (0, {name: session.conf.get(name, None) for name in _SPELLING})
-        if not users:
-            for name, value in _SPELLING.items():
-                session.conf.set(name, value)
-        _respelled[key] = users + 1, before
-    try:
-        yield
-    finally:
-        with _respelled_lock:
-            users, before = _respelled.pop(key)
-            if users > 1:
-                _respelled[key] = users - 1, before
-            else:
-                _restore(session, before)
-
-
-def _restore(session: SparkSession, before: Mapping[str, str | None]) -> None:
-    for name, value in before.items():
-        if value is None:
-            session.conf.unset(name)
-        else:
-            session.conf.set(name, value)
-
-
-# How many writes use a session that was respelled, and its own settings.
-_respelled: dict[Any, tuple[int, dict[str, str | None]]] = {}
-_respelled_lock = Lock()
 
 
 def _require_no_nulls(required: Sequence[str], counted: dict[str, int]) -> None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -56,10 +57,10 @@ def identify(batch: DataFrame, batch_id: int) -> MicroBatch:
             "a Sink was called outside of a streaming query's own thread",
             advice=_ADVICE + "; a thread that you start yourself must be a pyspark.InheritableThread",
         )
-    checkpoint = _checkpoint_root(session, query_id)
-    files = CheckpointFiles(session, checkpoint)
+    run_id = context.getLocalProperty(_RUN_ID) or ""
+    files = CheckpointFiles(session, _roots.of(session, query_id, run_id))
     number = fingerprint(files.read(f"offsets/{batch_id}"), files.file_source_batch)
-    return MicroBatch(query_id, context.getLocalProperty(_RUN_ID) or "", batch_id, number)
+    return MicroBatch(query_id, run_id, batch_id, number)
 
 
 def fingerprint(offsets: str, file_source_batch: Callable[[int, int], str]) -> int:
@@ -109,6 +110,31 @@ def _checkpoint_root(session: SparkSession, query_id: str) -> str:
             f"the checkpoint of the streaming query {query_id} cannot be found: {error}",
             advice="this Spark has moved the internal call that tidelog needs; use a pyspark that tidelog names",
         ) from error
+
+
+class _Roots:
+    """Where the checkpoints of the newest runs lie; a run's never moves, and asking for it takes a dozen calls."""
+
+    _MAX_RUNS = 64
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], str] = {}
+        self._lock = Lock()
+
+    def of(self, session: SparkSession, query_id: str, run_id: str) -> str:
+        """The checkpoint of this run of a query."""
+        with self._lock:
+            found = self._known.get((query_id, run_id))
+        if found is None:
+            found = _checkpoint_root(session, query_id)
+            with self._lock:
+                while len(self._known) >= self._MAX_RUNS:
+                    del self._known[next(iter(self._known))]
+                self._known[query_id, run_id] = found
+        return found
+
+
+_roots = _Roots()
 
 
 class CheckpointFiles:

@@ -138,6 +138,7 @@ class Sink:
             with phases("throttle"):
                 query_id, session = batch.query_id, batch_df.sparkSession
                 brake = self._back_pressure.hold(self._table, lambda: is_running(session, query_id))
+                # What came into the table during the wait may be this very batch, of another copy of the query.
                 transaction = self._again(batch)
         with phases("collect"):
             rows = self._rows_of(batch_df, few_files=brake.coalesce)

@@ -54,7 +54,9 @@ def run(context: SparkContext, work: Callable[[Share], Value], shares: Sequence[
 
 def run_on_rows(data: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[Value]]) -> list[Value]:
     """The values that `work` yields for the rows of each of the data's partitions."""
-    pickled = data.mapInArrow(partial(_pickled, work), "value binary")
+    # By other names on the way: PySpark looks its columns up as if a dot or a backtick in a name were syntax.
+    plain = data.toDF(*(f"c{place}" for place in range(len(data.columns))))
+    pickled = plain.mapInArrow(partial(_pickled, work, data.columns), "value binary")
     return _values(pickle.loads(row.value) for row in pickled.collect())  # noqa: S301 - our own tasks made it
 
 
@@ -104,9 +106,11 @@ def _outcome(work: Callable[[Share], Value], share: Share) -> Value | TidelogErr
 
 
 def _pickled(
-    work: Callable[[Iterator[pa.RecordBatch]], Iterator[Value]], batches: Iterator[pa.RecordBatch]
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[Value]],
+    columns: Sequence[str],
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    values = work(batches)
+    values = work(batch.rename_columns(list(columns)) for batch in batches)
     while True:
         try:
             value: object = next(values)

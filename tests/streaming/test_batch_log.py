@@ -111,10 +111,11 @@ def test_a_skip_is_information_and_an_empty_batch_is_not(caplog: pytest.LogCaptu
     ]
 
 
-def test_a_path_that_would_break_the_line_is_quoted(caplog: pytest.LogCaptureFixture) -> None:
-    publish(BatchReport(1, 2, 3, 1, 1, skipped=False, path='/a b/"c"=d\n'))
+@pytest.mark.parametrize("path", ["/a b", '/a"b', "/a=b", "/a\nb"])
+def test_a_path_that_would_break_the_line_is_quoted(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    publish(BatchReport(1, 2, 3, 1, 1, skipped=False, path=path))
     assert "\n" not in caplog.records[0].message
-    assert r' path="/a b/\"c\"=d\n" ' in caplog.records[0].message
+    assert f" path={json.dumps(path)} " in caplog.records[0].message
 
 
 def test_a_failure_is_logged_once_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:

@@ -188,6 +188,18 @@ def test_each_file_holds_one_partition_whose_values_are_those_of_the_drivers_wri
     assert rows_of(ours, adds) == rows_of(theirs, written)
 
 
+@pytest.mark.parametrize("kind", ["int", "long"])
+def test_a_partition_column_may_have_any_name(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """By Spark's own writer, and in the tasks where values must be looked at."""
+    schema = pa.schema([("n", pa.int32()), ("a b.c`d", pa.string())])
+    rows = pa.table({"n": pa.array([1, 2], pa.int32()), "a b.c`d": ["x", "y"]}, schema)
+    table = made(tmp_path / "table", schema, partition_by=["a b.c`d"])
+    given = frame(spark, rows).selectExpr(f"cast(n as {kind}) n", "`a b.c``d`")
+    assert (plain_rows(given, writer_of(table)) is None) is (kind == "long")
+    adds, _ = write_frame(given, writer_of(table))
+    assert rows_of(table, adds) == rows.to_pylist()
+
+
 def test_a_task_brings_the_rows_of_a_partition_together(spark: SparkSession, tmp_path: Path) -> None:
     table = made(tmp_path / "table", PARTITIONED, partition_by=["text"])
     rows = pa.Table.from_pylist([{"n": n, "text": f"p{n % 5}"} for n in range(100)], PARTITIONED)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.log.support import START_MS, Clock
 from tests.streaming.support import PATIENCE_S, Input, wait_until
 from tidelog.log.errors import ConfigurationError
-from tidelog.streaming import BatchReport, Sink, observed
+from tidelog.streaming import BatchReport, Sink, batch_log, observed
 from tidelog.streaming import prometheus as figures
 from tidelog.streaming.batch_log import publish
 from tidelog.streaming.prometheus import PrometheusListener
@@ -111,7 +111,8 @@ def test_queries_that_come_and_go_leave_no_series_for_ever(
         listener.onQueryTerminated(ended(f"id-{number}"))
     queries = {labels[0] for labels in series(registry)}
     assert len(queries) == figures.MAX_QUERIES
-    assert "id-0" in queries, "a query that tells of progress stays"
+    told = registry.get_sample_value("tidelog_query_batches_total", {"query": "id-0"})
+    assert told == figures.MAX_QUERIES * 2 + 1, "the series of a query that tells of progress stay"
     assert f"id-{figures.MAX_QUERIES * 2 - 1}" in queries
     assert len(listener._queries._names) == figures.MAX_QUERIES
 
@@ -162,6 +163,7 @@ def test_a_registry_has_one_listener_until_it_is_closed(
     listener.close()
     publish(report())
     assert series(registry) == set()
+    assert listener._sinks.add not in batch_log._subscribers
     again = PrometheusListener(registry)
     publish(report())
     assert registry.get_sample_value("tidelog_sink_commits_total", {"path": "/t", "sink": "main"}) == 1

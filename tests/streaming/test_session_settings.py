@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from tidelog.streaming import jvm_files
+from tidelog.streaming.session import settings
 
 pytestmark = pytest.mark.spark
 
 KEY = "spark.sql.parquet.outputTimestampType"
+MICROS = {KEY: "TIMESTAMP_MICROS"}
 
 
 def test_of_two_writes_at_once_the_first_to_end_leaves_the_settings_to_the_other(spark: SparkSession) -> None:
     before = spark.conf.get(KEY)
     assert before != "TIMESTAMP_MICROS"
-    first, second = jvm_files._spelling(spark), jvm_files._spelling(spark)
+    first, second = settings(spark, MICROS), settings(spark, MICROS)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -27,9 +28,9 @@ def test_of_two_writes_at_once_the_first_to_end_leaves_the_settings_to_the_other
 def test_another_session_keeps_its_own(spark: SparkSession) -> None:
     other = spark.newSession()
     before = other.conf.get(KEY)
-    with jvm_files._spelling(spark):
+    with settings(spark, MICROS):
         assert other.conf.get(KEY) == before
-        with jvm_files._spelling(other):
+        with settings(other, MICROS):
             assert other.conf.get(KEY) == "TIMESTAMP_MICROS"
         assert spark.conf.get(KEY) == "TIMESTAMP_MICROS"
     assert spark.conf.get(KEY) == other.conf.get(KEY) == before

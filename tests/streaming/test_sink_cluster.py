@@ -37,7 +37,8 @@ def fill(source: Input) -> int:
     [
         ("driver", CLUSTER, ["fails", "killed"]),
         ("driver", "two-hosts", ["straggles"]),
-        ("spark", CLUSTER, ["fails", "fails-partitioned", "killed", "lost"]),
+        ("spark", CLUSTER, ["fails", "fails-partitioned"]),
+        ("spark", CLUSTER, ["killed", "lost"]),
         ("spark", "two-hosts", ["straggles"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
