@@ -129,9 +129,12 @@ def _key_of(field: pa.Field) -> Column:
     column = F.col(quoted(field.name))
     if pt.is_string(field.type) or pt.is_binary(field.type):
         return F.concat(F.lit("s"), F.hex(column))
-    if pt.is_timestamp(field.type):
+    if pt.is_timestamp(field.type) and field.type.tz is not None:
         # Not its text, which two moments share when a clock is put back.
-        return F.unix_micros(column.cast("timestamp")).cast("string")
+        return F.unix_micros(column).cast("string")
+    if pt.is_timestamp(field.type):
+        # Not its moment, which two wall times share when a clock is put forward.
+        return F.hex(column.cast("string"))
     return column.cast("string")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from threading import Lock
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
@@ -19,18 +21,37 @@ FITTED_SHUFFLES = {"spark.sql.adaptive.enabled": "true"}
 
 @contextmanager
 def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """The session with other settings within the block, and afterwards with its own."""
-    before = {key: session.conf.get(key, None) for key in values}
-    try:
+    """The session with other settings within the block, and afterwards with its own.
+
+    Blocks of several threads may overlap, as those of two sinks in one batch function do: the session has its own
+    settings again when the last of them ends. They give a key the same value.
+    """
+    shared: Any = session._jsparkSession  # noqa: SLF001 - PySpark wraps one session of the JVM's in several objects
+    with _lock:
+        held = _held.setdefault(shared, {})
         for key, value in values.items():
+            users, own = held.get(key) or (0, session.conf.get(key, None))
             session.conf.set(key, value)
+            held[key] = users + 1, own
+    try:
         yield
     finally:
-        for key, old in before.items():
-            if old is None:
-                session.conf.unset(key)
-            else:
-                session.conf.set(key, old)
+        with _lock:
+            for key in values:
+                users, own = held.pop(key)
+                if users > 1:
+                    held[key] = users - 1, own
+                elif own is None:
+                    session.conf.unset(key)
+                else:
+                    session.conf.set(key, own)
+            if not held:
+                _held.pop(shared, None)
+
+
+# For each session how many blocks use a setting, and the session's own value.
+_held: dict[Any, dict[str, tuple[int, str | None]]] = {}
+_lock = Lock()
 
 
 def context_of(spark: SparkSession) -> SparkContext:

@@ -121,3 +121,32 @@ def test_partition_values_of_any_type_come_back(spark: SparkSession, tmp_path: P
     )
     (null,) = read(spark, path).where("n = 1").select(*names).collect()
     assert null.asDict() == dict.fromkeys(names)
+
+
+@pytest.mark.parametrize("writer", ["driver", "spark"])
+@pytest.mark.parametrize("time_zone", ["America/New_York"], indirect=True)
+def test_wall_times_that_a_clock_skips_are_partitions_of_their_own(
+    spark: SparkSession, tmp_path: Path, time_zone: str, writer: str
+) -> None:
+    """Where clocks were put forward, two wall times become one moment; as partition values they are two."""
+    assert time_zone
+    source = Input(tmp_path / "input").put_table(pa.table({"n": pa.array([2, 3], pa.int64())}))
+    wall_time = "if(n = 2, timestamp_ntz'2026-03-08 02:30:00', timestamp_ntz'2026-03-08 03:30:00') as wall_time"
+    path = str(tmp_path / "table")
+    sink = Sink(path, partition_by=["wall_time"], writer=writer)
+    drain(source.stream(spark).selectExpr("n", wall_time), sink, tmp_path / "cp")
+    rows = Table.open(path).scan().to_arrow().to_pylist()
+    assert {row["n"]: row["wall_time"].hour for row in rows} == {2: 2, 3: 3}
+
+
+@pytest.mark.parametrize("name", ["a.b", "a b", "a`b", "A-b"])
+@pytest.mark.parametrize("writer", ["driver", "spark"])
+def test_partition_columns_of_any_name(spark: SparkSession, tmp_path: Path, name: str, writer: str) -> None:
+    source = Input(tmp_path / "input").put_table(pa.table({"n": pa.array([2, 3], pa.int64())}))
+    stream = source.stream(spark).selectExpr("n", f"n % 2 as `{name.replace('`', '``')}`")
+    for mode in ("append", "overwrite-partitions"):
+        path = str(tmp_path / mode)
+        sink = Sink(path, mode=mode, partition_by=[name], writer=writer)
+        drain(stream, sink, tmp_path / f"cp {mode}")
+        rows = Table.open(path).scan().to_arrow().to_pylist()
+        assert {row["n"]: row[name] for row in rows} == {2: 0, 3: 1}

@@ -1,0 +1,36 @@
+"""Writes that share a session: each finds the settings of a table's files, and the last one leaves its own ones."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tidelog.streaming.session import settings
+
+pytestmark = pytest.mark.spark
+
+KEY = "spark.sql.parquet.outputTimestampType"
+MICROS = {KEY: "TIMESTAMP_MICROS"}
+
+
+def test_of_two_writes_at_once_the_first_to_end_leaves_the_settings_to_the_other(spark: SparkSession) -> None:
+    before = spark.conf.get(KEY)
+    assert before != "TIMESTAMP_MICROS"
+    first, second = settings(spark, MICROS), settings(spark, MICROS)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert spark.conf.get(KEY) == "TIMESTAMP_MICROS"
+    second.__exit__(None, None, None)
+    assert spark.conf.get(KEY) == before
+
+
+def test_another_session_keeps_its_own(spark: SparkSession) -> None:
+    other = spark.newSession()
+    before = other.conf.get(KEY)
+    with settings(spark, MICROS):
+        assert other.conf.get(KEY) == before
+        with settings(other, MICROS):
+            assert other.conf.get(KEY) == "TIMESTAMP_MICROS"
+        assert spark.conf.get(KEY) == "TIMESTAMP_MICROS"
+    assert spark.conf.get(KEY) == other.conf.get(KEY) == before
