@@ -159,6 +159,10 @@ def _require_no_nulls(required: Sequence[str], counted: dict[str, int]) -> None:
 def _taken_up(session: SparkSession, writer: DataWriter, folder: str) -> list[AddFile]:
     """The files of the folder that have rows, durable; others are deleted."""
     found = sorted((path, status) for path, status in writer.store.walk(folder) if _is_in_its_place(path, folder))
+    if isinstance(writer.store, LocalStore) and writer.metadata.partition_columns:
+        # Polars takes a folder `name=value` for a partition column of that name and refuses one that it does not know.
+        paths = writer.store.gather([path for path, _ in found], folder)
+        found = list(zip(paths, (status for _, status in found), strict=True))
     writer.store.sync([path for path, _ in found])
     if len(found) <= _FEW_FILES:
         with ThreadPoolExecutor(_READERS) as pool:

@@ -153,6 +153,21 @@ class LocalStore(Store):
             for _ in pool.map(_fsync_folder, folders):
                 pass
 
+    def gather(self, paths: Sequence[str], folder: str) -> Sequence[str]:
+        """Move files, which nobody else knows of, from folders within `folder` into it; their new paths.
+
+        The folders that they leave are removed where nothing else is in them.
+        """
+        moved = []
+        with self._errors(self._root):
+            for number, path in enumerate(paths):
+                source = self._resolve(path)
+                moved.append(f"{folder}/{number}-{source.name}")
+                source.rename(self._resolve(moved[-1]))
+                with contextlib.suppress(OSError):
+                    source.parent.rmdir()
+        return moved
+
     def remove_empty_folders(self) -> None:
         """See Store."""
         for folder, _, _ in os.walk(self._root, topdown=False):

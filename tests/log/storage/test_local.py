@@ -239,3 +239,14 @@ def test_a_table_stays_where_it_is_when_the_working_folder_changes(
 def test_errors_of_the_store_are_tidelogs_own() -> None:
     for kind in (PathNotWritableError, StoreNotSupportedError, StoreUnavailableError):
         assert issubclass(kind, TidelogError)
+
+
+def test_files_are_gathered_into_one_folder_and_empty_ones_go(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    for path in ("data/x/p=1/part-0", "data/x/p=2/part-0", "data/x/p=2/other", "data/y/part-0"):
+        store.put_if_absent(path, path.encode())
+    moved = store.gather(["data/x/p=1/part-0", "data/x/p=2/part-0"], "data/x")
+    assert moved == ["data/x/0-part-0", "data/x/1-part-0"]
+    assert [store.read(path) for path in moved] == [b"data/x/p=1/part-0", b"data/x/p=2/part-0"]
+    assert sorted(path for path, _ in store.walk()) == [*moved, "data/x/p=2/other", "data/y/part-0"]
+    assert not (tmp_path / "data/x/p=1").exists()
