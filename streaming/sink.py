@@ -127,8 +127,8 @@ class Sink:
         phases = Phases(REAL)
         with phases("identify"):
             batch = identify(batch_df, batch_id)
-            self._refuse_second_call(batch)
             transaction = self._begin()
+            self._refuse_second_call(batch)
             skip = transaction is not None and self._admission.is_committed(transaction.transactions, batch)
         if skip:
             self._report(batch, Outcome(skipped=True), phases)
@@ -279,7 +279,7 @@ class Sink:
     def _refuse_second_call(self, batch: MicroBatch) -> None:
         """A second call for one batch would take the first one's commit for its own and drop its rows."""
         with _handled_lock:
-            handled = _handled.get((self._settings.path, self._settings.name))
+            handled = None if self._table is None else _handled.get((self._table.id, self._settings.name))
         if handled == batch:
             raise ConfigurationError(
                 f"batch {batch.batch_id} was given to the sink {self._settings.name!r} of {self._settings.path} twice",
@@ -291,8 +291,9 @@ class Sink:
         self.last = report
         if report.version is not None:
             self._write_path.wrote(report.rows, report.bytes)
-        with _handled_lock:
-            _handled[self._settings.path, self._settings.name] = batch
+        if self._table is not None:
+            with _handled_lock:
+                _handled[self._table.id, self._settings.name] = batch
         publish(report)
 
 
@@ -329,6 +330,6 @@ class Outcome:
         )
 
 
-# The batch that each sink of this process (path and name) handled last.
+# The batch that each sink of this process (table, which may have several paths, and name) handled last.
 _handled: dict[tuple[str, str], MicroBatch] = {}
 _handled_lock = Lock()

@@ -71,7 +71,11 @@ def parse(text: str, schema: pa.Schema) -> Expression:
     except sqlglot.errors.SqlglotError as error:
         # The parser underlines the place for a terminal.
         plain = _TERMINAL_CODE.sub("", str(error))
-        raise PredicateError(f"the predicate cannot be parsed: {plain}", token=text) from error
+        raise PredicateError(
+            f"the predicate cannot be parsed: {plain}",
+            advice="write a condition over columns as Spark's SQL has it, such as \"k > 5 AND day = '2024-01-01'\"",
+            token=text,
+        ) from error
     except RecursionError:
         too_deep = True
     if too_deep:

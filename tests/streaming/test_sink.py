@@ -271,17 +271,21 @@ def test_a_crash_between_two_sinks_is_made_good(spark: SparkSession, source: Inp
     assert numbers_in(first) == numbers_in(second) == source.numbers
 
 
-@pytest.mark.parametrize("one_object", [True, False])
-def test_one_name_twice_in_a_batch_is_refused(
-    spark: SparkSession, source: Input, tmp_path: Path, one_object: bool
-) -> None:
+@pytest.mark.parametrize("how", ["the same object", "another", "another by a link"])
+def test_one_name_twice_in_a_batch_is_refused(spark: SparkSession, source: Input, tmp_path: Path, how: str) -> None:
     """The second call would find the batch committed, skip it, and so lose its rows."""
     path, checkpoint = tmp_path / "table", tmp_path / "cp"
+    (tmp_path / "link").symlink_to(path)
     sink = Sink(str(path))
+    second = {
+        "the same object": sink,
+        "another": Sink(str(path)),
+        "another by a link": Sink(str(tmp_path / "link")),
+    }[how]
 
     def twice(batch: DataFrame, number: int) -> None:
         sink(batch.where("n % 2 = 0"), number)
-        (sink if one_object else Sink(str(path)))(batch.where("n % 2 = 1"), number)
+        second(batch.where("n % 2 = 1"), number)
 
     error = refused(source.put().stream(spark), twice, checkpoint, ConfigurationError)
     assert "twice; give each Sink of one batch function a name of its own" in str(error)

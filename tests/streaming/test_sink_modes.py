@@ -286,7 +286,7 @@ def test_arguments_that_cannot_be_meant(arguments: dict[str, Any], message: str)
             SchemaMismatchError,
             "the data lacks the column 'x', by which its rows are compared; the columns are k, day",
         ),
-        ({"mode": "upsert", "keys": ["k"], "delete_where": "nonsense("}, PredicateError, "Col: 9.\n  nonsense( ["),
+        ({"mode": "upsert", "keys": ["k"], "delete_where": "nonsense("}, PredicateError, "Col: 9.\n  nonsense(; "),
         ({"mode": "upsert", "keys": ["k"], "delete_where": "x = 1"}, PredicateError, "x"),
         ({"mode": "upsert", "keys": ["v"]}, SchemaMismatchError, "the key column 'v' is null in 1 rows"),
         ({"mode": "overwrite-partitions"}, ConfigurationError, "is not partitioned, so the mode"),
