@@ -188,17 +188,19 @@ def split_by_partition(
 
 
 def _texts(groups: pa.Table, row: int) -> dict[str, str | None]:
-    texts = {}
-    for name in groups.column_names:
-        try:
-            texts[name] = partition_values.to_text(groups[name][row].as_py(), groups.schema.field(name).type)
-        except UnicodeDecodeError as error:
-            raise SchemaMismatchError(
-                f"a value of the binary partition column {name!r} is not UTF-8, which the log cannot hold",
-                advice="partition by a text or number column instead",
-                column=name,
-            ) from error
-    return texts
+    return {name: partition_text(groups[name][row], groups.schema.field(name)) for name in groups.column_names}
+
+
+def partition_text(value: pa.Scalar, field: pa.Field) -> str | None:
+    """A partition column's value as the log has it. Raises SchemaMismatchError for one that the log cannot hold."""
+    try:
+        return partition_values.to_text(value.as_py(), field.type)
+    except UnicodeDecodeError as error:
+        raise SchemaMismatchError(
+            f"a value of the binary partition column {field.name!r} is not UTF-8, which the log cannot hold",
+            advice="partition by a text or number column instead",
+            column=field.name,
+        ) from error
 
 
 def check_partition_columns(table_schema: pa.Schema, partition_by: Sequence[str]) -> None:

@@ -6,22 +6,24 @@ keeps the table's partition columns, the partition's values in its first row.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidelog.log.errors import DataFileMissingError
-from tidelog.log.format import footer_statistics, partition_values, paths, properties
+from tidelog.log.errors import DataFileMissingError, WriteVerificationError
+from tidelog.log.format import footer_statistics, paths, properties
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.schema import physical_name
 from tidelog.log.reshape import physical_path
 from tidelog.log.storage import FileStatus
-from tidelog.log.write import DataWriter
+from tidelog.log.write import DataWriter, partition_text
 
 
 def take_up(writer: DataWriter, path: str, status: FileStatus) -> AddFile | None:
     """The `add` of a file of whole rows of one partition; None where it has no row.
 
-    Raises DataFileMissingError where it went meanwhile.
+    Raises DataFileMissingError where it went meanwhile, WriteVerificationError where it is of several partitions.
     """
     try:
         with pq.ParquetFile(writer.store.open_input(path)) as parquet:
@@ -51,9 +53,29 @@ def _partition_values(writer: DataWriter, parquet: pq.ParquetFile) -> dict[str, 
     values = {}
     for name in names:
         field = writer.schema.field(name)
-        value = first.column(name).cast(field.type)[0].as_py()
-        values[physical_name(field)] = partition_values.to_text(value, field.type)
+        _require_one_value(writer, parquet, name)
+        values[physical_name(field)] = partition_text(first.column(name).cast(field.type)[0], field)
     return values
+
+
+def _require_one_value(writer: DataWriter, parquet: pq.ParquetFile, name: str) -> None:
+    """Raise WriteVerificationError where the footer shows that a partition column has several values in the file."""
+    footer = parquet.metadata
+    column = next(place for place in range(footer.num_columns) if footer.schema.column(place).path == name)
+    seen: set[Any] = set()
+    for number in range(footer.num_row_groups):
+        chunk = footer.row_group(number).column(column)
+        found = chunk.statistics
+        if found is not None and found.has_null_count and found.null_count:
+            seen.add(None)
+        if found is not None and found.has_min_max:
+            seen |= {found.min_raw, found.max_raw}
+    if len(seen) > 1:
+        raise WriteVerificationError(
+            f"a file written for {writer.store.url} has several values of the partition column {name!r}",
+            advice="run it again, and report this; nothing was committed",
+            path=writer.store.url,
+        )
 
 
 def _statistics(writer: DataWriter, parquet: pq.ParquetFile) -> str:

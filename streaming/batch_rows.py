@@ -20,6 +20,7 @@ from tidelog.log.format.actions import AddFile
 from tidelog.log.format.schema import physical_name
 from tidelog.log.keys import key_columns
 from tidelog.log.replacement import Overwrite, Written
+from tidelog.log.row_changes import require_row_changes
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import open_store
 from tidelog.log.write import DataWriter
@@ -29,6 +30,7 @@ from tidelog.streaming.frame_files import write_frame
 from tidelog.streaming.plain_frame import arrow_schema
 from tidelog.streaming.sink_settings import APPEND, DRIVER, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
 from tidelog.streaming.spark_upsert import SparkUpsert
+from tidelog.streaming.tasks import delete_written
 from tidelog.streaming.write_path import WritePath
 
 
@@ -69,6 +71,7 @@ class CollectedRows:
         keys = key_columns(settings.keys, transaction.schema, transaction.properties)
         if settings.order_by:
             rows = newest_rows(rows, keys, settings.order_by)
+            self.count = rows.num_rows
         rows = rows.drop_columns(_only_for_order(settings, rows.schema, transaction.schema))
         with _advice(settings):
             transaction.upsert(rows, keys=keys, delete_where=settings.delete_where)
@@ -98,13 +101,20 @@ class FrameRows:
             with _advice(self._settings):
                 transaction.stage_row_changes(self._staged_upsert)
             return
+        if self._settings.mode == OVERWRITE_PARTITIONS:
+            # Before anything is written.
+            require_row_changes(transaction.properties, self._settings.path)
         adds = self._write(transaction.writer)
         if not adds:
             return
         if self._settings.mode == APPEND:
             transaction.stage_adds(adds)
-        else:
+            return
+        try:
             transaction.stage_row_changes(lambda state, writer: _staged_overwrite(state, writer, adds, self.count))
+        except BaseException:
+            delete_written(transaction.writer, adds)
+            raise
 
     def _write(self, writer: DataWriter) -> list[AddFile]:
         target = properties.size_bytes(writer.metadata.configuration, properties.TARGET_FILE_SIZE)

@@ -5,7 +5,7 @@ Either way Spark counts the rows in the same job that writes them, and the files
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -13,15 +13,14 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 
 from tidelog.log.conform import conform
-from tidelog.log.discard import delete_unnamed
 from tidelog.log.errors import WriteVerificationError
-from tidelog.log.format import paths, statistics
+from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile
 from tidelog.log.write import DataWriter
 from tidelog.streaming import jvm_files
 from tidelog.streaming.plain_frame import plain_rows, quoted
 from tidelog.streaming.session import FITTED_SHUFFLES, settings
-from tidelog.streaming.tasks import file_size, pieces, run_on_rows
+from tidelog.streaming.tasks import cleared, delete_written, file_size, pieces, run_on_rows
 
 
 def write_frame(
@@ -42,15 +41,23 @@ def write_frame(
         adds, count = jvm_files.write(rows, writer, max_tasks=max_tasks, rows_per_file=rows_per_file)
     else:
         adds, count = _write_in_tasks(frame, writer, max_tasks)
+    try:
+        require_counted(writer, adds, count, count)
+    except WriteVerificationError:
+        delete_written(writer, adds)
+        raise
+    return adds, count
+
+
+def require_counted(writer: DataWriter, adds: Sequence[AddFile], told: int, counted: int) -> None:
+    """Raise WriteVerificationError unless the files hold as many rows as the tasks told, and as Spark counted."""
     written = sum(statistics.num_records(add.stats) or 0 for add in adds)
-    if written != count:
-        delete_unnamed(writer.store, [paths.to_storage_path(add.path) for add in adds])
+    if not written == told == counted:
         raise WriteVerificationError(
-            f"the files written for {writer.store.url} hold {written} rows, and Spark counted {count}",
+            f"the files written for {writer.store.url} hold {written} rows, and Spark counted {counted}",
             advice="run it again; nothing was committed",
             path=writer.store.url,
         )
-    return adds, count
 
 
 def _write_in_tasks(frame: DataFrame, writer: DataWriter, max_tasks: int | None) -> tuple[list[AddFile], int]:
@@ -63,10 +70,12 @@ def _write_in_tasks(frame: DataFrame, writer: DataWriter, max_tasks: int | None)
     observation = Observation()
     counted = frame.observe(observation, F.count(F.lit(1)).alias("rows"))
     with settings(frame.sparkSession, FITTED_SHUFFLES):
-        parts = run_on_rows(counted, partial(_write_share, writer))
+        parts = run_on_rows(counted, partial(_write_share, writer), partial(delete_written, writer))
     return [add for part in parts for add in part], int(observation.get["rows"])
 
 
 def _write_share(writer: DataWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[list[AddFile]]:
     for rows in pieces(batches, file_size(writer)):
-        yield writer.write(conform(rows, writer.schema))
+        with cleared(writer):
+            adds = writer.write(conform(rows, writer.schema))
+        yield adds

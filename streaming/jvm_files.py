@@ -7,6 +7,7 @@ taken up by their footers, and their rows must be as many as Spark counted on th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,7 +18,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 
 from tidelog.log.discard import delete_unnamed
-from tidelog.log.errors import SchemaMismatchError
+from tidelog.log.errors import SchemaMismatchError, TidelogError
 from tidelog.log.format.actions import AddFile
 from tidelog.log.storage import FileStatus, Store
 from tidelog.log.storage.local import LocalStore
@@ -27,6 +28,8 @@ from tidelog.streaming import hadoop
 from tidelog.streaming.plain_frame import quoted
 from tidelog.streaming.session import FITTED_SHUFFLES, settings
 from tidelog.streaming.tasks import run
+
+_LOGGER = logging.getLogger(__name__)
 
 # Spark's own session settings that decide how values are spelled in parquet. What Delta's readers expect: timestamps
 # in microseconds (an int96 has no statistics), the calendar that everybody has, and decimals as others write them.
@@ -82,8 +85,16 @@ def write(
         _require_no_nulls(required, counted)
         return _taken_up(rows.sparkSession, writer, folder), int(counted["rows"])
     except BaseException:
-        delete_unnamed(writer.store, [path for path, _ in writer.store.walk(folder)])
+        _clear(writer.store, folder)
         raise
+
+
+def _clear(store: Store, folder: str) -> None:
+    """Delete what is in the folder, as far as the store lets us; never raises in the place of what went wrong."""
+    try:
+        delete_unnamed(store, [path for path, _ in store.walk(folder)])
+    except (TidelogError, OSError) as error:
+        _LOGGER.warning("%s of %s is left for a vacuum: %s", folder, store.url, error)
 
 
 def _save(frame: DataFrame, writer: DataWriter, folder: str, rows_per_file: int | None) -> None:

@@ -19,10 +19,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.log.errors import NotInStreamError
+from tidelog.streaming.running import java_query
+from tidelog.streaming.session import use_this_interpreter
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
-_RUN_ID = "spark.jobGroup.id"
 _MASK_63_BITS = 2**63 - 1
 _ADVICE = "use it as df.writeStream.foreachBatch(Sink(path)).option('checkpointLocation', ...).start()"
 
@@ -57,10 +58,11 @@ def identify(batch: DataFrame, batch_id: int) -> MicroBatch:
             "a Sink was called outside of a streaming query's own thread",
             advice=_ADVICE + "; a thread that you start yourself must be a pyspark.InheritableThread",
         )
-    run_id = context.getLocalProperty(_RUN_ID) or ""
-    files = CheckpointFiles(session, _roots.of(session, query_id, run_id))
+    use_this_interpreter(context)
+    run = _runs.of(session, query_id)
+    files = CheckpointFiles(session, run.checkpoint)
     number = fingerprint(files.read(f"offsets/{batch_id}"), files.file_source_batch)
-    return MicroBatch(query_id, run_id, batch_id, number)
+    return MicroBatch(query_id, run.run_id, batch_id, number)
 
 
 def fingerprint(offsets: str, file_source_batch: Callable[[int, int], str]) -> int:
@@ -93,48 +95,58 @@ def digest_63(text: str) -> int:
     return int.from_bytes(digest, "big") & _MASK_63_BITS
 
 
-def _checkpoint_root(session: SparkSession, query_id: str) -> str:
-    """Where the query's checkpoint lies.
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of a streaming query: the query as the JVM has it, the run's own id, and where its checkpoint lies."""
 
-    Spark's public API does not tell inside a batch function (the session there is a clone without active queries), so
-    this asks the state that all sessions share.
-    """
+    query: Any
+    run_id: str
+    checkpoint: str
+
+
+def _run_of(session: SparkSession, query_id: str) -> _Run:
+    """The query's run, from the state that all sessions share; see `running.java_query`."""
     try:
-        java_session: Any = session._jsparkSession  # noqa: SLF001 - see above; a test pins it
-        jvm: Any = session._jvm  # noqa: SLF001
-        queries = java_session.sharedState().activeStreamingQueries()
-        query = queries.get(jvm.java.util.UUID.fromString(query_id))
-        return str(query.resolvedCheckpointRoot())
-    except (Py4JError, AttributeError, TypeError) as error:
+        query = java_query(session, query_id)
+        return _Run(query, str(query.runId().toString()), str(query.resolvedCheckpointRoot()))
+    except (Py4JError, PySparkException, AttributeError, TypeError) as error:
         raise NotInStreamError(
             f"the checkpoint of the streaming query {query_id} cannot be found: {error}",
             advice="this Spark has moved the internal call that tidelog needs; use a pyspark that tidelog names",
         ) from error
 
 
-class _Roots:
-    """Where the checkpoints of the newest runs lie; a run's never moves, and asking for it takes a dozen calls."""
+class _Runs:
+    """The newest runs, by query: a run's id and checkpoint never change, and asking for them takes a dozen calls."""
 
-    _MAX_RUNS = 64
+    _MAX_QUERIES = 64
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], str] = {}
+        self._known: dict[str, _Run] = {}
         self._lock = Lock()
 
-    def of(self, session: SparkSession, query_id: str, run_id: str) -> str:
-        """The checkpoint of this run of a query."""
+    def of(self, session: SparkSession, query_id: str) -> _Run:
+        """The run that the query is in."""
         with self._lock:
-            found = self._known.get((query_id, run_id))
-        if found is None:
-            found = _checkpoint_root(session, query_id)
+            found = self._known.get(query_id)
+        if found is None or not _is_active(found):
+            found = _run_of(session, query_id)
             with self._lock:
-                while len(self._known) >= self._MAX_RUNS:
+                while len(self._known) >= self._MAX_QUERIES:
                     del self._known[next(iter(self._known))]
-                self._known[query_id, run_id] = found
+                self._known[query_id] = found
         return found
 
 
-_roots = _Roots()
+def _is_active(run: _Run) -> bool:
+    """Whether the run goes on; one of a session that was stopped does not."""
+    try:
+        return bool(run.query.isActive())
+    except (Py4JError, PySparkException):
+        return False
+
+
+_runs = _Runs()
 
 
 class CheckpointFiles:

@@ -52,7 +52,10 @@ def plain_rows(frame: DataFrame, writer: DataWriter) -> DataFrame | None:
         return None
     if [(field.name, field.type) for field in source] == [(field.name, field.type) for field in table]:
         return frame
-    return frame.to(from_arrow_schema(pa.schema(loose), prefer_timestamp_ntz=True))
+    # Spark compares names as the session says; with the table's own names there is nothing to compare.
+    names = match_names(source.names, table.names)
+    renamed = frame.select(*(frame[quoted(found)].alias(name) for name, found in names.items()))
+    return renamed.to(from_arrow_schema(pa.schema(loose), prefer_timestamp_ntz=True))
 
 
 def _has_void(kind: pa.DataType) -> bool:
@@ -60,8 +63,10 @@ def _has_void(kind: pa.DataType) -> bool:
     return pt.is_null(kind) or any(map(_has_void, inner))
 
 
-def _fields_fit(source: list[pa.Field], target: list[pa.Field]) -> bool:
+def _fields_fit(source: list[pa.Field], target: list[pa.Field], *, same_case: bool = False) -> bool:
     names = match_names([field.name for field in source], [field.name for field in target])
+    if same_case and any(name != found for name, found in names.items()):
+        return False
     by_name = {field.name: field for field in source}
     return all(_fits(by_name[names[field.name]], field) if field.name in names else field.nullable for field in target)
 
@@ -74,7 +79,7 @@ def _fits(source: pa.Field, target: pa.Field) -> bool:
     if pt.is_null(found):
         return True
     if pt.is_struct(wanted):
-        return pt.is_struct(found) and _fields_fit(list(found), list(wanted))
+        return pt.is_struct(found) and _fields_fit(list(found), list(wanted), same_case=True)
     if pt.is_list(wanted):
         return pt.is_list(found) and _fits(found.value_field, wanted.value_field)
     if pt.is_map(wanted):

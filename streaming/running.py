@@ -1,4 +1,4 @@
-"""Whether a streaming query still runs, asked from within its own batch function.
+"""The streaming query that a batch function belongs to, and whether it still runs.
 
 `query.stop()` waits until the batch function returns (for ever, unless `spark.sql.streaming.stopTimeout` is set), and
 what it interrupts is the JVM's thread, which a sleep in Python does not feel. But it marks the query as ended first,
@@ -14,17 +14,24 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 
+def java_query(session: SparkSession, query_id: str) -> Any:
+    """The streaming query with this id, as the JVM has it; raises what py4j and PySpark raise where there is none.
+
+    The session of a batch function is a clone that has no queries of its own, so this asks the state that all sessions
+    share, by an internal call.
+    """
+    java_session: Any = session._jsparkSession  # noqa: SLF001 - see above; a test pins it
+    jvm: Any = session._jvm  # noqa: SLF001
+    return java_session.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
+
+
 def is_running(session: SparkSession, query_id: str) -> bool:
     """Whether nobody has stopped the query with this id; True where this Spark does not tell.
 
-    The session of a batch function is a clone that has no queries of its own, so this asks the state that all sessions
-    share, by the internal call that tells the checkpoint's place, too. Takes about a millisecond.
+    Takes about a millisecond.
     """
     try:
-        java_session: Any = session._jsparkSession  # noqa: SLF001 - see above; a test pins it
-        jvm: Any = session._jvm  # noqa: SLF001
-        queries = java_session.sharedState().activeStreamingQueries()
-        query = queries.get(jvm.java.util.UUID.fromString(query_id))
+        query = java_query(session, query_id)
         return query is not None and bool(query.isActive())
     except (Py4JError, PySparkException, AttributeError, TypeError):
         return True

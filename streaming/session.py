@@ -74,6 +74,11 @@ def context_of(spark: SparkSession) -> SparkContext:
             "tidelog needs a classic Spark session; this one is Spark Connect's, which has no Spark context",
             advice="start the session with .master(...) instead of .remote(...)",
         ) from error
+    use_this_interpreter(context)
+    return context
+
+
+def use_this_interpreter(context: SparkContext) -> None:
+    """Make Spark's Python workers run this interpreter, on a local master; see `context_of`."""
     if (context.master or "").startswith("local") and context.pythonExec != sys.executable:
         context.pythonExec = sys.executable
-    return context

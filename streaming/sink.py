@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -26,6 +25,7 @@ from tidelog.streaming.admission import Admission
 from tidelog.streaming.background_checkpoint import BackgroundCheckpoint
 from tidelog.streaming.batch_log import failures_logged, publish
 from tidelog.streaming.batch_rows import BatchRows, CollectedRows, FrameRows
+from tidelog.streaming.claims import claimed
 from tidelog.streaming.micro_batch import MicroBatch, identify
 from tidelog.streaming.phases import Phases
 from tidelog.streaming.plain_frame import arrow_schema
@@ -121,14 +121,15 @@ class Sink:
         SchemaMismatchError, DuplicateKeyError, and what a commit raises.
         """
         with failures_logged(sink=self._settings.name, path=self._settings.path, batch_id=batch_id):
-            self._handle(batch_df, batch_id)
+            phases = Phases(REAL)
+            with phases("identify"):
+                batch = identify(batch_df, batch_id)
+                transaction = self._begin()
+            with claimed(self._settings, batch, lambda: self._table):
+                self._handle(batch_df, batch, transaction, phases)
 
-    def _handle(self, batch_df: DataFrame, batch_id: int) -> None:
-        phases = Phases(REAL)
+    def _handle(self, batch_df: DataFrame, batch: MicroBatch, transaction: Transaction | None, phases: Phases) -> None:
         with phases("identify"):
-            batch = identify(batch_df, batch_id)
-            transaction = self._begin()
-            self._refuse_second_call(batch)
             skip = transaction is not None and self._admission.is_committed(transaction.transactions, batch)
         if skip:
             self._report(batch, Outcome(skipped=True), phases)
@@ -276,24 +277,11 @@ class Sink:
             },
         )
 
-    def _refuse_second_call(self, batch: MicroBatch) -> None:
-        """A second call for one batch would take the first one's commit for its own and drop its rows."""
-        with _handled_lock:
-            handled = None if self._table is None else _handled.get((self._table.id, self._settings.name))
-        if handled == batch:
-            raise ConfigurationError(
-                f"batch {batch.batch_id} was given to the sink {self._settings.name!r} of {self._settings.path} twice",
-                advice="give each Sink of one batch function a name of its own, and call it once for a batch",
-            )
-
     def _report(self, batch: MicroBatch, outcome: Outcome, phases: Phases) -> None:
         report = outcome.report(batch, self._settings, phases.seconds)
         self.last = report
         if report.version is not None:
             self._write_path.wrote(report.rows, report.bytes)
-        if self._table is not None:
-            with _handled_lock:
-                _handled[self._table.id, self._settings.name] = batch
         publish(report)
 
 
@@ -328,8 +316,3 @@ class Outcome:
             query_id=batch.query_id,
             run_id=batch.run_id,
         )
-
-
-# The batch that each sink of this process (table, which may have several paths, and name) handled last.
-_handled: dict[tuple[str, str], MicroBatch] = {}
-_handled_lock = Lock()

@@ -72,7 +72,9 @@ class SparkTable:
         ConfigurationError for more than 10 million of them.
         """
         require_frame(data)
-        upsert = SparkUpsert(self._context, data, keys, delete_where)
+        # Kept by the executors from the first job on, for a statement that runs again: computed anew, the data could
+        # have other rows. Where an executor is lost the statement fails.
+        upsert = SparkUpsert(self._context, data.localCheckpoint(eager=False), keys, delete_where)
         return self._table.statement(lambda transaction: transaction.stage_row_changes(upsert.stage))
 
     def overwrite(self, data: DataFrame, *, where: str | None = None, dynamic: bool = False) -> Committed:

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 from pyspark import SparkContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 
 from tidelog.log.conflict.classes import OperationClass
 from tidelog.log.conflict.staged import RowDelete, Staged
@@ -31,10 +33,13 @@ from tidelog.log.state.loader import LogState
 from tidelog.log.upsert import METRICS, Flags, KeyMatcher, Numbers, Pairs, staged
 from tidelog.log.upsert_data import split
 from tidelog.log.write import DataWriter
-from tidelog.streaming.tasks import file_size, pieces, run, run_on_rows, shares_of
+from tidelog.streaming.frame_files import require_counted
+from tidelog.streaming.tasks import cleared, delete_written, file_size, pieces, run, run_on_rows, shares_of
 
 # The driver and each task hold all keys, at some tens of bytes each.
 MAX_KEYS = 10_000_000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,37 +60,55 @@ class Found:
 
 
 class SparkUpsert:
-    """One statement, which may be staged several times; the data, which could come out otherwise, is computed once."""
+    """One statement, which may be staged several times; the data is computed once for each, as what is written and the
+    keys that are looked for come from the same tasks.
+    """
 
     def __init__(self, context: SparkContext, data: DataFrame, keys: Sequence[str], delete_where: str | None) -> None:
         self._context = context
-        # Kept by the executors from the first job on. Where one is lost the statement fails: computed anew, the data
-        # could have other rows than those that were written.
-        self._data = data.localCheckpoint(eager=False)
+        self._data = data
         self._given = keys
         self._delete_where = delete_where
 
     def stage(self, state: LogState, writer: DataWriter) -> Staged:
-        """Each row of the data takes the place of the table's rows of its key; see Table.upsert."""
+        """Each row of the data takes the place of the table's rows of its key; see Table.upsert.
+
+        Raises WriteVerificationError where the tasks' files and keys are not of as many rows as Spark counted. What
+        was written is gone after any error.
+        """
         names = key_columns(self._given, writer.schema, writer.metadata.configuration)
-        parts = run_on_rows(self._data, partial(_write, writer, names, self._delete_where))
+        observation = Observation()
+        counted = self._data.observe(observation, F.count(F.lit(1)).alias("rows"))
+        work = partial(_write, writer, names, self._delete_where)
+        parts = run_on_rows(counted, work, lambda part: delete_written(writer, part.adds))
+        adds = [add for part in parts for add in part.adds]
+        try:
+            return self._staged(state, writer, names, parts, int(observation.get["rows"]))
+        except BaseException:
+            delete_written(writer, adds)
+            raise
+
+    def _staged(
+        self, state: LogState, writer: DataWriter, names: Sequence[str], parts: Sequence[Written], count: int
+    ) -> Staged:
+        adds = [add for part in parts for add in part.adds]
         none = writer.schema.empty_table().select(names)
         new = pa.concat_tables([none, *(part.keys for part in parts)])
         gone = pa.concat_tables([none, *(part.gone for part in parts)])
-        self._require_few(new.num_rows + gone.num_rows)
+        require_counted(writer, adds, new.num_rows, count - gone.num_rows)
+        self._require_few(count)
         keys = Keys(pa.concat_tables([new, gone]), names, writer.store.url)
-        head, pairs = without_progress(state.head), Pairs(keys.table.num_rows, new.num_rows)
-        if not keys.table.num_rows:
+        if not count:
             return _nothing(0)
-        candidates = KeyMatcher(state, writer, keys).candidates(keys.predicate())
-        shares = run(self._context, partial(_find, head, writer, keys), shares_of(candidates))
-        found = [entry for share in shares for entry in share]
+        pairs = Pairs(count, new.num_rows)
+        matcher, head = KeyMatcher(state, writer, keys), without_progress(state.head)
+        candidates = shares_of(matcher.candidates(keys.predicate()))
+        found = _flat(run(self._context, partial(_find, head, writer, keys), candidates))
         follows = [pairs.followed(entry.places) for entry in found]
-        adds = [add for part in parts for add in part.adds]
         if not adds and not found:
-            return _nothing(keys.table.num_rows)
+            return _nothing(count)
         cdc: list[AddCDCFile] = []
-        if KeyMatcher(state, writer, keys).feed:
+        if matcher.feed:
             old = [
                 (entry.delete.file, entry.delete.positions, after) for entry, after in zip(found, follows, strict=True)
             ]
@@ -108,7 +131,9 @@ def _write(
         if rows.num_rows:
             written, gone = (writer.prepared(part) for part in split(rows, writer.schema, names, delete_where))
             plain = pa.schema([writer.schema.field(name) for name in names])
-            yield Written(tuple(writer.write(written)), _typed(written, plain), _typed(gone, plain))
+            with cleared(writer):
+                adds = writer.write(written)
+            yield Written(tuple(adds), _typed(written, plain), _typed(gone, plain))
 
 
 def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -147,7 +172,7 @@ def _few(found: list[tuple[AddFile, BitMap64, Flags]]) -> list[list[tuple[AddFil
     return shares
 
 
-def _flat(parts: Sequence[list[AddCDCFile]]) -> list[AddCDCFile]:
+def _flat(parts: Sequence[list[T]]) -> list[T]:
     return [entry for part in parts for entry in part]
 
 

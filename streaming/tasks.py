@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -16,9 +17,11 @@ import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
+from tidelog.log.discard import delete_unnamed
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
 from tidelog.log.format import properties
 from tidelog.log.format.actions import AddFile
+from tidelog.log.format.paths import to_storage_path
 from tidelog.log.storage import Store
 from tidelog.log.storage.memory import MemoryStore
 from tidelog.log.write import DataWriter
@@ -52,12 +55,25 @@ def run(context: SparkContext, work: Callable[[Share], Value], shares: Sequence[
     return _values(context.parallelize(shares, len(shares)).map(partial(_outcome, work)).collect())
 
 
-def run_on_rows(data: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[Value]]) -> list[Value]:
-    """The values that `work` yields for the rows of each of the data's partitions."""
+def run_on_rows(
+    data: DataFrame,
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[Value]],
+    undo: Callable[[Value], object] | None = None,
+) -> list[Value]:
+    """The values that `work` yields for the rows of each of the data's partitions.
+
+    Where one of them raises an error of tidelog's own, `undo` is called with each value that there is, and the error
+    raised.
+    """
     # By other names on the way: PySpark looks its columns up as if a dot or a backtick in a name were syntax.
     plain = data.toDF(*(f"c{place}" for place in range(len(data.columns))))
     pickled = plain.mapInArrow(partial(_pickled, work, data.columns), "value binary")
-    return _values(pickle.loads(row.value) for row in pickled.collect())  # noqa: S301 - our own tasks made it
+    outcomes = [pickle.loads(row.value) for row in pickled.collect()]  # noqa: S301 - our own tasks made it
+    if undo is not None and any(isinstance(outcome, TidelogError) for outcome in outcomes):
+        for outcome in outcomes:
+            if not isinstance(outcome, TidelogError):
+                undo(outcome)
+    return _values(outcomes)
 
 
 def require_frame(data: object) -> None:
@@ -91,6 +107,22 @@ def pieces(batches: Iterator[pa.RecordBatch], size_bytes: int) -> Iterator[pa.Ta
             held, size = [], 0
     if held:
         yield pa.Table.from_batches(held)
+
+
+def delete_written(writer: DataWriter, adds: Iterable[AddFile]) -> None:
+    """Delete files that were written for `writer`'s table, and that no commit names."""
+    delete_unnamed(writer.store, [to_storage_path(add.path) for add in adds])
+
+
+@contextmanager
+def cleared(writer: DataWriter) -> Iterator[None]:
+    """What a task writes within the block is gone where the block fails with an error of tidelog's own."""
+    before = len(writer.written)
+    try:
+        yield
+    except TidelogError:
+        delete_unnamed(writer.store, writer.written[before:])
+        raise
 
 
 def file_size(writer: DataWriter) -> int:

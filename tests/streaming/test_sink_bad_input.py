@@ -79,7 +79,7 @@ def test_a_sink_on_spark_connect(tmp_path: Path) -> None:
 
 
 def test_the_internal_call_that_tells_the_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
-    """A pin: when this fails on a new Spark, `_checkpoint_root` has to learn where the call has moved to."""
+    """A pin: when this fails on a new Spark, `java_query` has to learn where the call has moved to."""
     checkpoint = tmp_path / "cp"
     roots: list[str] = []
     batches: list[micro_batch.MicroBatch] = []
@@ -88,7 +88,7 @@ def test_the_internal_call_that_tells_the_checkpoint(spark: SparkSession, tmp_pa
         session = batch.sparkSession
         query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId")
         assert query_id
-        roots.append(micro_batch._checkpoint_root(session, query_id))
+        roots.append(micro_batch._run_of(session, query_id).checkpoint)
         batches.append(micro_batch.identify(batch, number))
 
     # A source whose offsets tell the rows, so that they alone make the fingerprint.
@@ -109,7 +109,7 @@ def test_a_spark_that_moved_the_internal_call(spark: SparkSession) -> None:
 
     session = cast("SparkSession", SimpleNamespace(_jsparkSession=Moved(), _jvm=spark._jvm))
     with pytest.raises(NotInStreamError) as caught:
-        micro_batch._checkpoint_root(session, "00000000-0000-0000-0000-000000000001")
+        micro_batch._run_of(session, "00000000-0000-0000-0000-000000000001")
     assert "this Spark has moved the internal call that tidelog needs; use a pyspark that tidelog names" in str(
         caught.value
     )
@@ -117,7 +117,7 @@ def test_a_spark_that_moved_the_internal_call(spark: SparkSession) -> None:
 
 def test_a_query_that_is_unknown(spark: SparkSession) -> None:
     with pytest.raises(NotInStreamError, match="checkpoint of the streaming query"):
-        micro_batch._checkpoint_root(spark, "00000000-0000-0000-0000-000000000001")
+        micro_batch._run_of(spark, "00000000-0000-0000-0000-000000000001")
 
 
 # --- when it meets the table -----------------------------------------------------------------------------------------

@@ -129,8 +129,7 @@ def test_keys_that_come_twice_are_named(
     assert "{'k': 1}" in str(error)
     assert advice in error.advice
     assert table.refresh().version == 0
-    if writer == "driver":
-        assert footprint(path) == before
+    assert footprint(path) == before
 
 
 def test_overwrite_partitions_replaces_what_the_batch_has_rows_in(

@@ -13,13 +13,12 @@ import pytest
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.streaming.support import Input, drain, footprint, refused
+from tests.streaming.support import Input, OtherProcesses, drain, footprint, refused
 from tidelog.compaction_daemon import expire
 from tidelog.log import Committed, Superseded, Table, Transaction
 from tidelog.log.errors import ConcurrentTransactionException
 from tidelog.log.state.segment import list_segment
-from tidelog.streaming import BatchReport, Sink, Throttle
-from tidelog.streaming import sink as sink_module
+from tidelog.streaming import BatchReport, Sink, Throttle, claims
 from tidelog.streaming.throttle import Brake
 
 pytestmark = pytest.mark.spark
@@ -62,6 +61,12 @@ def forget_last_commit(checkpoint: Path) -> None:
 # --- two live copies of one query ------------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def _processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copies here would run in several processes, none of which sees another one's memory."""
+    monkeypatch.setattr(claims, "_claims", OtherProcesses())
+
+
 def first_commit_after(action: Callable[[], None], patched: pytest.MonkeyPatch) -> None:
     """Let `action` happen when a batch is staged and about to be committed, at the first commit from now on."""
     commit, waiting = Transaction.commit, [action]
@@ -82,8 +87,6 @@ def before_the_commit(
     def function(batch: DataFrame, number: int) -> None:
         def copy_commits() -> None:
             copy(batch, number)
-            # The copy would run in another process, whose memory this sink does not see.
-            sink_module._handled.clear()
 
         if number == doomed:
             first_commit_after(copy_commits, patched)
@@ -190,7 +193,6 @@ def test_a_copy_that_commits_while_the_other_is_throttled(
     def function(batch: DataFrame, number: int) -> None:
         def meanwhile(*_: object) -> Brake:
             copy(batch, number)
-            sink_module._handled.clear()
             return Brake()
 
         monkeypatch.setattr(slow._back_pressure, "hold", meanwhile)

@@ -13,11 +13,11 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.streaming.support import NUMBERS, BatchFunction, Input, drain, numbers_in, refused
+from tests.streaming.support import NUMBERS, BatchFunction, Input, OtherProcesses, drain, numbers_in, refused
 from tidelog.compaction_daemon import CompactionReport, compact
 from tidelog.log import Table
 from tidelog.log.errors import ConcurrentTransactionException, PathNotWritableError, TableReplacedError
-from tidelog.streaming import Sink
+from tidelog.streaming import Sink, claims
 
 pytestmark = pytest.mark.spark
 
@@ -90,22 +90,15 @@ def another_copy(path: str) -> Callable[[DataFrame, int], None]:
 
     def commit(batch: DataFrame, number: int) -> None:
         Sink(path, writer="driver")(batch, number)
-        _forget_that_this_process_handled_it()
 
     return commit
 
 
-def _forget_that_this_process_handled_it() -> None:
-    # The copy would run in another process, whose memory this sink does not see.
-    from tidelog.streaming import sink  # noqa: PLC0415
-
-    sink._handled.clear()
-
-
 @pytest.mark.parametrize("table_is_there", [True, False])
 def test_of_two_live_copies_of_a_query_one_loses(
-    spark: SparkSession, source: Input, tmp_path: Path, table_is_there: bool
+    spark: SparkSession, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_is_there: bool
 ) -> None:
+    monkeypatch.setattr(claims, "_claims", OtherProcesses())
     path, checkpoint = str(tmp_path / "table"), tmp_path / "cp"
     source.put()
     if table_is_there:
