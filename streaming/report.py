@@ -13,9 +13,9 @@ class BatchReport:
     """One micro-batch.
 
     `version` is the commit that holds it, None for an empty batch and for one that had been `skipped` because it was
-    committed already, or changed nothing. `rows` counts the batch's rows, of an upsert with `order_by` those that count;
-    `files` and `bytes` what the commit added. `rebased_over` are the versions that
-    others committed meanwhile. `seconds` maps each phase (identify, collect, write, commit, ...) to its duration.
+    committed already, or changed nothing. `rows` counts the batch's rows, of an upsert with `order_by` those that
+    count; `files` and `bytes` what the commit added. `rebased_over` are the versions that others committed meanwhile.
+    `seconds` maps each phase (identify, collect, write, commit, ...) to its duration.
 
     `mode` and `writer` ("driver" or "spark", None where nothing was written) say how the rows were written, `metrics`
     what the operation counted (an upsert's inserted, updated and deleted rows). `debt_files` are the table's small
