@@ -1,0 +1,97 @@
+"""What a stream's columns may be, by both write paths: new ones, nested ones, other cases, names that are taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.streaming.support import Input, drain, footprint, refused
+from tidelog.log import Table
+from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
+from tidelog.streaming import Sink
+
+pytestmark = [pytest.mark.spark, pytest.mark.parametrize("writer", ["driver", "spark"])]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Input:
+    return Input(tmp_path / "input")
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return sorted(Table.open(str(path)).scan().to_arrow().to_pylist(), key=lambda row: row["n"])
+
+
+def test_new_columns_and_fields_come_with_the_batch_that_has_them(
+    spark: SparkSession, source: Input, tmp_path: Path, writer: str
+) -> None:
+    path, checkpoint = tmp_path / "table", tmp_path / "cp"
+    sink = Sink(str(path), schema_evolution=True, writer=writer)
+    first = source.put_table(pa.table({"n": pa.array([1], pa.int64())})).stream(spark)
+    drain(first.selectExpr("n", "named_struct('a', n) s"), sink, checkpoint)
+    second = source.put_table(pa.table({"n": pa.array([2], pa.int64())})).stream(spark)
+    wider = second.selectExpr("named_struct('b', 'x', 'A', n) S", "cast(n as int) N", "date'2026-11-21' day")
+    drain(wider, sink, checkpoint)
+    third = source.put_table(pa.table({"n": pa.array([3], pa.int64())})).stream(spark)
+    drain(third, sink, checkpoint)
+
+    table = Table.open(str(path))
+    assert (table.version, table.schema.names) == (3, ["n", "s", "day"])
+    found = [(row["n"], row["s"], str(row["day"])) for row in rows(path)]
+    assert found == [
+        (1, {"a": 1, "b": None}, "None"),
+        (2, {"a": 2, "b": "x"}, "2026-11-21"),
+        (3, None, "None"),
+    ]
+    kinds = [record.operation_class for record in table.history(3)]
+    assert {str(kind) for kind in kinds} == {"INSERT"}, "the columns came by the same commits as the rows"
+
+
+@pytest.mark.parametrize(
+    ("select", "evolve", "kind", "message"),
+    [
+        ("n; n + 1 more", False, SchemaMismatchError, "the data has a column 'more' that the table does not have"),
+        (
+            "named_struct('c', 1) s; n",
+            False,
+            SchemaMismatchError,
+            "a column 's.c' that the table does not have",
+        ),
+        ("cast(n as string) n", False, SchemaMismatchError, "'n' is int64 in the table but string in the data"),
+        ("cast(n as string) n", True, SchemaMismatchError, "'n' is int64 in the table but string in the data"),
+        ("n; 1 N", True, SchemaMismatchError, "the data has the column 'N' twice"),
+        ("n; null more", True, SchemaMismatchError, "the data's new column 'more' has no type"),
+        ("n; 1 _commit_version", True, ConfigurationError, "'_commit_version' of its own, which the change feed adds"),
+    ],
+)
+def test_what_does_not_fit_is_named_and_nothing_is_written(
+    spark: SparkSession,
+    source: Input,
+    tmp_path: Path,
+    writer: str,
+    select: str,
+    evolve: bool,
+    kind: type[TidelogError],
+    message: str,
+) -> None:
+    path = tmp_path / "table"
+    Table.create(str(path), pa.schema([("n", pa.int64()), ("s", pa.struct([("a", pa.int64())]))]))
+    before = footprint(path)
+    stream = source.put().stream(spark).selectExpr(*select.split("; "))
+    error = refused(stream, Sink(str(path), schema_evolution=evolve, writer=writer), tmp_path / "cp", kind)
+    assert message in str(error)
+    assert footprint(path) == before
+
+
+def test_no_table_is_made_with_a_column_of_the_change_feed_s(
+    spark: SparkSession, source: Input, tmp_path: Path, writer: str
+) -> None:
+    path = tmp_path / "table"
+    stream = source.put().stream(spark).selectExpr("n", "'x' _change_type")
+    error = refused(stream, Sink(str(path), writer=writer), tmp_path / "cp", ConfigurationError)
+    assert "the table has a column '_change_type' of its own, which the change feed adds; rename" in str(error)
+    assert not path.exists()
