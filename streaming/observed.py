@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from tidelog.log.errors import ConfigurationError
+from tidelog.streaming.plain_frame import quoted
 
 
 def observed(stream: DataFrame, name: str = "tidelog", *, event_time: str | None = None) -> DataFrame:
@@ -33,11 +34,6 @@ def observed(stream: DataFrame, name: str = "tidelog", *, event_time: str | None
             raise ConfigurationError(
                 f"the stream has no column {event_time!r}", advice=f"its columns are {', '.join(stream.columns)}"
             )
-        column = stream[_quoted(event_time)]
+        column = stream[quoted(event_time)]
         figures += [sql.min(column).alias("min_event_time"), sql.max(column).alias("max_event_time")]
     return stream.observe(name, *figures)
-
-
-def _quoted(name: str) -> str:
-    """The name of a column with backticks around it, so that a dot in it is part of it."""
-    return f"`{name.replace('`', '``')}`"
