@@ -258,9 +258,15 @@ NESTED = pa.schema([("s", pa.struct([("a", pa.int64()), ("b", pa.string())])), (
         ("null n; id m", pa.schema([("n", pa.string()), ("m", pa.int64())]), True, {"n": None, "m": 1}),
         ("id m", pa.schema([("n", pa.string()), ("m", pa.int64())]), True, {"n": None, "m": 1}),
         (
-            "array(cast(id as int)) L; named_struct('B', 'x', 'a', id) s",
+            "array(cast(id as int)) L; named_struct('b', 'x', 'a', id) s",
             NESTED,
             True,
+            {"s": {"a": 1, "b": "x"}, "l": [1]},
+        ),
+        (  # Which fields are the same when only their case differs is the session's own matter.
+            "array(id) l; named_struct('B', 'x', 'a', id) s",
+            NESTED,
+            False,
             {"s": {"a": 1, "b": "x"}, "l": [1]},
         ),
         ("named_struct('b', 'x') s", NESTED, True, {"s": {"a": None, "b": "x"}, "l": None}),
@@ -362,7 +368,7 @@ def test_rows_that_the_tasks_lost_are_noticed_as_well(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = made(tmp_path / "table", pa.schema([("id", pa.int32())]))
-    monkeypatch.setattr(frame_files, "run_on_rows", lambda data, _: [data.collect(), []][1:])
+    monkeypatch.setattr(frame_files, "run_on_rows", lambda data, *_: [data.collect(), []][1:])
     with pytest.raises(WriteVerificationError, match="hold 0 rows, and Spark counted 4"):
         write_frame(spark.range(0, 4, 1, 2), writer_of(table))
 
