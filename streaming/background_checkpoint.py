@@ -9,6 +9,8 @@ from threading import Thread
 from tidelog.log import Table
 from tidelog.log.errors import TidelogError
 from tidelog.log.format import properties as table_properties
+from tidelog.log.state.segment import pointed_version
+from tidelog.log.storage import open_store
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -28,14 +30,18 @@ class BackgroundCheckpoint:
         interval = table_properties.count(properties, table_properties.CHECKPOINT_INTERVAL)
         busy = self._running is not None and self._running.is_alive()
         if version // interval > self._looked_at // interval and not busy:
-            self._running = Thread(target=self._write, args=(interval,), daemon=True)
+            self._running = Thread(target=self._write, args=(version, interval), daemon=True)
             self._running.start()
             self._looked_at = version
 
-    def _write(self, interval: int) -> None:
+    def _write(self, version: int, interval: int) -> None:
         try:
+            # A daemon that is running keeps the tail at about one interval; a longer one means that there is none. The
+            # pointer tells that without a listing, which grows with the log.
+            pointed = pointed_version(open_store(self._path, self._storage_options))
+            if pointed is not None and version - pointed < interval:
+                return
             table = Table.open(self._path, storage_options=self._storage_options)
-            # A daemon that is running keeps the tail at about one interval; a longer one means that there is none.
             if table.commits_since_checkpoint() >= interval:
                 table.checkpoint()
         except (TidelogError, OSError) as error:
