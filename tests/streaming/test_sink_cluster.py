@@ -36,7 +36,8 @@ def fill(source: Input) -> int:
     ("writer", "master", "faults"),
     [
         ("driver", CLUSTER, ["fails", "killed"]),
-        ("driver", "two-hosts", ["straggles"]),
+        # Collecting is Spark's own work, whose answers it takes once; the writing tasks are what can go wrong.
+        pytest.param("driver", "two-hosts", ["straggles"], marks=pytest.mark.nightly),
         ("spark", CLUSTER, ["fails", "fails-partitioned"]),
         ("spark", CLUSTER, ["killed", "lost"]),
         ("spark", "two-hosts", ["straggles"]),
