@@ -196,10 +196,13 @@ def move_group(transaction: Transaction, inputs: Sequence[AddFile], schema: pa.S
 def stage_compaction(
     table: Table, *groups: Sequence[AddFile], operation_class: OperationClass = OperationClass.MINOR
 ) -> Transaction:
-    """A compaction of these groups of files, staged and not yet committed; by default all live files in one group."""
+    """A compaction of these groups of files, staged and not yet committed; by default one group of all live files.
+
+    But for those with a vector, which a compaction gets that lost some of its rows to another one.
+    """
     transaction = table.begin()
-    chosen = groups or (live_files(table),)
-    moves = [move_group(transaction, group, table.schema, table.store) for group in chosen]
+    chosen = groups or ([file for file in live_files(table) if file.deletion_vector is None],)
+    moves = [move_group(transaction, group, table.schema, table.store) for group in chosen if group]
     return transaction.stage_moves(moves, operation_class=operation_class)
 
 
