@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tidelog.log import Table
-from tidelog.log.errors import TableReplacedError
 from tidelog.log.format.protocol import require_writable
+from tidelog.log.identity import require_same_table
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import load
 
@@ -17,13 +17,6 @@ def refresh(table: Table | str) -> tuple[Table, Head]:
     """
     opened = (Table.open(table) if isinstance(table, str) else table).refresh()
     head = load(opened.store, opened.version).head
-    if head.metadata.id != opened.id:
-        raise TableReplacedError(
-            f"another table lies at {opened.path} now",
-            advice="open it anew, if it is the one to clean up",
-            path=opened.path,
-            expected_id=opened.id,
-            found_id=head.metadata.id,
-        )
+    require_same_table(opened.path, opened.id, head.metadata.id, advice="open it anew, if it is the one to clean up")
     require_writable(head.protocol, head.metadata, opened.path)
     return opened, head

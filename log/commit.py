@@ -23,12 +23,12 @@ from tidelog.log.errors import (
     ConflictError,
     CorruptLogError,
     StoreUnavailableError,
-    TableReplacedError,
     TidelogError,
 )
 from tidelog.log.format import commit_info, filenames, properties
 from tidelog.log.format.actions import Commit, decode_commit, encode_commit
 from tidelog.log.format.protocol import require_writable
+from tidelog.log.identity import require_same_table, written_ms
 from tidelog.log.losses import Loser
 from tidelog.log.outcome import Committed, Superseded
 from tidelog.log.race import Race, error_of
@@ -283,21 +283,12 @@ class _Attempt:
         base = self._base.head
         if base.version < 0:
             return
-        try:
-            found = self._store.modified_ms(filenames.commit_path(base.version))
-        except FileNotFoundError:
-            found = None
+        found = written_ms(self._store, base.version)
         if found is not None and self._identity in {None, found}:
             return
         newest = load(self._store).head
-        if newest.metadata.id != base.metadata.id:
-            raise TableReplacedError(
-                f"another table lies at {self._store.url} now",
-                advice="open it anew; nothing was committed",
-                path=self._store.url,
-                expected_id=base.metadata.id,
-                found_id=newest.metadata.id,
-            )
+        advice = "open it anew; nothing was committed"
+        require_same_table(self._store.url, base.metadata.id, newest.metadata.id, advice=advice)
         head_version = self.state.head.version
         if newest.version != head_version and not is_there(self._store, head_version):
             segment = list_segment(self._store)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tidelog.log.errors import TableReplacedError
 from tidelog.log.format import filenames
-from tidelog.log.state.head import Head
 from tidelog.log.storage import Store
 
 
@@ -20,13 +19,13 @@ def written_ms(store: Store, version: int) -> int | None:
         return None
 
 
-def require_same_table(store: Store, opened: Head, found: Head) -> None:
-    """Raise TableReplacedError where `found` is the head of another table than the one that was opened."""
-    if found.metadata.id != opened.metadata.id:
+def require_same_table(path: str, expected_id: str, found_id: str, *, advice: str) -> None:
+    """Raise TableReplacedError where the table at `path` is not the one with `expected_id`."""
+    if found_id != expected_id:
         raise TableReplacedError(
-            f"another table lies at {store.url} now",
-            advice="open it anew; a stream that followed the old one needs a new checkpoint",
-            path=store.url,
-            expected_id=opened.metadata.id,
-            found_id=found.metadata.id,
+            f"another table lies at {path} now",
+            advice=advice,
+            path=path,
+            expected_id=expected_id,
+            found_id=found_id,
         )

@@ -175,7 +175,8 @@ class Table:
             if not new:
                 return self
             state = self._state.advance(new)
-        identity.require_same_table(self._store, self._head, state.head)
+        advice = "open it anew; a stream that followed the old one needs a new checkpoint"
+        identity.require_same_table(self.path, self.id, state.head.metadata.id, advice=advice)
         try:
             require_readable(state.head.protocol, self.path)
         except UnsupportedFeatureError as error:

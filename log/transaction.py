@@ -81,6 +81,23 @@ class Transaction:
         """The progress of each application at the base version: application id to its newest version."""
         return {name: entry.version for name, entry in self._state.head.transactions.items()}
 
+    def progress(self, key: tuple[str, int]) -> SetTransaction | None:
+        """The action that notes an application's progress, (application id, version), for `note`.
+
+        None where the table holds that version of the application, or a later one. Raises ConfigurationError for what
+        the log cannot hold.
+        """
+        match key:
+            case (str(app_id), int(version)) if app_id and not isinstance(version, bool) and abs(version) < 2**63:
+                known = self.transactions.get(app_id)
+                if known is not None and known >= version:
+                    return None
+                return SetTransaction(app_id=app_id, version=version, last_updated=self._system.now_ms())
+            case _:
+                raise ConfigurationError(
+                    f"{key!r} is no idempotency key", advice="give (application id, version): a text and a whole number"
+                )
+
     @cached_property
     def writer(self) -> DataWriter:
         """Writes data files that this transaction may commit."""
@@ -94,13 +111,13 @@ class Transaction:
         """
         self._require_unstaged()
         rows = conform.to_arrow_table(data, self.schema)
-        key = None if idempotency_key is None else self._progress(idempotency_key)
-        if key and self._is_known(key):
+        progress = None if idempotency_key is None else self.progress(idempotency_key)
+        if idempotency_key is not None and progress is None:
             self._already = self._nothing()
             return self
         with self._or_nothing():
             adds = self.writer.write(rows)
-        return self.stage_adds(adds, transactions=[key] if key else [])
+        return self.stage_adds(adds, transactions=[progress] if progress else [])
 
     def delete(self, where: str) -> Transaction:
         """Stage that the rows for which the SQL text `where` is true die."""
@@ -275,20 +292,6 @@ class Transaction:
         if not self._ended and self._staged is not None:
             discard(self._store, self._staged)
         self._ended = True
-
-    def _progress(self, key: tuple[str, int]) -> SetTransaction:
-        """The action that notes an application's progress. Raises ConfigurationError for what the log cannot hold."""
-        match key:
-            case (str(app_id), int(version)) if app_id and not isinstance(version, bool) and abs(version) < 2**63:
-                return SetTransaction(app_id=app_id, version=version, last_updated=self._system.now_ms())
-            case _:
-                raise ConfigurationError(
-                    f"{key!r} is no idempotency key", advice="give (application id, version): a text and a whole number"
-                )
-
-    def _is_known(self, key: SetTransaction) -> bool:
-        known = self.transactions.get(key.app_id)
-        return known is not None and known >= key.version
 
     @contextmanager
     def _or_nothing(self) -> Iterator[None]:

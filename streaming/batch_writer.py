@@ -20,17 +20,15 @@ from tidelog.log import Committed, OperationClass, Table, Transaction
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.conform import conform
 from tidelog.log.discard import delete_unnamed
-from tidelog.log.errors import ConfigurationError, RetryableError, TableReplacedError, TidelogError
-from tidelog.log.format import filenames
-from tidelog.log.format.actions import SetTransaction
-from tidelog.log.format.paths import to_storage_path
+from tidelog.log.errors import ConfigurationError, RetryableError, TidelogError
+from tidelog.log.identity import require_same_table, written_ms
 from tidelog.log.replacement import Overwrite, Written
 from tidelog.log.row_changes import require_row_changes
 from tidelog.log.state.loader import load
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL
 from tidelog.log.write import DataWriter
-from tidelog.streaming.tasks import file_size, pieces, require_reachable
+from tidelog.streaming.tasks import delete_written, file_size, pieces, require_reachable
 from tidelog.streaming.write_options import WriteOptions
 
 # What an overwrite stages that finds nothing to replace and has no rows; it may note an application's progress.
@@ -61,8 +59,10 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._writer: DataWriter = transaction.writer
         self._version = transaction.base_version
-        self._identity = table.store.modified_ms(filenames.commit_path(self._version))
-        self._is_known = _is_known(options, transaction)
+        self._identity = written_ms(table.store, self._version)
+        key = options.idempotency_key
+        self._progress = None if key is None else transaction.progress(key)
+        self._is_known = key is not None and self._progress is None
         self._check(frame)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
@@ -127,31 +127,18 @@ class BatchWriter(DataSourceArrowWriter):
             transaction.stage_row_changes(
                 lambda state, writer: self._overwrite(writer).staged(state, *parts) or _NOTHING
             )
-        return transaction.note(transactions=self._entries())
+        return transaction.note(transactions=[] if self._progress is None else [self._progress])
 
     def _begin(self) -> Transaction:
         """A transaction on the version that the rows were written for."""
-        store, planned = self._writer.store, self._writer.metadata.id
+        store = self._writer.store
         state = load(store, self._version)
-        if state.head.metadata.id != planned:
-            raise TableReplacedError(
-                f"another table lies at {store.url} now",
-                advice="write the frame again; nothing was committed",
-                path=store.url,
-                expected_id=planned,
-                found_id=state.head.metadata.id,
-            )
+        advice = "write the frame again; nothing was committed"
+        require_same_table(store.url, self._writer.metadata.id, state.head.metadata.id, advice=advice)
         return Transaction(store, state, REAL, lambda _: None, self._identity)
 
-    def _entries(self) -> list[SetTransaction]:
-        """The progress that the commit notes."""
-        key = self._options.idempotency_key
-        if key is None or self._is_known:
-            return []
-        return [SetTransaction(app_id=key[0], version=key[1], last_updated=REAL.now_ms())]
-
     def _discard(self, parts: Iterable[Written]) -> None:
-        delete_unnamed(self._writer.store, [to_storage_path(add.path) for part in parts for add in part.adds])
+        delete_written(self._writer, (add for part in parts for add in part.adds))
 
 
 def _open_or_create(options: WriteOptions, frame: pa.Schema) -> Table:
@@ -171,15 +158,6 @@ def _open_or_create(options: WriteOptions, frame: pa.Schema) -> Table:
             advice="leave the option partitionBy out, or give the table's own",
         )
     return table
-
-
-def _is_known(options: WriteOptions, transaction: Transaction) -> bool:
-    """Whether the table holds this write, or a later one of the same application, already."""
-    if options.idempotency_key is None:
-        return False
-    app_id, version = options.idempotency_key
-    known = transaction.transactions.get(app_id)
-    return known is not None and known >= version
 
 
 def _require_success(results: Sequence[TaskResult]) -> None:
