@@ -95,7 +95,7 @@ class Tidelog:
 
     def start(self) -> dict[str, float]:
         with _timed() as spent:
-            import tidelog.streaming.source  # noqa: F401
+            import tidelog.streaming.datasource.source  # noqa: F401
         return spent
 
     def rebase_delete(self, path: str, files: int, rows: int, deletes: int) -> dict[str, float]:

@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidelog.compaction_daemon import compact
-from tidelog.log import Committed, Table, race
+from tidelog.log import Committed, Table
+from tidelog.log.commit import race
 from tidelog.log.conflict.rebase import Rebase
 from tidelog.log.format.actions import AddFile
 from tidelog.log.state.loader import load

@@ -5,10 +5,10 @@ Daemon(["/data/events"]).run()               # for months; or from a shell: tide
 """
 
 from tidelog.compaction_daemon.compaction import CompactionReport, compact, stage
+from tidelog.compaction_daemon.daemon import Daemon, DaemonConfig, StepReport, TableStep
 from tidelog.compaction_daemon.expiry import ExpiryReport, expire
-from tidelog.compaction_daemon.loop import Daemon, DaemonConfig, StepReport, TableStep
-from tidelog.compaction_daemon.planner import plan
-from tidelog.compaction_daemon.plans import FileReason, Plan, PlannedGroup
+from tidelog.compaction_daemon.planning.plan import FileReason, Plan, PlannedGroup
+from tidelog.compaction_daemon.planning.planner import plan
 from tidelog.compaction_daemon.vacuum import VacuumReport, vacuum
 
 __all__ = [

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tidelog.log import Table
+from tidelog.log.commit.table_identity import require_same_table
 from tidelog.log.format.protocol import require_writable
-from tidelog.log.identity import require_same_table
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import load
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidelog.compaction_daemon.planner import Request, column_names, plan_snapshot
-from tidelog.compaction_daemon.plans import Plan
-from tidelog.compaction_daemon.rewrite import rewrite
+from tidelog.compaction_daemon.planning.plan import Plan
+from tidelog.compaction_daemon.planning.planner import Request, column_names, plan_snapshot
+from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Committed, OperationClass, Table, Transaction
 from tidelog.log.conflict.staged import MoveGroup
 from tidelog.log.errors import ConfigurationError

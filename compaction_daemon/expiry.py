@@ -7,7 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidelog.compaction_daemon.cleanup import refresh
-from tidelog.log import Table, conflict_ledger, retention
+from tidelog.log import Table
+from tidelog.log.cleanup import retention
+from tidelog.log.commit import conflict_ledger
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import filenames
 from tidelog.log.format.filenames import LogFileKind

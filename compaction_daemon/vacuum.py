@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow.compute as pc
 
 from tidelog.compaction_daemon.cleanup import refresh
-from tidelog.log import Table, retention
+from tidelog.log import Table
+from tidelog.log.cleanup import retention
+from tidelog.log.cleanup.references import References
 from tidelog.log.errors import TidelogError
-from tidelog.log.references import References
 from tidelog.log.state import versions
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import read_commits

@@ -6,12 +6,12 @@ table.scan("id > 0").to_arrow()
 table.changes(after=yesterday).to_arrow()
 """
 
-from tidelog.log.changes import Changes
-from tidelog.log.conflict.classes import OperationClass
-from tidelog.log.debt import Debt
-from tidelog.log.outcome import CommitRecord, Committed, Superseded
-from tidelog.log.scan import Scan
-from tidelog.log.snapshot import Snapshot
+from tidelog.log.commit.result import CommitRecord, Committed, Superseded
+from tidelog.log.conflict.operation_class import OperationClass
+from tidelog.log.read.changes import Changes
+from tidelog.log.read.debt import Debt
+from tidelog.log.read.scan import Scan
+from tidelog.log.read.snapshot import Snapshot
 from tidelog.log.table import Table
 from tidelog.log.transaction import Transaction
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from tidelog.log.conflict.census import Census
-from tidelog.log.conflict.classes import OperationClass, classify
+from tidelog.log.conflict.files_by_partition import Census
+from tidelog.log.conflict.operation_class import OperationClass, classify
 from tidelog.log.errors import CorruptLogError, HistoryExpiredError
 from tidelog.log.format.actions import AddFile, Commit, Metadata, Protocol, RemoveFile
 from tidelog.log.format.paths import canonical
+from tidelog.log.read.timeline import Timeline
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import Store
-from tidelog.log.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)

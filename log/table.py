@@ -11,9 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelog.log import checkpointing, conform, creation, dropping, history, identity
-from tidelog.log.changes import ChangeRequest, Changes, files_of, require_mode
-from tidelog.log.debt import Debt, debt_of
+from tidelog.log import history
+from tidelog.log.commit import table_identity
+from tidelog.log.commit.result import CommitRecord, Committed, Superseded, record_of
+from tidelog.log.data import conform
 from tidelog.log.errors import (
     ConfigurationError,
     ConflictError,
@@ -25,10 +26,14 @@ from tidelog.log.errors import (
 )
 from tidelog.log.format.protocol import require_readable
 from tidelog.log.format.schema import columns_of
-from tidelog.log.keys import key_columns
-from tidelog.log.outcome import CommitRecord, Committed, Superseded, record_of
-from tidelog.log.scan import Scan
-from tidelog.log.snapshot import Snapshot
+from tidelog.log.operations import create_table, drop_table
+from tidelog.log.operations.keys import key_columns
+from tidelog.log.read.changes import ChangeRequest, Changes, files_of, require_mode
+from tidelog.log.read.debt import Debt, debt_of
+from tidelog.log.read.scan import Scan
+from tidelog.log.read.snapshot import Snapshot
+from tidelog.log.read.timeline import BEFORE_FIRST, Point, Timeline, require_version
+from tidelog.log.state import checkpointing
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import commits_after
 from tidelog.log.state.head import Head
@@ -36,7 +41,6 @@ from tidelog.log.state.loader import LogState, load, partition_values_at
 from tidelog.log.state.segment import list_segment
 from tidelog.log.storage import Store, open_store
 from tidelog.log.system import REAL, System, to_datetime
-from tidelog.log.timeline import BEFORE_FIRST, Point, Timeline, require_version
 from tidelog.log.transaction import Transaction
 
 _LOGGER = logging.getLogger(__name__)
@@ -83,8 +87,8 @@ class Table:
                 return cls._load(store)
             except TableNotFoundError:
                 pass
-        dropping.require_not_dropped(store)
-        if not creation.create(store, schema, partition_by, properties or {}, REAL) and not exist_ok:
+        drop_table.require_not_dropped(store)
+        if not create_table.create(store, schema, partition_by, properties or {}, REAL) and not exist_ok:
             raise TableExistsError(
                 f"there is a table at {store.url} already",
                 advice="open it, pass exist_ok=True, or choose another path",
@@ -104,7 +108,7 @@ class Table:
         try:
             return cls(store, load(store))
         except (CorruptLogError, UnsupportedFeatureError) as error:
-            dropping.require_not_dropped(store, error)
+            drop_table.require_not_dropped(store, error)
             raise
 
     @classmethod
@@ -114,7 +118,7 @@ class Table:
         From one commit on nobody reads or writes it, whatever happens to the deletion. Files in the folder that are
         not the table's stay. Raises TableNotFoundError.
         """
-        dropping.drop(open_store(path, storage_options), REAL)
+        drop_table.drop(open_store(path, storage_options), REAL)
 
     @property
     def path(self) -> str:
@@ -166,7 +170,7 @@ class Table:
 
     def refresh(self) -> Table:
         """Move to the newest version, in place. Raises TableReplacedError where another table lies there now."""
-        if self._identity != identity.written_ms(self._store, self.version):
+        if self._identity != table_identity.written_ms(self._store, self.version):
             # The version that was loaded is gone or another: cleaned up, or another table lies here now.
             state = load(self._store)
             self._times = CommitTimes(self._store)
@@ -176,11 +180,11 @@ class Table:
                 return self
             state = self._state.advance(new)
         advice = "open it anew; a stream that followed the old one needs a new checkpoint"
-        identity.require_same_table(self.path, self.id, state.head.metadata.id, advice=advice)
+        table_identity.require_same_table(self.path, self.id, state.head.metadata.id, advice=advice)
         try:
             require_readable(state.head.protocol, self.path)
         except UnsupportedFeatureError as error:
-            dropping.require_not_dropped(self._store, error)
+            drop_table.require_not_dropped(self._store, error)
             raise
         self._take(state)
         return self
@@ -395,5 +399,5 @@ class Table:
         return Timeline(self._store, self._system, self._times, self.version, self._head.timestamp_ms)
 
     def _take(self, state: LogState) -> None:
-        self._identity = identity.written_ms(self._store, state.head.version)
+        self._identity = table_identity.written_ms(self._store, state.head.version)
         self._state = state

@@ -11,23 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidelog.log import commit, conform, evolution, new_columns, property_changes, replacement, row_changes, upsert
-from tidelog.log.conflict.classes import OperationClass
+from tidelog.log.commit import loop
+from tidelog.log.commit.discard import delete_unnamed, discard
+from tidelog.log.commit.result import Committed, Superseded
+from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
-from tidelog.log.discard import delete_unnamed, discard
+from tidelog.log.data import conform
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, Metadata, SetTransaction
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
-from tidelog.log.keys import key_columns
-from tidelog.log.outcome import Committed, Superseded
+from tidelog.log.operations import add_columns, delete_update, overwrite, schema_evolution, set_properties, upsert
+from tidelog.log.operations.keys import key_columns
+from tidelog.log.read.timeline import Timeline, require_version
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
-from tidelog.log.timeline import Timeline, require_version
-from tidelog.log.write import DataWriter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -104,7 +106,7 @@ class Transaction:
         return DataWriter(self._store, self._state.head.metadata, self._system)
 
     def insert(self, data: Any, *, idempotency_key: tuple[str, int] | None = None) -> Transaction:
-        """Stage new rows. `data`: see the module `tidelog.log.conform`; its columns must fit the table's.
+        """Stage new rows. `data`: see the module `tidelog.log.data.conform`; its columns must fit the table's.
 
         `idempotency_key` is (application id, version): where the table holds that version of the application or a
         later one already, the commit does nothing.
@@ -123,7 +125,7 @@ class Transaction:
         """Stage that the rows for which the SQL text `where` is true die."""
         self._require_row_changes()
         with self._or_nothing():
-            return self._stage(row_changes.stage_delete(self._state, self.writer, where))
+            return self._stage(delete_update.stage_delete(self._state, self.writer, where))
 
     def update(self, where: str, set: Mapping[str, str]) -> Transaction:  # noqa: A002 - SQL's own word
         """Stage new values for the rows for which `where` is true.
@@ -132,7 +134,7 @@ class Transaction:
         """
         self._require_row_changes()
         with self._or_nothing():
-            return self._stage(row_changes.stage_update(self._state, self.writer, where, set))
+            return self._stage(delete_update.stage_update(self._state, self.writer, where, set))
 
     def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Transaction:
         """Stage that the rows of `data` take the place of those with their keys; see Table.upsert."""
@@ -146,12 +148,12 @@ class Transaction:
         self._require_row_changes()
         rows = self.writer.prepared(conform.to_arrow_table(data, self.schema))
         with self._or_nothing():
-            return self._stage(replacement.stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
+            return self._stage(overwrite.stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
 
     def truncate(self, *, where: str | None = None) -> Transaction:
         """Stage that every row of the table, or of the partitions `where`, dies."""
         self._require_row_changes()
-        return self._stage(replacement.stage_truncate(self._state, self.writer.metadata, self._store.url, where))
+        return self._stage(overwrite.stage_truncate(self._state, self.writer.metadata, self._store.url, where))
 
     def restore(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Transaction:
         """Stage that the table becomes what it was at an ID version or a time."""
@@ -163,18 +165,18 @@ class Transaction:
             head, times = self._state.head, CommitTimes(self._store)
             timeline = Timeline(self._store, self._system, times, head.version, head.timestamp_ms)
             version = timeline.snapshot_version(timestamp)
-        return self._stage(replacement.stage_restore(self._store, self._state, load(self._store, version)))
+        return self._stage(overwrite.stage_restore(self._store, self._state, load(self._store, version)))
 
     def set_properties(self, properties: Mapping[str, object]) -> Transaction:
         """Stage that table properties are set, and those whose value is None removed."""
         self._require_unstaged()
         head, path = self._state.head, self._store.url
-        return self._stage(property_changes.stage_set_properties(head, path, self._system, properties), ())
+        return self._stage(set_properties.stage_set_properties(head, path, self._system, properties), ())
 
     def add_columns(self, fields: pa.Schema | Iterable[pa.Field]) -> Transaction:
         """Stage that the table has these columns, too."""
         self._require_unstaged()
-        return self._stage(new_columns.stage_add_columns(self._state.head, self._store.url, self._system, fields), ())
+        return self._stage(add_columns.stage_add_columns(self._state.head, self._store.url, self._system, fields), ())
 
     def stage_adds(self, adds: Sequence[AddFile], *, transactions: Sequence[SetTransaction] = ()) -> Transaction:
         """Stage files of new rows that are written and durable already; see `note` for the rest."""
@@ -200,7 +202,7 @@ class Transaction:
         ConfigurationError, UnsupportedFeatureError.
         """
         self._require_unstaged()
-        metadata = evolution.evolved(self._state.head, self._store.url, self._system, data)
+        metadata = schema_evolution.evolved(self._state.head, self._store.url, self._system, data)
         if metadata is None:
             return False
         self._evolved = metadata
@@ -259,7 +261,7 @@ class Transaction:
         """Make the staged operation durable.
 
         A lost race is rebased by metadata alone where running the operation again would give the same rows. Raises
-        ConflictError where not; see `tidelog.log.commit` for the rest. With `metadata_retry=False` the table's
+        ConflictError where not; see `tidelog.log.commit.loop` for the rest. With `metadata_retry=False` the table's
         conflict policy stands as it is published: what it refuses is a ConflictError. None asks the table's property
         `tidelog.metadataRetry`.
         """
@@ -273,7 +275,7 @@ class Transaction:
         if self._staged.is_empty:
             return self._nothing()
         staged = self._staged if self._evolved is None else replace(self._staged, metadata=self._evolved)
-        result = commit.commit(
+        result = loop.commit(
             self._store,
             self._base,
             staged,
@@ -317,7 +319,7 @@ class Transaction:
 
     def _require_row_changes(self) -> None:
         self._require_unstaged()
-        row_changes.require_row_changes(self.properties, self._store.url)
+        delete_update.require_row_changes(self.properties, self._store.url)
 
     def _require_open(self) -> None:
         if self._ended:

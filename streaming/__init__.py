@@ -8,15 +8,15 @@ changes = spark.readStream.format("tidelog").load("/data/events")
 table(spark, "/data/events").delete("day < '2024-01-01'")
 """
 
-from tidelog.streaming.batch_log import JsonLines, subscribe
-from tidelog.streaming.observed import observed
-from tidelog.streaming.prerequisites import require_java, require_spark
-from tidelog.streaming.registration import register
-from tidelog.streaming.report import BatchReport
-from tidelog.streaming.sink import Sink
-from tidelog.streaming.source import TidelogDataSource
-from tidelog.streaming.spark_table import SparkTable, table
-from tidelog.streaming.throttle import Throttle
+from tidelog.streaming.datasource.registration import register
+from tidelog.streaming.datasource.source import TidelogDataSource
+from tidelog.streaming.executors.prerequisites import require_java, require_spark
+from tidelog.streaming.executors.spark_table import SparkTable, table
+from tidelog.streaming.monitoring.batch_log import JsonLines, subscribe
+from tidelog.streaming.monitoring.observed import observed
+from tidelog.streaming.monitoring.report import BatchReport
+from tidelog.streaming.sink.sink import Sink
+from tidelog.streaming.sink.throttle import Throttle
 
 __all__ = [
     "BatchReport",

@@ -25,8 +25,8 @@ from pyspark.sql.streaming.listener import (
 
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.system import REAL, System
-from tidelog.streaming.batch_log import subscribe
-from tidelog.streaming.report import BatchReport
+from tidelog.streaming.monitoring.batch_log import subscribe
+from tidelog.streaming.monitoring.report import BatchReport
 
 # Past so many queries, and so many sinks, the series of the one that was quiet for longest are dropped.
 MAX_QUERIES = 200

@@ -1,43 +1,73 @@
-"""What is installed is what the folders hold."""
+"""What is installed is what the folders hold, under one import root."""
 
 import re
 import shutil
 import subprocess
-import tomllib
+import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("log", "streaming", "compaction_daemon")
+FOLDERS = ("cli", "compaction_daemon", "log", "streaming")
 
 
 def modules() -> set[str]:
-    return {f"tidelog/{path.relative_to(ROOT)}" for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    inside = {f"tidelog/{path.relative_to(ROOT)}" for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    return {"tidelog/__init__.py", *inside}
 
 
 def uv() -> str:
-    """The uv that set-up found or installed."""
+    """The uv that `make setup` found or installed."""
     match = re.search(r"^(?:export )?UV=(\S+)", (ROOT / ".venv" / "env.sh").read_text(), flags=re.MULTILINE)
     assert match
     return match.group(1).strip("'\"")
 
 
-def test_every_package_is_named() -> None:
-    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    packages = {str(Path(module).parent).replace("/", ".") for module in modules()}
-    assert set(setuptools["packages"]) == packages
-    assert set(setuptools["package-dir"]) == packages
-
-
-def test_the_wheel_holds_every_module(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution, and the wheel that was built from it."""
+    source = tmp_path_factory.mktemp("source")
+    for folder in (*FOLDERS, "tidelog"):
+        shutil.copytree(ROOT / folder, source / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
-    command = [uv(), "build", "--wheel", "--quiet", "--out-dir", str(tmp_path), str(source)]
-    subprocess.run(command, check=True, timeout=300, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    names = set(zipfile.ZipFile(wheel).namelist())
+    out = source / "dist"
+    subprocess.run([uv(), "build", "--quiet", "--out-dir", str(out), str(source)], check=True, timeout=300)
+    return out
+
+
+def test_each_folder_is_linked_under_the_import_root() -> None:
+    links = {path.name: path.readlink() for path in (ROOT / "tidelog").iterdir() if path.is_symlink()}
+    assert links == {folder: Path("..", folder) for folder in FOLDERS}
+
+
+def test_the_wheel_holds_every_module_and_nothing_else(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert names == modules() | {"tidelog/py.typed"}
+
+
+def test_the_source_distribution_holds_every_module(built: Path) -> None:
+    (archive,) = built.glob("*.tar.gz")
+    names = {name.partition("/")[2] for name in tarfile.open(archive).getnames()}
     assert modules() <= names
-    assert {f"tidelog/{folder}/py.typed" for folder in FOLDERS} <= names
+
+
+def test_public_names_come_from_one_root_and_do_not_load_spark(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    program = (
+        f"import sys; sys.path.insert(0, {str(wheel)!r})\n"
+        "import tidelog\n"
+        "assert tidelog.__file__.startswith(sys.path[0]), tidelog.__file__\n"
+        "from tidelog import Daemon, Table, __version__\n"
+        "assert 'pyspark' not in sys.modules\n"
+        "from tidelog import Sink, register\n"
+        "assert set(tidelog.__all__) <= set(dir(tidelog))\n"
+        "print(__version__, Sink.__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["0.1.0", "tidelog.streaming.sink.sink"]

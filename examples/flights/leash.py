@@ -6,7 +6,7 @@ import os
 import signal
 from threading import Thread
 
-from tidelog.compaction_daemon import cli
+from tidelog import cli
 
 
 def _end_with_parent() -> None:

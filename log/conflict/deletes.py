@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pyroaring import BitMap64
 
-from tidelog.log.conflict.live import Live
+from tidelog.log.conflict.live_files import Live
 from tidelog.log.conflict.moves import Move, Rows, joined, starts, to_bitmap, to_numbers
 from tidelog.log.conflict.staged import Numbers, RowDelete, Staged
 from tidelog.log.format.paths import canonical

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidelog.log.conflict.classes import OperationClass, classify, is_own
 from tidelog.log.conflict.moves import Blobs, Move, move_of
+from tidelog.log.conflict.operation_class import OperationClass, classify, is_own
 from tidelog.log.format import commit_info, lineage
 from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor
 from tidelog.log.format.paths import canonical

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidelog.log.conflict.live import Live, LogicalFile
+from tidelog.log.conflict.live_files import Live, LogicalFile
 from tidelog.log.conflict.moves import Addresses, Move, Rows, joined, located, starts, to_bitmap, to_numbers
 from tidelog.log.conflict.staged import MoveGroup, Numbers
+from tidelog.log.data.row_maps import COLUMNS
+from tidelog.log.data.row_maps import schema as row_map_schema
 from tidelog.log.format.actions import RemoveFile
 from tidelog.log.format.lineage import LineageGroup, LineageInput
 from tidelog.log.format.paths import canonical
-from tidelog.log.row_maps import COLUMNS
-from tidelog.log.row_maps import schema as row_map_schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class Blobs(Protocol):
         """The positions that a deletion vector holds, which may be given by its unique id alone."""
 
     def row_map(self, path: str) -> pa.Table:
-        """The row map at a path below the table; see `tidelog.log.row_maps`."""
+        """The row map at a path below the table; see `tidelog.log.data.row_maps`."""
 
 
 @dataclass(frozen=True, slots=True)

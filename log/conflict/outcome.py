@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from pyroaring import BitMap64
 
-from tidelog.log.conflict.classes import OperationClass
+from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Reads, Staged
 from tidelog.log.errors import TidelogError
 from tidelog.log.format.actions import AddFile

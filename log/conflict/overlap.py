@@ -14,7 +14,7 @@ from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddFile, Commit, Metadata, RemoveFile
 from tidelog.log.format.schema import columns_of
 from tidelog.log.predicate import Expression
-from tidelog.log.pruning import File, may_match
+from tidelog.log.pruning.file_pruning import File, may_match
 
 WHOLE_TABLE = "the whole table"
 

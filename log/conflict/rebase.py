@@ -25,15 +25,15 @@ from typing import TypeAlias
 
 from pyroaring import BitMap64
 
-from tidelog.log.conflict.arrivals import Arrivals
-from tidelog.log.conflict.classes import OperationClass, classify
+from tidelog.log.conflict.candidate_files import Arrivals
 from tidelog.log.conflict.deletes import FollowedDeletes
 from tidelog.log.conflict.effects import Effect, brings_back, effect_of
 from tidelog.log.conflict.groups import FollowedGroup, JudgedGroup
-from tidelog.log.conflict.live import Live
+from tidelog.log.conflict.live_files import Live
+from tidelog.log.conflict.metadata_conflicts import changed_rules, newest_rules, same_application, took_the_version
 from tidelog.log.conflict.moves import Blobs, Move
+from tidelog.log.conflict.operation_class import OperationClass, classify
 from tidelog.log.conflict.outcome import Answer, Conflict, NothingLeft, Outcome, Question, Rebased
-from tidelog.log.conflict.rules import changed_rules, newest_rules, same_application, took_the_version
 from tidelog.log.conflict.staged import Numbers, RowDelete, Staged
 from tidelog.log.errors import (
     ConcurrentAppendException,
@@ -46,7 +46,7 @@ from tidelog.log.format.actions import AddFile, Commit, Metadata, Protocol
 from tidelog.log.format.paths import canonical
 from tidelog.log.format.protocol import has_deletion_vectors
 from tidelog.log.format.schema import columns_of
-from tidelog.log.pruning import may_match
+from tidelog.log.pruning.file_pruning import may_match
 
 # How much of a table a compaction may rearrange: one of a higher level is not undone by one of a lower.
 _LEVELS = {OperationClass.MINOR: 1, OperationClass.MAJOR: 2}

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidelog.log.conflict.classes import OperationClass
+from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata, Protocol, RemoveFile, SetTransaction
 from tidelog.log.format.lineage import LineageGroup
 from tidelog.log.predicate import Expression
@@ -22,7 +22,7 @@ Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 class MoveGroup:
     """One group of a compaction: every live row of `inputs` is in `outputs`.
 
-    In order, as `lineage` records it; or, where `row_map` is given (see `tidelog.log.row_maps`), as it says: its
+    In order, as `lineage` records it; or, where `row_map` is given (see `tidelog.log.data.row_maps`), as it says: its
     numbers of inputs and outputs are those of the lineage. Nothing is written of the map before the commit.
     """
 

@@ -6,7 +6,7 @@ address of live row `r` of input `i` is `base_i + rank(r)`: `base_i` the live ro
 the live positions before `r`.
 
 Output in another order (clustered, or rebased over another compaction) names a row map
-instead; see `tidelog.log.row_maps`.
+instead; see `tidelog.log.data.row_maps`.
 """
 
 from __future__ import annotations

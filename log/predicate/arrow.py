@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidelog.log.cast import cast
+from tidelog.log.data.cast import cast
 from tidelog.log.errors import PredicateError
 from tidelog.log.predicate.constants import coerce, constant_of, fitting_scalar, members
 from tidelog.log.predicate.parser import parse

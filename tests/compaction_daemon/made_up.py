@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.compaction_daemon.support import memory_table, put_commit
 from tidelog.compaction_daemon import Plan
-from tidelog.compaction_daemon.plans import CLUSTERED_TAG, OLDEST_TAG, cluster_tag
+from tidelog.compaction_daemon.planning.plan import CLUSTERED_TAG, OLDEST_TAG, cluster_tag
 from tidelog.log import Table
 from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor
 

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from tests.compaction_daemon.support import SCHEMA, delete_rows, numbers_of, put
-from tidelog.compaction_daemon import Plan, cli, loop, plan
-from tidelog.compaction_daemon.cli import maintain
+from tidelog import cli
+from tidelog.cli import maintain
+from tidelog.compaction_daemon import Plan, daemon, plan
 from tidelog.log import Table
 from tidelog.log.errors import (
     CommitStateUnknownError,
@@ -187,13 +188,13 @@ def test_daemon_once_fails_where_a_table_fails_and_looks_after_the_others(
     tidelog: Command, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sick = Table.create(str(tmp_path / "sick"), SCHEMA)
-    honest = loop.Daemon.step
+    honest = daemon.Daemon.step
 
-    def step(daemon: loop.Daemon) -> Any:
+    def step(daemon: daemon.Daemon) -> Any:
         shutil.rmtree(sick.path, ignore_errors=True)
         return honest(daemon)
 
-    monkeypatch.setattr(loop.Daemon, "step", step)
+    monkeypatch.setattr(daemon.Daemon, "step", step)
     ended = tidelog("daemon", "--once", sick.path, table.path)
     assert f"{sick.path}: TIDELOG_TABLE_NOT_FOUND" in ended.err
     assert "3 files became 1" in ended.out

@@ -24,8 +24,9 @@ from tests.compaction_daemon.support import delete_rows
 from tests.log.faults import Deleting
 from tests.log.strategies import PRIMITIVES
 from tests.log.support import START_MS, Clock, add, new_table, numbers, put_foreign, reopen
-from tidelog.compaction_daemon import cli, compact, vacuum
-from tidelog.compaction_daemon.cli import maintain, options, output
+from tidelog import cli
+from tidelog.cli import maintain, options, output
+from tidelog.compaction_daemon import compact, vacuum
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.storage.local import LocalStore

@@ -15,10 +15,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.log.support import NUMBERS, START_MS, add, numbers, put_commit
-from tidelog.compaction_daemon import cli
-from tidelog.log import Table, conflict_ledger
+from tidelog import cli
+from tidelog.log import Table
+from tidelog.log.commit import conflict_ledger
+from tidelog.log.commit.conflict_ledger import Entry, Lost
 from tidelog.log.conflict.policies import POLICIES
-from tidelog.log.conflict_ledger import Entry, Lost
 from tidelog.log.system import REAL
 
 MATRICES = Path(__file__).parent.parent / "log" / "conflict" / "matrices"

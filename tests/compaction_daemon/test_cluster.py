@@ -27,11 +27,13 @@ from tests.compaction_daemon.support import (
     put_commit,
     put_vector,
 )
-from tidelog.compaction_daemon import cluster, compact, plan, rewrite, stage
-from tidelog.compaction_daemon.cluster import require_bijection
-from tidelog.log import Table, row_maps
+from tidelog.compaction_daemon import compact, plan, stage
+from tidelog.compaction_daemon.rewriting import clustering, rewrite
+from tidelog.compaction_daemon.rewriting.clustering import require_bijection
+from tidelog.log import Table
 from tidelog.log.conflict.staged import MoveGroup
-from tidelog.log.datafile import DataFile, read_numbered_batches
+from tidelog.log.data import row_maps
+from tidelog.log.data.reader import DataFile, read_numbered_batches
 from tidelog.log.errors import CompactionVerificationError
 from tidelog.log.format.actions import AddFile
 
@@ -39,8 +41,8 @@ from tidelog.log.format.actions import AddFile
 @pytest.fixture(params=["one block", "a block a batch"], autouse=True)
 def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param != "one block":
-        monkeypatch.setattr(cluster, "BLOCK_BYTES", 1)
-        monkeypatch.setattr(cluster, "BATCH_ROWS", 3)
+        monkeypatch.setattr(clustering, "BLOCK_BYTES", 1)
+        monkeypatch.setattr(clustering, "BATCH_ROWS", 3)
 
 
 def clustered(table: Table, *columns: str) -> MoveGroup:
@@ -293,11 +295,11 @@ def test_a_map_that_is_not_one_to_one_refuses_the_commit(wrong: str, monkeypatch
     put(table, 5, 3, 9)
     put(table, 4, 3)
     delete_rows(table, [1], file=0)
-    honest = cluster.cluster
+    honest = clustering.cluster
 
-    def wrongly(*args: Any) -> cluster.Clustered:
+    def wrongly(*args: Any) -> clustering.Clustered:
         made = honest(*args)
-        return cluster.Clustered(made.blocks, made.order, made.length, WRONG[wrong](made.row_map))
+        return clustering.Clustered(made.blocks, made.order, made.length, WRONG[wrong](made.row_map))
 
     version, before = table.refresh().version, numbers_of(table)
     with monkeypatch.context() as patched:
@@ -322,6 +324,6 @@ def test_a_writer_that_loses_a_row_is_caught(monkeypatch: pytest.MonkeyPatch) ->
     table = memory_table()
     put(table, 2)
     put(table, 1)
-    monkeypatch.setattr(cluster.Clustered, "pieces", lambda made: iter([made._take(made.order[1:])]))
+    monkeypatch.setattr(clustering.Clustered, "pieces", lambda made: iter([made._take(made.order[1:])]))
     with pytest.raises(CompactionVerificationError, match="wrote 1 rows where 2 are live"):
         compact(table, "major", cluster_by=["n"])

@@ -23,7 +23,8 @@ from tests.compaction_daemon.support import (
     put,
     put_commit,
 )
-from tidelog.compaction_daemon import CompactionReport, Plan, compact, compaction, plan, rewrite, stage
+from tidelog.compaction_daemon import CompactionReport, Plan, compact, compaction, plan, stage
+from tidelog.compaction_daemon.rewriting import rewrite
 from tidelog.log import Committed, OperationClass, Superseded, Table, Transaction
 from tidelog.log.conflict.staged import MoveGroup
 from tidelog.log.errors import ConfigurationError, CorruptLogError, MetadataChangedException, TableNotFoundError

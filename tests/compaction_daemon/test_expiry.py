@@ -41,10 +41,10 @@ from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
 from tidelog.log.storage.local import LocalStore
 from tidelog.log.system import to_datetime
-from tidelog.streaming.feed_planner import FeedPlanner
-from tidelog.streaming.ledger import Ledger, Verdict
-from tidelog.streaming.micro_batch import MicroBatch
-from tidelog.streaming.offsets import Offset
+from tidelog.streaming.datasource.feed_planner import FeedPlanner
+from tidelog.streaming.datasource.offsets import Offset
+from tidelog.streaming.sink.ledger import Ledger, Verdict
+from tidelog.streaming.sink.micro_batch import MicroBatch
 
 DAY = 86_400_000
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.compaction_daemon.support import SCHEMA, memory_table, numbers_of, put
-from tidelog.compaction_daemon import Daemon, DaemonConfig, StepReport, loop
+from tidelog.compaction_daemon import Daemon, DaemonConfig, StepReport
+from tidelog.compaction_daemon import daemon as daemon_module
 from tidelog.log import Table
 from tidelog.log.errors import (
     CommitContentionError,
@@ -151,12 +152,12 @@ def test_what_went_wrong_is_reported_and_logged(
     def fails(*_: object, **__: object) -> Any:
         raise error
 
-    monkeypatch.setattr(loop, "compact", fails)
+    monkeypatch.setattr(daemon_module, "compact", fails)
     with caplog.at_level(logging.INFO):
         (step,) = Daemon([table]).step().tables
     assert type(step.error) is reported
     assert not step.did_anything
-    (record,) = [record for record in caplog.records if record.name == "tidelog.compaction_daemon.loop"]
+    (record,) = [record for record in caplog.records if record.name == "tidelog.compaction_daemon.daemon"]
     assert record.levelno == level
     assert table.path in record.getMessage()
 
@@ -165,7 +166,7 @@ def test_a_bug_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(loop, "compact", fails)
+    monkeypatch.setattr(daemon_module, "compact", fails)
     with pytest.raises(ZeroDivisionError):
         Daemon([memory_table()]).step()
 

@@ -24,15 +24,16 @@ from tests.compaction_daemon.support import (
 )
 from tests.compaction_daemon.test_compaction import data_files
 from tidelog.compaction_daemon import compact, compaction, plan, stage
-from tidelog.compaction_daemon.major import MIN_DEAD_SHARE
-from tidelog.log import OperationClass, Table, datafile
-from tidelog.log.datafile import DataFile, physical_rows
-from tidelog.log.dead_rows import read_dead_rows
+from tidelog.compaction_daemon.planning.major import MIN_DEAD_SHARE
+from tidelog.log import OperationClass, Table
+from tidelog.log.data import reader
+from tidelog.log.data.deletion_vectors import read_dead_rows
+from tidelog.log.data.reader import DataFile, physical_rows
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import CompactionVerificationError, ConfigurationError, CorruptLogError
 from tidelog.log.format import commit_info, lineage
 from tidelog.log.format.actions import AddFile
 from tidelog.log.state.commits import read_commit
-from tidelog.log.write import DataWriter
 
 
 def random_numbers(count: int, seed: int = 1) -> list[int]:
@@ -175,7 +176,7 @@ def test_a_dead_file_is_dropped_without_reading_its_rows(level: str, monkeypatch
     table = memory_table(**{"tidelog.targetFileSize": 100})
     dead = wholly_dead(table)
     time_version, changes = table.refresh().time_version, table.changes().to_arrow()
-    monkeypatch.setattr("tidelog.compaction_daemon.rewrite.read_batches", None)
+    monkeypatch.setattr("tidelog.compaction_daemon.rewriting.rewrite.read_batches", None)
     report = compact(table, level)
     assert (report.groups, report.files_removed, report.files_added, report.bytes_written) == (1, 1, 0, 0)
     assert dead.key not in {add.key for add in live_files(table)}
@@ -224,7 +225,7 @@ def test_rows_in_memory_are_those_of_about_one_output(monkeypatch: pytest.Monkey
         put(table, *wanted[start : start + 500])
     living: list[weakref.ref[pa.RecordBatch]] = []
     most = [0]
-    honest = datafile.read_batches
+    honest = reader.read_batches
 
     def counting(*args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:
         for batch in honest(*args, **kwargs, batch_rows=250):
@@ -233,7 +234,7 @@ def test_rows_in_memory_are_those_of_about_one_output(monkeypatch: pytest.Monkey
             most[0] = max(most[0], sum(found.num_rows for reference in living if (found := reference()) is not None))
             yield batch
 
-    monkeypatch.setattr("tidelog.compaction_daemon.rewrite.read_batches", counting)
+    monkeypatch.setattr("tidelog.compaction_daemon.rewriting.rewrite.read_batches", counting)
     report = compact(table, "major")
     assert report.files_added == 12
     assert 834 <= most[0] <= 834 + 2 * 250

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.compaction_daemon.made_up import File, numbers, table_of
 from tests.compaction_daemon.support import SCHEMA, memory_table
-from tidelog.compaction_daemon import FileReason, Plan, major, plan
+from tidelog.compaction_daemon import FileReason, Plan, plan
+from tidelog.compaction_daemon.planning import major
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, PredicateError
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.compaction_daemon.made_up import File, numbers, table_of
 from tidelog.compaction_daemon import plan
-from tidelog.compaction_daemon.plans import oldest_ms
+from tidelog.compaction_daemon.planning.plan import oldest_ms
 from tidelog.log.errors import ConfigurationError
 
 DAY_MS = 86_400_000

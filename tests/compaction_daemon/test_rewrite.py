@@ -20,18 +20,19 @@ from tests.compaction_daemon.support import (
     put_commit,
 )
 from tidelog.compaction_daemon import compact, plan
-from tidelog.compaction_daemon.plans import OLDEST_TAG
-from tidelog.compaction_daemon.rewrite import rewrite
-from tidelog.log import Table, datafile
+from tidelog.compaction_daemon.planning.plan import OLDEST_TAG
+from tidelog.compaction_daemon.rewriting.rewrite import rewrite
+from tidelog.log import Table
 from tidelog.log.conflict.staged import MoveGroup
-from tidelog.log.datafile import DataFile, physical_rows
+from tidelog.log.data import reader
+from tidelog.log.data.reader import DataFile, physical_rows
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import CompactionVerificationError, CorruptLogError
 from tidelog.log.format.actions import AddFile, Metadata
 from tidelog.log.format.lineage import LineageInput, LineageOutput
 from tidelog.log.format.schema import to_schema_string
 from tidelog.log.format.statistics import num_records
 from tidelog.log.state.loader import load
-from tidelog.log.write import DataWriter
 
 
 def rewritten(table: Table) -> MoveGroup:
@@ -213,13 +214,13 @@ def test_a_reader_that_loses_rows_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
     table = memory_table()
     put(table, 1, 2, 3)
     put(table, 4)
-    honest = datafile.read_batches
+    honest = reader.read_batches
 
     def reads_wrongly(*args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:
         for batch in honest(*args, **kwargs):
             yield batch.slice(1)
 
-    monkeypatch.setattr("tidelog.compaction_daemon.rewrite.read_batches", reads_wrongly)
+    monkeypatch.setattr("tidelog.compaction_daemon.rewriting.rewrite.read_batches", reads_wrongly)
     with pytest.raises(CompactionVerificationError, match="wrote 2 rows where 4 are live"):
         compact(table)
 

@@ -35,9 +35,11 @@ from tests.crash.sink_scenes import (
     Scene,
     folder_of,
 )
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.storage import local
-from tidelog.log.write import DataWriter
-from tidelog.streaming import Sink, batch_rows, jvm_files, spark_upsert
+from tidelog.streaming import Sink
+from tidelog.streaming.executors import jvm_files, spark_upsert
+from tidelog.streaming.sink import batch_rows
 
 PATIENCE_S = 450
 _COMMIT = re.compile(r"(?!0{20})\d{20}\.json")

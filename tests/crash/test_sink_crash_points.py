@@ -38,9 +38,9 @@ from tests.crash.sink_scenes import (
 from tests.streaming.support import Input
 from tidelog.compaction_daemon import vacuum
 from tidelog.log import Table
+from tidelog.log.cleanup.references import References
 from tidelog.log.errors import TableNotFoundError
 from tidelog.log.format.paths import to_storage_path
-from tidelog.log.references import References
 from tidelog.log.state import files
 from tidelog.log.state.commits import read_commit
 from tidelog.log.storage.local import LocalStore

@@ -18,8 +18,8 @@ import pyarrow as pa
 from tests.log.support import memory_store
 from tidelog.compaction_daemon.compaction import stage
 from tidelog.log import Table, Transaction
+from tidelog.log.commit.result import Superseded
 from tidelog.log.errors import ConflictError
-from tidelog.log.outcome import Superseded
 from tidelog.log.state.loader import load
 from tidelog.log.storage.memory import MemoryStore
 

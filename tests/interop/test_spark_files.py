@@ -15,7 +15,7 @@ from tests.interop.test_everywhere import KINDS, rows
 from tests.streaming.test_frame_files import frame
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
-from tidelog.streaming.frame_files import write_frame
+from tidelog.streaming.executors.frame_files import write_frame
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidelog.log import Table, Transaction, creation
-from tidelog.log.conflict.classes import OperationClass
+from tidelog.log import Table, Transaction
+from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import MoveGroup
-from tidelog.log.datafile import DataFile, read_batches
+from tidelog.log.data.reader import DataFile, read_batches
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import (
     Action,
@@ -30,6 +30,7 @@ from tidelog.log.format.actions import (
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
 from tidelog.log.format.schema import to_schema_string
 from tidelog.log.format.statistics import num_records
+from tidelog.log.operations import create_table
 from tidelog.log.state import files
 from tidelog.log.state.loader import load
 from tidelog.log.state.segment import CheckpointFiles
@@ -74,7 +75,7 @@ def new_table(
 ) -> Table:
     """A new table in any store and under any clock, which `Table.create` chooses by itself."""
     clock = system or System()
-    assert creation.create(store, schema, partition_by, properties or {}, clock)
+    assert create_table.create(store, schema, partition_by, properties or {}, clock)
     return Table(store, load(store), clock)
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.log.faults import Around, LostAnswer, NotWritten, Refusing, Unreadable
 from tests.log.support import Clock, memory_store, new_table, numbers, put_foreign, read_numbers, reopen
 from tidelog.log import Table
-from tidelog.log.commit import MAX_ATTEMPTS
+from tidelog.log.commit.loop import MAX_ATTEMPTS
 from tidelog.log.errors import (
     CommitContentionError,
     CommitStateUnknownError,

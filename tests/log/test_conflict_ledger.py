@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from tests.log.support import NUMBERS, START_MS, Clock, memory_store
-from tidelog.log import Table, conflict_ledger
-from tidelog.log.conflict_ledger import FOLDER, MAX_TEXT, Entry, Lost
+from tidelog.log import Table
+from tidelog.log.commit import conflict_ledger
+from tidelog.log.commit.conflict_ledger import FOLDER, MAX_TEXT, Entry, Lost
 from tidelog.log.errors import StoreUnavailableError
 from tidelog.log.storage import Store, open_store
 from tidelog.log.storage.memory import MemoryStore

@@ -23,6 +23,7 @@ from tests.log.support import (
     reopen,
 )
 from tidelog.log import Committed, OperationClass, Table
+from tidelog.log.commit.rebase_reads import StoreBlobs
 from tidelog.log.conflict.outcome import Conflict, Outcome, Rebased
 from tidelog.log.conflict.rebase import Rebase
 from tidelog.log.conflict.staged import Staged
@@ -42,7 +43,6 @@ from tidelog.log.format.actions import (
     SetTransaction,
 )
 from tidelog.log.format.schema import to_schema_string
-from tidelog.log.lookups import StoreBlobs
 from tidelog.log.state.loader import load
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.log.support import memory_store, new_table
-from tidelog.log.conform import to_arrow_table
+from tidelog.log.data.conform import to_arrow_table
 from tidelog.log.errors import SchemaMismatchError
 
 UTC = dt.UTC

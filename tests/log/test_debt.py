@@ -9,8 +9,8 @@ import pyarrow as pa
 from tests.log.faults import Counting
 from tests.log.support import add, memory_store, new_table, numbers, put_foreign, put_vector, reopen
 from tidelog.log import Debt
-from tidelog.log.debt import debt_of
 from tidelog.log.format import filenames
+from tidelog.log.read.debt import debt_of
 from tidelog.log.state.files import EMPTY, FileState, add_table
 from tidelog.log.state.loader import LogState
 

@@ -10,12 +10,13 @@ import pytest
 
 from tests.log.support import NUMBERS, live_files, memory_store, new_table, numbers, reopen, stage_compaction
 from tidelog.compaction_daemon import expire
-from tidelog.log import Committed, Superseded, Table, Transaction, conflict_ledger
-from tidelog.log.conflict_ledger import Lost
+from tidelog.log import Committed, Superseded, Table, Transaction
+from tidelog.log.commit import conflict_ledger
+from tidelog.log.commit.conflict_ledger import Lost
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConcurrentAppendException
 from tidelog.log.format import commit_info
 from tidelog.log.state.commits import read_commit
-from tidelog.log.write import DataWriter
 
 
 @pytest.fixture

@@ -23,12 +23,12 @@ from tests.log.support import (
 )
 from tests.log.test_scan import mapped_table, put_parquet
 from tidelog.log import Table, predicate
-from tidelog.log.change_files import ChangeFile
-from tidelog.log.datafile import DataFile
+from tidelog.log.data.reader import DataFile
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
-from tidelog.log.pruning import is_partition_only, may_match, prune, wholly_matching
+from tidelog.log.pruning.file_pruning import is_partition_only, may_match, prune, wholly_matching
+from tidelog.log.read.change_files import ChangeFile
 from tidelog.log.state import files
 from tidelog.log.state.file_values import FileValues
 from tidelog.log.state.loader import load

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.compaction_daemon.support import z85
 from tests.log.support import add, remove
+from tidelog.log.cleanup.references import References, spellings
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import paths
 from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, DeletionVectorDescriptor
-from tidelog.log.references import References, spellings
 from tidelog.log.state import files
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.support import START_MS
-from tidelog.log import retention
+from tidelog.log.cleanup import retention
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.storage import FileStatus
 from tidelog.log.system import to_datetime

@@ -13,7 +13,7 @@ import pytest
 from tests.log.changing_rows import KINDS, SCHEMA, bag, filled, keys, rows
 from tests.log.support import live_files, memory_store, new_table, reopen, stage_compaction
 from tidelog.log import Committed, OperationClass, Table
-from tidelog.log.dead_rows import read_dead_rows
+from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.errors import (
     AppendOnlyError,
     ConcurrentAppendException,

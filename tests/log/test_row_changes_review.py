@@ -73,7 +73,7 @@ def test_create_where_a_drop_was_interrupted(tmp_path: Path, monkeypatch: pytest
     table = Table.create(path, NUMBERS)
     table.insert([{"n": 1}])
     with monkeypatch.context() as patched:
-        patched.setattr("tidelog.log.dropping._delete_files", lambda *_: None)
+        patched.setattr("tidelog.log.operations.drop_table._delete_files", lambda *_: None)
         Table.drop(path)
     for exist_ok in (True, False):
         with pytest.raises(TableNotFoundError, match=r"call Table.drop\(path\) to finish it"):

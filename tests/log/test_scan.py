@@ -30,7 +30,7 @@ from tests.log.support import (
     reopen,
 )
 from tidelog.log import Table
-from tidelog.log.datafile import DataFile, physical_rows, read_batches
+from tidelog.log.data.reader import DataFile, physical_rows, read_batches
 from tidelog.log.errors import CorruptLogError, PredicateError
 from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor, Protocol
 from tidelog.log.state.loader import load

@@ -10,14 +10,14 @@ import pytest
 from pyroaring import BitMap64
 
 from tests.log.changing_rows import KINDS, bag, filled, keys
-from tidelog.log.conflict.classes import OperationClass
+from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Images, RowDelete, Staged
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.format.actions import AddFile
-from tidelog.log.row_changes import stage_delete, stage_update
-from tidelog.log.shares import Stage, joined, part_of, without_progress
+from tidelog.log.operations.delete_update import stage_delete, stage_update
+from tidelog.log.operations.staged_parts import Stage, joined, part_of, without_progress
 from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
-from tidelog.log.write import DataWriter
 
 DELETE = partial(stage_delete, where="k IN (2, 8, 11) OR v = 90")
 UPDATE = partial(stage_update, where="k > 3", assignments={"part": "'c'", "v": "k + 1"})

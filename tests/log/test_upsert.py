@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.log.changing_rows import FEED_ON, KINDS, SCHEMA, filled, keys, rows
 from tests.log.support import live_files, memory_store, new_table, reopen, stage_compaction
-from tidelog.log import Committed, OperationClass, Table, upsert
+from tidelog.log import Committed, OperationClass, Table
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import (
     AppendOnlyError,
@@ -28,7 +28,8 @@ from tidelog.log.errors import (
     TidelogError,
 )
 from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
-from tidelog.log.keys import Keys
+from tidelog.log.operations import upsert
+from tidelog.log.operations.keys import Keys
 from tidelog.log.predicate import And, Column, Comparison, Expression, In, Literal
 from tidelog.log.state.commits import read_commit
 

@@ -15,7 +15,8 @@ from tidelog.log import Table
 from tidelog.log.state.loader import load
 from tidelog.log.storage import open_store
 from tidelog.log.system import System
-from tidelog.streaming import SparkTable, tasks
+from tidelog.streaming import SparkTable
+from tidelog.streaming.executors import tasks
 
 
 class FailsOnce(System):

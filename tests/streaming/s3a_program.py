@@ -21,7 +21,8 @@ from tests.streaming.support import Input, drain, drain_feed
 from tidelog.compaction_daemon import Daemon
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
-from tidelog.streaming import Sink, hadoop, register
+from tidelog.streaming import Sink, register
+from tidelog.streaming.executors import hadoop
 
 
 def session(jars: str, folder: Path) -> SparkSession:

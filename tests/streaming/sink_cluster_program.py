@@ -27,7 +27,8 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.log import Table
-from tidelog.streaming import Sink, jvm_files
+from tidelog.streaming import Sink
+from tidelog.streaming.executors import jvm_files
 
 PATIENCE_S = 400
 EXECUTORS = 2

@@ -14,8 +14,8 @@ import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tidelog.compaction_daemon.plans import PlannedGroup
-from tidelog.compaction_daemon.rewrite import rewrite
+from tidelog.compaction_daemon.planning.plan import PlannedGroup
+from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Committed, OperationClass, Table
 from tidelog.log.errors import TidelogError
 from tidelog.log.state import files

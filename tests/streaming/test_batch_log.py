@@ -13,7 +13,7 @@ import pytest
 
 from tidelog.log.errors import StoreUnavailableError
 from tidelog.streaming import BatchReport, JsonLines, subscribe
-from tidelog.streaming.batch_log import failures_logged, publish
+from tidelog.streaming.monitoring.batch_log import failures_logged, publish
 
 COMMITTED = BatchReport(
     7,

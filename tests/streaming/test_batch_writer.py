@@ -21,9 +21,9 @@ from tidelog.log.errors import (
     TableReplacedError,
 )
 from tidelog.log.storage.local import LocalStore
-from tidelog.streaming import batch_writer
-from tidelog.streaming.batch_writer import BatchWriter, TaskResult
-from tidelog.streaming.write_options import parse_write
+from tidelog.streaming.datasource import batch_writer
+from tidelog.streaming.datasource.batch_writer import BatchWriter, TaskResult
+from tidelog.streaming.datasource.write_options import parse_write
 
 SPARK_SCHEMA = StructType().add("n", LongType()).add("part", StringType())
 SCHEMA = pa.schema([("n", pa.int64()), ("part", pa.string())])
@@ -102,7 +102,7 @@ def test_files_stay_where_the_commit_s_outcome_is_unknown(table: Table, monkeypa
         raise StoreUnavailableError("no answer", advice="wait", path=table.path)
 
     monkeypatch.setattr(LocalStore, "put_if_absent", no_answer)
-    monkeypatch.setattr("tidelog.log.commit.read_commit", no_answer)
+    monkeypatch.setattr("tidelog.log.commit.loop.read_commit", no_answer)
     with pytest.raises(CommitStateUnknownError):
         commit(plan, result)
     abort(plan, result)

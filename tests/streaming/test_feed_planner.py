@@ -16,12 +16,12 @@ from tidelog.log import Table
 from tidelog.log.errors import NotAppendOnlyError
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import RemoveFile, encode_commit
+from tidelog.log.read.timeline import BEFORE_FIRST
 from tidelog.log.state import files
 from tidelog.log.state.commits import read_commits
 from tidelog.log.system import REAL, System
-from tidelog.log.timeline import BEFORE_FIRST
-from tidelog.streaming.feed_planner import FeedPlanner
-from tidelog.streaming.offsets import Offset
+from tidelog.streaming.datasource.feed_planner import FeedPlanner
+from tidelog.streaming.datasource.offsets import Offset
 
 SCHEMA = pa.schema([("part", pa.int64()), ("n", pa.int64())])
 

@@ -18,16 +18,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.log.support import put_foreign
 from tidelog.log import Table
-from tidelog.log.conform import conform
+from tidelog.log.data.conform import conform
+from tidelog.log.data.external_files import take_up
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import SchemaMismatchError, WriteVerificationError
 from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, Protocol
 from tidelog.log.state.loader import load
-from tidelog.log.write import DataWriter
-from tidelog.log.written_files import take_up
-from tidelog.streaming import frame_files, jvm_files
-from tidelog.streaming.frame_files import write_frame
-from tidelog.streaming.plain_frame import plain_rows
+from tidelog.streaming.executors import frame_files, jvm_files
+from tidelog.streaming.executors.frame_files import write_frame
+from tidelog.streaming.executors.plain_frame import plain_rows
 
 pytestmark = pytest.mark.spark
 

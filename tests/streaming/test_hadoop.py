@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
-from tidelog.streaming import hadoop
-from tidelog.streaming.hadoop import hadoop_url, require_connector, write_options
+from tidelog.streaming.executors import hadoop
+from tidelog.streaming.executors.hadoop import hadoop_url, require_connector, write_options
 
 ACCOUNT = {"account_name": "mine"}
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.log.format.actions import SetTransaction
-from tidelog.streaming.ledger import Ledger, Verdict
-from tidelog.streaming.micro_batch import MicroBatch, digest_63, fingerprint
+from tidelog.streaming.sink.ledger import Ledger, Verdict
+from tidelog.streaming.sink.micro_batch import MicroBatch, digest_63, fingerprint
 
 QUERY, OTHER_QUERY = "query-a", "query-b"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.log.errors import TableReplacedError
-from tidelog.streaming.offsets import COMPLETE, Offset
+from tidelog.streaming.datasource.offsets import COMPLETE, Offset
 
 
 @given(st.text(), st.integers(-1, 2**53), st.integers(-1, 2**31))

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.timeline import BEFORE_FIRST
-from tidelog.streaming.options import parse
+from tidelog.log.read.timeline import BEFORE_FIRST
+from tidelog.streaming.datasource.read_options import parse
 
 PATH = {"path": "/data/t"}
 

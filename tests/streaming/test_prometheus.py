@@ -16,9 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.log.support import START_MS, Clock
 from tests.streaming.support import PATIENCE_S, Input, wait_until
 from tidelog.log.errors import ConfigurationError
-from tidelog.streaming import BatchReport, Sink, batch_log, observed
+from tidelog.streaming import BatchReport, Sink, observed
 from tidelog.streaming import prometheus as figures
-from tidelog.streaming.batch_log import publish
+from tidelog.streaming.monitoring import batch_log
+from tidelog.streaming.monitoring.batch_log import publish
 from tidelog.streaming.prometheus import PrometheusListener
 
 

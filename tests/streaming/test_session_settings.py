@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from tidelog.streaming.session import settings
+from tidelog.streaming.executors.session import settings
 
 pytestmark = pytest.mark.spark
 

@@ -25,7 +25,8 @@ from tidelog.log.errors import (
     StoreNotSupportedError,
     TidelogError,
 )
-from tidelog.streaming import Sink, micro_batch
+from tidelog.streaming import Sink
+from tidelog.streaming.sink import micro_batch
 
 pytestmark = pytest.mark.spark
 

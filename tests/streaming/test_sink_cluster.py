@@ -15,7 +15,7 @@ from tests.streaming.support import Input
 from tests.streaming.test_spark_table_retries import CLUSTER, ROOT, spark_home
 from tidelog.log import Table
 from tidelog.log.state.files import to_adds
-from tidelog.streaming import jvm_files
+from tidelog.streaming.executors import jvm_files
 
 PROGRAM = Path(__file__).with_name("sink_cluster_program.py")
 ROWS_PER_FILE = 2000

@@ -21,7 +21,7 @@ from tidelog.log.errors import (
 )
 from tidelog.log.state.commits import read_commit
 from tidelog.streaming import Sink
-from tidelog.streaming.batch_rows import CollectedRows, FrameRows
+from tidelog.streaming.sink.batch_rows import CollectedRows, FrameRows
 
 pytestmark = pytest.mark.spark
 

@@ -18,8 +18,9 @@ from tidelog.compaction_daemon import expire
 from tidelog.log import Committed, Superseded, Table, Transaction
 from tidelog.log.errors import ConcurrentTransactionException
 from tidelog.log.state.segment import list_segment
-from tidelog.streaming import BatchReport, Sink, Throttle, claims
-from tidelog.streaming.throttle import Brake
+from tidelog.streaming import BatchReport, Sink, Throttle
+from tidelog.streaming.sink import claims
+from tidelog.streaming.sink.throttle import Brake
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,8 @@ from tests.streaming.support import NUMBERS, BatchFunction, Input, OtherProcesse
 from tidelog.compaction_daemon import CompactionReport, compact
 from tidelog.log import Table
 from tidelog.log.errors import ConcurrentTransactionException, PathNotWritableError, TableReplacedError
-from tidelog.streaming import Sink, claims
+from tidelog.streaming import Sink
+from tidelog.streaming.sink import claims
 
 pytestmark = pytest.mark.spark
 

@@ -25,7 +25,7 @@ from tests.log.changing_rows import KINDS, SCHEMA, rows
 from tests.log.support import live_files, put_foreign
 from tests.streaming.support import rewrite_all
 from tidelog.log import Committed, Table
-from tidelog.log.datafile import DataFile, read_numbered_batches
+from tidelog.log.data.reader import DataFile, read_numbered_batches
 from tidelog.log.errors import (
     AppendOnlyError,
     ConfigurationError,
@@ -40,7 +40,8 @@ from tidelog.log.errors import (
 )
 from tidelog.log.format.actions import Protocol
 from tidelog.log.state.loader import load
-from tidelog.streaming import SparkTable, spark_table, spark_upsert, table, tasks
+from tidelog.streaming import SparkTable, table
+from tidelog.streaming.executors import spark_table, spark_upsert, tasks
 
 pytestmark = pytest.mark.spark
 

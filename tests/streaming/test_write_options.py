@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.streaming.write_options import parse_write
+from tidelog.streaming.datasource.write_options import parse_write
 
 PATH = {"path": "/data/t"}
 

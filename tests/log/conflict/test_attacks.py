@@ -7,7 +7,8 @@ import pytest
 from tests.log.faults import Around, Deleting
 from tests.log.support import Clock, bitmap, memory_store, new_table, numbers, put_foreign, read_numbers, reopen
 from tidelog.compaction_daemon import compact, stage
-from tidelog.log import Committed, Superseded, Table, conflict_ledger
+from tidelog.log import Committed, Superseded, Table
+from tidelog.log.commit import conflict_ledger
 from tidelog.log.errors import (
     CommitContentionError,
     ConcurrentDeleteDeleteException,

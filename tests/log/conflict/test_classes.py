@@ -22,8 +22,8 @@ from tests.log.support import (
     reopen,
 )
 from tidelog.log import Table
-from tidelog.log.conflict.census import Census
-from tidelog.log.conflict.classes import Classified, OperationClass, classify, examine
+from tidelog.log.conflict.files_by_partition import Census
+from tidelog.log.conflict.operation_class import Classified, OperationClass, classify, examine
 from tidelog.log.errors import HistoryExpiredError
 from tidelog.log.format.actions import (
     Action,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from tidelog.log.conflict.moves import NOWHERE, Addresses, Move, Rows, located, move_of, starts, to_numbers
+from tidelog.log.data.row_maps import COLUMNS, schema
 from tidelog.log.format.actions import DeletionVectorDescriptor
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
-from tidelog.log.row_maps import COLUMNS, schema
 
 Address = tuple[str, int]
 

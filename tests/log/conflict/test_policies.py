@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.log.conflict.classes import OperationClass
+from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.policies import POLICIES, Policy, PolicyClass, Verdict
 from tidelog.log.errors import (
     ConcurrentAppendException,

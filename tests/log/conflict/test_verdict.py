@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 
 from tests.log.support import add, metadata
 from tidelog.log import predicate
-from tidelog.log.conflict.classes import OperationClass
+from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.outcome import Conflict
 from tidelog.log.conflict.policies import (
     DELTA_TABLE,
@@ -24,8 +24,8 @@ from tidelog.log.conflict.policies import (
     Policy,
     Verdict,
 )
+from tidelog.log.conflict.policy_check import verdict
 from tidelog.log.conflict.staged import MoveGroup, Reads, RowDelete, Scope, Staged
-from tidelog.log.conflict.verdict import verdict
 from tidelog.log.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,

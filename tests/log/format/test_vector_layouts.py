@@ -12,7 +12,7 @@ import pytest
 
 from tests.compaction_daemon.support import z85
 from tests.log.support import memory_store, vector_file
-from tidelog.log.dead_rows import read_dead_rows
+from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.errors import CorruptLogError, DataFileMissingError
 from tidelog.log.format.actions import DeletionVectorDescriptor
 from tidelog.log.format.deletion_vector import decode

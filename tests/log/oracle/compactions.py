@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tests.log.support import live_files
 from tidelog.compaction_daemon import PlannedGroup
-from tidelog.compaction_daemon.rewrite import rewrite
+from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Table, Transaction
-from tidelog.log.conflict.classes import OperationClass
+from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.format.actions import AddFile
 
 

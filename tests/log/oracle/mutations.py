@@ -168,7 +168,7 @@ MUTATIONS = (
     ),
     Mutation(
         "3: rows moved stay in the other compaction's file",
-        "tidelog.log.commit_actions:_left_behind",
+        "tidelog.log.commit.actions:_left_behind",
         gives(()),
         "MINOR; MAJOR@0",
     ),
@@ -226,17 +226,17 @@ MUTATIONS = (
     ),
     Mutation("a file stays with all its rows dead", f"{_CONFLICT}.staged:RowDelete.kills_all", never, "DELETE p=1"),
     Mutation(
-        "an overwrite replaces what it saw", "tidelog.log.commit_actions:_replaced", first_state, "INSERT; OVERWRITE@0"
+        "an overwrite replaces what it saw", "tidelog.log.commit.actions:_replaced", first_state, "INSERT; OVERWRITE@0"
     ),
     Mutation(
         "dead outputs are not in the lineage",
-        "tidelog.log.commit_actions:_finished",
+        "tidelog.log.commit.actions:_finished",
         only_added_outputs,
         "DELETE p=1; MINOR of two@0",
     ),
     Mutation(
         "the lineage names the vectors removed",
-        "tidelog.log.commit_actions:_finished",
+        "tidelog.log.commit.actions:_finished",
         removed_vectors,
         "DELETE k=1; MINOR@0",
     ),

@@ -22,9 +22,9 @@ from tests.log.oracle.view import Line, actions
 from tests.log.oracle.world import Verdict, World
 from tests.log.support import bitmap, vector_file
 from tidelog.log import Transaction
+from tidelog.log.commit.result import Superseded
 from tidelog.log.errors import ConflictError
 from tidelog.log.format import deletion_vector
-from tidelog.log.outcome import Superseded
 from tidelog.log.storage.memory import MemoryStore
 
 Sabotage = Callable[[World, list[Line]], list[Line]]

@@ -1,0 +1,64 @@
+"""What a planner weighs: live files with what the log tells of their rows, and the decisions about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tidelog.log.format.actions import AddFile
+from tidelog.log.read.debt import SMALL_SHARE
+from tidelog.log.state import files
+from tidelog.log.state.file_values import FileValues
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A live file. `rows` counts its physical rows; None where its statistics do not tell."""
+
+    add: AddFile
+    rows: int | None
+
+    @property
+    def dead_rows(self) -> int:
+        """How many rows its deletion vector holds."""
+        return self.add.deletion_vector.cardinality if self.add.deletion_vector else 0
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether a deletion vector covers all rows."""
+        return self.rows is not None and 0 < self.rows == self.dead_rows
+
+    @property
+    def live_bytes(self) -> float:
+        """The share of its bytes that its live rows take, as far as that is known."""
+        return self.add.size * (1 - self.dead_rows / self.rows) if self.rows else self.add.size
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Files of one partition that are to become `outputs` files together; or that stay, for the reason `refused`."""
+
+    files: tuple[LiveFile, ...]
+    outputs: int = 1
+    refused: str | None = None
+
+
+def live_files(table: pa.Table) -> list[LiveFile]:
+    """The files of a table of the schema ADD, in log order."""
+    rows = FileValues(table).rows().to_pylist()
+    return [LiveFile(add, count) for add, count in zip(files.to_adds(table), rows, strict=True)]
+
+
+def is_small(add: AddFile, target: int) -> bool:
+    """Whether a file is well below the target size."""
+    return add.size < target * SMALL_SHARE
+
+
+def by_partition(found: Iterable[LiveFile]) -> list[list[LiveFile]]:
+    """The files of each partition, oldest commit first, in log order where they are of one time."""
+    groups: dict[tuple[tuple[str, str | None], ...], list[LiveFile]] = {}
+    for file in found:
+        groups.setdefault(tuple(sorted(file.add.partition_values.items())), []).append(file)
+    return [sorted(group, key=lambda file: file.add.modification_time) for group in groups.values()]

@@ -1,0 +1,171 @@
+"""Planning a compaction: what one level would do to a snapshot. Deterministic: no clock, no randomness.
+
+`minor` and `major` say which files each level takes. Either drops files whose every row is dead, by metadata alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from tidelog.compaction_daemon.planning import major, minor
+from tidelog.compaction_daemon.planning.candidates import Decision, LiveFile, by_partition, is_small, live_files
+from tidelog.compaction_daemon.planning.major import MajorRules
+from tidelog.compaction_daemon.planning.plan import FileReason, Plan, PlannedGroup, cluster_tag
+from tidelog.log import Snapshot, Table
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.format import properties
+from tidelog.log.format.schema import physical_name
+from tidelog.log.read.debt import SMALL_SHARE
+
+LEVELS = ("minor", "major")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to compact and how. Raises ConfigurationError for a level that is none or lacks what is asked for.
+
+    `where`: SQL over partition columns that chooses partitions; None for all. `growth`: for MINOR, about how many
+    times its largest input a group must be: 1.0 packs all that can be packed, the daemon's 2.0 waits until a rewrite
+    pays. For MAJOR: `cluster_by`, the columns that rows are sorted by, and `purge`, which takes every file with a dead
+    row.
+    """
+
+    level: str = "minor"
+    where: str | None = None
+    growth: float = 1.0
+    cluster_by: tuple[str, ...] = ()
+    purge: bool = False
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            allowed = ", ".join(LEVELS)
+            raise ConfigurationError(f"there is no compaction level {self.level!r}", advice=f"use one of {allowed}")
+        if self.level == "minor" and (self.cluster_by or self.purge):
+            raise ConfigurationError(
+                "a minor compaction neither clusters nor purges", advice="use the level major, or leave both out"
+            )
+
+
+def plan(
+    table: Table,
+    level: str = "minor",
+    *,
+    where: str | None = None,
+    growth: float = 1.0,
+    cluster_by: Sequence[str] = (),
+    purge: bool = False,
+) -> Plan:
+    """The plan for the table's newest version, with a reason for every live file; the arguments are a Request's.
+
+    Raises ConfigurationError for an unknown level or a column that nothing can be clustered by, PredicateError for
+    `where`.
+    """
+    request = Request(level, where, growth, column_names(cluster_by), purge)
+    return plan_snapshot(table.refresh().at(), request, explain=True)
+
+
+def column_names(cluster_by: Sequence[str]) -> tuple[str, ...]:
+    """The names as a value. Raises ConfigurationError for one text, which is a sequence of letters."""
+    if isinstance(cluster_by, str):
+        raise ConfigurationError("cluster_by is one text", advice=f"give a list: [{cluster_by!r}]")
+    return tuple(cluster_by)
+
+
+def plan_snapshot(snapshot: Snapshot, request: Request, *, explain: bool = False) -> Plan:
+    """The plan for one snapshot; see `plan`. `explain`: with reasons, which take an object for each live file."""
+    target = properties.size_bytes(snapshot.properties, properties.TARGET_FILE_SIZE)
+    tag = cluster_tag(_physical_columns(snapshot, request.cluster_by))
+    scope = snapshot.files(request.where)
+    small = pc.less(scope["size"], target * SMALL_SHARE)
+    rules = MajorRules(target, request.purge, request.cluster_by, tag)
+    candidates = scope.filter(_candidates(scope, small, request))
+    decisions = [
+        decision
+        for partition in by_partition(live_files(candidates))
+        for decision in _decide(partition, request, rules, snapshot)
+    ]
+    groups = tuple(
+        PlannedGroup(
+            decision.files[0].add.partition_values,
+            tuple(file.add for file in decision.files),
+            decision.outputs,
+            request.cluster_by if decision.outputs else (),
+        )
+        for decision in decisions
+        if decision.refused is None
+    )
+    reasons = _reasons(snapshot, scope, decisions, rules) if explain else ()
+    return Plan(request.level, snapshot.version, groups, scope.num_rows, pc.sum(small).as_py() or 0, reasons)
+
+
+def _candidates(scope: pa.Table, small: pa.ChunkedArray, request: Request) -> pa.ChunkedArray:
+    """Which files have to be looked at one by one; the others are many, and stay as they are."""
+    if request.cluster_by:
+        return pa.chunked_array([pa.repeat(pa.scalar(True), scope.num_rows)])  # noqa: FBT003 - a value
+    return pc.or_(small, pc.is_valid(scope["deletionVector"]))
+
+
+def _decide(
+    partition: Sequence[LiveFile], request: Request, rules: MajorRules, snapshot: Snapshot
+) -> Iterator[Decision]:
+    dead = tuple(file for file in partition if file.is_dead)
+    if dead:
+        yield Decision(dead, outputs=0)
+    rest = [file for file in partition if not file.is_dead]
+    if request.level == "major":
+        yield from major.decide(rest, rules)
+        return
+    span_ms = properties.duration_ms(snapshot.properties, properties.MINOR_SPAN)
+    small = [file for file in rest if is_small(file.add, rules.target)]
+    yield from minor.decide(small, target=rules.target, span_ms=span_ms, growth=request.growth)
+
+
+def _reasons(
+    snapshot: Snapshot, scope: pa.Table, decisions: Sequence[Decision], rules: MajorRules
+) -> tuple[FileReason, ...]:
+    """One for each live file, in log order."""
+    decided = {
+        file.add.path: FileReason(file.add.path, decision.refused is None, decision.refused or _why(file, rules))
+        for decision in decisions
+        for file in decision.files
+    }
+    inside = set(scope["path"].to_pylist())
+    return tuple(decided.get(path) or _left_alone(path, inside) for path in snapshot.files()["path"].to_pylist())
+
+
+def _left_alone(path: str, inside: Collection[str]) -> FileReason:
+    """The reason of a file that was not looked at by itself."""
+    reason = "large enough" if path in inside else "outside of the partitions asked for"
+    return FileReason(path, chosen=False, reason=reason)
+
+
+def _why(file: LiveFile, rules: MajorRules) -> str:
+    """Why a file that is taken is."""
+    if file.is_dead:
+        return "none of its rows is live"
+    small = ["small"] if is_small(file.add, rules.target) else []
+    return ", ".join([*small, *rules.reasons(file)])
+
+
+def _physical_columns(snapshot: Snapshot, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names by which the log knows these columns. Raises ConfigurationError where rows cannot be sorted by one."""
+    found = []
+    for name in names:
+        fault = None
+        if name not in snapshot.schema.names:
+            fault = f"there is no column {name!r}"
+        elif names.count(name) > 1:
+            fault = f"column {name!r} is named twice"
+        elif name in snapshot.partition_by:
+            fault = f"column {name!r} partitions the table, and has one value in each file"
+        elif pt.is_nested(snapshot.schema.field(name).type) or pt.is_null(snapshot.schema.field(name).type):
+            fault = f"column {name!r} has the type {snapshot.schema.field(name).type}, which has no order"
+        if fault:
+            raise ConfigurationError(f"rows cannot be clustered: {fault}", advice="choose distinct, plain columns")
+        found.append(physical_name(snapshot.schema.field(name)))
+    return tuple(found)

@@ -1,0 +1,144 @@
+"""Clustering: the rows of a group sorted by some columns, and the row map that says where each of them went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from tidelog.log.data import row_maps
+from tidelog.log.data.deletion_vectors import read_dead_rows
+from tidelog.log.data.reader import BATCH_ROWS, DataFile, read_numbered_batches
+from tidelog.log.errors import CompactionVerificationError
+from tidelog.log.format.actions import AddFile
+from tidelog.log.storage import Store
+
+_Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+
+# Rows are held in blocks of about this size: Arrow takes rows from one piece of memory, in which the texts of a column
+# must not exceed 2 GiB.
+BLOCK_BYTES = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Clustered:
+    """The rows of a group as they were read, in `blocks`, the `order` in which they are written, `length` a file."""
+
+    blocks: tuple[pa.Table, ...]
+    order: _Numbers
+    length: int
+    row_map: pa.Table
+
+    def pieces(self) -> Iterator[pa.Table]:
+        """The rows of each output file."""
+        for start in range(0, len(self.order), self.length):
+            wanted = self.order[start : start + self.length]
+            parts = (wanted[first : first + BATCH_ROWS] for first in range(0, len(wanted), BATCH_ROWS))
+            yield pa.concat_tables([self._take(part) for part in parts])
+
+    def _take(self, wanted: _Numbers) -> pa.Table:
+        """The rows of these numbers, in this order; few enough to lie in one piece of memory."""
+        starts = np.cumsum([0, *(block.num_rows for block in self.blocks)])
+        holders = np.searchsorted(starts, wanted, side="right") - 1
+        parts = [
+            self.blocks[holder].take(pa.array(wanted[holders == holder] - starts[holder]))
+            for holder in np.unique(holders)
+        ]
+        # The parts stand block by block: row k of them belongs to the place by_block[k].
+        by_block = np.argsort(holders, kind="stable")
+        return pa.concat_tables(parts).take(pa.array(np.argsort(by_block)))
+
+
+def cluster(
+    store: Store, inputs: Sequence[AddFile], schema: pa.Schema, columns: Sequence[str], length: int
+) -> Clustered:
+    """The live rows of `inputs` sorted by `columns`, ascending, NaN after the numbers and nulls last.
+
+    Rows with the same values keep their order. All rows are held in memory.
+    """
+    files: list[_Numbers] = []
+    positions: list[_Numbers] = []
+    blocks = tuple(_blocks(_read(store, inputs, schema, files, positions), schema))
+    order = _order(pa.concat_tables([pa.Table.from_batches([], schema=schema), *blocks]), columns)
+    # Row k of the output is row order[k] of what was read, so row r of what was read is row place[r] of the output.
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    row_map = pa.table([_joined(files), _joined(positions), place // length, place % length], schema=row_maps.schema())
+    return Clustered(blocks, order, length, row_map)
+
+
+def require_bijection(
+    store: Store, inputs: Sequence[AddFile], physical: Sequence[int], outputs: Sequence[int], row_map: pa.Table
+) -> None:
+    """Raise CompactionVerificationError unless `row_map` maps the live rows of `inputs` one to one to the outputs'.
+
+    `physical` and `outputs` are row counts by the footers; which rows live is read again. A wrong position would let
+    a later change hit the wrong row.
+    """
+    live = [_live_positions(store, add, count) for add, count in zip(inputs, physical, strict=True)]
+    number, position, output, output_position = (row_map[name].to_numpy() for name in row_maps.COLUMNS)
+    by_output = np.lexsort((output_position, output))
+    sides = [
+        (number, position, live),
+        (output[by_output], output_position[by_output], [np.arange(count) for count in outputs]),
+    ]
+    for files, positions, expected in sides:
+        counts = [len(part) for part in expected]
+        if not (
+            np.array_equal(files, np.repeat(np.arange(len(counts)), counts))
+            and np.array_equal(positions, _joined(expected))
+        ):
+            raise CompactionVerificationError(
+                f"the row map of a compaction of {len(inputs)} files of {store.url} does not map each live row once",
+                advice="nothing was committed and no row is lost; keep the written files and report this",
+                path=store.url,
+            )
+
+
+def _read(
+    store: Store, inputs: Sequence[AddFile], schema: pa.Schema, files: list[_Numbers], positions: list[_Numbers]
+) -> Iterator[pa.RecordBatch]:
+    """The live rows; the number of the file and the position of each are appended to `files` and `positions`."""
+    for number, add in enumerate(inputs):
+        for found, batch in read_numbered_batches(store, DataFile.of(add), schema):
+            files.append(np.full(len(found), number, dtype=np.int64))
+            positions.append(found)
+            yield batch
+
+
+def _blocks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows in pieces of about BLOCK_BYTES, each in one piece of memory."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if held and size + batch.nbytes > BLOCK_BYTES:
+            yield pa.Table.from_batches(held, schema=schema).combine_chunks()
+            held, size = [], 0
+        held.append(batch)
+        size += batch.nbytes
+    if held:
+        yield pa.Table.from_batches(held, schema=schema).combine_chunks()
+
+
+def _order(rows: pa.Table, columns: Sequence[str]) -> _Numbers:
+    """A stable order, nulls last, which is Arrow's default."""
+    indices = pc.sort_indices(rows.select(list(columns)), sort_keys=[(name, "ascending") for name in columns])
+    order: _Numbers = indices.to_numpy().astype(np.int64)
+    return order
+
+
+def _live_positions(store: Store, add: AddFile, physical: int) -> _Numbers:
+    live = np.ones(physical, dtype=bool)
+    if add.deletion_vector is not None:
+        dead: BitMap64 = read_dead_rows(store, add.deletion_vector)
+        live[np.fromiter(dead, dtype=np.int64, count=len(dead))] = False
+    return np.flatnonzero(live)
+
+
+def _joined(parts: Sequence[_Numbers]) -> _Numbers:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)

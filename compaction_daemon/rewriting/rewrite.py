@@ -1,0 +1,119 @@
+"""Rewriting one group: its live rows, in order or sorted, into new files; and the check that none was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from tidelog.compaction_daemon.planning.plan import CLUSTERED_TAG, OLDEST_TAG, PlannedGroup, cluster_tag, oldest_ms
+from tidelog.compaction_daemon.rewriting.clustering import cluster, require_bijection
+from tidelog.log.conflict.staged import MoveGroup
+from tidelog.log.data.reader import DataFile, physical_rows, read_batches
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.errors import CompactionVerificationError
+from tidelog.log.format import paths
+from tidelog.log.format.actions import AddFile
+from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
+from tidelog.log.format.schema import physical_name
+from tidelog.log.storage import Store
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """A file of the group; `rows` are its footer's, dead ones included."""
+
+    add: AddFile
+    rows: int
+
+    @property
+    def live(self) -> int:
+        return self.rows - (self.add.deletion_vector.cardinality if self.add.deletion_vector else 0)
+
+
+def rewrite(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: int) -> MoveGroup:
+    """Write the live rows of `group` and return the move, verified; nothing is committed here.
+
+    `schema` is the table's. In order, about one output file is held in memory; to be clustered, the whole group. Raises
+    CompactionVerificationError where the written files do not hold as many rows as are live in the inputs, by their
+    footers and deletion vectors, or where the row map does not map each of them once.
+    """
+    data_schema = pa.schema([field for field in schema if field.name not in writer.metadata.partition_columns])
+    inputs = [_Input(add, physical_rows(writer.store, DataFile.of(add))) for add in group.inputs]
+    length = max(1, -(-sum(entry.live for entry in inputs) // max(1, group.outputs)))
+    row_map = None
+    if group.cluster_by:
+        clustered = cluster(writer.store, group.inputs, data_schema, group.cluster_by, length)
+        pieces, row_map = clustered.pieces(), clustered.row_map
+    else:
+        # A file without a live row is not opened: its rows would be read to be thrown away.
+        live = [DataFile.of(entry.add) for entry in inputs if entry.live]
+        batches = (batch for file in live for batch in read_batches(writer.store, file, data_schema))
+        pieces = _pieces(batches, data_schema, length)
+    # The plan has bounded the outputs by the group's size on disk; splitting by the size in memory, which is larger,
+    # would leave small files behind for the next compaction, for ever.
+    written = _write(writer, pieces, dict(group.partition_values))
+    counts = [physical_rows(writer.store, DataFile.of(add)) for add in written]
+    _require_all_rows(writer.store, inputs, counts)
+    if row_map is not None:
+        require_bijection(writer.store, group.inputs, [entry.rows for entry in inputs], counts, row_map)
+    outputs = tuple(_stamped(add, group, schema) for add in written)
+    lineage = LineageGroup(
+        tuple(LineageInput(entry.add.path, entry.add.key[1], entry.rows) for entry in inputs),
+        tuple(LineageOutput(add.path, count) for add, count in zip(outputs, counts, strict=True)),
+    )
+    removes = tuple(add.removed(now_ms, data_change=False) for add in group.inputs)
+    return MoveGroup(removes, outputs, lineage, row_map)
+
+
+def _pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema, length: int) -> Iterator[pa.Table]:
+    """The rows in tables of `length` rows, the last one perhaps shorter; one of them is held at a time."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        rest = batch
+        while rows + rest.num_rows >= length:
+            yield pa.Table.from_batches([*held, rest.slice(0, length - rows)], schema=schema)
+            rest = rest.slice(length - rows)
+            held, rows = [], 0
+        if rest.num_rows:
+            held.append(rest)
+            rows += rest.num_rows
+    if held:
+        yield pa.Table.from_batches(held, schema=schema)
+
+
+def _write(writer: DataWriter, pieces: Iterable[pa.Table], values: dict[str, str | None]) -> list[AddFile]:
+    """One file for each piece; none stays where one fails."""
+    written: list[AddFile] = []
+    try:
+        for rows in pieces:
+            written.append(writer.write_file(rows, values, data_change=False))  # noqa: PERF401 - must hold what was written
+    except BaseException:
+        for add in written:
+            writer.store.delete(paths.to_storage_path(add.path))
+        raise
+    return written
+
+
+def _require_all_rows(store: Store, inputs: Sequence[_Input], counts: Sequence[int]) -> None:
+    """The rows that the outputs' footers count must be the inputs' physical rows less their dead ones."""
+    expected = sum(entry.live for entry in inputs)
+    found = sum(counts)
+    if found != expected:
+        raise CompactionVerificationError(
+            f"a compaction of {len(inputs)} files of {store.url} wrote {found} rows where {expected} are live",
+            advice="nothing was committed and no row is lost; keep the written files and report this",
+            path=store.url,
+        )
+
+
+def _stamped(add: AddFile, group: PlannedGroup, schema: pa.Schema) -> AddFile:
+    """The output, as old as its newest rows may be, so that it keeps its place in time among the other files."""
+    tags: dict[str, str | None] = {OLDEST_TAG: str(min(map(oldest_ms, group.inputs)))}
+    if group.cluster_by:
+        tags[CLUSTERED_TAG] = cluster_tag(tuple(physical_name(schema.field(name)) for name in group.cluster_by))
+    newest = max(entry.modification_time for entry in group.inputs)
+    return msgspec.structs.replace(add, modification_time=newest, tags=tags)

@@ -1,0 +1,1 @@
+"""Committing: from a staged transaction to a durable version of the log."""

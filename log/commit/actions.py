@@ -1,0 +1,142 @@
+"""From a staged transaction to the actions of its commit, on the state that the commit follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from pyroaring import BitMap64
+
+from tidelog.log.commit.restored_files import difference, require_files
+from tidelog.log.conflict.staged import RowDelete, Staged
+from tidelog.log.data import row_maps
+from tidelog.log.data.deletion_vectors import read_dead_rows, write_dead_rows
+from tidelog.log.format import deletion_vector, paths, statistics
+from tidelog.log.format.actions import Action, AddFile, RemoveFile
+from tidelog.log.format.lineage import Lineage
+from tidelog.log.format.paths import canonical
+from tidelog.log.pruning.partition_scope import in_scope
+from tidelog.log.state import files
+from tidelog.log.state.loader import LogState
+from tidelog.log.storage import Store
+from tidelog.log.system import System
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a commit says after its commitInfo; `written` are the small files that only this attempt's commit names."""
+
+    actions: list[Action]
+    lineage: Lineage | None
+    written: tuple[str, ...]
+
+
+def prepare(staged: Staged, state: LogState, store: Store, system: System) -> Prepared:
+    """The commit of `staged` on `state`. May write deletion vectors and row maps, durable on return."""
+    vectors = _Vectors(store, system)
+    now_ms = system.now_ms()
+    actions: list[Action] = []
+    if staged.protocol is not None:
+        actions.append(staged.protocol)
+    if staged.metadata is not None:
+        actions.append(staged.metadata)
+    actions.extend(staged.transactions)
+    if staged.fence is not None:
+        actions.append(staged.fence)
+    for group in staged.moves:
+        actions.extend(group.inputs)
+        actions.extend(vectors.without_dead(group.outputs, staged.dead))
+    actions.extend(_left_behind(staged.moved, vectors, now_ms))
+    for delete in staged.deletes:
+        actions.append(delete.file.removed(now_ms, data_change=True))
+        actions.extend(delete.survivors or ())
+        if delete.needs_vector:
+            vectors.add(delete, data_change=True)
+    actions.extend(_replaced(staged, state, store, system))
+    actions.extend(vectors.without_dead(staged.adds, staged.dead))
+    actions.extend(staged.cdc)
+    return _finished(staged, actions, vectors, store, system)
+
+
+def _finished(staged: Staged, actions: list[Action], vectors: _Vectors, store: Store, system: System) -> Prepared:
+    """With the vectors and the row maps written."""
+    if not actions and not vectors.pending:
+        return Prepared([], None, ())
+    written = []
+    groups = []
+    for group in staged.moves:
+        lineage = group.lineage
+        if group.row_map is not None:
+            lineage = msgspec.structs.replace(lineage, row_map=row_maps.write(store, system, group.row_map))
+            written.append(lineage.row_map or "")
+        groups.append(lineage)
+    actions += vectors.write()
+    return Prepared(actions, Lineage(tuple(groups)) if groups else None, (*written, *vectors.written))
+
+
+def _left_behind(moved: Sequence[RowDelete], vectors: _Vectors, now_ms: int) -> list[Action]:
+    """Rows taken out of files of another compaction: a file goes when no row that is live in it stays."""
+    actions: list[Action] = []
+    for delete in moved:
+        actions.append(delete.file.removed(now_ms, data_change=False))
+        if not delete.kills_all:
+            vectors.add(delete, data_change=False)
+    return actions
+
+
+class _Vectors:
+    """The deletion vectors of one commit, which lie in one file."""
+
+    def __init__(self, store: Store, system: System) -> None:
+        self.written: tuple[str, ...] = ()
+        self.pending: list[tuple[AddFile, BitMap64]] = []
+        self._store = store
+        self._system = system
+
+    def add(self, delete: RowDelete, *, data_change: bool) -> None:
+        """A file that stays, under a vector that holds these rows and those that were dead before."""
+        old = delete.file.deletion_vector
+        dead = delete.positions | read_dead_rows(self._store, old) if old else delete.positions
+        stats = statistics.widened(delete.file.stats, delete.physical_rows)
+        self.pending.append((msgspec.structs.replace(delete.file, data_change=data_change, stats=stats), dead))
+
+    def without_dead(self, adds: Sequence[AddFile], dead: Mapping[str, BitMap64]) -> Iterator[AddFile]:
+        """Those of some new files whose rows all live; one of which only some do gets a vector, one of none goes."""
+        for add in adds:
+            rows = dead.get(canonical(add.path))
+            if not rows:
+                yield add
+                continue
+            count = statistics.num_records(add.stats) or 0
+            if len(rows) < count:
+                stats = statistics.widened(add.stats, count)
+                self.pending.append((msgspec.structs.replace(add, stats=stats), rows))
+
+    def write(self) -> list[AddFile]:
+        """Write them, durable on return; the files with their vectors."""
+        descriptors = write_dead_rows(self._store, self._system, [dead for _, dead in self.pending])
+        for descriptor in descriptors[:1]:
+            where = deletion_vector.location(descriptor)
+            self.written = () if isinstance(where, bytes) else (paths.to_storage_path(where.path),)
+        return [
+            msgspec.structs.replace(add, deletion_vector=descriptor)
+            for (add, _), descriptor in zip(self.pending, descriptors, strict=True)
+        ]
+
+
+def _replaced(staged: Staged, state: LogState, store: Store, system: System) -> list[Action]:
+    """What an OVERWRITE, TRUNCATE or RESTORE removes and brings back, judged on the newest state."""
+    back: list[AddFile] = []
+    if staged.restores is not None:
+        gone, back_table = difference(state.files().adds, staged.restores)
+        back = [msgspec.structs.replace(add, data_change=True) for add in files.to_adds(back_table)]
+        # A vacuum may have taken them since they were staged: what it deletes is what no version that is kept names.
+        require_files(store, back, int(staged.parameters["version"]), state.head.version)
+    elif staged.replaces is not None:
+        gone = in_scope(state.files().values, staged.replaces, state.head.metadata, store.url)
+    else:
+        return []
+    now_ms = system.now_ms()
+    removes: list[RemoveFile] = [add.removed(now_ms, data_change=True) for add in files.to_adds(gone)]
+    return [*removes, *back]

@@ -1,0 +1,76 @@
+"""What goes with a commit's actions: its commitInfo before them, and the version checksum (`.crc`) after the commit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidelog import __version__
+from tidelog.log.conflict.staged import Staged
+from tidelog.log.errors import TidelogError
+from tidelog.log.format import commit_info, filenames
+from tidelog.log.format.actions import Action, AddFile, CommitInfo, RemoveFile
+from tidelog.log.format.paths import canonical
+from tidelog.log.format.protocol import has_in_commit_timestamps
+from tidelog.log.state import checksum
+from tidelog.log.state.head import Head
+from tidelog.log.storage import Store
+
+_LOGGER = logging.getLogger(__name__)
+
+ENGINE = f"tidelog/{__version__}"
+
+
+def commit_info_of(
+    staged: Staged, head: Head, txn_id: str, now_ms: int, record: dict[str, Any], metrics: Mapping[str, int]
+) -> CommitInfo:
+    """The commitInfo of a commit on `head`; `record` is what tidelog says of it under its own key."""
+    protocol = staged.protocol or head.protocol
+    metadata = staged.metadata or head.metadata
+    stamp = max(now_ms, head.timestamp_ms + 1) if staged.timestamp_ms is None else staged.timestamp_ms
+    info: CommitInfo = {"timestamp": stamp}
+    if has_in_commit_timestamps(protocol, metadata):
+        info = {"inCommitTimestamp": stamp, **info}
+    return info | {
+        "operation": staged.operation,
+        "operationParameters": dict(staged.parameters),
+        **({"readVersion": head.version} if head.version >= 0 else {}),
+        "isolationLevel": "SnapshotIsolation" if staged.moves else "WriteSerializable",
+        "isBlindAppend": staged.is_blind_append,
+        "operationMetrics": {name: str(value) for name, value in metrics.items()},
+        "engineInfo": ENGINE,
+        "txnId": txn_id,
+        "tidelog": record,
+    }
+
+
+def metrics_of(staged: Staged, actions: Sequence[Action]) -> dict[str, int]:
+    """The staged metrics, with what became of files counted in the actions: a rebase may have changed that."""
+    removes = {canonical(action.path): action for action in actions if isinstance(action, RemoveFile)}
+    adds = {canonical(action.path): action for action in actions if isinstance(action, AddFile)}
+    gone = [remove for path, remove in removes.items() if path not in adds]
+    new = [add for path, add in adds.items() if path not in removes]
+    counted = {
+        "numRemovedFiles": len(gone),
+        "numRemovedBytes": sum(remove.size or 0 for remove in gone),
+        "numAddedFiles": len(new),
+        "numAddedBytes": sum(add.size for add in new),
+        "numDeletionVectorsAdded": len(adds) - len(new),
+    }
+    return {name: counted.get(name, value) for name, value in staged.metrics.items()}
+
+
+def write_checksum(store: Store, head: Head, info: CommitInfo, txn_id: str) -> None:
+    """Leave the checksum of the version that was just committed, where it can be told; never fails the commit."""
+    stamp = commit_info.in_commit_timestamp_ms(info)
+    content = checksum.to_bytes(head, txn_id=txn_id, in_commit_timestamp_ms=stamp)
+    if content is None:
+        return
+    try:
+        store.put_if_absent(filenames.checksum_path(head.version), content, durable=False)
+    except FileExistsError:
+        return
+    except (TidelogError, OSError) as error:
+        # The commit is durable already, and the checksum only saves readers work.
+        _LOGGER.warning("version %d of %s has no checksum: %s", head.version, store.url, error)

@@ -1,0 +1,84 @@
+"""What a lost race cost, noted in the table's conflict ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tidelog.log.commit import conflict_ledger
+from tidelog.log.commit.conflict_ledger import Entry, Lost
+from tidelog.log.conflict.operation_class import OperationClass
+from tidelog.log.conflict.staged import MoveGroup, Staged
+from tidelog.log.errors import CommitContentionError, ConflictError
+from tidelog.log.format import statistics
+from tidelog.log.format.actions import AddFile
+from tidelog.log.storage import Store
+from tidelog.log.system import System, process_name
+
+
+@dataclass(frozen=True)
+class Loser:
+    """A transaction that may lose: what is noted of it if it does. `began_s` is when it was begun, by the system."""
+
+    store: Store
+    system: System
+    staged: Staged
+    base_version: int
+    policy: str
+    began_s: float
+
+    def lost(self, error: ConflictError | CommitContentionError) -> None:
+        """It ended in a conflict, or others were first each time: all that was written for it is wasted."""
+        fields = error.fields
+        self._note(
+            Lost.CONFLICT,
+            int(fields.get("winning_version", fields.get("head_version", self.base_version))),
+            str(fields.get("earlier", OperationClass.NONE)),
+            _written(self.staged),
+            error=type(error).__name__,
+            evidence=str(fields.get("evidence", error.message)),
+        )
+
+    def superseded(self, by: int, earlier: OperationClass) -> None:
+        """Another compaction, or an overwrite, left nothing to do."""
+        self._note(Lost.SUPERSEDED, by, str(earlier), _written(self.staged))
+
+    def dropped(self, groups: Sequence[MoveGroup], by: int, earlier: OperationClass) -> None:
+        """Some groups of a compaction were lost."""
+        self._note(Lost.DROPPED, by, str(earlier), [add for group in groups for add in group.outputs])
+
+    def _note(
+        self,
+        outcome: Lost,
+        winner: int,
+        earlier: str,
+        wasted: Iterable[AddFile],
+        *,
+        error: str | None = None,
+        evidence: str = "",
+    ) -> None:
+        files = list(wasted)
+        applications = [transaction.app_id for transaction in self.staged.transactions]
+        entry = Entry(
+            when_ms=self.system.now_ms(),
+            base_version=self.base_version,
+            winning_version=winner,
+            policy=self.policy,
+            earlier=earlier,
+            later=str(self.staged.operation_class),
+            operation=self.staged.operation,
+            outcome=outcome,
+            error=error,
+            evidence=evidence,
+            wasted_rows=sum(statistics.num_records(add.stats) or 0 for add in files),
+            wasted_bytes=sum(add.size for add in files),
+            wasted_seconds=round(self.system.monotonic_s() - self.began_s, 3),
+            loser=applications[0] if applications else process_name(),
+        )
+        conflict_ledger.append(self.store, self.system, entry)
+
+
+def _written(staged: Staged) -> list[AddFile]:
+    outputs = [add for group in staged.moves for add in group.outputs]
+    survivors = [add for delete in staged.deletes for add in delete.survivors or ()]
+    return [*staged.adds, *outputs, *survivors]

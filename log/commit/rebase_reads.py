@@ -1,0 +1,99 @@
+"""What a rebase looks up: deletion vectors and row maps by what the log says, and rows that may match a predicate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from tidelog.log.conflict.outcome import Answer, Question
+from tidelog.log.conflict.staged import Numbers, Reads
+from tidelog.log.data import row_maps
+from tidelog.log.data.deletion_vectors import read_bitmap, read_dead_rows
+from tidelog.log.data.grouping import group_numbers
+from tidelog.log.data.reader import DataFile, physical_rows, read_numbered_batches
+from tidelog.log.format import deletion_vector
+from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor, Metadata
+from tidelog.log.format.schema import columns_of
+from tidelog.log.predicate import columns as columns_of_predicate
+from tidelog.log.predicate import to_arrow
+from tidelog.log.pruning.file_pruning import is_partition_only
+from tidelog.log.storage import Store
+
+# A commit that lost a race reads so much at most to see whether rows that others added match. Beyond, running the
+# operation again is no worse, and it holds no other writer up meanwhile.
+MAX_FILES = 64
+MAX_BYTES = 256 * 2**20
+
+
+class StoreBlobs:
+    """Deletion vectors and row maps of a table; each is read once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._files: dict[str, bytes] = {}
+        self._dead: dict[str, BitMap64] = {}
+        self._row_maps: dict[str, pa.Table] = {}
+
+    def dead_rows(self, vector: DeletionVectorDescriptor | str) -> BitMap64:
+        """See tidelog.log.conflict.moves.Blobs."""
+        unique_id = vector if isinstance(vector, str) else vector.unique_id
+        if unique_id not in self._dead:
+            where = deletion_vector.of_id(vector) if isinstance(vector, str) else deletion_vector.location(vector)
+            self._dead[unique_id] = deletion_vector.decode(read_bitmap(self._store, where, self._files))
+        return self._dead[unique_id]
+
+    def row_map(self, path: str) -> pa.Table:
+        """See tidelog.log.conflict.moves.Blobs."""
+        if path not in self._row_maps:
+            self._row_maps[path] = row_maps.read(self._store, path)
+        return self._row_maps[path]
+
+
+def answer(
+    question: Question, store: Store, metadata: Metadata, known: dict[tuple[str, str | None], Answer]
+) -> dict[str, Answer | None]:
+    """What matches in each file, None for those beyond the bounds. `known` keeps the answers for later attempts."""
+    asked = {path: file for path, file in question.files.items() if file.key not in known}
+    if question.reads.keys is None and is_partition_only(question.reads.predicate, metadata):
+        # Whichever file may match then matches wholly, and its vector tells which of its rows live.
+        known.update({file.key: _all_live(file, store) for file in asked.values()})
+        asked = {}
+    within = len(asked) <= MAX_FILES and sum(file.size for file in asked.values()) <= MAX_BYTES
+    if within:
+        known.update({file.key: _matching(file, question.reads, store, metadata) for file in asked.values()})
+    return {path: known.get(file.key) for path, file in question.files.items()}
+
+
+def _matching(file: AddFile, reads: Reads, store: Store, metadata: Metadata) -> Answer:
+    schema = columns_of(metadata, store.url)
+    keys = [] if reads.keys is None else reads.keys.column_names
+    wanted = columns_of_predicate(reads.predicate) | set(keys)
+    narrow = pa.schema([field for field in schema if field.name in wanted])
+    found = BitMap64()
+    for positions, batch in read_numbered_batches(store, DataFile.of(file), narrow):
+        rows = pa.Table.from_batches([batch])
+        matches = _true_for(rows, reads)
+        found |= BitMap64(positions[matches].tolist())
+    return Answer(found, physical_rows(store, DataFile.of(file)))
+
+
+def _all_live(file: AddFile, store: Store) -> Answer:
+    rows = physical_rows(store, DataFile.of(file))
+    dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector else BitMap64()
+    live = BitMap64()
+    live.add_range(0, rows)
+    return Answer(live - dead, rows)
+
+
+def _true_for(rows: pa.Table, reads: Reads) -> Numbers:
+    numbered = rows.append_column("\x1fnumber", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
+    kept: Numbers = numbered.filter(to_arrow(reads.predicate, rows.schema))["\x1fnumber"].to_numpy()
+    if reads.keys is None:
+        return kept
+    names = reads.keys.column_names
+    candidates = rows.select(names).take(pa.array(kept))
+    together = pa.concat_tables([candidates, reads.keys.select(names).cast(candidates.schema)])
+    numbers = np.asarray(group_numbers(together, names))
+    matching: Numbers = kept[np.isin(numbers[: len(kept)], numbers[len(kept) :])]
+    return matching

@@ -1,0 +1,1 @@
+"""Data files: reading and writing their rows in the table's types."""

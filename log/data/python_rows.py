@@ -1,0 +1,127 @@
+"""Python rows (dicts) as Arrow columns of a table's types.
+
+Arrow converts a Python value to a wanted type generously (1.5 becomes the integer 1); here a value keeps its own type
+first and is then cast like any column, so that rows and frames are held to the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from tidelog.log.data.cast import cast, match_names, misfit, missing, offsets_with_nulls, spread_struct
+from tidelog.log.errors import SchemaMismatchError
+
+
+def to_table(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
+    """`rows` with exactly the columns of `schema`. Raises SchemaMismatchError naming what does not fit."""
+    require_dicts(rows)
+    return pa.table(_columns(rows, list(schema), ""), schema=schema)
+
+
+def require_dicts(rows: Sequence[Any]) -> None:
+    """Raise SchemaMismatchError unless each row is a dict."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise SchemaMismatchError(
+                f"row {number} is a {type(row).__name__}, not a dict", advice="give a list of dicts", column=""
+            )
+
+
+def plain_column(values: list[Any], where: str) -> pa.Array:
+    """Values of a column that the table lacks, in a type of their own. Raises SchemaMismatchError."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise SchemaMismatchError(
+            f"column {where!r} of the data has no one type: {_type_name(values)}",
+            advice="give its values one type",
+            column=where,
+        ) from error
+
+
+def _columns(rows: Sequence[Mapping[str, Any]], fields: Sequence[pa.Field], where: str) -> list[pa.Array]:
+    names = list(dict.fromkeys(str(name) for row in rows for name in row))
+    sources = match_names(names, [field.name for field in fields], where)
+    columns = []
+    for field in fields:
+        full = f"{where}.{field.name}" if where else field.name
+        source = sources.get(field.name)
+        if source is None:
+            columns.append(missing(len(rows), field if rows else field.with_nullable(True), full))  # noqa: FBT003
+        else:
+            columns.append(_column([row.get(source) for row in rows], field, full))
+    return columns
+
+
+def _column(values: list[Any], field: pa.Field, where: str) -> pa.Array:
+    kind = field.type
+    if pt.is_struct(kind):
+        return _structs(values, field, where)
+    if pt.is_map(kind):
+        return _maps(values, field, where)
+    if pt.is_list(kind):
+        return _lists(values, field, where)
+    try:
+        found = pa.array(values)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise misfit(where, field, _type_name(values), error) from error
+    if pt.is_float32(kind) and (pt.is_floating(found.type) or pt.is_integer(found.type)):
+        return _to_float32(found, field, where)
+    return cast(found, field, where)
+
+
+def _to_float32(values: pa.Array, field: pa.Field, where: str) -> pa.Array:
+    """Python has no float of 32 bits: its digits are rounded, but a number must not become infinite."""
+    result = cast(values, pa.field(field.name, pa.float64(), nullable=field.nullable), where).cast(pa.float32())
+    if pc.sum(pc.is_inf(result)).as_py() != pc.sum(pc.is_inf(values.cast(pa.float64()))).as_py():
+        raise misfit(where, field, values.type)
+    return result
+
+
+def _structs(values: list[Any], field: pa.Field, where: str) -> pa.Array:
+    present = _present(values, field, where, Mapping)
+    children = _columns(present, list(field.type), where)
+    return spread_struct(children, field.type, pa.array([value is not None for value in values], pa.bool_()))
+
+
+def _lists(values: list[Any], field: pa.Field, where: str) -> pa.Array:
+    present = _present(values, field, where, Sequence)
+    elements = _column(list(itertools.chain.from_iterable(present)), field.type.value_field, f"{where}.element")
+    return pa.ListArray.from_arrays(_offsets(values), elements, type=field.type)
+
+
+def _maps(values: list[Any], field: pa.Field, where: str) -> pa.Array:
+    present = _present(values, field, where, (Mapping, Sequence))
+    pairs = [pair for value in present for pair in (value.items() if isinstance(value, Mapping) else value)]
+    keys = _column([key for key, _ in pairs], field.type.key_field, f"{where}.key")
+    items = _column([item for _, item in pairs], field.type.item_field, f"{where}.value")
+    return pa.MapArray.from_arrays(_offsets(values), keys, items, type=field.type)
+
+
+def _present(values: list[Any], field: pa.Field, where: str, kinds: Any) -> list[Any]:
+    """The values that are not null, each of which must be of one of `kinds`."""
+    present = [value for value in values if value is not None]
+    wrong = next((v for v in present if not isinstance(v, kinds) or isinstance(v, (str, bytes))), None)
+    if wrong is not None:
+        raise misfit(where, field, type(wrong).__name__)
+    if not field.nullable and len(present) < len(values):
+        cast(pa.nulls(len(values)), field, where)  # raises
+    return present
+
+
+def _offsets(values: list[Any]) -> pa.Array:
+    lengths = [0 if value is None else len(value) for value in values]
+    offsets = pa.array(list(itertools.accumulate(lengths, initial=0)), pa.int32())
+    if None not in values:
+        return offsets
+    return offsets_with_nulls(offsets, pa.array([value is not None for value in values]))
+
+
+def _type_name(values: list[Any]) -> str:
+    return "/".join(sorted({type(value).__name__ for value in values if value is not None}))

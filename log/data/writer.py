@@ -1,0 +1,260 @@
+"""Writing data files: rows grouped by partition, parquet that every reader takes, statistics beside them.
+
+Files are named `<2 hex>/part-<uuid>.parquet`: partition values never decide a path. Each file is durable when its
+`AddFile` is returned; without a commit that names it, it is garbage that no reader sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from tidelog.log.data.grouping import group_numbers
+from tidelog.log.data.physical_schema import physical_field, physical_path, to_physical
+from tidelog.log.errors import ConfigurationError, SchemaMismatchError
+from tidelog.log.format import partition_values, paths, properties, statistics
+from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata
+from tidelog.log.format.schema import columns_of, physical_name
+from tidelog.log.storage import Store
+from tidelog.log.system import System
+
+# The folder of change files is the protocol's own; readers expect the column under this name.
+CHANGE_FOLDER = "_change_data"
+CHANGE_TYPE = "_change_type"
+
+
+@dataclass(frozen=True)
+class DataWriter:
+    """Writes data files for one version of a table's metadata; `written` names them all."""
+
+    store: Store
+    metadata: Metadata
+    system: System
+    # Paths below the table, in the order of writing; also of files whose writing failed.
+    written: list[str] = field(default_factory=list, compare=False)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        return columns_of(self.metadata, self.store.url)
+
+    def write(self, table: pa.Table, *, data_change: bool = True) -> list[AddFile]:
+        """Write `table`, whose schema is the table's; at least one file a partition, none for no rows."""
+        return [
+            add
+            for values, rows in self._by_partition(table)
+            for add in self.write_partition(rows, values, data_change=data_change)
+        ]
+
+    def write_partition(self, rows: pa.Table, values: dict[str, str | None], *, data_change: bool) -> Iterator[AddFile]:
+        """Write rows of one partition (partition columns left out), in files of about the target size.
+
+        `values` has the partition values as the `add` action does.
+        """
+        target = properties.size_bytes(self.metadata.configuration, properties.TARGET_FILE_SIZE)
+        # In memory a column is rarely smaller than in a compressed file, so no file gets larger than the target.
+        pieces = max(1, -(-rows.nbytes // target))
+        length = max(1, -(-rows.num_rows // pieces))
+        for start in range(0, rows.num_rows, length):
+            yield self.write_file(rows.slice(start, length), values, data_change=data_change)
+
+    def write_file(self, rows: pa.Table, values: dict[str, str | None], *, data_change: bool) -> AddFile:
+        """Write rows of one partition (partition columns left out) as one file, whatever its size."""
+        name = self.system.uuid()
+        path = f"{name[:2]}/part-{name}.parquet"
+        physical = to_physical(_without_void(rows), self.schema)
+        size = self._write_parquet(path, self._with_partition(physical, values))
+        configuration = self.metadata.configuration
+        named = properties.statistics_columns(configuration)
+        return AddFile(
+            path=paths.to_uri(path),
+            partition_values=values,
+            size=size,
+            modification_time=self.system.now_ms(),
+            data_change=data_change,
+            stats=statistics.collect(
+                physical,
+                indexed_columns=properties.indexed_columns(configuration),
+                only=None if named is None else [physical_path(name, self.schema) for name in named],
+            ),
+        )
+
+    def write_changes(self, table: pa.Table, change_type: str) -> list[AddCDCFile]:
+        """Write change rows of one type; `table` has the table's schema. One file a partition, none for no rows."""
+        written = []
+        for values, rows in self._by_partition(table):
+            path = f"{CHANGE_FOLDER}/cdc-{self.system.uuid()}.parquet"
+            types = pa.repeat(pa.scalar(change_type), rows.num_rows)
+            physical = to_physical(_without_void(rows), self.schema).append_column(CHANGE_TYPE, types)
+            size = self._write_parquet(path, physical)
+            written.append(AddCDCFile(path=paths.to_uri(path), partition_values=values, size=size))
+        return written
+
+    def prepared(self, table: pa.Table) -> pa.Table:
+        """Rows as the table will give them back: an empty text partitions as null does, and -0.0 as 0.0.
+
+        `table` may have some of the columns only. Raises SchemaMismatchError where that makes a null of what cannot
+        be null.
+        """
+        for name in self.metadata.partition_columns:
+            if name not in table.column_names:
+                continue
+            index, field = table.schema.get_field_index(name), self.schema.field(name)
+            values = table[name]
+            if pt.is_string(field.type) or pt.is_binary(field.type):
+                values = pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar(None, field.type), values)
+            elif pt.is_floating(field.type):
+                values = pc.add(values, pa.scalar(0, field.type))
+            if values.null_count and not field.nullable:
+                raise SchemaMismatchError(
+                    f"column {name!r} cannot be null, and an empty text partitions as null",
+                    advice="fill or drop those rows",
+                    column=name,
+                )
+            table = table.set_column(index, table.schema.field(index), values)
+        return table
+
+    def _by_partition(self, table: pa.Table) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
+        """The rows of each partition with its values under the names that the log knows the columns by."""
+        names = {name: physical_name(self.schema.field(name)) for name in self.metadata.partition_columns}
+        for values, rows in split_by_partition(self.prepared(table), self.metadata.partition_columns):
+            yield {names[name]: text for name, text in values.items()}, rows
+
+    def _with_partition(self, physical: pa.Table, values: Mapping[str, str | None]) -> pa.Table:
+        """The file's columns and the partition's, in the table's order.
+
+        The log alone tells partition values; but Polars, unless folders spell them, takes them from the files.
+        """
+        columns = {name: physical[name] for name in physical.column_names}
+        fields = {field.name: field for field in physical.schema}
+        for name in self.metadata.partition_columns:
+            field = physical_field(self.schema.field(name))
+            value = partition_values.from_text(values.get(field.name), field.type)
+            columns[field.name] = pa.repeat(pa.scalar(value, field.type), physical.num_rows)
+            fields[field.name] = field
+        order = [name for name in map(physical_name, self.schema) if name in fields]
+        return pa.table([columns[name] for name in order], schema=pa.schema([fields[name] for name in order]))
+
+    def _write_parquet(self, path: str, rows: pa.Table) -> int:
+        """Write one file, durable on return; its size in bytes."""
+        self.written.append(path)
+        with self.store.create(path) as file:
+            pq.write_table(
+                rows,
+                file,
+                compression="snappy",
+                store_schema=False,
+                data_page_version="1.0",
+                version="2.6",
+                write_page_checksum=True,
+            )
+            return file.tell()
+
+
+def _without_void(rows: pa.Table) -> pa.Table:
+    """A void column has no place in parquet; readers take its absence for null."""
+    return rows.select([field.name for field in rows.schema if not pt.is_null(field.type)])
+
+
+def split_by_partition(
+    table: pa.Table, partition_columns: Sequence[str]
+) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
+    """The rows of each partition, in their order, without the partition columns, and the partition's values."""
+    if not partition_columns:
+        if table.num_rows:
+            yield {}, table
+        return
+    names = list(partition_columns)
+    numbers = group_numbers(table, names)
+    data = table.drop_columns(names)
+    counts = pc.value_counts(numbers)
+    if len(counts) <= 1:
+        if table.num_rows:
+            yield _texts(table.select(names), 0), data
+        return
+    order = pc.sort_indices(numbers)  # stable
+    ordered, keys = data.take(order), table.select(names)
+    start = 0
+    # Numbered in the order of their first rows, so the counts come in the order of the numbers, too.
+    for length in counts.field("counts").to_pylist():
+        yield _texts(keys, order[start].as_py()), ordered.slice(start, length)
+        start += length
+
+
+def _texts(groups: pa.Table, row: int) -> dict[str, str | None]:
+    return {name: partition_text(groups[name][row], groups.schema.field(name)) for name in groups.column_names}
+
+
+def partition_text(value: pa.Scalar, field: pa.Field) -> str | None:
+    """A partition column's value as the log has it. Raises SchemaMismatchError for one that the log cannot hold."""
+    try:
+        return partition_values.to_text(value.as_py(), field.type)
+    except UnicodeDecodeError as error:
+        raise SchemaMismatchError(
+            f"a value of the binary partition column {field.name!r} is not UTF-8, which the log cannot hold",
+            advice="partition by a text or number column instead",
+            column=field.name,
+        ) from error
+
+
+def check_partition_columns(table_schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    """Raise SchemaMismatchError unless `partition_by` names distinct, partitionable columns, and leaves one over."""
+    for name in partition_by:
+        if name not in table_schema.names or partition_by.count(name) > 1:
+            raise SchemaMismatchError(
+                f"cannot partition by {name!r}: the schema has no such column, or it is named twice",
+                advice=f"choose from {', '.join(table_schema.names)}",
+                column=name,
+            )
+        if not partition_values.is_partitionable(table_schema.field(name).type):
+            raise SchemaMismatchError(
+                f"cannot partition by {name!r} of the type {table_schema.field(name).type}",
+                advice="partition by a column that is not nested",
+                column=name,
+            )
+    if all(field.name in partition_by or pt.is_null(field.type) for field in table_schema):
+        raise SchemaMismatchError(
+            "every column is a partition column or void, so no file could hold a row",
+            advice="leave at least one column with a type out of partition_by",
+            column=table_schema.names[0],
+        )
+
+
+def check_statistics_columns(
+    table_schema: pa.Schema, partition_by: Sequence[str], configuration: Mapping[str, str]
+) -> None:
+    """Raise ConfigurationError unless the columns chosen for statistics are distinct columns of the data files."""
+    chosen = properties.statistics_columns(configuration) or ()
+    for column in chosen:
+        fault = _statistics_fault(table_schema, partition_by, column)
+        if sum(_lowered(other) == _lowered(column) for other in chosen) > 1:
+            fault = "is named twice"
+        if fault:
+            raise ConfigurationError(
+                f"the table property {properties.STATISTICS_COLUMNS!r} cannot name {'.'.join(column)!r}, which {fault}",
+                advice="name columns of numbers, texts, dates or timestamps, or structs of them",
+            )
+
+
+def _lowered(column: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in column)
+
+
+def _statistics_fault(table_schema: pa.Schema, partition_by: Sequence[str], column: tuple[str, ...]) -> str | None:
+    if _lowered(column)[0] in {name.lower() for name in partition_by}:
+        return "is a partition column"
+    kind: pa.DataType = pa.struct(list(table_schema))
+    for name in column:
+        fields = [kind.field(index) for index in range(kind.num_fields)] if pt.is_struct(kind) else []
+        found = next((field for field in fields if field.name.lower() == name.lower()), None)
+        if found is None:
+            return "is not in the schema"
+        kind = found.type
+    has_statistics = pt.is_struct(kind) or statistics.is_ordered(kind)
+    return None if has_statistics else f"has the type {kind}, which statistics have no bounds for"

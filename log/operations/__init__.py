@@ -1,0 +1,1 @@
+"""Operations: what each statement stages, from INSERT to a change of properties."""

@@ -1,0 +1,79 @@
+"""Creating a table: its first commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from tidelog.log.commit import loop
+from tidelog.log.conflict.operation_class import OperationClass
+from tidelog.log.conflict.staged import Staged
+from tidelog.log.data.writer import check_partition_columns, check_statistics_columns
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.format import properties as table_properties
+from tidelog.log.format.actions import Format, Metadata
+from tidelog.log.format.protocol import for_new_table
+from tidelog.log.format.schema import table_schema, to_schema_string
+from tidelog.log.read.changes import change_schema
+from tidelog.log.storage import Store
+from tidelog.log.system import System
+
+
+def create(
+    store: Store, schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, object], system: System
+) -> bool:
+    """Put version 0 of a new, empty table; False where a table is there already.
+
+    Raises SchemaMismatchError for a schema that Delta cannot hold, ConfigurationError for a bad property.
+    """
+    return loop.put_first_version(store, _first_commit(schema, partition_by, properties, system), system)
+
+
+def _first_commit(
+    schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, object], system: System
+) -> Staged:
+    if isinstance(partition_by, str):
+        raise ConfigurationError("partition_by is one text", advice=f"give a list: [{partition_by!r}]")
+    configuration = {**table_properties.NEW_TABLE_DEFAULTS, **table_properties.validate(properties)}
+    columns = table_schema(schema)
+    _require_distinct_names(columns)
+    if table_properties.flag(configuration, table_properties.ENABLE_CHANGE_DATA_FEED):
+        change_schema(columns, "cdc")
+    check_partition_columns(columns, list(partition_by))
+    check_statistics_columns(columns, list(partition_by), configuration)
+    metadata = Metadata(
+        id=system.uuid(),
+        format=Format(),
+        schema_string=to_schema_string(columns),
+        partition_columns=tuple(partition_by),
+        configuration=configuration,
+        created_time=system.now_ms(),
+    )
+    return Staged(
+        operation="CREATE TABLE",
+        operation_class=OperationClass.NONE,
+        protocol=for_new_table(columns, configuration),
+        metadata=metadata,
+    )
+
+
+def _require_distinct_names(schema: pa.Schema) -> None:
+    if not schema.names:
+        raise ConfigurationError("the schema has no column", advice="give at least one")
+    require_distinct(list(schema), "the schema")
+
+
+def require_distinct(fields: Sequence[pa.Field], where: str) -> None:
+    """Raise ConfigurationError unless names differ, also within nested types."""
+    lowered = [field.name.lower() for field in fields]
+    for field in fields:
+        if lowered.count(field.name.lower()) > 1:
+            raise ConfigurationError(
+                f"{where} has {field.name!r} more than once (case does not count)", advice="rename one"
+            )
+        kind = field.type
+        inner = [kind.field(index) for index in range(kind.num_fields)] if pt.is_nested(kind) else []
+        if inner:
+            require_distinct(inner, f"the column {field.name!r}")

@@ -1,0 +1,164 @@
+"""Staging DELETE and UPDATE: the rows that match a predicate die, and an update adds their new images.
+
+Where the table has deletion vectors on, rows die by a vector; where not, each file touched is written anew without
+them (copy-on-write). With the change data feed on, an update writes its change rows; a delete does where it copies,
+and else is told by the difference of the vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from tidelog.log import predicate
+from tidelog.log.conflict.operation_class import OperationClass
+from tidelog.log.conflict.staged import Reads, Staged
+from tidelog.log.data.reader import DataFile, read_numbered_batches
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.errors import AppendOnlyError, ConfigurationError, PredicateError
+from tidelog.log.format import properties
+from tidelog.log.format.actions import AddFile
+from tidelog.log.operations.row_matcher import Matched, RowMatcher, file_metrics, free_name
+from tidelog.log.operations.update_images import with_images
+from tidelog.log.read.change_files import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from tidelog.log.read.scan import Selection
+from tidelog.log.state.loader import LogState
+
+
+def stage_delete(state: LogState, writer: DataWriter, where: str) -> Staged:
+    """The rows for which `where` is true die. Raises PredicateError."""
+    change = _RowChange(state, writer, where, whole_rows=False)
+    deletes, cdc = [], []
+    for matched in change.matches():
+        deletes.append(change.delete(matched))
+        if change.feed and not change.vectors:
+            cdc += change.cdc(matched.rows, DELETE)
+    rows = sum(len(delete.positions) for delete in deletes)
+    return Staged(
+        operation="DELETE",
+        operation_class=OperationClass.UPDATE_DELETE,
+        deletes=tuple(deletes),
+        cdc=tuple(cdc),
+        reads=Reads(change.predicate),
+        parameters={"predicate": _predicate_parameter(where)},
+        metrics={"numDeletedRows": rows, **file_metrics(deletes, ())},
+    )
+
+
+def stage_update(state: LogState, writer: DataWriter, where: str, assignments: Mapping[str, str]) -> Staged:
+    """The rows for which `where` is true get new values: `assignments` maps columns to SQL expressions of the old row.
+
+    Raises PredicateError, SchemaMismatchError where a new value does not fit its column.
+    """
+    change = _RowChange(state, writer, where, whole_rows=True)
+    change.check(assignments)
+    deletes, images, cdc = [], [], []
+    for matched in change.matches():
+        image = change.assigned(matched.rows, assignments)
+        deletes.append(change.delete(matched))
+        images.append(image)
+        if change.feed:
+            cdc += change.cdc(matched.rows, UPDATE_PREIMAGE)
+            cdc += change.cdc(image, UPDATE_POSTIMAGE)
+    adds: list[AddFile] = []
+    if images:
+        new = pa.concat_tables(images)
+        adds = writer.write(new)
+        deletes = with_images(deletes, writer, new, adds)
+    rows = sum(image.num_rows for image in images)
+    return Staged(
+        operation="UPDATE",
+        operation_class=OperationClass.UPDATE_DELETE,
+        deletes=tuple(deletes),
+        adds=tuple(adds),
+        cdc=tuple(cdc),
+        reads=Reads(change.predicate),
+        parameters={"predicate": _predicate_parameter(where)},
+        metrics={"numUpdatedRows": rows, **file_metrics(deletes, adds)},
+    )
+
+
+class _RowChange(RowMatcher):
+    """What both operations share: the rows for which a predicate is true."""
+
+    def __init__(self, state: LogState, writer: DataWriter, where: str, *, whole_rows: bool) -> None:
+        super().__init__(state, writer)
+        # Against the table's own columns first, which is what an error shall speak of.
+        self.predicate = predicate.parse(where, self.schema)
+        self._position = free_name(self.schema)
+        numbered = pa.schema([*self.schema, pa.field(self._position, pa.int64(), nullable=False)])
+        # Change rows of a delete are needed where it copies only.
+        whole_rows = whole_rows or (self.feed and not self.vectors)
+        self._selection = Selection(numbered, where, None if whole_rows else [self._position])
+
+    def check(self, assignments: Mapping[str, str]) -> None:
+        """Raise PredicateError or SchemaMismatchError for assignments that no row could take."""
+        if not isinstance(assignments, Mapping):
+            raise ConfigurationError(
+                f"set is a {type(assignments).__name__}", advice="give set={'column': 'SQL expression'}"
+            )
+        if not assignments:
+            raise ConfigurationError("an update sets no column", advice="give set={'column': 'SQL expression'}")
+        self.assigned(self.schema.empty_table(), assignments)
+
+    def matches(self) -> Iterator[Matched]:
+        """The files that hold matching rows, with these."""
+        for add in self.candidates(self.predicate):
+            rows = pa.Table.from_batches(self._matching(add), schema=self._selection.schema)
+            if rows.num_rows:
+                yield Matched(add, BitMap64(rows[self._position].to_pylist()), rows.drop_columns([self._position]))
+
+    def assigned(self, rows: pa.Table, assignments: Mapping[str, str]) -> pa.Table:
+        """The rows with their new values, each of which is computed from the old ones."""
+        by_name = {self._column(name): text for name, text in assignments.items()}
+        if len(by_name) < len(assignments):
+            raise ConfigurationError("a column is set twice", advice="case does not matter in column names")
+        for name, text in by_name.items():
+            if not isinstance(text, str):
+                raise PredicateError(
+                    f"the new value of {name!r} is a {type(text).__name__}, not SQL text",
+                    advice=f"write an expression such as {name} + 1, or a literal such as 'text' in quotes of its own",
+                    token=str(text),
+                )
+        columns = [
+            predicate.evaluate(by_name[field.name], rows, field) if field.name in by_name else rows[field.name]
+            for field in self.schema
+        ]
+        return pa.table(columns, schema=self.schema)
+
+    def _matching(self, add: AddFile) -> Iterator[pa.RecordBatch]:
+        schema = self._selection.read_schema
+        data_schema = pa.schema([field for field in schema if field.name != self._position])
+        for positions, batch in read_numbered_batches(self._writer.store, DataFile.of(add), data_schema):
+            # The position is the last field of the schema.
+            numbered = [*batch.columns, pa.array(positions, pa.int64())]
+            yield from self._selection.apply(pa.RecordBatch.from_arrays(numbered, schema=schema))
+
+    def _column(self, name: str) -> str:
+        """The table's spelling of a column; case does not matter, as in Spark."""
+        same = [known for known in self.schema.names if known.lower() == str(name).lower()]
+        if name in same or same:
+            return name if name in same else str(same[0])
+        raise PredicateError(
+            f"there is no column {name!r} to set",
+            advice=f"the columns are {', '.join(self.schema.names)}; a field of a struct cannot be set alone",
+            token=name,
+        )
+
+
+def require_row_changes(configuration: Mapping[str, str], path: str) -> None:
+    """Raise AppendOnlyError for a table that forbids removing and changing rows."""
+    if properties.flag(configuration, properties.APPEND_ONLY):
+        raise AppendOnlyError(
+            f"{path} is append-only: rows cannot be removed or changed",
+            advice=f"insert instead, or set {properties.APPEND_ONLY} to false first",
+            path=path,
+        )
+
+
+def _predicate_parameter(where: str) -> str:
+    """As delta-spark writes it: a JSON list of texts."""
+    return msgspec.json.encode([where]).decode()

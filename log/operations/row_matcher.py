@@ -1,0 +1,96 @@
+"""Rows that die: which files may hold them, and what becomes of a file once they are found.
+
+Where the table has deletion vectors on, rows die by a vector; where not, the file is written anew without them
+(copy-on-write).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from tidelog.log.conflict.staged import RowDelete
+from tidelog.log.data.reader import DataFile, physical_rows, read_numbered_batches
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.format import statistics
+from tidelog.log.format.actions import AddCDCFile, AddFile
+from tidelog.log.format.protocol import has_change_data_feed, has_deletion_vectors
+from tidelog.log.format.schema import columns_of
+from tidelog.log.predicate import Expression
+from tidelog.log.pruning.file_pruning import prune_values
+from tidelog.log.state import files
+from tidelog.log.state.loader import LogState
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """What matched in one file: the positions, and those rows (without columns where nobody needs them)."""
+
+    add: AddFile
+    positions: BitMap64
+    rows: pa.Table
+
+
+class RowMatcher:
+    """What operations that change rows share: finding the files, and how rows die in this table."""
+
+    def __init__(self, state: LogState, writer: DataWriter) -> None:
+        head = state.head
+        self.schema = columns_of(head.metadata, writer.store.url)
+        self.vectors = has_deletion_vectors(head.protocol, head.metadata)
+        self.feed = has_change_data_feed(head.protocol, head.metadata)
+        self._state = state
+        self._writer = writer
+
+    def candidates(self, expression: Expression) -> list[AddFile]:
+        """The live files that may hold a row for which `expression` is true."""
+        found = prune_values(self._state.files().values, expression, self.schema, self._writer.metadata)
+        return files.to_adds(found.files)
+
+    def delete(self, matched: Matched) -> RowDelete:
+        """How the matched rows of one file die."""
+        count = physical_rows(self._writer.store, DataFile.of(matched.add))
+        if self.vectors:
+            return RowDelete(matched.add, matched.positions, count)
+        return RowDelete(matched.add, matched.positions, count, tuple(self._survivors(matched)))
+
+    def cdc(self, rows: pa.Table, change_type: str) -> list[AddCDCFile]:
+        """Write change rows."""
+        return self._writer.write_changes(rows, change_type)
+
+    def _survivors(self, matched: Matched) -> Iterator[AddFile]:
+        """The file's other live rows, in files of their own."""
+        inside = [field for field in self.schema if field.name not in self._writer.metadata.partition_columns]
+        schema = pa.schema(inside)
+        dead = np.fromiter(matched.positions, dtype=np.int64, count=len(matched.positions))
+        batches = []
+        for positions, batch in read_numbered_batches(self._writer.store, DataFile.of(matched.add), schema):
+            batches.append(batch.filter(pa.array(~np.isin(positions, dead))))
+        rows = pa.Table.from_batches(batches, schema=schema)
+        if rows.num_rows:
+            yield from self._writer.write_partition(rows, matched.add.partition_values, data_change=True)
+
+
+def free_name(schema: pa.Schema) -> str:
+    """A name that no column has."""
+    name = "position"
+    while name in {known.lower() for known in schema.names}:
+        name += "_"
+    return name
+
+
+def file_metrics(deletes: Sequence[RowDelete], adds: Sequence[AddFile]) -> dict[str, int]:
+    """What became of files, as the commit reports it."""
+    survivors = [add for delete in deletes for add in delete.survivors or ()]
+    copied = sum(statistics.num_records(add.stats) or 0 for add in survivors)
+    whole = sum(1 for delete in deletes if not delete.needs_vector)
+    return {
+        "numRemovedFiles": whole,
+        "numAddedFiles": len(adds) + len(survivors),
+        "numCopiedRows": copied,
+        "numDeletionVectorsAdded": sum(1 for delete in deletes if delete.needs_vector),
+    }

@@ -1,0 +1,99 @@
+"""Schema evolution: the table gets the columns, and the fields of structs, that data has and it lacks.
+
+Old rows have null in them. A type never changes: what does not fit the table's stays an error of the write.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.types as pt
+
+from tidelog.log.errors import SchemaMismatchError
+from tidelog.log.format import properties
+from tidelog.log.format.actions import Metadata
+from tidelog.log.format.column_mapping import Field, highest_id, mapped
+from tidelog.log.format.schema import from_schema_string, to_schema_string
+from tidelog.log.operations.add_columns import require_timestamps
+from tidelog.log.operations.create_table import require_distinct
+from tidelog.log.read.changes import change_schema
+from tidelog.log.state.head import Head
+from tidelog.log.system import System
+
+
+def evolved(head: Head, path: str, system: System, data: pa.Schema) -> Metadata | None:
+    """The table's metadata with what `data` has besides, all nullable; None where it has nothing new.
+
+    Names are compared without their case. Raises SchemaMismatchError for a column without a type or of one that Delta
+    does not have, ConfigurationError for a name that the change feed needs or that comes twice, UnsupportedFeatureError
+    for a type that the table's protocol does not allow.
+    """
+    schema = msgspec.json.decode(head.metadata.schema_string)
+    merge = _Merge(head.metadata, schema["fields"], system)
+    fields = merge.fields(schema["fields"], _optional(data), "")
+    if not merge.has_news:
+        return None
+    text = msgspec.json.encode({**schema, "fields": fields}).decode()
+    whole = from_schema_string(text, path=path)
+    require_distinct(list(whole), "the table with the data's new columns")
+    change_schema(whole, "cdc")
+    require_timestamps(head.protocol, data, path)
+    configuration = dict(head.metadata.configuration)
+    if merge.is_mapping:
+        configuration[properties.COLUMN_MAPPING_MAX_ID] = str(merge.last_id)
+    return msgspec.structs.replace(head.metadata, schema_string=text, configuration=configuration)
+
+
+class _Merge:
+    """Folds the data's fields into the table's, which stay as their writer spelled them."""
+
+    def __init__(self, metadata: Metadata, fields: list[Field], system: System) -> None:
+        configuration = metadata.configuration
+        self.is_mapping = configuration.get(properties.COLUMN_MAPPING_MODE, "none") != "none"
+        self.last_id = max(int(configuration.get(properties.COLUMN_MAPPING_MAX_ID, 0)), highest_id(fields))
+        self.has_news = False
+        self._system = system
+
+    def fields(self, known: list[Field], data: list[pa.Field], where: str) -> list[Field]:
+        """The table's fields, and behind them those that only the data has."""
+        merged = list(known)
+        places = {field["name"].lower(): place for place, field in enumerate(known)}
+        for field in data:
+            full = f"{where}{field.name}"
+            place = places.get(field.name.lower())
+            if place is None:
+                merged += self._new(field, full)
+            else:
+                merged[place] = {**known[place], "type": self._kind(known[place]["type"], field.type, full)}
+        return merged
+
+    def _kind(self, known: Any, data: pa.DataType, where: str) -> Any:
+        """The table's type, with the structs in it grown."""
+        if isinstance(known, str):
+            return known
+        if known["type"] == "struct" and pt.is_struct(data):
+            return {**known, "fields": self.fields(known["fields"], _optional(data), f"{where}.")}
+        if known["type"] == "array" and pt.is_list(data):
+            return {**known, "elementType": self._kind(known["elementType"], data.value_type, f"{where}.element")}
+        if known["type"] == "map" and pt.is_map(data):
+            return {**known, "valueType": self._kind(known["valueType"], data.item_type, f"{where}.value")}
+        return known
+
+    def _new(self, field: pa.Field, full: str) -> list[Field]:
+        if pt.is_null(field.type):
+            raise SchemaMismatchError(
+                f"the data's new column {full!r} has no type, as all of it is null",
+                advice="cast it to the type that it is to have, or drop it",
+                column=full,
+            )
+        self.has_news = True
+        fields: list[Field] = msgspec.json.decode(to_schema_string(pa.schema([field])))["fields"]
+        if self.is_mapping:
+            fields, self.last_id = mapped(fields, self.last_id, lambda: f"col-{self._system.uuid()}")
+        return fields
+
+
+def _optional(fields: pa.Schema | pa.StructType) -> list[pa.Field]:
+    return [field.with_nullable(True) for field in fields]  # noqa: FBT003 - pyarrow's signature

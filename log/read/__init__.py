@@ -1,0 +1,1 @@
+"""Reading a table: snapshots, scans, the timeline of its versions, and the changes between two of them."""

@@ -1,0 +1,168 @@
+"""Reading rows: a set of files, the columns wanted, a predicate; nothing is read before the rows are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.log import predicate
+from tidelog.log.data.reader import DataFile, read_batches, rows_without_columns
+from tidelog.log.errors import PredicateError
+from tidelog.log.format.actions import Metadata
+from tidelog.log.pruning.file_pruning import Pruned, is_partition_only, prune_values, wholly_matching
+from tidelog.log.state.file_values import FileValues
+from tidelog.log.state.files import to_adds
+from tidelog.log.storage import Store
+
+
+class RowReader:
+    """The ways in which rows are handed out, for scans and changes alike."""
+
+    schema: pa.Schema
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as record batches of `schema`, read as they are consumed."""
+        raise AssertionError
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as one Arrow table."""
+        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def to_pandas(self) -> Any:
+        """All rows as a pandas frame."""
+        return self.to_arrow().to_pandas()
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return sum(batch.num_rows for batch in self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The Arrow PyCapsule protocol, by which Polars, DuckDB and pandas read without a copy."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+
+class Selection:
+    """Which columns are given out and which rows pass, over rows of `schema`.
+
+    Raises PredicateError for a predicate that cannot be evaluated or a column that does not exist.
+    """
+
+    def __init__(self, schema: pa.Schema, where: str | None, columns: Sequence[str] | None) -> None:
+        self.where = where
+        if isinstance(columns, str):
+            raise PredicateError("columns is one text", advice=f"give a list: [{columns!r}]", token=columns)
+        chosen = list(schema.names if columns is None else columns)
+        for name in chosen:
+            if name not in schema.names:
+                known = ", ".join(schema.names)
+                raise PredicateError(f"there is no column {name!r}", advice=f"the columns are {known}", token=name)
+        self.schema = pa.schema([schema.field(name) for name in chosen])
+        self.tree = None if where is None else predicate.parse(where, schema)
+        needed = set() if self.tree is None else predicate.columns(self.tree)
+        self.read_schema = pa.schema([field for field in schema if field.name in needed or field.name in chosen])
+        self._filter = None if self.tree is None else predicate.to_arrow(self.tree, self.read_schema)
+
+    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The chosen columns of the rows that pass; `batch` has the columns of `read_schema`."""
+        if self._filter is None:
+            yield _select(batch, self.schema)
+            return
+        try:
+            passed = pa.Table.from_batches([batch]).filter(self._filter)
+        except pa.ArrowException as error:
+            raise PredicateError(
+                f"the predicate {self.where!r} cannot be evaluated on all rows: {error}",
+                advice="cast in the query instead",
+                token=str(self.where),
+            ) from error
+        for piece in passed.to_batches():
+            if piece.num_rows:
+                yield _select(piece, self.schema)
+
+
+def _select(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    if not schema.names:
+        return rows_without_columns(batch.num_rows)
+    return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+
+
+class Scan(RowReader):
+    """The rows of one snapshot. The files are fixed when the scan is made; commits made later do not show.
+
+    Files that the predicate rules out by their partition values and statistics are not opened.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        values: Callable[[], FileValues],
+        metadata: Metadata,
+        schema: pa.Schema,
+        where: str | None,
+        columns: Sequence[str] | None,
+    ) -> None:
+        self._store = store
+        self._load_values = values
+        self._metadata = metadata
+        self._table_schema = schema
+        self._selection = Selection(schema, where, columns)
+        self.schema = self._selection.schema
+
+    @cached_property
+    def _pruned(self) -> Pruned:
+        values, tree = self._load_values(), self._selection.tree
+        if tree is None:
+            return Pruned(values.files, values.files.num_rows, 0, 0)
+        return prune_values(values, tree, self._table_schema, self._metadata)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as record batches of `schema`, read file by file as they are consumed."""
+        yield from self._read(self._pruned.files)
+
+    def count(self) -> int:
+        """How many rows there are; files whose statistics tell it are not opened.
+
+        They do for all rows of a file: without a predicate, or where one over partition columns covers the file.
+        """
+        files, tree = self._pruned.files, self._selection.tree
+        values = self._load_values()
+        if values.files is not files:
+            values = FileValues(files)
+        if tree is not None and not is_partition_only(tree, self._metadata):
+            return super().count()
+        rows = values.live_rows()
+        if tree is not None:
+            whole = wholly_matching(values, tree, self._table_schema, self._metadata)
+            rows = pc.if_else(whole, rows, pa.scalar(None, rows.type))
+        rest = files.filter(pc.is_null(rows)) if rows.null_count else files.slice(0, 0)
+        counted: int = pc.sum(rows).as_py() or 0
+        for batch in self._read(rest):
+            counted += batch.num_rows
+        return counted
+
+    def explain(self) -> str:
+        """What would be read, in words, and by which rule files are left out."""
+        pruned = self._pruned
+        columns = ", ".join(self._selection.read_schema.names) or "none"
+        return "\n".join(
+            [
+                f"files: {pruned.files.num_rows} of {pruned.total}",
+                f"dropped by partition values: {pruned.by_partition}",
+                f"dropped by statistics: {pruned.by_statistics}",
+                f"columns read: {columns}",
+                f"predicate: {self._selection.where or 'none'}",
+            ]
+        )
+
+    def _read(self, files: pa.Table) -> Iterator[pa.RecordBatch]:
+        for add in to_adds(files):
+            for batch in read_batches(self._store, DataFile.of(add), self._selection.read_schema):
+                yield from self._selection.apply(batch)

@@ -1,0 +1,172 @@
+"""`df.write.format("tidelog")`: rows are written by Spark's tasks, and committed at once by one process of the driver.
+
+Spark has the writer made while it plans, gives each task a copy of it, and `commit` another one with what the tasks
+returned, each in a process of its own. So the writer holds what planning found, and the commit is staged against the
+version that was the newest then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from tidelog.log import Committed, OperationClass, Table, Transaction
+from tidelog.log.commit.discard import delete_unnamed
+from tidelog.log.commit.table_identity import require_same_table, written_ms
+from tidelog.log.conflict.staged import Staged
+from tidelog.log.data.conform import conform
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.errors import ConfigurationError, RetryableError, TidelogError
+from tidelog.log.operations.delete_update import require_row_changes
+from tidelog.log.operations.overwrite import Overwrite, Written
+from tidelog.log.state.loader import load
+from tidelog.log.storage import open_store
+from tidelog.log.system import REAL
+from tidelog.streaming.datasource.write_options import WriteOptions
+from tidelog.streaming.executors.tasks import delete_written, file_size, pieces, require_reachable
+
+# What an overwrite stages that finds nothing to replace and has no rows; it may note an application's progress.
+_NOTHING = Staged(operation="WRITE", operation_class=OperationClass.NONE, parameters={"mode": "Overwrite"})
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass
+class TaskResult(WriterCommitMessage):
+    """What one task wrote, or the error of tidelog's own that it met: that one would be the same at a second try."""
+
+    parts: tuple[Written, ...] = ()
+    error: TidelogError | None = None
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One append or overwrite of a DataFrame.
+
+    Made, it has opened the table, or created an empty one of the frame's columns, and checked the frame's columns and
+    the options. Raises SchemaMismatchError, PredicateError, AppendOnlyError, ConfigurationError.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        frame = to_arrow_schema(schema, timezone="UTC")
+        table = _open_or_create(options, frame)
+        transaction = table.begin()
+        self._options = options
+        self._writer: DataWriter = transaction.writer
+        self._version = transaction.base_version
+        self._identity = written_ms(table.store, self._version)
+        key = options.idempotency_key
+        self._progress = None if key is None else transaction.progress(key)
+        self._is_known = key is not None and self._progress is None
+        self._check(frame)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
+        """Write one task's rows, a file or more for each partition; its files go where it fails."""
+        writer = replace(self._writer, written=[])
+        try:
+            return TaskResult(() if self._is_known else tuple(self._parts(writer, iterator)))
+        except BaseException as error:
+            delete_unnamed(writer.store, writer.written)
+            if isinstance(error, TidelogError) and not isinstance(error, RetryableError):
+                return TaskResult(error=error)
+            raise
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Commit what the tasks wrote; raises the first error among theirs, and what a commit raises."""
+        results = [_result(message) for message in messages]
+        parts = [part for result in results for part in result.parts]
+        try:
+            _require_success(results)
+            transaction = self._stage(parts)
+        except BaseException:
+            self._discard(parts)
+            raise
+        # From here on the transaction deletes what it wrote, where that is proven to be in no commit.
+        outcome = transaction.commit()
+        if not isinstance(outcome, Committed):
+            raise AssertionError(outcome)  # noqa: TRY004 - only a compaction can be superseded
+        _LOGGER.info("%s is at version %d: %s", self._writer.store.url, outcome.version, outcome.metrics)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete what the tasks of a failed job wrote.
+
+        Spark calls this after a failed commit as well, and that one has deleted what may be deleted: its outcome may
+        be unknown. It is told by all tasks having returned.
+        """
+        if None in messages:
+            self._discard(part for message in messages if message for part in _result(message).parts)
+
+    def _check(self, frame: pa.Schema) -> None:
+        """Raise what the rows would meet, before any task runs."""
+        conform(frame.empty_table(), self._writer.schema)
+        if self._options.overwrite:
+            require_row_changes(self._writer.metadata.configuration, self._writer.store.url)
+            self._overwrite(self._writer)
+
+    def _overwrite(self, writer: DataWriter) -> Overwrite:
+        return Overwrite(writer, self._options.where, dynamic=self._options.dynamic)
+
+    def _parts(self, writer: DataWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[Written]:
+        for rows in pieces(batches, file_size(writer)):
+            fitting = writer.prepared(conform(rows, writer.schema))
+            if self._options.overwrite:
+                yield self._overwrite(writer).write(fitting)
+            else:
+                yield Written(tuple(writer.write(fitting)), fitting.num_rows, outside=0, partitions=None)
+
+    def _stage(self, parts: Sequence[Written]) -> Transaction:
+        transaction = self._begin()
+        if not self._options.overwrite or self._is_known:
+            transaction.stage_adds([add for part in parts for add in part.adds])
+        else:
+            transaction.stage_row_changes(
+                lambda state, writer: self._overwrite(writer).staged(state, *parts) or _NOTHING
+            )
+        return transaction.note(transactions=[] if self._progress is None else [self._progress])
+
+    def _begin(self) -> Transaction:
+        """A transaction on the version that the rows were written for."""
+        store = self._writer.store
+        state = load(store, self._version)
+        advice = "write the frame again; nothing was committed"
+        require_same_table(store.url, self._writer.metadata.id, state.head.metadata.id, advice=advice)
+        return Transaction(store, state, REAL, lambda _: None, self._identity)
+
+    def _discard(self, parts: Iterable[Written]) -> None:
+        delete_written(self._writer, (add for part in parts for add in part.adds))
+
+
+def _open_or_create(options: WriteOptions, frame: pa.Schema) -> Table:
+    """The table; where there is none, an empty one of the frame's columns, all nullable."""
+    require_reachable(open_store(options.path, options.storage_options))
+    nullable = pa.schema([field.with_nullable(True) for field in frame])  # noqa: FBT003 - pyarrow's signature
+    table = Table.create(
+        options.path,
+        nullable,
+        partition_by=options.partition_by,
+        storage_options=options.storage_options,
+        exist_ok=True,
+    )
+    if options.partition_by and options.partition_by != table.partition_by:
+        raise ConfigurationError(
+            f"{table.path} is partitioned by {list(table.partition_by)}, not by {list(options.partition_by)}",
+            advice="leave the option partitionBy out, or give the table's own",
+        )
+    return table
+
+
+def _require_success(results: Sequence[TaskResult]) -> None:
+    for result in results:
+        if result.error is not None:
+            raise result.error
+
+
+def _result(message: WriterCommitMessage | None) -> TaskResult:
+    if not isinstance(message, TaskResult):
+        raise AssertionError(message)  # noqa: TRY004 - Spark commits only where every task returned one
+    return message

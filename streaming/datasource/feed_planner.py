@@ -1,0 +1,100 @@
+"""Planning the change feed: which change files lie between two offsets, and how far one trigger may go.
+
+Knows the log, but no Spark. A version that changed no rows (a compaction) has no change files, so it never moves an
+offset by itself.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tidelog.log import Table
+from tidelog.log.read.change_files import ChangeFile, appended_files
+from tidelog.log.system import System
+from tidelog.streaming.datasource.offsets import COMPLETE, Offset
+
+# A change file is a few hundred bytes here; the plans of this many versions are a few megabytes at most.
+_CACHED_VERSIONS = 1024
+# Spark asks an idle stream for news many times a second. While commits arrive they are looked for at once; the longer
+# nothing came, the rarer, up to once a second after half a minute.
+_FASTEST_POLL_S = 0.02
+_SLOWEST_POLL_S = 1.0
+_QUIET_SPAN_S = 30.0
+
+
+class FeedPlanner:
+    """The change feed of one table, with a small cache of what its versions hold. Not for use by several threads."""
+
+    def __init__(self, table: Table, system: System) -> None:
+        self._table = table
+        self._system = system
+        self._cache: OrderedDict[int, list[ChangeFile]] = OrderedDict()
+        self._last_news_s = system.monotonic_s()
+        self._last_look_s = float("-inf")
+
+    @property
+    def table(self) -> Table:
+        """The table as it was when the feed last looked."""
+        return self._table
+
+    def look(self) -> None:
+        """Refresh the table, unless it was looked at so recently that a poll would be waste."""
+        now = self._system.monotonic_s()
+        quiet = now - self._last_news_s
+        age = min(_SLOWEST_POLL_S, max(_FASTEST_POLL_S, quiet / _QUIET_SPAN_S * _SLOWEST_POLL_S))
+        if now - self._last_look_s < age:
+            return
+        before = self._table.version
+        self._table.refresh()
+        self._last_look_s = now
+        if self._table.version != before:
+            self._last_news_s = now
+
+    def advance(self, start: Offset, until_version: int, max_files: int | None) -> Offset:
+        """How far a trigger goes from `start`: at most `max_files` change files, never past `until_version`.
+
+        Returns `start` itself where no change file lies ahead, whatever compactions were committed.
+        """
+        end = start
+        left = max_files
+        first = start.version if start.files == COMPLETE else start.version - 1
+        for version, files in self._versions(first, until_version):
+            skipped = start.files if version == start.version else 0
+            ahead = len(files) - skipped
+            if ahead <= 0:
+                continue
+            if left is not None and ahead > left:
+                return Offset(start.table_id, version, skipped + left) if left else end
+            end = Offset(start.table_id, version)
+            left = None if left is None else left - ahead
+        return end
+
+    def between(self, start: Offset, end: Offset) -> Iterator[ChangeFile]:
+        """The change files after `start` up to and including `end`, in commit order."""
+        first = start.version if start.files == COMPLETE else start.version - 1
+        for version, files in self._versions(first, end.version):
+            low = start.files if version == start.version else 0
+            high = end.files if version == end.version and end.files != COMPLETE else len(files)
+            yield from files[low:high]
+
+    def _versions(self, after: int, until: int) -> Iterator[tuple[int, list[ChangeFile]]]:
+        version = after + 1
+        while version <= until:
+            if version in self._cache:
+                self._cache.move_to_end(version)
+                yield version, self._cache[version]
+                version += 1
+                continue
+            for commit, stamp in self._table.timeline.between(version - 1, until):
+                # Statistics, most of what a file weighs here, have no reader on this way.
+                files = [replace(file, stats=None) for file in appended_files(commit, stamp, self._table.path)]
+                self._remember(commit.version, files)
+                yield commit.version, files
+            return
+
+    def _remember(self, version: int, files: list[ChangeFile]) -> None:
+        self._cache[version] = files
+        while len(self._cache) > _CACHED_VERSIONS:
+            self._cache.popitem(last=False)

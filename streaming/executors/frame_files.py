@@ -1,0 +1,81 @@
+"""Data files for the rows of a DataFrame, written where the rows are: by Spark's own writer, or by Python in its tasks.
+
+Either way Spark counts the rows in the same job that writes them, and the files must hold as many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+
+from tidelog.log.data.conform import conform
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.errors import WriteVerificationError
+from tidelog.log.format import statistics
+from tidelog.log.format.actions import AddFile
+from tidelog.streaming.executors import jvm_files
+from tidelog.streaming.executors.plain_frame import plain_rows, quoted
+from tidelog.streaming.executors.session import FITTED_SHUFFLES, settings
+from tidelog.streaming.executors.tasks import cleared, delete_written, file_size, pieces, run_on_rows
+
+
+def write_frame(
+    frame: DataFrame,
+    writer: DataWriter,
+    *,
+    by_jvm: bool = True,
+    max_tasks: int | None = None,
+    rows_per_file: int | None = None,
+) -> tuple[list[AddFile], int]:
+    """Write the frame's rows for the table, durable on return; the files, and the number of rows.
+
+    `by_jvm`: Spark's own writer reaches the store and may be used. `max_tasks` and `rows_per_file`: see
+    `jvm_files.write`. Raises SchemaMismatchError, WriteVerificationError; what was written is gone then.
+    """
+    rows = plain_rows(frame, writer) if by_jvm else None
+    if rows is not None:
+        adds, count = jvm_files.write(rows, writer, max_tasks=max_tasks, rows_per_file=rows_per_file)
+    else:
+        adds, count = _write_in_tasks(frame, writer, max_tasks)
+    try:
+        require_counted(writer, adds, count, count)
+    except WriteVerificationError:
+        delete_written(writer, adds)
+        raise
+    return adds, count
+
+
+def require_counted(writer: DataWriter, adds: Sequence[AddFile], told: int, counted: int) -> None:
+    """Raise WriteVerificationError unless the files hold as many rows as the tasks told, and as Spark counted."""
+    written = sum(statistics.num_records(add.stats) or 0 for add in adds)
+    if not written == told == counted:
+        raise WriteVerificationError(
+            f"the files written for {writer.store.url} hold {written} rows, and Spark counted {counted}",
+            advice="run it again; nothing was committed",
+            path=writer.store.url,
+        )
+
+
+def _write_in_tasks(frame: DataFrame, writer: DataWriter, max_tasks: int | None) -> tuple[list[AddFile], int]:
+    if writer.metadata.partition_columns:
+        names = {name.lower() for name in writer.metadata.partition_columns}
+        present = [F.col(quoted(name)) for name in frame.columns if name.lower() in names]
+        frame = frame.hint("rebalance", *present) if present else frame
+    elif max_tasks is not None:
+        frame = frame.coalesce(max_tasks)
+    observation = Observation()
+    counted = frame.observe(observation, F.count(F.lit(1)).alias("rows"))
+    with settings(frame.sparkSession, FITTED_SHUFFLES):
+        parts = run_on_rows(counted, partial(_write_share, writer), partial(delete_written, writer))
+    return [add for part in parts for add in part], int(observation.get["rows"])
+
+
+def _write_share(writer: DataWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[list[AddFile]]:
+    for rows in pieces(batches, file_size(writer)):
+        with cleared(writer):
+            adds = writer.write(conform(rows, writer.schema))
+        yield adds

@@ -1,0 +1,181 @@
+"""UPSERT by Spark's executors, in four steps.
+
+1. The data's tasks write the rows to be added, and return their keys. What follows reads what was written.
+2. The driver sees that each key comes once, and sends the keys to all tasks.
+3. Tasks over the table's files find the rows of these keys: their positions, and which key each has.
+4. With the change data feed on, tasks read the old rows at these positions and the new files, and write change files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+
+from tidelog.log.conflict.operation_class import OperationClass
+from tidelog.log.conflict.staged import RowDelete, Staged
+from tidelog.log.data.reader import DataFile, read_batches
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.format.actions import AddCDCFile, AddFile
+from tidelog.log.operations.keys import Keys, key_columns
+from tidelog.log.operations.row_matcher import Matched
+from tidelog.log.operations.staged_parts import state_of, without_progress
+from tidelog.log.operations.upsert import METRICS, Flags, KeyMatcher, Numbers, Pairs, staged
+from tidelog.log.operations.upsert_data import split
+from tidelog.log.state.head import Head
+from tidelog.log.state.loader import LogState
+from tidelog.streaming.executors.frame_files import require_counted
+from tidelog.streaming.executors.tasks import cleared, delete_written, file_size, pieces, run, run_on_rows, shares_of
+
+# The driver and each task hold all keys, at some tens of bytes each.
+MAX_KEYS = 10_000_000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Rows that a task wrote: their files, their keys, and the keys of rows that only delete."""
+
+    adds: tuple[AddFile, ...]
+    keys: pa.Table
+    gone: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows of one file that have one of the keys: how they die, and the place of each one's key."""
+
+    delete: RowDelete
+    places: Numbers
+
+
+class SparkUpsert:
+    """One statement, which may be staged several times; the data is computed once for each, as what is written and the
+    keys that are looked for come from the same tasks.
+    """
+
+    def __init__(self, context: SparkContext, data: DataFrame, keys: Sequence[str], delete_where: str | None) -> None:
+        self._context = context
+        self._data = data
+        self._given = keys
+        self._delete_where = delete_where
+
+    def stage(self, state: LogState, writer: DataWriter) -> Staged:
+        """Each row of the data takes the place of the table's rows of its key; see Table.upsert.
+
+        Raises WriteVerificationError where the tasks' files and keys are not of as many rows as Spark counted. What
+        was written is gone after any error.
+        """
+        names = key_columns(self._given, writer.schema, writer.metadata.configuration)
+        observation = Observation()
+        counted = self._data.observe(observation, F.count(F.lit(1)).alias("rows"))
+        work = partial(_write, writer, names, self._delete_where)
+        parts = run_on_rows(counted, work, lambda part: delete_written(writer, part.adds))
+        adds = [add for part in parts for add in part.adds]
+        try:
+            return self._staged(state, writer, names, parts, int(observation.get["rows"]))
+        except BaseException:
+            delete_written(writer, adds)
+            raise
+
+    def _staged(
+        self, state: LogState, writer: DataWriter, names: Sequence[str], parts: Sequence[Written], count: int
+    ) -> Staged:
+        adds = [add for part in parts for add in part.adds]
+        none = writer.schema.empty_table().select(names)
+        new = pa.concat_tables([none, *(part.keys for part in parts)])
+        gone = pa.concat_tables([none, *(part.gone for part in parts)])
+        require_counted(writer, adds, new.num_rows, count - gone.num_rows)
+        self._require_few(count)
+        keys = Keys(pa.concat_tables([new, gone]), names, writer.store.url)
+        if not count:
+            return _nothing(0)
+        pairs = Pairs(count, new.num_rows)
+        matcher, head = KeyMatcher(state, writer, keys), without_progress(state.head)
+        candidates = shares_of(matcher.candidates(keys.predicate()))
+        found = _flat(run(self._context, partial(_find, head, writer, keys), candidates))
+        follows = [pairs.followed(entry.places) for entry in found]
+        if not adds and not found:
+            return _nothing(count)
+        cdc: list[AddCDCFile] = []
+        if matcher.feed:
+            old = [
+                (entry.delete.file, entry.delete.positions, after) for entry, after in zip(found, follows, strict=True)
+            ]
+            cdc += _flat(run(self._context, partial(_tell_old, head, writer, keys), _few(old)))
+            cdc += _flat(run(self._context, partial(_tell_new, head, writer, keys, pairs.matched), shares_of(adds)))
+        return staged(pairs, keys, self._delete_where, [entry.delete for entry in found], adds, cdc)
+
+    def _require_few(self, count: int) -> None:
+        if count > MAX_KEYS:
+            raise ConfigurationError(
+                f"the data of the upsert has {count} keys, and the driver holds at most {MAX_KEYS}",
+                advice="upsert it in several parts",
+            )
+
+
+def _write(
+    writer: DataWriter, names: Sequence[str], delete_where: str | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[Written]:
+    for rows in pieces(batches, file_size(writer)):
+        if rows.num_rows:
+            written, gone = (writer.prepared(part) for part in split(rows, writer.schema, names, delete_where))
+            plain = pa.schema([writer.schema.field(name) for name in names])
+            with cleared(writer):
+                adds = writer.write(written)
+            yield Written(tuple(adds), _typed(written, plain), _typed(gone, plain))
+
+
+def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    return pa.table(rows.select(schema.names).columns, schema=schema)
+
+
+def _find(head: Head, writer: DataWriter, keys: Keys, adds: Sequence[AddFile]) -> list[Found]:
+    matcher = KeyMatcher(state_of(head, writer, adds), writer, keys)
+    return [
+        Found(matcher.delete(Matched(add, BitMap64(positions), pa.table({}))), places)
+        for add, positions, places in matcher.found()
+    ]
+
+
+def _tell_old(
+    head: Head, writer: DataWriter, keys: Keys, share: Sequence[tuple[AddFile, BitMap64, Flags]]
+) -> list[AddCDCFile]:
+    matcher = KeyMatcher(state_of(head, writer, ()), writer, keys)
+    rows = [matcher.whole_rows(add, positions) for add, positions, _ in share]
+    return matcher.old_changes(pa.concat_tables(rows), np.concatenate([follows for _, _, follows in share]))
+
+
+def _tell_new(head: Head, writer: DataWriter, keys: Keys, matched: Flags, adds: Sequence[AddFile]) -> list[AddCDCFile]:
+    matcher = KeyMatcher(state_of(head, writer, ()), writer, keys)
+    batches = [batch for add in adds for batch in read_batches(writer.store, DataFile.of(add), writer.schema)]
+    rows = pa.Table.from_batches(batches, schema=writer.schema)
+    return matcher.new_changes(rows, matched[keys.places(rows)])
+
+
+def _few(found: list[tuple[AddFile, BitMap64, Flags]]) -> list[list[tuple[AddFile, BitMap64, Flags]]]:
+    """Shares of as many files as `shares_of` makes of them."""
+    shares, start = [], 0
+    for share in shares_of([add for add, _, _ in found]):
+        shares.append(found[start : start + len(share)])
+        start += len(share)
+    return shares
+
+
+def _flat(parts: Sequence[list[T]]) -> list[T]:
+    return [entry for part in parts for entry in part]
+
+
+def _nothing(source_rows: int) -> Staged:
+    metrics = {**dict.fromkeys(METRICS, 0), "numSourceRows": source_rows}
+    return Staged(operation="MERGE", operation_class=OperationClass.UPDATE_DELETE, metrics=metrics)

@@ -1,0 +1,165 @@
+"""Sharing work out to Spark's executors: each task does its share and returns a small value.
+
+A task that fails is run again by Spark, and one that is slow may run twice: of all runs one value comes back. What
+the others wrote is named by no value, so by no commit, and no reader sees it.
+An error of tidelog's own comes back as a value, too, and is raised here: it would be the same at a second try.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+
+from tidelog.log.commit.discard import delete_unnamed
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
+from tidelog.log.format import properties
+from tidelog.log.format.actions import AddFile
+from tidelog.log.format.paths import to_storage_path
+from tidelog.log.storage import Store
+from tidelog.log.storage.memory import MemoryStore
+
+# A task's Python worker costs some tens of milliseconds, so small files share one task. A task holds the rows that it
+# changes in memory, and writes at least one file, so that larger shares make fewer small files.
+SHARE_BYTES = 64 * 2**20
+SHARE_FILES = 64
+
+Share = TypeVar("Share")
+Value = TypeVar("Value")
+
+
+def shares_of(adds: Iterable[AddFile]) -> list[list[AddFile]]:
+    """The files, in their order, in shares of a bounded number of files and bytes; one file is never split."""
+    shares: list[list[AddFile]] = []
+    size = 0
+    for add in adds:
+        if not shares or size + add.size > SHARE_BYTES or len(shares[-1]) == SHARE_FILES:
+            shares.append([])
+            size = 0
+        shares[-1].append(add)
+        size += add.size
+    return shares
+
+
+def run(context: SparkContext, work: Callable[[Share], Value], shares: Sequence[Share]) -> list[Value]:
+    """`work` of each share, one task each, in the order of the shares. `work` and the values are picklable."""
+    if not shares:
+        return []
+    return _values(context.parallelize(shares, len(shares)).map(partial(_outcome, work)).collect())
+
+
+def run_on_rows(
+    data: DataFrame,
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[Value]],
+    undo: Callable[[Value], object] | None = None,
+) -> list[Value]:
+    """The values that `work` yields for the rows of each of the data's partitions.
+
+    Where one of them raises an error of tidelog's own, `undo` is called with each value that there is, and the error
+    raised.
+    """
+    # By other names on the way: PySpark looks its columns up as if a dot or a backtick in a name were syntax.
+    plain = data.toDF(*(f"c{place}" for place in range(len(data.columns))))
+    pickled = plain.mapInArrow(partial(_pickled, work, data.columns), "value binary")
+    outcomes = [pickle.loads(row.value) for row in pickled.collect()]  # noqa: S301 - our own tasks made it
+    if undo is not None and any(isinstance(outcome, TidelogError) for outcome in outcomes):
+        for outcome in outcomes:
+            if not isinstance(outcome, TidelogError):
+                undo(outcome)
+    return _values(outcomes)
+
+
+def require_frame(data: object) -> None:
+    """Raise SchemaMismatchError for data that is no Spark DataFrame."""
+    if not isinstance(data, DataFrame):
+        raise SchemaMismatchError(
+            f"data of the type {type(data).__name__} is no Spark DataFrame",
+            advice="use spark.createDataFrame(...), or Table for data in this process",
+            column="",
+        )
+
+
+def require_reachable(store: Store) -> None:
+    """Raise ConfigurationError for a store that lies in one process."""
+    if isinstance(store, MemoryStore):
+        raise ConfigurationError(
+            f"{store.url} lies in this process's memory, which no executor reaches",
+            advice="use Table, or a table on a disk or in an object store",
+        )
+
+
+def pieces(batches: Iterator[pa.RecordBatch], size_bytes: int) -> Iterator[pa.Table]:
+    """Rows that come in batches, in tables of at least this size in memory, but for the last one."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= size_bytes:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def delete_written(writer: DataWriter, adds: Iterable[AddFile]) -> None:
+    """Delete files that were written for `writer`'s table, and that no commit names."""
+    delete_unnamed(writer.store, [to_storage_path(add.path) for add in adds])
+
+
+@contextmanager
+def cleared(writer: DataWriter) -> Iterator[None]:
+    """What a task writes within the block is gone where the block fails with an error of tidelog's own."""
+    before = len(writer.written)
+    try:
+        yield
+    except TidelogError:
+        delete_unnamed(writer.store, writer.written[before:])
+        raise
+
+
+def file_size(writer: DataWriter) -> int:
+    """The size that the table's files shall have, in bytes."""
+    return properties.size_bytes(writer.metadata.configuration, properties.TARGET_FILE_SIZE)
+
+
+def _outcome(work: Callable[[Share], Value], share: Share) -> Value | TidelogError:
+    try:
+        return work(share)
+    except TidelogError as error:
+        return error
+
+
+def _pickled(
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[Value]],
+    columns: Sequence[str],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    values = work(batch.rename_columns(list(columns)) for batch in batches)
+    while True:
+        try:
+            value: object = next(values)
+        except StopIteration:
+            return
+        except TidelogError as error:
+            value = error
+        yield pa.RecordBatch.from_pydict({"value": pa.array([pickle.dumps(value)], pa.binary())})
+        if isinstance(value, TidelogError):
+            return
+
+
+def _values(outcomes: Iterable[Value | TidelogError]) -> list[Value]:
+    """The values; raises the first error among them."""
+    values = []
+    for outcome in outcomes:
+        if isinstance(outcome, TidelogError):
+            raise outcome
+        values.append(outcome)
+    return values

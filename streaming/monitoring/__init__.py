@@ -1,0 +1,1 @@
+"""What a stream reports about itself: batch reports, a structured log, and observed metrics."""

@@ -1,0 +1,1 @@
+"""The sink: a `foreachBatch` function that commits each micro-batch exactly once."""

@@ -1,0 +1,190 @@
+"""The rows of one micro-batch on their way into a transaction, by the sink's mode; collected, or as a DataFrame.
+
+Staging can be done again on another transaction where a conflict asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from tidelog.log import Transaction, predicate
+from tidelog.log.conflict.staged import Staged
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.errors import DuplicateKeyError
+from tidelog.log.format import partition_values, properties
+from tidelog.log.format.actions import AddFile
+from tidelog.log.format.schema import physical_name
+from tidelog.log.operations.delete_update import require_row_changes
+from tidelog.log.operations.keys import key_columns
+from tidelog.log.operations.overwrite import Overwrite, Written
+from tidelog.log.state.loader import LogState
+from tidelog.log.storage import open_store
+from tidelog.streaming.executors import hadoop
+from tidelog.streaming.executors.frame_files import write_frame
+from tidelog.streaming.executors.plain_frame import arrow_schema
+from tidelog.streaming.executors.spark_upsert import SparkUpsert
+from tidelog.streaming.executors.tasks import delete_written
+from tidelog.streaming.sink.deduplication import newest_rows, newest_rows_of_frame
+from tidelog.streaming.sink.settings import APPEND, DRIVER, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
+from tidelog.streaming.sink.writer_choice import WritePath
+
+
+class BatchRows(Protocol):
+    """What can be staged; `count` is the number of rows, known once they were, `writer` who writes them."""
+
+    count: int
+    writer: str
+
+    def stage(self, transaction: Transaction) -> None:
+        """Stage the rows; nothing where there are none. Raises what the transaction's methods raise."""
+
+
+class CollectedRows:
+    """Rows that the driver has."""
+
+    def __init__(self, settings: SinkSettings, rows: pa.Table) -> None:
+        self.count = rows.num_rows
+        self.writer = DRIVER
+        self._settings = settings
+        self._rows = rows
+
+    def stage(self, transaction: Transaction) -> None:
+        """See BatchRows."""
+        if not self.count:
+            return
+        settings = self._settings
+        _evolve(settings, transaction, self._rows.schema)
+        if settings.mode == APPEND:
+            transaction.insert(self._rows)
+        elif settings.mode == OVERWRITE_PARTITIONS:
+            transaction.overwrite(self._rows, dynamic=True)
+        else:
+            self._upsert(transaction)
+
+    def _upsert(self, transaction: Transaction) -> None:
+        settings, rows = self._settings, self._rows
+        keys = key_columns(settings.keys, transaction.schema, transaction.properties)
+        if settings.order_by:
+            rows = newest_rows(rows, keys, settings.order_by)
+            self.count = rows.num_rows
+        rows = rows.drop_columns(_only_for_order(settings, rows.schema, transaction.schema))
+        with _advice(settings):
+            transaction.upsert(rows, keys=keys, delete_where=settings.delete_where)
+
+
+class FrameRows:
+    """Rows that Spark's executors have."""
+
+    def __init__(self, settings: SinkSettings, frame: DataFrame, path: WritePath, *, few_files: bool) -> None:
+        self.count = 0
+        self.writer = SPARK
+        self._settings = settings
+        self._frame = frame
+        self._path = path
+        self._few_files = few_files
+        self._upsert: SparkUpsert | None = None
+        # Before the table is made: an UPSERT is written by Python in the tasks, and so is what may go either way.
+        store = open_store(settings.path, settings.storage_options)
+        self._by_jvm = settings.mode != UPSERT and hadoop.can_write(
+            frame.sparkSession, store, required=not path.may_change
+        )
+
+    def stage(self, transaction: Transaction) -> None:
+        """See BatchRows."""
+        _evolve(self._settings, transaction, arrow_schema(self._frame))
+        if self._settings.mode == UPSERT:
+            with _advice(self._settings):
+                transaction.stage_row_changes(self._staged_upsert)
+            return
+        if self._settings.mode == OVERWRITE_PARTITIONS:
+            # Before anything is written.
+            require_row_changes(transaction.properties, self._settings.path)
+        adds = self._write(transaction.writer)
+        if not adds:
+            return
+        if self._settings.mode == APPEND:
+            transaction.stage_adds(adds)
+            return
+        try:
+            transaction.stage_row_changes(lambda state, writer: _staged_overwrite(state, writer, adds, self.count))
+        except BaseException:
+            delete_written(transaction.writer, adds)
+            raise
+
+    def _write(self, writer: DataWriter) -> list[AddFile]:
+        target = properties.size_bytes(writer.metadata.configuration, properties.TARGET_FILE_SIZE)
+        tasks = self._path.files(target)
+        if tasks is not None and not self._few_files:
+            tasks = max(tasks, self._frame.sparkSession.sparkContext.defaultParallelism)
+        adds, self.count = write_frame(
+            self._frame,
+            writer,
+            by_jvm=self._by_jvm,
+            max_tasks=tasks,
+            rows_per_file=self._path.rows_per_file(target),
+        )
+        return adds
+
+    def _staged_upsert(self, state: LogState, writer: DataWriter) -> Staged | None:
+        settings = self._settings
+        if self._upsert is None:
+            keys = key_columns(settings.keys, writer.schema, writer.metadata.configuration)
+            frame = self._frame
+            if settings.order_by:
+                frame = newest_rows_of_frame(frame, keys, settings.order_by)
+            frame = frame.drop(*_only_for_order(settings, arrow_schema(frame), writer.schema))
+            self._upsert = SparkUpsert(frame.sparkSession.sparkContext, frame, keys, settings.delete_where)
+        staged = self._upsert.stage(state, writer)
+        self.count = staged.metrics["numSourceRows"]
+        return None if staged.is_empty else staged
+
+
+def _staged_overwrite(state: LogState, writer: DataWriter, adds: list[AddFile], count: int) -> Staged | None:
+    """The partitions of these files are replaced by them."""
+    columns = []
+    for name in writer.metadata.partition_columns:
+        field = writer.schema.field(name)
+        texts = [add.partition_values.get(physical_name(field)) for add in adds]
+        columns.append(pa.array([partition_values.from_text(text, field.type) for text in texts], field.type))
+    fields = [writer.schema.field(name) for name in writer.metadata.partition_columns]
+    partitions = pa.table(columns, schema=pa.schema(fields))
+    return Overwrite(writer, None, dynamic=True).staged(state, Written(tuple(adds), count, 0, partitions))
+
+
+def _evolve(settings: SinkSettings, transaction: Transaction, data: pa.Schema) -> None:
+    """Let the table get the data's new columns, but for those that only tell what to do with a row."""
+    if settings.schema_evolution:
+        directive = {name.lower() for name in (*settings.order_by, *_read_by_delete_where(settings, data))}
+        transaction.evolve(pa.schema([field for field in data if field.name.lower() not in directive]))
+
+
+def _only_for_order(settings: SinkSettings, data: pa.Schema, table: pa.Schema) -> list[str]:
+    """Columns of the data that only `order_by` reads: the table lacks them."""
+    known = {name.lower() for name in (*table.names, *_read_by_delete_where(settings, data))}
+    wanted = {name.lower() for name in settings.order_by}
+    return [name for name in data.names if name.lower() in wanted - known]
+
+
+def _read_by_delete_where(settings: SinkSettings, data: pa.Schema) -> set[str]:
+    if settings.delete_where is None:
+        return set()
+    return set(predicate.columns(predicate.parse(settings.delete_where, data)))
+
+
+@contextmanager
+def _advice(settings: SinkSettings) -> Iterator[None]:
+    """Say what a sink can do about a key that comes twice in a batch."""
+    try:
+        yield
+    except DuplicateKeyError as error:
+        how = (
+            "order_by says the same of these rows: add a column that tells them apart"
+            if settings.order_by
+            else "give order_by=, the column whose greatest value is the newest row of a key"
+        )
+        raise DuplicateKeyError(error.message, advice=how, **error.fields) from error

@@ -1,0 +1,98 @@
+"""The sink's ledger: which batches of which query are in the table. Pure.
+
+The ledger lies in the table's own `txn` actions, written by the same commit as the batch, so it cannot disagree with
+the data. The application ids of a sink:
+
+    tidelog/<query id>/<sink name>           the newest batch number
+    tidelog/<query id>/<sink name>/offsets   the fingerprint of that batch's source offsets
+    tidelog/sink/<sink name>                 whom the name belongs to: 63 bits of the query id
+    <adopt_txn>                              the id of another engine's stream that this sink goes on with, if any:
+                                             the newest batch number as well, so that the stream can also move back
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from tidelog.log.format.actions import SetTransaction
+from tidelog.streaming.sink.micro_batch import MicroBatch, digest_63
+
+
+class Verdict(Enum):
+    """What to do with a batch."""
+
+    COMMIT = auto()
+    SKIP = auto()
+    OTHER_QUERY = auto()
+    OTHER_OFFSETS = auto()
+    REPLACED = auto()
+    NOTHING_TO_ADOPT = auto()
+    BEHIND_ADOPTED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The entries of one sink name for one query, against a table's transactions (application id to version)."""
+
+    name: str
+    batch: MicroBatch
+    adopt_txn: str | None = None
+
+    @property
+    def app_id(self) -> str:
+        """The application id that a batch's commit carries."""
+        return f"tidelog/{self.batch.query_id}/{self.name}"
+
+    @property
+    def offsets_id(self) -> str:
+        """The application id of the fingerprint."""
+        return f"{self.app_id}/offsets"
+
+    @property
+    def owner_id(self) -> str:
+        """The application id that binds the name to one query."""
+        return f"tidelog/sink/{self.name}"
+
+    def judge(self, transactions: Mapping[str, int]) -> Verdict:
+        """What to do with the batch, given what the table holds.
+
+        SKIP: this very batch is in it. OTHER_QUERY: the name belongs to a query that this one is not, so the
+        checkpoint was deleted or a second stream lacks a name. REPLACED: this query owned the name and another has
+        taken it over since. OTHER_OFFSETS: the number was committed with other offsets, or a later one was (Spark
+        replays only its last batch), so the checkpoint was restored. NOTHING_TO_ADOPT, BEHIND_ADOPTED: the stream that
+        is to be gone on with never wrote here, or came further than this batch.
+        """
+        owner = transactions.get(self.owner_id)
+        newest = transactions.get(self.app_id)
+        if owner is not None and owner != digest_63(self.batch.query_id):
+            return Verdict.OTHER_QUERY if newest is None else Verdict.REPLACED
+        if self.adopt_txn is not None:
+            adopted = self._judge_adopted(transactions.get(self.adopt_txn), newest)
+            if adopted is not None:
+                return adopted
+        if newest is None or self.batch.batch_id > newest:
+            return Verdict.COMMIT
+        same = transactions.get(self.offsets_id) == self.batch.fingerprint
+        return Verdict.SKIP if same and self.batch.batch_id == newest else Verdict.OTHER_OFFSETS
+
+    def _judge_adopted(self, theirs: int | None, ours: int | None) -> Verdict | None:
+        """The verdict where the other engine's stream wrote last; None where this sink did."""
+        if theirs is None:
+            return Verdict.NOTHING_TO_ADOPT if ours is None else None
+        if ours is not None and ours >= theirs:
+            return None
+        if self.batch.batch_id == theirs:
+            return Verdict.SKIP
+        return Verdict.BEHIND_ADOPTED if self.batch.batch_id < theirs else Verdict.COMMIT
+
+    def entries(self, transactions: Mapping[str, int], now_ms: int) -> list[SetTransaction]:
+        """What the batch's commit writes; the owner only when it changes, so that two new owners conflict."""
+        values = {self.app_id: self.batch.batch_id, self.offsets_id: self.batch.fingerprint}
+        if self.adopt_txn is not None:
+            values[self.adopt_txn] = self.batch.batch_id
+        owner = digest_63(self.batch.query_id)
+        if transactions.get(self.owner_id) != owner:
+            values[self.owner_id] = owner
+        return [SetTransaction(app_id=key, version=value, last_updated=now_ms) for key, value in values.items()]

@@ -1,0 +1,105 @@
+"""What a sink is asked to do: its arguments, checked when it is made, before any batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.format import properties as table_properties
+from tidelog.log.storage import open_store
+from tidelog.log.storage.memory import MemoryStore
+from tidelog.streaming.sink.throttle import Throttle
+
+APPEND, UPSERT, OVERWRITE_PARTITIONS = MODES = ("append", "upsert", "overwrite-partitions")
+AUTO, DRIVER, SPARK = WRITERS = ("auto", "driver", "spark")
+_ON_RESET = ("error", "adopt")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSettings:
+    """The arguments of a Sink, in the types that it works with; `path` is the store's URL."""
+
+    path: str
+    name: str
+    mode: str
+    keys: tuple[str, ...]
+    order_by: tuple[str, ...]
+    delete_where: str | None
+    adopt_txn: str | None
+    partition_by: tuple[str, ...]
+    properties: Mapping[str, str]
+    storage_options: Mapping[str, str] | None
+    schema_evolution: bool
+    writer: str
+    on_reset: str
+    throttle: Throttle | None
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ConfigurationError(
+                f"a sink cannot be named {self.name!r}",
+                advice="use up to 100 letters, digits, dots, dashes, underscores",
+            )
+        _require_one_of("mode", self.mode, MODES)
+        _require_one_of("writer", self.writer, WRITERS)
+        _require_one_of("on_reset", self.on_reset, _ON_RESET)
+        if self.mode != UPSERT:
+            for argument in ("keys", "order_by", "delete_where"):
+                if getattr(self, argument):
+                    raise ConfigurationError(
+                        f"{argument} is for the mode {UPSERT!r}, and the mode is {self.mode!r}",
+                        advice=f"pass mode={UPSERT!r}, or leave it out",
+                    )
+        if self.throttle is not None and not isinstance(self.throttle, Throttle):
+            raise ConfigurationError(
+                f"throttle cannot be {self.throttle!r}", advice="give a Throttle(max_debt_files=..., max_delay_s=...)"
+            )
+        if self.adopt_txn is not None and not self.adopt_txn:
+            raise ConfigurationError(
+                "adopt_txn is empty", advice="give the application id that the other engine's stream wrote"
+            )
+        if self.writer == SPARK and isinstance(open_store(self.path, self.storage_options), MemoryStore):
+            raise ConfigurationError(
+                f"{self.path} lies in this process's memory, where Spark's executors cannot write",
+                advice="leave writer out, or use a table on a disk or in an object store",
+            )
+
+
+def settings(
+    path: str,
+    *,
+    keys: Sequence[str],
+    order_by: str | Sequence[str] | None,
+    partition_by: Sequence[str],
+    properties: Mapping[str, object] | None,
+    storage_options: Mapping[str, str] | None,
+    **others: Any,
+) -> SinkSettings:
+    """The settings of these arguments. Raises ConfigurationError for one that cannot be meant."""
+    return SinkSettings(
+        path=open_store(str(path), storage_options).url,
+        keys=_names("keys", keys),
+        order_by=(order_by,) if isinstance(order_by, str) else _names("order_by", order_by or ()),
+        partition_by=_names("partition_by", partition_by),
+        properties=table_properties.validate(properties or {}),
+        storage_options=storage_options,
+        **others,
+    )
+
+
+def _names(argument: str, given: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise ConfigurationError(f"{argument} is one text", advice=f"give a list: [{given!r}]")
+    names = tuple(given)
+    if not all(names) or len(set(names)) < len(names):
+        raise ConfigurationError(f"{argument} cannot be {list(names)!r}", advice="name each column once")
+    return names
+
+
+def _require_one_of(argument: str, value: object, known: Collection[str]) -> None:
+    if value not in known:
+        raise ConfigurationError(f"{argument} cannot be {value!r}", advice=f"use one of {', '.join(known)}")

@@ -1,0 +1,45 @@
+"""tidelog: a streaming table for PySpark.
+
+    from tidelog import Daemon, Sink, Table, register
+
+`Table` and `Daemon` need neither Spark nor Java; `Sink` and `register` need PySpark. Names are imported when they are
+first used, so `from tidelog import Table` does not load Spark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidelog.compaction_daemon import Daemon
+    from tidelog.log import Table
+    from tidelog.streaming import Sink, register
+
+__all__ = ["Daemon", "Sink", "Table", "__version__", "register"]
+
+try:
+    __version__ = version("tidelog")
+except PackageNotFoundError:  # run from a source tree that was never installed
+    __version__ = "0"
+
+_HOMES = {
+    "Daemon": "tidelog.compaction_daemon",
+    "Sink": "tidelog.streaming",
+    "Table": "tidelog.log",
+    "register": "tidelog.streaming",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
