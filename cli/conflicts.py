@@ -12,7 +12,7 @@ import typer
 from tidelog.cli import options, output
 from tidelog.cli.app import app
 from tidelog.log.commit import conflict_ledger
-from tidelog.log.commit.conflict_ledger import Entry
+from tidelog.log.commit.conflict_ledger import LostRace
 from tidelog.log.conflict.policies import POLICIES, Policy
 from tidelog.log.errors import ConfigurationError, CorruptLogError
 from tidelog.log.format import commit_info, properties
@@ -84,7 +84,7 @@ _COLUMNS = ("when", "lost", "to", "version", "winner", "outcome", "rows", "bytes
 
 
 def _show_ledger(store: Store, limit: int | None, *, as_json: bool) -> None:
-    entries = conflict_ledger.read(store, limit)
+    entries = conflict_ledger.read_ledger(store, limit)
     winners = _Winners(store)
     if as_json:
         for entry in entries:
@@ -120,14 +120,14 @@ class _Winners:
         return commit_info.operation(info) or None, engine if isinstance(engine, str) else None
 
 
-def _as_json(entry: Entry, winners: _Winners) -> dict[str, Any]:
+def _as_json(entry: LostRace, winners: _Winners) -> dict[str, Any]:
     operation, engine = winners.of(entry.winning_version)
     fields: dict[str, Any] = msgspec.structs.asdict(entry)
     when = output.timestamp_text(to_datetime(fields.pop("when_ms")))
     return {"timestamp": when, **fields, "winner_operation": operation, "winner_engine": engine}
 
 
-def _as_row(entry: Entry, winners: _Winners) -> Sequence[Any]:
+def _as_row(entry: LostRace, winners: _Winners) -> Sequence[Any]:
     return (
         output.timestamp_text(to_datetime(entry.when_ms)),
         f"{entry.later} {entry.operation}",
@@ -143,7 +143,7 @@ def _as_row(entry: Entry, winners: _Winners) -> Sequence[Any]:
     )
 
 
-def _summary(entries: Sequence[Entry]) -> str:
+def _summary(entries: Sequence[LostRace]) -> str:
     pairs = Counter(f"{entry.later} to {entry.earlier}" for entry in entries)
     losses = "1 loss" if len(entries) == 1 else f"{len(entries):,} losses"
     return (

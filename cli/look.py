@@ -19,7 +19,7 @@ from tidelog.log.errors import ConfigurationError, CorruptLogError
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import Commit
 from tidelog.log.format.statistics import num_records
-from tidelog.log.history import Entry, newest_first
+from tidelog.log.history import ClassifiedCommit, classified_newest_first
 from tidelog.log.read.scan import RowReader
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import load
@@ -30,7 +30,7 @@ from tidelog.log.system import to_datetime
 _TABLE_ROWS = 100
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """How rows are written."""
 
     TABLE = "table"
@@ -38,7 +38,9 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-FormatOption = Annotated[Format | None, typer.Option("--format", help="table (the default), json (lines) or csv.")]
+FormatOption = Annotated[
+    OutputFormat | None, typer.Option("--format", help="table (the default), json (lines) or csv.")
+]
 
 
 @app.command()
@@ -121,7 +123,7 @@ def history(
 ) -> None:
     """List the commits, newest first."""
     table = options.open_table(path, storage_option)
-    records = map(_record, itertools.islice(newest_first(table.timeline), limit))
+    records = map(_record, itertools.islice(classified_newest_first(table.timeline), limit))
     if as_json:
         for record in records:
             output.write_json(record)
@@ -134,7 +136,7 @@ def history(
     )
 
 
-def _record(entry: Entry) -> dict[str, Any]:
+def _record(entry: ClassifiedCommit) -> dict[str, Any]:
     commit = entry.commit
     when = output.timestamp_text(to_datetime(entry.timestamp_ms))
     engine = commit.info.get("engineInfo")
@@ -186,7 +188,7 @@ def scan(
     """Print the rows of a table."""
     chosen = _format(output_format, as_json=as_json)
     snapshot = options.open_table(path, storage_option).at(version=version, timestamp=timestamp)
-    _write_rows(snapshot.scan(where, options.parse_names(columns)), chosen, limit)
+    _write_rows(snapshot.scan(where, options.split_columns(columns)), chosen, limit)
 
 
 @app.command()
@@ -206,31 +208,31 @@ def changes(
     """Print what changed between two points of a table's history; a compaction never shows."""
     chosen = _format(output_format, as_json=as_json)
     # What was not given is left to the table's own defaults.
-    given: dict[str, Any] = {"mode": mode, "keys": options.parse_names(keys)}
+    given: dict[str, Any] = {"mode": mode, "keys": options.split_columns(keys)}
     reader = options.open_table(path, storage_option).changes(
         after=options.parse_point(after),
         until=options.parse_point(until),
         where=where,
-        columns=options.parse_names(columns),
+        columns=options.split_columns(columns),
         **{name: value for name, value in given.items() if value is not None},
     )
     _write_rows(reader, chosen, limit)
 
 
-def _format(chosen: Format | None, *, as_json: bool) -> Format:
-    if as_json and chosen not in (None, Format.JSON):
+def _format(chosen: OutputFormat | None, *, as_json: bool) -> OutputFormat:
+    if as_json and chosen not in (None, OutputFormat.JSON):
         raise ConfigurationError(f"--json and --format {chosen.value} exclude each other", advice="leave one out")
-    return Format.JSON if as_json else chosen or Format.TABLE
+    return OutputFormat.JSON if as_json else chosen or OutputFormat.TABLE
 
 
-def _write_rows(reader: RowReader, chosen: Format, limit: int | None) -> None:
-    if chosen is Format.TABLE:
+def _write_rows(reader: RowReader, chosen: OutputFormat, limit: int | None) -> None:
+    if chosen is OutputFormat.TABLE:
         _write_table(reader, limit)
         return
-    if chosen is Format.CSV:
+    if chosen is OutputFormat.CSV:
         output.write_csv_header(reader.schema.names)
     for row in itertools.islice(_rows(reader), limit):
-        if chosen is Format.JSON:
+        if chosen is OutputFormat.JSON:
             output.write_json(row)
         else:
             output.write_csv_row(row.values())

@@ -65,7 +65,7 @@ def compact_command(
 ) -> None:
     """Compact a table once: pack its small files, or rewrite a scope. Exit code 4 where there is nothing to do."""
     table = options.open_table(path, storage_option)
-    names = options.parse_names(cluster_by) or ()
+    names = options.split_columns(cluster_by) or ()
     report = compact(table, level, where=where, cluster_by=names, purge=purge)
     if not report.did_anything:
         if not as_json:

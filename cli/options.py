@@ -64,7 +64,7 @@ def parse_storage_options(texts: Sequence[str] | None) -> dict[str, str] | None:
     return options
 
 
-def parse_names(texts: Sequence[str] | None) -> list[str] | None:
+def split_columns(texts: Sequence[str] | None) -> list[str] | None:
     """The names in comma-separated lists; None where none were given, for all."""
     if not texts:
         return None

@@ -22,7 +22,7 @@ def plan_command(
 ) -> None:
     """Say what a compaction would do, and why, file by file. Exit code 4 where it would do nothing."""
     table = options.open_table(path, storage_option)
-    names = options.parse_names(cluster_by) or ()
+    names = options.split_columns(cluster_by) or ()
     found = plan(table, level, where=where, cluster_by=names, purge=purge)
     if as_json:
         output.write_json(found.to_builtins())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tidelog.compaction_daemon.planning.plan import Plan
-from tidelog.compaction_daemon.planning.planner import Request, column_names, plan_snapshot
+from tidelog.compaction_daemon.planning.planner import CompactionRequest, column_names, plan_snapshot
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Committed, OperationClass, Table, Transaction
 from tidelog.log.conflict.staged import MoveGroup
@@ -16,7 +16,7 @@ from tidelog.log.storage import Store
 from tidelog.log.system import REAL
 
 # How much one MINOR compaction rewrites at most, so that what it worked on is seldom taken by others meanwhile.
-MAX_BYTES = 512 * 2**20
+MAX_MINOR_BYTES = 512 * 2**20
 # A MAJOR one was asked for, with a scope: it may take long, but far less than the longest transaction. All of it may
 # have to be told row by row at the commit, in memory, where another compaction came between.
 MAX_MAJOR_BYTES = 8 * 2**30
@@ -60,7 +60,7 @@ def stage(
     purge: bool = False,
 ) -> Transaction:
     """Rewrite what the plan says and return the transaction, not yet committed; arguments and bounds as `compact`."""
-    request = Request(level, where, growth, column_names(cluster_by), purge)
+    request = CompactionRequest(level, where, growth, column_names(cluster_by), purge)
     transaction = table.begin()
     _rewrite(transaction, plan_snapshot(table.at(), request))
     return transaction
@@ -89,7 +89,7 @@ def compact(
             f"a compaction cannot run on {executor!r}",
             advice="leave executor out: the groups are rewritten in this process",
         )
-    request = Request(level, where, growth, column_names(cluster_by), purge)
+    request = CompactionRequest(level, where, growth, column_names(cluster_by), purge)
     opened = Table.open(table) if isinstance(table, str) else table
     transaction = opened.begin()
     planned = plan_snapshot(opened.at(), request)
@@ -118,7 +118,7 @@ def _rewrite(transaction: Transaction, planned: Plan) -> list[MoveGroup]:
     """Rewrite the planned groups, as many as the budget allows, and stage them; `planned` is of the base version."""
     groups: list[MoveGroup] = []
     level = OperationClass(planned.level.upper())
-    budget = MAX_BYTES if level is OperationClass.MINOR else MAX_MAJOR_BYTES
+    budget = MAX_MINOR_BYTES if level is OperationClass.MINOR else MAX_MAJOR_BYTES
     for planned_group in planned.groups:
         rows = sum(output.rows for group in groups for output in group.lineage.outputs)
         if groups and (planned_group.bytes_to_read > budget or rows > MAX_MAJOR_ROWS):

@@ -114,11 +114,11 @@ class _Expired:
 
     def look_at_ledger(self) -> None:
         """Find the entries of the conflict ledger that are as old; no version needs them, whatever the table keeps."""
-        self._take(conflict_ledger.FOLDER, conflict_ledger.entries_before(self._store, self._cutoff_ms))
+        self._take(conflict_ledger.LEDGER_FOLDER, conflict_ledger.entries_before(self._store, self._cutoff_ms))
 
     def report(self, *, dry_run: bool) -> ExpiryReport:
         """What was found, as a report."""
-        kinds = [file.kind for path in self.files if (file := filenames.parse(path.rpartition("/")[2]))]
+        kinds = [file.kind for path in self.files if (file := filenames.parse_log_file(path.rpartition("/")[2]))]
         commits, checkpoints = kinds.count(LogFileKind.COMMIT), kinds.count(LogFileKind.CHECKPOINT)
         return ExpiryReport(
             path=self._store.url,
@@ -156,7 +156,7 @@ class _Expired:
         except CorruptLogError:
             return False
         known = checksum.read_head(self._store, found.version)
-        agrees = known is None or known.totals == checkpoint.count(state)
+        agrees = known is None or known.totals == checkpoint.totals_of(state)
         return agrees and partial.protocol is not None and partial.metadata is not None
 
     def _keeps_times(self, version: int, times: CommitTimes) -> bool:

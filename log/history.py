@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from tidelog.log.conflict.files_by_partition import Census
+from tidelog.log.conflict.files_by_partition import FilesByPartition
 from tidelog.log.conflict.operation_class import OperationClass, classify
 from tidelog.log.errors import CorruptLogError, HistoryExpiredError
 from tidelog.log.format.actions import AddFile, Commit, Metadata, Protocol, RemoveFile
@@ -16,7 +16,7 @@ from tidelog.log.storage import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ClassifiedCommit:
     """One commit of the history, its commit time in ms, and its class."""
 
     commit: Commit
@@ -24,7 +24,7 @@ class Entry:
     operation_class: OperationClass
 
 
-def newest_first(timeline: Timeline) -> Iterator[Entry]:
+def classified_newest_first(timeline: Timeline) -> Iterator[ClassifiedCommit]:
     """The commits up to the timeline's version, newest first.
 
     Only the class of another engine's commit may need the state before it. One state is then loaded, and commits are
@@ -33,7 +33,7 @@ def newest_first(timeline: Timeline) -> Iterator[Entry]:
     before = _Before(timeline.store)
     for commit, timestamp_ms in timeline.newest_first():
         before.move_below(commit)
-        yield Entry(commit, timestamp_ms, classify(commit, before))
+        yield ClassifiedCommit(commit, timestamp_ms, classify(commit, before))
 
 
 class _Before:
@@ -42,7 +42,7 @@ class _Before:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._commit: Commit | None = None
-        self._census: Census | None = None
+        self._census: FilesByPartition | None = None
         self._is_gone = False
 
     def move_below(self, commit: Commit) -> None:
@@ -78,13 +78,13 @@ class _Before:
         census = self._counted()
         return None if census is None else census.beside(files)
 
-    def _counted(self) -> Census | None:
+    def _counted(self) -> FilesByPartition | None:
         """The census before the commit, made where there is none yet; None where its state is gone."""
         if self._census is None and self._commit is not None and not self._is_gone:
             state = self._load(self._commit.version)
             self._is_gone = state is None
             if state is not None:
-                self._census = Census(state.files(), state.head.metadata)
+                self._census = FilesByPartition(state.files(), state.head.metadata)
                 self._census.take_back(self._commit)
         return self._census
 

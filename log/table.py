@@ -28,7 +28,7 @@ from tidelog.log.format.protocol import require_readable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.operations import create_table, drop_table
 from tidelog.log.operations.keys import key_columns
-from tidelog.log.read.changes import ChangeRequest, Changes, files_of, require_mode
+from tidelog.log.read.changes import ChangeRequest, Changes, change_files_of, require_mode
 from tidelog.log.read.debt import Debt, debt_of
 from tidelog.log.read.scan import Scan
 from tidelog.log.read.snapshot import Snapshot
@@ -205,7 +205,7 @@ class Table:
 
     def history(self, limit: int | None = None) -> list[CommitRecord]:
         """The commits up to the loaded version, newest first, at most `limit`."""
-        entries = itertools.islice(history.newest_first(self.timeline), limit)
+        entries = itertools.islice(history.classified_newest_first(self.timeline), limit)
         return [record_of(entry.commit, entry.timestamp_ms, entry.operation_class) for entry in entries]
 
     def latest_version(self, n: int = 1) -> int:
@@ -253,7 +253,7 @@ class Table:
         values_at = partial(partition_values_at, self._store, self._head.metadata)
         return Changes(
             self._store,
-            files_of(timeline.between(first, last), chosen, self.path, values_at),
+            change_files_of(timeline.between(first, last), chosen, self.path, values_at),
             self.schema,
             self._head.metadata,
             request=ChangeRequest(

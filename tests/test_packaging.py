@@ -52,7 +52,8 @@ def test_the_wheel_holds_every_module_and_nothing_else(built: Path) -> None:
 
 def test_the_source_distribution_holds_every_module(built: Path) -> None:
     (archive,) = built.glob("*.tar.gz")
-    names = {name.partition("/")[2] for name in tarfile.open(archive).getnames()}
+    with tarfile.open(archive) as members:
+        names = {name.partition("/")[2] for name in members.getnames()}
     assert modules() <= names
 
 

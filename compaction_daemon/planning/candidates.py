@@ -14,7 +14,7 @@ from tidelog.log.state.file_values import FileValues
 
 
 @dataclass(frozen=True, slots=True)
-class LiveFile:
+class Candidate:
     """A live file. `rows` counts its physical rows; None where its statistics do not tell."""
 
     add: AddFile
@@ -37,18 +37,18 @@ class LiveFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PackedFiles:
     """Files of one partition that are to become `outputs` files together; or that stay, for the reason `refused`."""
 
-    files: tuple[LiveFile, ...]
+    files: tuple[Candidate, ...]
     outputs: int = 1
     refused: str | None = None
 
 
-def live_files(table: pa.Table) -> list[LiveFile]:
+def candidates_of(table: pa.Table) -> list[Candidate]:
     """The files of a table of the schema ADD, in log order."""
     rows = FileValues(table).rows().to_pylist()
-    return [LiveFile(add, count) for add, count in zip(files.to_adds(table), rows, strict=True)]
+    return [Candidate(add, count) for add, count in zip(files.to_adds(table), rows, strict=True)]
 
 
 def is_small(add: AddFile, target: int) -> bool:
@@ -56,9 +56,9 @@ def is_small(add: AddFile, target: int) -> bool:
     return add.size < target * SMALL_SHARE
 
 
-def by_partition(found: Iterable[LiveFile]) -> list[list[LiveFile]]:
+def by_partition(found: Iterable[Candidate]) -> list[list[Candidate]]:
     """The files of each partition, oldest commit first, in log order where they are of one time."""
-    groups: dict[tuple[tuple[str, str | None], ...], list[LiveFile]] = {}
+    groups: dict[tuple[tuple[str, str | None], ...], list[Candidate]] = {}
     for file in found:
         groups.setdefault(tuple(sorted(file.add.partition_values.items())), []).append(file)
     return [sorted(group, key=lambda file: file.add.modification_time) for group in groups.values()]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tidelog.compaction_daemon.planning.candidates import Decision, LiveFile, is_small
+from tidelog.compaction_daemon.planning.candidates import Candidate, PackedFiles, is_small
 from tidelog.compaction_daemon.planning.plan import CLUSTERED_TAG
 
 # The share of dead rows from which on a file is worth a rewrite for them.
@@ -34,7 +34,7 @@ class MajorRules:
     cluster_by: tuple[str, ...]
     tag: str
 
-    def reasons(self, file: LiveFile) -> list[str]:
+    def reasons(self, file: Candidate) -> list[str]:
         """Why a file should be written anew, whatever lies beside it; being small is no such reason."""
         found = []
         if self.purge and file.dead_rows:
@@ -46,21 +46,21 @@ class MajorRules:
         return found
 
 
-def decide(files: Sequence[LiveFile], rules: MajorRules) -> Iterator[Decision]:
+def decide_major(files: Sequence[Candidate], rules: MajorRules) -> Iterator[PackedFiles]:
     """Decisions on files of one partition, oldest first; together they hold each of them once."""
-    wanted: list[LiveFile] = []
-    idle: list[LiveFile] = []
+    wanted: list[Candidate] = []
+    idle: list[Candidate] = []
     for file in files:
         (wanted if is_small(file.add, rules.target) or rules.reasons(file) else idle).append(file)
     if idle:
-        yield Decision(tuple(idle), refused="large enough, and few of its rows are dead, if any")
+        yield PackedFiles(tuple(idle), refused="large enough, and few of its rows are dead, if any")
     for group in _pack(wanted, max(MAX_GROUP_BYTES, 0 if rules.cluster_by else rules.target)):
         outputs = num_outputs(group, rules.target)
         worth = outputs < len(group) or any(map(rules.reasons, group))
-        yield Decision(tuple(group), outputs, None if worth else "small, but no fewer files would come of it")
+        yield PackedFiles(tuple(group), outputs, None if worth else "small, but no fewer files would come of it")
 
 
-def num_outputs(group: Sequence[LiveFile], target: int) -> int:
+def num_outputs(group: Sequence[Candidate], target: int) -> int:
     """How many files of about the target size the live rows make.
 
     Rounded, so that no file is small where there are several: 1.5 targets are two files of 0.75, 1.4 targets one.
@@ -68,8 +68,8 @@ def num_outputs(group: Sequence[LiveFile], target: int) -> int:
     return max(1, int(sum(file.live_bytes for file in group) / target + 0.5))
 
 
-def _pack(files: Sequence[LiveFile], limit: int) -> Iterator[list[LiveFile]]:
-    group: list[LiveFile] = []
+def _pack(files: Sequence[Candidate], limit: int) -> Iterator[list[Candidate]]:
+    group: list[Candidate] = []
     size = rows = 0
     for file in files:
         rows += file.rows or 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tidelog.compaction_daemon.planning.candidates import Decision, LiveFile
+from tidelog.compaction_daemon.planning.candidates import Candidate, PackedFiles
 from tidelog.compaction_daemon.planning.plan import oldest_ms
 from tidelog.log.read.debt import SMALL_SHARE
 
@@ -19,15 +19,15 @@ GROWTH = 2.0
 _ABOUT = 0.95
 
 
-def decide(small: Sequence[LiveFile], *, target: int, span_ms: int, growth: float) -> Iterator[Decision]:
+def decide_minor(small: Sequence[Candidate], *, target: int, span_ms: int, growth: float) -> Iterator[PackedFiles]:
     """Decisions on the small files of one partition, oldest first; together they hold each of them once."""
     for group in _pack(small, target, span_ms):
-        yield Decision(tuple(group), refused=_refusal(group, target, growth))
+        yield PackedFiles(tuple(group), refused=_refusal(group, target, growth))
 
 
-def _pack(members: Sequence[LiveFile], target: int, span_ms: int) -> Iterator[list[LiveFile]]:
+def _pack(members: Sequence[Candidate], target: int, span_ms: int) -> Iterator[list[Candidate]]:
     """Runs of neighbours that fit the target and the span."""
-    group: list[LiveFile] = []
+    group: list[Candidate] = []
     size = oldest = 0
     for file in members:
         add = file.add
@@ -42,7 +42,7 @@ def _pack(members: Sequence[LiveFile], target: int, span_ms: int) -> Iterator[li
         yield group
 
 
-def _refusal(group: Sequence[LiveFile], target: int, growth: float) -> str | None:
+def _refusal(group: Sequence[Candidate], target: int, growth: float) -> str | None:
     """Why the group is not worth a rewrite; it is with several files and enough new bytes beside its largest one."""
     if len(group) < 2:  # noqa: PLR2004 - one file alone is compacted already
         return "small, but no small file near it in time fits beside it"

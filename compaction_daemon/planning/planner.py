@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.compaction_daemon.planning import major, minor
-from tidelog.compaction_daemon.planning.candidates import Decision, LiveFile, by_partition, is_small, live_files
+from tidelog.compaction_daemon.planning.candidates import Candidate, PackedFiles, by_partition, candidates_of, is_small
 from tidelog.compaction_daemon.planning.major import MajorRules
 from tidelog.compaction_daemon.planning.plan import FileReason, Plan, PlannedGroup, cluster_tag
 from tidelog.log import Snapshot, Table
@@ -26,7 +26,7 @@ LEVELS = ("minor", "major")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CompactionRequest:
     """What to compact and how. Raises ConfigurationError for a level that is none or lacks what is asked for.
 
     `where`: SQL over partition columns that chooses partitions; None for all. `growth`: for MINOR, about how many
@@ -65,7 +65,7 @@ def plan(
     Raises ConfigurationError for an unknown level or a column that nothing can be clustered by, PredicateError for
     `where`.
     """
-    request = Request(level, where, growth, column_names(cluster_by), purge)
+    request = CompactionRequest(level, where, growth, column_names(cluster_by), purge)
     return plan_snapshot(table.refresh().at(), request, explain=True)
 
 
@@ -76,7 +76,7 @@ def column_names(cluster_by: Sequence[str]) -> tuple[str, ...]:
     return tuple(cluster_by)
 
 
-def plan_snapshot(snapshot: Snapshot, request: Request, *, explain: bool = False) -> Plan:
+def plan_snapshot(snapshot: Snapshot, request: CompactionRequest, *, explain: bool = False) -> Plan:
     """The plan for one snapshot; see `plan`. `explain`: with reasons, which take an object for each live file."""
     target = properties.size_bytes(snapshot.properties, properties.TARGET_FILE_SIZE)
     tag = cluster_tag(_physical_columns(snapshot, request.cluster_by))
@@ -86,7 +86,7 @@ def plan_snapshot(snapshot: Snapshot, request: Request, *, explain: bool = False
     candidates = scope.filter(_candidates(scope, small, request))
     decisions = [
         decision
-        for partition in by_partition(live_files(candidates))
+        for partition in by_partition(candidates_of(candidates))
         for decision in _decide(partition, request, rules, snapshot)
     ]
     groups = tuple(
@@ -103,7 +103,7 @@ def plan_snapshot(snapshot: Snapshot, request: Request, *, explain: bool = False
     return Plan(request.level, snapshot.version, groups, scope.num_rows, pc.sum(small).as_py() or 0, reasons)
 
 
-def _candidates(scope: pa.Table, small: pa.ChunkedArray, request: Request) -> pa.ChunkedArray:
+def _candidates(scope: pa.Table, small: pa.ChunkedArray, request: CompactionRequest) -> pa.ChunkedArray:
     """Which files have to be looked at one by one; the others are many, and stay as they are."""
     if request.cluster_by:
         return pa.chunked_array([pa.repeat(pa.scalar(True), scope.num_rows)])  # noqa: FBT003 - a value
@@ -111,22 +111,22 @@ def _candidates(scope: pa.Table, small: pa.ChunkedArray, request: Request) -> pa
 
 
 def _decide(
-    partition: Sequence[LiveFile], request: Request, rules: MajorRules, snapshot: Snapshot
-) -> Iterator[Decision]:
+    partition: Sequence[Candidate], request: CompactionRequest, rules: MajorRules, snapshot: Snapshot
+) -> Iterator[PackedFiles]:
     dead = tuple(file for file in partition if file.is_dead)
     if dead:
-        yield Decision(dead, outputs=0)
+        yield PackedFiles(dead, outputs=0)
     rest = [file for file in partition if not file.is_dead]
     if request.level == "major":
-        yield from major.decide(rest, rules)
+        yield from major.decide_major(rest, rules)
         return
     span_ms = properties.duration_ms(snapshot.properties, properties.MINOR_SPAN)
     small = [file for file in rest if is_small(file.add, rules.target)]
-    yield from minor.decide(small, target=rules.target, span_ms=span_ms, growth=request.growth)
+    yield from minor.decide_minor(small, target=rules.target, span_ms=span_ms, growth=request.growth)
 
 
 def _reasons(
-    snapshot: Snapshot, scope: pa.Table, decisions: Sequence[Decision], rules: MajorRules
+    snapshot: Snapshot, scope: pa.Table, decisions: Sequence[PackedFiles], rules: MajorRules
 ) -> tuple[FileReason, ...]:
     """One for each live file, in log order."""
     decided = {
@@ -144,7 +144,7 @@ def _left_alone(path: str, inside: Collection[str]) -> FileReason:
     return FileReason(path, chosen=False, reason=reason)
 
 
-def _why(file: LiveFile, rules: MajorRules) -> str:
+def _why(file: Candidate, rules: MajorRules) -> str:
     """Why a file that is taken is."""
     if file.is_dead:
         return "none of its rows is live"

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from tidelog.log.arrays import Int64Array
 from tidelog.log.data import row_maps
 from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.data.reader import BATCH_ROWS, DataFile, read_numbered_batches
 from tidelog.log.errors import CompactionVerificationError
 from tidelog.log.format.actions import AddFile
 from tidelog.log.storage import Store
-
-_Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 # Rows are held in blocks of about this size: Arrow takes rows from one piece of memory, in which the texts of a column
 # must not exceed 2 GiB.
@@ -30,7 +28,7 @@ class Clustered:
     """The rows of a group as they were read, in `blocks`, the `order` in which they are written, `length` a file."""
 
     blocks: tuple[pa.Table, ...]
-    order: _Numbers
+    order: Int64Array
     length: int
     row_map: pa.Table
 
@@ -41,7 +39,7 @@ class Clustered:
             parts = (wanted[first : first + BATCH_ROWS] for first in range(0, len(wanted), BATCH_ROWS))
             yield pa.concat_tables([self._take(part) for part in parts])
 
-    def _take(self, wanted: _Numbers) -> pa.Table:
+    def _take(self, wanted: Int64Array) -> pa.Table:
         """The rows of these numbers, in this order; few enough to lie in one piece of memory."""
         starts = np.cumsum([0, *(block.num_rows for block in self.blocks)])
         holders = np.searchsorted(starts, wanted, side="right") - 1
@@ -61,14 +59,16 @@ def cluster(
 
     Rows with the same values keep their order. All rows are held in memory.
     """
-    files: list[_Numbers] = []
-    positions: list[_Numbers] = []
+    files: list[Int64Array] = []
+    positions: list[Int64Array] = []
     blocks = tuple(_blocks(_read(store, inputs, schema, files, positions), schema))
     order = _order(pa.concat_tables([pa.Table.from_batches([], schema=schema), *blocks]), columns)
     # Row k of the output is row order[k] of what was read, so row r of what was read is row place[r] of the output.
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    row_map = pa.table([_joined(files), _joined(positions), place // length, place % length], schema=row_maps.schema())
+    row_map = pa.table(
+        [_joined(files), _joined(positions), place // length, place % length], schema=row_maps.row_map_schema()
+    )
     return Clustered(blocks, order, length, row_map)
 
 
@@ -101,7 +101,7 @@ def require_bijection(
 
 
 def _read(
-    store: Store, inputs: Sequence[AddFile], schema: pa.Schema, files: list[_Numbers], positions: list[_Numbers]
+    store: Store, inputs: Sequence[AddFile], schema: pa.Schema, files: list[Int64Array], positions: list[Int64Array]
 ) -> Iterator[pa.RecordBatch]:
     """The live rows; the number of the file and the position of each are appended to `files` and `positions`."""
     for number, add in enumerate(inputs):
@@ -125,14 +125,14 @@ def _blocks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
         yield pa.Table.from_batches(held, schema=schema).combine_chunks()
 
 
-def _order(rows: pa.Table, columns: Sequence[str]) -> _Numbers:
+def _order(rows: pa.Table, columns: Sequence[str]) -> Int64Array:
     """A stable order, nulls last, which is Arrow's default."""
     indices = pc.sort_indices(rows.select(list(columns)), sort_keys=[(name, "ascending") for name in columns])
-    order: _Numbers = indices.to_numpy().astype(np.int64)
+    order: Int64Array = indices.to_numpy().astype(np.int64)
     return order
 
 
-def _live_positions(store: Store, add: AddFile, physical: int) -> _Numbers:
+def _live_positions(store: Store, add: AddFile, physical: int) -> Int64Array:
     live = np.ones(physical, dtype=bool)
     if add.deletion_vector is not None:
         dead: BitMap64 = read_dead_rows(store, add.deletion_vector)
@@ -140,5 +140,5 @@ def _live_positions(store: Store, add: AddFile, physical: int) -> _Numbers:
     return np.flatnonzero(live)
 
 
-def _joined(parts: Sequence[_Numbers]) -> _Numbers:
+def _joined(parts: Sequence[Int64Array]) -> Int64Array:
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)

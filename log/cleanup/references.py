@@ -9,13 +9,12 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 from urllib.parse import unquote
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.log.arrays import BoolArray
 from tidelog.log.format import commit_info, deletion_vector
 from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, DeletionVectorDescriptor, RemoveFile
 from tidelog.log.format.deletion_vector import StoredBitmap
@@ -60,7 +59,7 @@ class References:
         paths += [text for text in _texts(commit_info.tidelog(commit.info)) if text.startswith("_")]
         self._add_paths(pa.chunked_array([pa.array(paths, pa.string())]))
 
-    def named(self, paths: Sequence[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def named(self, paths: Sequence[str]) -> BoolArray:
         """For each of the files at `paths` (relative to the table), whether it is named."""
         if self._keys is None:
             others = pa.array(sorted(self._others), pa.string())

@@ -109,7 +109,7 @@ def _rank(name: str, kept_version: int) -> tuple[int, int] | None:
     if compacted:
         start = int(compacted["start"])
         return (start, _COMPACTED_ORDER) if start <= kept_version else None
-    file = filenames.parse(name)
+    file = filenames.parse_log_file(name)
     return (file.version, _ORDER[file.kind]) if file and file.version < kept_version else None
 
 

@@ -68,7 +68,7 @@ def _finished(staged: Staged, actions: list[Action], vectors: _Vectors, store: S
     for group in staged.moves:
         lineage = group.lineage
         if group.row_map is not None:
-            lineage = msgspec.structs.replace(lineage, row_map=row_maps.write(store, system, group.row_map))
+            lineage = msgspec.structs.replace(lineage, row_map=row_maps.write_row_map(store, system, group.row_map))
             written.append(lineage.row_map or "")
         groups.append(lineage)
     actions += vectors.write()

@@ -21,7 +21,7 @@ from tidelog.log.system import System
 
 _LOGGER = logging.getLogger(__name__)
 
-FOLDER = "_tidelog/conflicts"
+LEDGER_FOLDER = "_tidelog/conflicts"
 # Evidence names files and predicates, and a predicate may be a list of any length.
 MAX_TEXT = 1000
 _NAME = re.compile(r"(?P<when>\d{13})-[0-9a-f-]{36}\.json")
@@ -35,7 +35,7 @@ class Lost(StrEnum):
     DROPPED = "dropped"
 
 
-class Entry(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class LostRace(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One loss. `earlier` and `later` are the operation classes of the winner and of the loser.
 
     `operation` is the loser's name as the log would have shown it, `loser` who it was: an application or a stream, or
@@ -58,22 +58,22 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     loser: str = ""
 
 
-_DECODER = msgspec.json.Decoder(Entry)
+_DECODER = msgspec.json.Decoder(LostRace)
 
 
-def append(store: Store, system: System, entry: Entry) -> None:
+def append(store: Store, system: System, entry: LostRace) -> None:
     """Note a loss; never raises."""
     try:
         # Padded, so that names are in the order of their times until the year 2286.
-        name = f"{FOLDER}/{max(entry.when_ms, 0):013d}-{system.uuid()}.json"
+        name = f"{LEDGER_FOLDER}/{max(entry.when_ms, 0):013d}-{system.uuid()}.json"
         store.put_if_absent(name, msgspec.json.encode(_bounded(entry)), durable=False)
     except Exception as error:  # noqa: BLE001 - the caller is about to tell what matters more
         _LOGGER.warning("the conflict ledger of %s has no entry of a loss: %s", store.url, error)
 
 
-def read(store: Store, limit: int | None = None) -> Iterator[Entry]:
+def read_ledger(store: Store, limit: int | None = None) -> Iterator[LostRace]:
     """The entries, newest first, at most `limit`; what cannot be read is passed over."""
-    names = sorted((name for name in store.names(FOLDER) if _NAME.fullmatch(name)), reverse=True)
+    names = sorted((name for name in store.names(LEDGER_FOLDER) if _NAME.fullmatch(name)), reverse=True)
     found = 0
     for name in names:
         if found == limit:
@@ -86,13 +86,13 @@ def read(store: Store, limit: int | None = None) -> Iterator[Entry]:
 
 def entries_before(store: Store, when_ms: int) -> list[FileStatus]:
     """The files, below FOLDER, of the entries of before that time."""
-    named = ((status, _NAME.fullmatch(status.name)) for status in store.list(FOLDER))
+    named = ((status, _NAME.fullmatch(status.name)) for status in store.list(LEDGER_FOLDER))
     return [status for status, match in named if match and int(match["when"]) < when_ms]
 
 
-def _read_one(store: Store, name: str) -> Entry | None:
+def _read_one(store: Store, name: str) -> LostRace | None:
     try:
-        return _DECODER.decode(store.read(f"{FOLDER}/{name}"))
+        return _DECODER.decode(store.read(f"{LEDGER_FOLDER}/{name}"))
     except FileNotFoundError:  # pruned meanwhile
         return None
     except (msgspec.MsgspecError, UnicodeDecodeError, TidelogError) as error:
@@ -100,7 +100,7 @@ def _read_one(store: Store, name: str) -> Entry | None:
         return None
 
 
-def _bounded(entry: Entry) -> Entry:
+def _bounded(entry: LostRace) -> LostRace:
     texts = {name: value for name in entry.__struct_fields__ if isinstance(value := getattr(entry, name), str)}
     # Only plain texts can be long; an outcome is one of three.
     long = {name: f"{text[: MAX_TEXT - 1]}…" for name, text in texts.items() if len(text) > MAX_TEXT}

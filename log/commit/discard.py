@@ -14,7 +14,7 @@ from tidelog.log.storage import Store
 _LOGGER = logging.getLogger(__name__)
 
 
-def files_of(staged: Staged) -> set[str]:
+def files_written_for(staged: Staged) -> set[str]:
     """The files that were written for a staged transaction, as its actions name them."""
     written: list[Iterable[str]] = [
         (add.path for add in staged.adds),
@@ -28,7 +28,7 @@ def files_of(staged: Staged) -> set[str]:
 def discard(store: Store, staged: Staged, commit: Commit | None = None) -> None:
     """Delete the files of `staged` but for those that `commit`, its own, names."""
     named = set() if commit is None else {file.path for file in commit.adds} | {file.path for file in commit.cdc}
-    delete_unnamed(store, [to_storage_path(path) for path in sorted(files_of(staged) - named)])
+    delete_unnamed(store, [to_storage_path(path) for path in sorted(files_written_for(staged) - named)])
 
 
 def delete_unnamed(store: Store, written: Iterable[str]) -> None:

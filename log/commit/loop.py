@@ -15,12 +15,12 @@ from typing import Any
 from tidelog.log.commit.actions import Prepared, prepare
 from tidelog.log.commit.commit_record import commit_info_of, metrics_of, write_checksum
 from tidelog.log.commit.discard import delete_unnamed, discard
-from tidelog.log.commit.lost_work import Loser
+from tidelog.log.commit.lost_work import LostWork
 from tidelog.log.commit.race import Race, error_of
 from tidelog.log.commit.result import Committed, Superseded
 from tidelog.log.commit.table_identity import require_same_table, written_ms
 from tidelog.log.conflict.outcome import Conflict, NothingLeft, Question, Rebased
-from tidelog.log.conflict.staged import MoveGroup, Scope, Staged
+from tidelog.log.conflict.staged import MoveGroup, Staged
 from tidelog.log.errors import (
     CommitContentionError,
     CommitStateUnknownError,
@@ -32,6 +32,7 @@ from tidelog.log.errors import (
 from tidelog.log.format import commit_info, filenames, properties
 from tidelog.log.format.actions import Commit, decode_commit, encode_commit
 from tidelog.log.format.protocol import require_writable
+from tidelog.log.pruning.partition_scope import Scope
 from tidelog.log.state import files
 from tidelog.log.state.commits import commits_after, read_commit
 from tidelog.log.state.head import Head, Totals
@@ -90,7 +91,7 @@ def commit(
     attempt = _Attempt(store, staged, base, system, identity, metadata_retry=metadata_retry)
     began_s = system.monotonic_s() if began_s is None else began_s
     policy = properties.conflict_policy(base.head.metadata.configuration)
-    loser = Loser(store, system, staged, base.head.version, policy, began_s)
+    loser = LostWork(store, system, staged, base.head.version, policy, began_s)
     try:
         result = _until_decided(attempt, store, system)
     except BaseException as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tidelog.log.commit import conflict_ledger
-from tidelog.log.commit.conflict_ledger import Entry, Lost
+from tidelog.log.commit.conflict_ledger import Lost, LostRace
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged
 from tidelog.log.errors import CommitContentionError, ConflictError
@@ -17,7 +17,7 @@ from tidelog.log.system import System, process_name
 
 
 @dataclass(frozen=True)
-class Loser:
+class LostWork:
     """A transaction that may lose: what is noted of it if it does. `began_s` is when it was begun, by the system."""
 
     store: Store
@@ -59,7 +59,7 @@ class Loser:
     ) -> None:
         files = list(wasted)
         applications = [transaction.app_id for transaction in self.staged.transactions]
-        entry = Entry(
+        entry = LostRace(
             when_ms=self.system.now_ms(),
             base_version=self.base_version,
             winning_version=winner,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidelog.log.commit.rebase_reads import StoreBlobs, answer
-from tidelog.log.conflict.files_by_partition import Census
+from tidelog.log.conflict.files_by_partition import FilesByPartition
 from tidelog.log.conflict.operation_class import OperationClass, classify, is_own
-from tidelog.log.conflict.outcome import Answer, Conflict, Outcome, Question
+from tidelog.log.conflict.outcome import Answer, Conflict, Question, RebaseOutcome
 from tidelog.log.conflict.policies import POLICIES, WRITE_SERIALIZABLE
-from tidelog.log.conflict.policy_check import verdict
+from tidelog.log.conflict.policy_check import check_policy
 from tidelog.log.conflict.rebase import Rebase
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import TidelogError
@@ -35,7 +35,7 @@ class Race:
         self._earlier: list[Commit] = []
         # Paths that winners added: the transaction cannot have read them.
         self._fresh: set[str] = set()
-        self._census: Census | None = None
+        self._census: FilesByPartition | None = None
         self._answers: dict[FileKey, Answer] = {}
         self._rebase = Rebase(
             staged,
@@ -45,7 +45,7 @@ class Race:
             blind_appends_follow=self.policy is WRITE_SERIALIZABLE,
         )
 
-    def judge(self, new: Sequence[Commit]) -> Outcome:
+    def judge(self, new: Sequence[Commit]) -> RebaseOutcome:
         """What becomes of the transaction after these winners, too. May read rows that they added."""
         return self._refused(new) or self._rebased(new)
 
@@ -64,7 +64,7 @@ class Race:
         metadata = self._base.head.metadata
         for winner in new:
             operation_class = self._class_after_the_last(winner)
-            found = verdict(self.policy, self._staged, winner, operation_class, metadata, fresh=self._fresh)
+            found = check_policy(self.policy, self._staged, winner, operation_class, metadata, fresh=self._fresh)
             if found:
                 return found
             self._fresh.update(canonical(add.path) for add in winner.adds)
@@ -74,7 +74,7 @@ class Race:
     def _class_after_the_last(self, winner: Commit) -> OperationClass:
         """The winner's class. Another engine's may need the state before it: that of the base, moved on."""
         if self._census is None and not is_own(winner):
-            self._census = Census(self._base.files(), self._base.head.metadata)
+            self._census = FilesByPartition(self._base.files(), self._base.head.metadata)
             for earlier in self._earlier:
                 self._census.apply(earlier)
         found = classify(winner, self._census)
@@ -82,7 +82,7 @@ class Race:
             self._census.apply(winner)
         return found
 
-    def _rebased(self, new: Sequence[Commit]) -> Outcome:
+    def _rebased(self, new: Sequence[Commit]) -> RebaseOutcome:
         for winner in new:
             self._rebase.fold(winner)
         outcome = self._rebase.judge()

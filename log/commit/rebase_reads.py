@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from tidelog.log.arrays import Int64Array
 from tidelog.log.conflict.outcome import Answer, Question
-from tidelog.log.conflict.staged import Numbers, Reads
+from tidelog.log.conflict.staged import Reads
 from tidelog.log.data import row_maps
 from tidelog.log.data.deletion_vectors import read_bitmap, read_dead_rows
 from tidelog.log.data.grouping import group_numbers
@@ -22,8 +23,8 @@ from tidelog.log.storage import Store
 
 # A commit that lost a race reads so much at most to see whether rows that others added match. Beyond, running the
 # operation again is no worse, and it holds no other writer up meanwhile.
-MAX_FILES = 64
-MAX_BYTES = 256 * 2**20
+MAX_READ_FILES = 64
+MAX_READ_BYTES = 256 * 2**20
 
 
 class StoreBlobs:
@@ -40,13 +41,13 @@ class StoreBlobs:
         unique_id = vector if isinstance(vector, str) else vector.unique_id
         if unique_id not in self._dead:
             where = deletion_vector.of_id(vector) if isinstance(vector, str) else deletion_vector.location(vector)
-            self._dead[unique_id] = deletion_vector.decode(read_bitmap(self._store, where, self._files))
+            self._dead[unique_id] = deletion_vector.decode_bitmap(read_bitmap(self._store, where, self._files))
         return self._dead[unique_id]
 
     def row_map(self, path: str) -> pa.Table:
         """See tidelog.log.conflict.moves.Blobs."""
         if path not in self._row_maps:
-            self._row_maps[path] = row_maps.read(self._store, path)
+            self._row_maps[path] = row_maps.read_row_map(self._store, path)
         return self._row_maps[path]
 
 
@@ -59,7 +60,7 @@ def answer(
         # Whichever file may match then matches wholly, and its vector tells which of its rows live.
         known.update({file.key: _all_live(file, store) for file in asked.values()})
         asked = {}
-    within = len(asked) <= MAX_FILES and sum(file.size for file in asked.values()) <= MAX_BYTES
+    within = len(asked) <= MAX_READ_FILES and sum(file.size for file in asked.values()) <= MAX_READ_BYTES
     if within:
         known.update({file.key: _matching(file, question.reads, store, metadata) for file in asked.values()})
     return {path: known.get(file.key) for path, file in question.files.items()}
@@ -86,14 +87,14 @@ def _all_live(file: AddFile, store: Store) -> Answer:
     return Answer(live - dead, rows)
 
 
-def _true_for(rows: pa.Table, reads: Reads) -> Numbers:
+def _true_for(rows: pa.Table, reads: Reads) -> Int64Array:
     numbered = rows.append_column("\x1fnumber", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
-    kept: Numbers = numbered.filter(to_arrow(reads.predicate, rows.schema))["\x1fnumber"].to_numpy()
+    kept: Int64Array = numbered.filter(to_arrow(reads.predicate, rows.schema))["\x1fnumber"].to_numpy()
     if reads.keys is None:
         return kept
     names = reads.keys.column_names
     candidates = rows.select(names).take(pa.array(kept))
     together = pa.concat_tables([candidates, reads.keys.select(names).cast(candidates.schema)])
     numbers = np.asarray(group_numbers(together, names))
-    matching: Numbers = kept[np.isin(numbers[: len(kept)], numbers[len(kept) :])]
+    matching: Int64Array = kept[np.isin(numbers[: len(kept)], numbers[len(kept) :])]
     return matching

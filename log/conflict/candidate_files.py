@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidelog.log.conflict.effects import Effect, brings_back
-from tidelog.log.conflict.live_files import Live
+from tidelog.log.conflict.live_files import LiveFiles
 from tidelog.log.conflict.moves import Blobs
 from tidelog.log.format.actions import AddFile
 
 
-class Arrivals:
+class CandidateFiles:
     """Files with rows of the winners, followed through compactions.
 
     A compacted file holds rows of before as well: of these, those that match are deleted by the transaction anyway.
     """
 
-    def __init__(self, live: Live, blobs: Blobs) -> None:
+    def __init__(self, live: LiveFiles, blobs: Blobs) -> None:
         self._live = live
         self._blobs = blobs
         self._paths: dict[str, int] = {}

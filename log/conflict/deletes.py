@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 from pyroaring import BitMap64
 
-from tidelog.log.conflict.live_files import Live
-from tidelog.log.conflict.moves import Move, Rows, joined, starts, to_bitmap, to_numbers
-from tidelog.log.conflict.staged import Numbers, RowDelete, Staged
+from tidelog.log.arrays import Int64Array
+from tidelog.log.conflict.live_files import LiveFiles
+from tidelog.log.conflict.moves import Move, Rows, concatenated, starts, to_bitmap, to_numbers
+from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.format.paths import canonical
 
 
 class FollowedDeletes:
     """The rows that the transaction deletes, wherever they lie now."""
 
-    def __init__(self, staged: Staged, live: Live) -> None:
+    def __init__(self, staged: Staged, live: LiveFiles) -> None:
         self._staged = staged
         self._live = live
         self.moved = False
@@ -41,7 +42,7 @@ class FollowedDeletes:
         positions, _ = self.rows.at[path]
         return bool(to_bitmap(positions) - self._live.dead(path))
 
-    def judge(self) -> tuple[dict[str, BitMap64], Numbers]:
+    def judge(self) -> tuple[dict[str, BitMap64], Int64Array]:
         """The rows still live, by the path of their file, and the numbers of those that died by others' hands."""
         alive: dict[str, BitMap64] = {}
         lost = []
@@ -55,9 +56,9 @@ class FollowedDeletes:
                 alive[path] = left
             if len(left) < len(mine):
                 lost.append(numbers[~np.isin(positions, to_numbers(left))])
-        return alive, joined(lost)
+        return alive, concatenated(lost)
 
-    def lost_of_each(self, lost: Numbers) -> list[Numbers]:
+    def lost_of_each(self, lost: Int64Array) -> list[Int64Array]:
         """The numbers of the rows that died, for each of the staged deletes, counted from its first row."""
         ordered = np.sort(lost)
         bounds = [(start, start + len(delete.positions)) for start, delete in self._numbered()]
@@ -67,7 +68,7 @@ class FollowedDeletes:
     def _numbered(self) -> list[tuple[int, RowDelete]]:
         return [*zip(self._starts.tolist(), self._staged.deletes, strict=True)]
 
-    def dead_images(self, lost: Numbers) -> dict[str, BitMap64]:
+    def dead_images(self, lost: Int64Array) -> dict[str, BitMap64]:
         """The images of rows that died, by the path of the added file that holds them."""
         dead: dict[str, BitMap64] = {}
         if not len(lost):

@@ -12,7 +12,7 @@ from tidelog.log.state import files as file_state
 from tidelog.log.state.files import FileState
 
 
-class Census:
+class FilesByPartition:
     """The live files of a version, and the removed ones that it remembers; answers as `Before` what a commit asks.
 
     Holds a few hundred bytes a file. Paths are canonical.

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidelog.log.conflict.live_files import Live, LogicalFile
-from tidelog.log.conflict.moves import Addresses, Move, Rows, joined, located, starts, to_bitmap, to_numbers
-from tidelog.log.conflict.staged import MoveGroup, Numbers
-from tidelog.log.data.row_maps import COLUMNS
-from tidelog.log.data.row_maps import schema as row_map_schema
+from tidelog.log.arrays import Int64Array
+from tidelog.log.conflict.live_files import LiveFiles, LogicalFile
+from tidelog.log.conflict.moves import Addresses, Move, Rows, concatenated, located, starts, to_bitmap, to_numbers
+from tidelog.log.conflict.staged import MoveGroup
+from tidelog.log.data.row_maps import COLUMNS, row_map_schema
 from tidelog.log.format.actions import RemoveFile
 from tidelog.log.format.lineage import LineageGroup, LineageInput
 from tidelog.log.format.paths import canonical
@@ -35,7 +35,7 @@ class JudgedGroup:
 class FollowedGroup:
     """The rows of one group, wherever they lie now; `level` is that of the compaction, a higher one moves more."""
 
-    def __init__(self, group: MoveGroup, live: Live, level: int) -> None:
+    def __init__(self, group: MoveGroup, live: LiveFiles, level: int) -> None:
         self.group = group
         self.taken_by = 0
         self._dropped = False
@@ -48,7 +48,7 @@ class FollowedGroup:
         self._counts = dict(zip(self._plain, counts, strict=True))
         self._total = sum(counts)
         self._elsewhere = Rows({})
-        self._claimed: Numbers = joined([])
+        self._claimed: Int64Array = concatenated([])
         for path, entry in self._plain.items():
             live.files[path] = self._removes[path]
             live.rows[path] = entry.rows
@@ -73,7 +73,7 @@ class FollowedGroup:
         self._elsewhere = Rows({**at, **after.at})
         if level >= self._level:
             taken = [numbers for path, (_, numbers) in after.at.items() if path not in before]
-            self._claimed = np.union1d(self._claimed, joined(taken))
+            self._claimed = np.union1d(self._claimed, concatenated(taken))
             self.taken_by = version
         return True
 
@@ -82,7 +82,7 @@ class FollowedGroup:
         if self._dropped:
             return None
         alive = {path: rows for path, rows in self._movable_elsewhere().items() if len(rows[0])}
-        lost = self._lost(joined([rows[1] for rows in alive.values()]))
+        lost = self._lost(concatenated([rows[1] for rows in alive.values()]))
         left = self._total - len(lost)
         if (len(lost) or self._elsewhere.at) and not vectors:
             return None
@@ -95,20 +95,20 @@ class FollowedGroup:
             group = self._remapped(group, alive, lost)
         return JudgedGroup(group, {path: to_bitmap(rows[0]) for path, rows in alive.items()}, self._dead_outputs(lost))
 
-    def _listed(self, path: str) -> tuple[Numbers, Numbers]:
+    def _listed(self, path: str) -> tuple[Int64Array, Int64Array]:
         """The rows of an input with their numbers; from now on they are followed one by one."""
         rows = self._rows_of(path)
         del self._plain[path]
         return rows
 
-    def _rows_of(self, path: str) -> tuple[Numbers, Numbers]:
+    def _rows_of(self, path: str) -> tuple[Int64Array, Int64Array]:
         positions = np.arange(self._live.rows[path])
         read = to_numbers(self._live.dead_in(self._removes[path].deletion_vector))
         if len(read):
             positions = np.delete(positions, read)
         return positions, self._starts[path] + np.arange(len(positions))
 
-    def _movable_elsewhere(self) -> dict[str, tuple[Numbers, Numbers]]:
+    def _movable_elsewhere(self) -> dict[str, tuple[Int64Array, Int64Array]]:
         """The live rows in files of others' compactions, but for those that one of this level or above has placed."""
         return {
             path: self._without_dead(path, rows)
@@ -116,16 +116,16 @@ class FollowedGroup:
             if path in self._live.files
         }
 
-    def _without_dead(self, path: str, rows: tuple[Numbers, Numbers]) -> tuple[Numbers, Numbers]:
+    def _without_dead(self, path: str, rows: tuple[Int64Array, Int64Array]) -> tuple[Int64Array, Int64Array]:
         dead = self._live.dead(path)
         keep = ~np.isin(rows[1], self._claimed)
         if dead:
             keep &= ~np.isin(rows[0], to_numbers(dead))
         return rows[0][keep], rows[1][keep]
 
-    def _lost(self, alive_elsewhere: Numbers) -> Numbers:
+    def _lost(self, alive_elsewhere: Int64Array) -> Int64Array:
         """The numbers of the rows that others killed, or have placed for good, ascending: dead in the outputs."""
-        followed = joined([numbers for _, numbers in self._elsewhere.at.values()])
+        followed = concatenated([numbers for _, numbers in self._elsewhere.at.values()])
         lost = [np.setdiff1d(followed, alive_elsewhere, assume_unique=True)]
         for path in self._plain:
             if path not in self._live.files:
@@ -137,7 +137,7 @@ class FollowedGroup:
                 positions = to_numbers(died)
                 ranks = positions - np.searchsorted(to_numbers(read), positions)
                 lost.append(self._starts[path] + ranks)
-        return np.sort(joined(lost))
+        return np.sort(concatenated(lost))
 
     def _removes_at_head(self) -> Iterator[RemoveFile]:
         """The removes of the inputs that are there still and that nobody else moved, as they are at the head."""
@@ -145,12 +145,12 @@ class FollowedGroup:
             if path in self._live.files:
                 yield _as_it_is(self._removes[path], self._live.files[path])
 
-    def _dead_outputs(self, lost: Numbers) -> dict[str, BitMap64]:
+    def _dead_outputs(self, lost: Int64Array) -> dict[str, BitMap64]:
         to = self._outputs_of(lost)
         names = [canonical(entry.path) for entry in self.group.lineage.outputs]
         return {names[file]: to_bitmap(to.positions[to.files == file]) for file in np.unique(to.files).tolist()}
 
-    def _outputs_of(self, numbers: Numbers) -> Addresses:
+    def _outputs_of(self, numbers: Int64Array) -> Addresses:
         """Where these rows lie among the outputs."""
         row_map = self.group.row_map
         if row_map is None:
@@ -158,7 +158,9 @@ class FollowedGroup:
         # A row map lists the rows in the same order as they are numbered.
         return Addresses(row_map["output"].to_numpy()[numbers], row_map["output_position"].to_numpy()[numbers])
 
-    def _remapped(self, group: MoveGroup, alive: Mapping[str, tuple[Numbers, Numbers]], lost: Numbers) -> MoveGroup:
+    def _remapped(
+        self, group: MoveGroup, alive: Mapping[str, tuple[Int64Array, Int64Array]], lost: Int64Array
+    ) -> MoveGroup:
         """The group with a row map of the addresses that are live at the head."""
         rows = dict(alive)
         for path in self._plain:
@@ -166,10 +168,10 @@ class FollowedGroup:
                 positions, numbers = self._rows_of(path)
                 keep = ~np.isin(numbers, lost)
                 rows[path] = positions[keep], numbers[keep]
-        to = self._outputs_of(joined([numbers for _, numbers in rows.values()]))
+        to = self._outputs_of(concatenated([numbers for _, numbers in rows.values()]))
         columns = (
-            joined([np.full(len(at), number) for number, (at, _) in enumerate(rows.values())]),
-            joined([at for at, _ in rows.values()]),
+            concatenated([np.full(len(at), number) for number, (at, _) in enumerate(rows.values())]),
+            concatenated([at for at, _ in rows.values()]),
             to.files,
             to.positions,
         )

@@ -14,7 +14,7 @@ LogicalFile: TypeAlias = AddFile | RemoveFile
 """A file with its vector; a compaction that was staged knows its inputs by the removes that it will write."""
 
 
-class Live:
+class LiveFiles:
     """Files by their canonical path; `rows` counts those of the files whose rows are followed, dead ones included."""
 
     def __init__(self, blobs: Blobs) -> None:

@@ -36,14 +36,16 @@ _HARMLESS_PROPERTIES = frozenset(
 )
 
 
-def took_the_version(staged: Staged) -> tuple[type[TidelogError], str] | None:
+def named_version_taken(staged: Staged) -> tuple[type[TidelogError], str] | None:
     """What names its own version and time in the metadata cannot have another."""
     if staged.timestamp_ms is None:
         return None
     return MetadataChangedException, "it took the version that this transaction names in the metadata"
 
 
-def newest_rules(old_protocol: Protocol, old_metadata: Metadata, winner: Commit) -> tuple[Protocol, Metadata]:
+def protocol_and_metadata_after(
+    old_protocol: Protocol, old_metadata: Metadata, winner: Commit
+) -> tuple[Protocol, Metadata]:
     """Protocol and metadata after the winner."""
     for action in winner.others:
         if isinstance(action, Protocol):
@@ -53,7 +55,7 @@ def newest_rules(old_protocol: Protocol, old_metadata: Metadata, winner: Commit)
     return old_protocol, old_metadata
 
 
-def changed_rules(
+def metadata_conflict(
     staged: Staged, old_protocol: Protocol, old_metadata: Metadata, winner: Commit
 ) -> tuple[type[TidelogError], str] | None:
     """Rule 6: new nullable columns and harmless properties conflict with another change of the metadata only.
@@ -70,7 +72,7 @@ def changed_rules(
     return None
 
 
-def same_application(staged: Staged, winner: Commit) -> tuple[type[TidelogError], str] | None:
+def application_conflict(staged: Staged, winner: Commit) -> tuple[type[TidelogError], str] | None:
     """Rule 7: a winner that notes the progress of the same stream means that two copies of it run.
 
     A fence is lost only to a higher epoch: the same one is this process itself.

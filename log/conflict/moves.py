@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from tidelog.log.conflict.staged import Numbers
+from tidelog.log.arrays import Int64Array
 from tidelog.log.format.actions import DeletionVectorDescriptor
 from tidelog.log.format.lineage import LineageGroup
 from tidelog.log.format.paths import canonical
@@ -44,8 +44,8 @@ class Blobs(Protocol):
 class Addresses:
     """Rows by the number of their file (NOWHERE for none) and their position in it."""
 
-    files: Numbers
-    positions: Numbers
+    files: Int64Array
+    positions: Int64Array
 
 
 class Move(Protocol):
@@ -58,10 +58,10 @@ class Move(Protocol):
     def load(self) -> None:
         """Look up what is needed to follow rows. Raises DataFileMissingError where a clean-up took it."""
 
-    def forward(self, path: str, positions: Numbers) -> Addresses:
+    def forward(self, path: str, positions: Int64Array) -> Addresses:
         """Where these rows of one input, in ascending order, lie among the outputs; NOWHERE for one not moved."""
 
-    def backward(self, path: str, positions: Numbers) -> Addresses:
+    def backward(self, path: str, positions: Int64Array) -> Addresses:
         """Which rows of the inputs these of one output were."""
 
 
@@ -80,13 +80,13 @@ class OrderedMove:
         self._group = group
         self._blobs = blobs
         self._number = {path: number for number, path in enumerate(self.inputs)}
-        self._dead: dict[int, Numbers] = {}
+        self._dead: dict[int, Int64Array] = {}
 
     def load(self) -> None:
         """See Move."""
         _ = self._input_starts
 
-    def forward(self, path: str, positions: Numbers) -> Addresses:
+    def forward(self, path: str, positions: Int64Array) -> Addresses:
         """See Move."""
         number = self._number[path]
         dead = self._dead_of(number)
@@ -99,7 +99,7 @@ class OrderedMove:
         addresses.files[was_dead] = NOWHERE
         return addresses
 
-    def backward(self, path: str, positions: Numbers) -> Addresses:
+    def backward(self, path: str, positions: Int64Array) -> Addresses:
         """See Move."""
         ranks = self._output_starts[self.outputs.index(path)] + positions
         found = located(ranks, self._input_starts)
@@ -112,15 +112,15 @@ class OrderedMove:
         return found
 
     @cached_property
-    def _input_starts(self) -> Numbers:
+    def _input_starts(self) -> Int64Array:
         live = [entry.rows - len(self._dead_of(number)) for number, entry in enumerate(self._group.inputs)]
         return starts(live)
 
     @cached_property
-    def _output_starts(self) -> Numbers:
+    def _output_starts(self) -> Int64Array:
         return starts(self.output_rows)
 
-    def _dead_of(self, number: int) -> Numbers:
+    def _dead_of(self, number: int) -> Int64Array:
         if number not in self._dead:
             dv_id = self._group.inputs[number].dv_id
             self._dead[number] = _NONE if dv_id is None else to_numbers(self._blobs.dead_rows(dv_id))
@@ -141,11 +141,11 @@ class MappedMove:
         """See Move."""
         _ = self._from, self._to
 
-    def forward(self, path: str, positions: Numbers) -> Addresses:
+    def forward(self, path: str, positions: Int64Array) -> Addresses:
         """See Move."""
         return _looked_up(self._from, self._to, self.inputs.index(path), positions)
 
-    def backward(self, path: str, positions: Numbers) -> Addresses:
+    def backward(self, path: str, positions: Int64Array) -> Addresses:
         """See Move."""
         order = np.lexsort((self._to.positions, self._to.files))
         to = Addresses(self._to.files[order], self._to.positions[order])
@@ -163,30 +163,30 @@ class MappedMove:
         return Addresses(row_map["output"].to_numpy(), row_map["output_position"].to_numpy())
 
 
-_NONE: Numbers = np.empty(0, np.int64)
+_NONE: Int64Array = np.empty(0, np.int64)
 
 
-def to_numbers(bitmap: BitMap64) -> Numbers:
+def to_numbers(bitmap: BitMap64) -> Int64Array:
     """The positions of a bitmap, ascending."""
     return np.frombuffer(bitmap.to_array(), dtype=np.uint64).astype(np.int64) if bitmap else _NONE
 
 
-def to_bitmap(positions: Numbers) -> BitMap64:
+def to_bitmap(positions: Int64Array) -> BitMap64:
     """The bitmap of some positions."""
     return BitMap64(positions.tolist())
 
 
-def joined(parts: Sequence[Numbers]) -> Numbers:
+def concatenated(parts: Sequence[Int64Array]) -> Int64Array:
     """Some arrays, none of them or more, as one."""
     return np.concatenate([_NONE, *parts])
 
 
-def starts(lengths: Sequence[int]) -> Numbers:
+def starts(lengths: Sequence[int]) -> Int64Array:
     """Where each of some consecutive stretches begins."""
     return np.cumsum([0, *lengths], dtype=np.int64)[:-1]
 
 
-def located(ranks: Numbers, begins: Numbers) -> Addresses:
+def located(ranks: Int64Array, begins: Int64Array) -> Addresses:
     """In which of some consecutive stretches each rank lies, and where in it. Empty stretches hold nothing."""
     if len(begins) == 1:
         return Addresses(np.zeros(len(ranks), np.int64), ranks)
@@ -194,7 +194,7 @@ def located(ranks: Numbers, begins: Numbers) -> Addresses:
     return Addresses(files, ranks - begins[files] if len(begins) else ranks)
 
 
-def _looked_up(keys: Addresses, values: Addresses, file: int, positions: Numbers) -> Addresses:
+def _looked_up(keys: Addresses, values: Addresses, file: int, positions: Int64Array) -> Addresses:
     """For rows of one file, what stands beside them; `keys` are sorted by file and position."""
     low, high = np.searchsorted(keys.files, [file, file + 1])
     known = keys.positions[low:high]
@@ -212,7 +212,7 @@ def _looked_up(keys: Addresses, values: Addresses, file: int, positions: Numbers
 class Rows:
     """Rows at their present addresses: for each path the positions, ascending, and each row's own number."""
 
-    at: Mapping[str, tuple[Numbers, Numbers]]
+    at: Mapping[str, tuple[Int64Array, Int64Array]]
 
     def follow(self, move: Move) -> Rows:
         """The same rows after a move: composition. Those that it does not name stay where they are."""
@@ -222,9 +222,9 @@ class Rows:
         leaving = set(touched)
         after = {path: rows for path, rows in self.at.items() if path not in leaving}
         moved = [move.forward(path, self.at[path][0]) for path in touched]
-        files = joined([to.files for to in moved])
-        positions = joined([to.positions for to in moved])
-        numbers = joined([self.at[path][1] for path in touched])
+        files = concatenated([to.files for to in moved])
+        positions = concatenated([to.positions for to in moved])
+        numbers = concatenated([self.at[path][1] for path in touched])
         # Many small files become few: the rows are taken together, and apart again by where they went.
         for file in np.unique(files).tolist():
             if file != NOWHERE:
@@ -238,7 +238,7 @@ class Rows:
         return Rows(after)
 
 
-def _sorted(positions: Numbers, numbers: Numbers) -> tuple[Numbers, Numbers]:
+def _sorted(positions: Int64Array, numbers: Int64Array) -> tuple[Int64Array, Int64Array]:
     if np.all(positions[1:] > positions[:-1]):
         return positions, numbers
     order = np.argsort(positions, kind="stable")

@@ -67,10 +67,10 @@ def classify(commit: Commit, before: Before | None = None) -> OperationClass:
     Without `before` rule 4 is not decided: such a commit is UPDATE_DELETE.
     """
     recorded = _recorded(commit)
-    return examine(commit, before).operation_class if recorded is None else recorded
+    return classify_with_evidence(commit, before).operation_class if recorded is None else recorded
 
 
-def examine(commit: Commit, before: Before | None = None) -> Classified:
+def classify_with_evidence(commit: Commit, before: Before | None = None) -> Classified:
     """As `classify`, with the files in which rows came back, which no transaction that touches them is rebased over.
 
     A vector no smaller than the old one is taken to hold it: only a look into both would tell.

@@ -65,4 +65,4 @@ class Question:
     reads: Reads
 
 
-Outcome: TypeAlias = Rebased | NothingLeft | Conflict | Question
+RebaseOutcome: TypeAlias = Rebased | NothingLeft | Conflict | Question

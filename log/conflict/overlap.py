@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidelog.log.conflict.partitions import Partition, Place, Placed, describe, partitions_in, partitions_of
-from tidelog.log.conflict.staged import Reads, Scope, Staged
+from tidelog.log.conflict.partitions import Partition, Place, Placed, describe_partition, partitions_in, partitions_of
+from tidelog.log.conflict.staged import Reads, Staged
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddFile, Commit, Metadata, RemoveFile
 from tidelog.log.format.schema import columns_of
 from tidelog.log.predicate import Expression
 from tidelog.log.pruning.file_pruning import File, may_match
+from tidelog.log.pruning.partition_scope import Scope
 
 WHOLE_TABLE = "the whole table"
 
@@ -26,7 +27,9 @@ def overlap(staged: Staged, winner: Commit, metadata: Metadata) -> tuple[str, st
     if not metadata.partition_columns or is_whole_table(winner):
         return WHOLE_TABLE, first
     hits = in_my_scope(staged, [Place(file.partition_values) for file in theirs], metadata)
-    return next(((describe(file, metadata), file.path) for file, hit in zip(theirs, hits, strict=True) if hit), None)
+    return next(
+        ((describe_partition(file, metadata), file.path) for file, hit in zip(theirs, hits, strict=True) if hit), None
+    )
 
 
 def is_whole_table(winner: Commit) -> bool:

@@ -60,7 +60,7 @@ def partitions_in(table: pa.Table, metadata: Metadata) -> set[Partition]:
     return set(zip(*(_comparable(table[name]) for name in metadata.partition_columns), strict=True))
 
 
-def describe(file: Placed, metadata: Metadata) -> str:
+def describe_partition(file: Placed, metadata: Metadata) -> str:
     """A file's partition in words, such as `day=2026-01-31`."""
     if not metadata.partition_columns:
         return "the whole table"

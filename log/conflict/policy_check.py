@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.outcome import Conflict
 from tidelog.log.conflict.overlap import may_have_read, overlap
-from tidelog.log.conflict.partitions import describe
+from tidelog.log.conflict.partitions import describe_partition
 from tidelog.log.conflict.policies import Policy, PolicyClass, Verdict
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import (
@@ -28,7 +28,7 @@ from tidelog.log.format.paths import canonical
 _SHOWN_FILES = 3
 
 
-def verdict(
+def check_policy(
     policy: Policy,
     staged: Staged,
     winner: Commit,
@@ -98,7 +98,7 @@ def _met_in_files(
     )
     for error, what, files in checks:
         if files:
-            return error, describe(files[0], metadata), f"{what}: {_shown(files)}"
+            return error, describe_partition(files[0], metadata), f"{what}: {_shown(files)}"
     return None
 
 

@@ -25,16 +25,22 @@ from typing import TypeAlias
 
 from pyroaring import BitMap64
 
-from tidelog.log.conflict.candidate_files import Arrivals
+from tidelog.log.arrays import Int64Array
+from tidelog.log.conflict.candidate_files import CandidateFiles
 from tidelog.log.conflict.deletes import FollowedDeletes
 from tidelog.log.conflict.effects import Effect, brings_back, effect_of
 from tidelog.log.conflict.groups import FollowedGroup, JudgedGroup
-from tidelog.log.conflict.live_files import Live
-from tidelog.log.conflict.metadata_conflicts import changed_rules, newest_rules, same_application, took_the_version
+from tidelog.log.conflict.live_files import LiveFiles
+from tidelog.log.conflict.metadata_conflicts import (
+    application_conflict,
+    metadata_conflict,
+    named_version_taken,
+    protocol_and_metadata_after,
+)
 from tidelog.log.conflict.moves import Blobs, Move
 from tidelog.log.conflict.operation_class import OperationClass, classify
-from tidelog.log.conflict.outcome import Answer, Conflict, NothingLeft, Outcome, Question, Rebased
-from tidelog.log.conflict.staged import Numbers, RowDelete, Staged
+from tidelog.log.conflict.outcome import Answer, Conflict, NothingLeft, Question, Rebased, RebaseOutcome
+from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
@@ -83,12 +89,12 @@ class Rebase:
         self._conflict: Conflict | None = None
         self.newest_change = 0
         self._classes: dict[int, OperationClass] = {}
-        self._live = Live(blobs)
+        self._live = LiveFiles(blobs)
         self._deletes = FollowedDeletes(staged, self._live)
         self._groups = [
             FollowedGroup(group, self._live, _LEVELS.get(staged.operation_class, 1)) for group in staged.moves
         ]
-        self._arrivals = Arrivals(self._live, blobs) if staged.reads is not None else None
+        self._arrivals = CandidateFiles(self._live, blobs) if staged.reads is not None else None
         # The groups that had rows in a file at some time: a race over thousands of groups looks at a few of them.
         self._owners: dict[str, list[FollowedGroup]] = {}
         for group in self._groups:
@@ -103,19 +109,19 @@ class Rebase:
             return
         self._classes[winner.version] = classify(winner)
         for number, found in (
-            (6, took_the_version(self._staged)),
-            (6, changed_rules(self._staged, *self._newest_rules, winner)),
-            (7, same_application(self._staged, winner)),
+            (6, named_version_taken(self._staged)),
+            (6, metadata_conflict(self._staged, *self._newest_rules, winner)),
+            (7, application_conflict(self._staged, winner)),
         ):
             if found:
                 self._rules.add(number)
                 self._conflict = self._lost_to(winner.version, *found)
                 return
-        self._newest_rules = newest_rules(*self._newest_rules, winner)
+        self._newest_rules = protocol_and_metadata_after(*self._newest_rules, winner)
         if self._touched or self._arrivals is not None:
             self._fold_rows(effect_of(winner, self._blobs))
 
-    def judge(self, answers: Answers | None = None) -> Outcome:
+    def judge(self, answers: Answers | None = None) -> RebaseOutcome:
         """What becomes of the transaction at the newest winner.
 
         `answers`, once a Question was the outcome: the live positions that match in each of its files.
@@ -209,7 +215,7 @@ class Rebase:
 
     # --- judging: compactions
 
-    def _judge_groups(self) -> Outcome:
+    def _judge_groups(self) -> RebaseOutcome:
         judged = [(followed.group, followed.judge(vectors=self._vectors)) for followed in self._groups]
         dropped = tuple(group for group, found in judged if found is None)
         kept = [found for _, found in judged if found is not None]
@@ -242,7 +248,7 @@ class Rebase:
 
     # --- judging: changed rows
 
-    def _judge_rows(self, answers: Answers | None) -> Outcome:
+    def _judge_rows(self, answers: Answers | None) -> RebaseOutcome:
         alive, lost = self._deletes.judge()
         if self._deletes.moved:
             self._rules.add(1)
@@ -262,7 +268,7 @@ class Rebase:
         )
         return self._judge_reads(staged, answers)
 
-    def _unchanged_copies(self, lost: Numbers, dead: Mapping[str, BitMap64]) -> list[RowDelete] | Conflict:
+    def _unchanged_copies(self, lost: Int64Array, dead: Mapping[str, BitMap64]) -> list[RowDelete] | Conflict:
         """The deletes that write files anew, without vectors: each stands as it was staged, or all its rows died."""
         kept = []
         for delete, numbers in zip(self._staged.deletes, self._deletes.lost_of_each(lost), strict=True):
@@ -278,7 +284,7 @@ class Rebase:
             return self._row_conflict("it changed rows of which new images are written, and the table has no vectors")
         return kept
 
-    def _judge_reads(self, staged: Staged, answers: Answers | None) -> Outcome:
+    def _judge_reads(self, staged: Staged, answers: Answers | None) -> RebaseOutcome:
         """Rule 5."""
         files = self._possible_matches()
         if not files or staged.reads is None:

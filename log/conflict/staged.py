@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from tidelog.log.arrays import Int64Array
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata, Protocol, RemoveFile, SetTransaction
 from tidelog.log.format.lineage import LineageGroup
 from tidelog.log.predicate import Expression
-
-Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+from tidelog.log.pruning.partition_scope import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +45,14 @@ def move_metrics(groups: Sequence[MoveGroup]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
+class UpdateImages:
     """Where the new images of a file's deleted rows lie, one for each in the order of their positions.
 
     `adds` are indices into the transaction's added files, `positions` those of the rows in them.
     """
 
-    adds: Numbers
-    positions: Numbers
+    adds: Int64Array
+    positions: Int64Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class RowDelete:
     positions: BitMap64
     physical_rows: int
     survivors: tuple[AddFile, ...] | None = None
-    images: Images | None = None
+    images: UpdateImages | None = None
 
     @property
     def kills_all(self) -> bool:
@@ -88,18 +87,6 @@ class RowDelete:
         if self.survivors is not None:
             return False
         return not self.kills_all or self.file.deletion_vector is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """A part of the table, in whole partitions.
-
-    `predicate` reads partition columns only; `partitions` holds one row for each partition, its columns the partition
-    columns. With neither it is the whole table.
-    """
-
-    predicate: Expression | None = None
-    partitions: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)

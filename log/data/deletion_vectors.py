@@ -16,12 +16,12 @@ from tidelog.log.system import System
 
 # Other engines' clean-up leaves folders that begin with an underscore alone: one of them was seen to delete live
 # vectors that lay elsewhere.
-FOLDER = "_dv"
+VECTOR_FOLDER = "_dv"
 
 
 def read_dead_rows(store: Store, descriptor: DeletionVectorDescriptor) -> BitMap64:
     """The positions that a deletion vector holds, its checksum and cardinality verified."""
-    dead = deletion_vector.decode(read_bitmap(store, deletion_vector.location(descriptor), {}))
+    dead = deletion_vector.decode_bitmap(read_bitmap(store, deletion_vector.location(descriptor), {}))
     if len(dead) != descriptor.cardinality:
         raise CorruptLogError(
             f"a deletion vector of {store.url} holds {len(dead)} rows where the log says {descriptor.cardinality}",
@@ -57,15 +57,15 @@ def write_dead_rows(store: Store, system: System, vectors: Sequence[BitMap64]) -
     """Write these vectors, none of them empty, as one file, durable on return; a descriptor for each, in order."""
     if not vectors:
         return []
-    bitmaps = [deletion_vector.encode(vector) for vector in vectors]
+    bitmaps = [deletion_vector.encode_bitmap(vector) for vector in vectors]
     content, offsets = deletion_vector.pack(bitmaps)
     file_id = uuid.UUID(system.uuid())
-    with store.create(f"{FOLDER}/{deletion_vector.file_name(file_id)}") as file:
+    with store.create(f"{VECTOR_FOLDER}/{deletion_vector.file_name(file_id)}") as file:
         file.write(content)
     return [
         DeletionVectorDescriptor(
             storage_type="u",
-            path_or_inline_dv=deletion_vector.relative_name(FOLDER, file_id),
+            path_or_inline_dv=deletion_vector.relative_name(VECTOR_FOLDER, file_id),
             offset=offset,
             size_in_bytes=len(bitmap),
             cardinality=len(vector),

@@ -82,7 +82,7 @@ def _statistics(writer: DataWriter, parquet: pq.ParquetFile) -> str:
     """As `DataWriter.write_file` has it: partition columns have no bounds, the log tells their values."""
     configuration = writer.metadata.configuration
     named = properties.statistics_columns(configuration)
-    return footer_statistics.collect(
+    return footer_statistics.collect_from_footer(
         parquet.metadata,
         pa.schema(parquet.schema_arrow),
         leave_out=set(writer.metadata.partition_columns),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from tidelog.log.arrays import Int64Array
 from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.data.physical_schema import find_field, reshape
 from tidelog.log.errors import CorruptLogError, DataFileMissingError
@@ -20,7 +20,6 @@ from tidelog.log.format.schema import physical_name
 from tidelog.log.storage import Store
 
 BATCH_ROWS = 65_536
-Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 # What the decoder, a path that is none, and a value that its column cannot hold raise.
 _READ_ERRORS = (pa.ArrowException, OSError, ValueError, OverflowError)
 
@@ -57,7 +56,7 @@ def read_numbered_batches(
     *,
     only: BitMap64 | None = None,
     batch_rows: int = BATCH_ROWS,
-) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+) -> Iterator[tuple[Int64Array, pa.RecordBatch]]:
     """As `read_batches`, each batch with the positions of its rows in the file (0-based, dead rows counted).
 
     With `only` exactly the rows at these positions, dead or not.
@@ -109,7 +108,7 @@ def _batches(parquet: pq.ParquetFile, columns: Sequence[str], size: int) -> Iter
         left -= size
 
 
-def _wanted(dead: BitMap64 | None, only: BitMap64 | None, start: int, rows: int) -> Positions | None:
+def _wanted(dead: BitMap64 | None, only: BitMap64 | None, start: int, rows: int) -> Int64Array | None:
     """The positions from `start` on, `rows` of them, that are to be read; None for all of them."""
     if dead is None and only is None:
         return None
@@ -119,7 +118,7 @@ def _wanted(dead: BitMap64 | None, only: BitMap64 | None, start: int, rows: int)
     return None if len(wanted) == rows else np.frombuffer(wanted.to_array(), dtype=np.uint64).astype(np.int64)
 
 
-def _narrowed(batch: pa.RecordBatch, wanted: Positions | None, start: int) -> pa.RecordBatch:
+def _narrowed(batch: pa.RecordBatch, wanted: Int64Array | None, start: int) -> pa.RecordBatch:
     """Of a batch at `start` the rows at these positions, all of them for None."""
     if wanted is None:
         return batch

@@ -14,25 +14,25 @@ from tidelog.log.errors import CorruptLogError, DataFileMissingError
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
-FOLDER = "_tidelog/rowmaps"
+ROW_MAP_FOLDER = "_tidelog/rowmaps"
 COLUMNS = ("input", "position", "output", "output_position")
 
 
-def schema() -> pa.Schema:
+def row_map_schema() -> pa.Schema:
     """The columns of a row map."""
     return pa.schema([pa.field(name, pa.int64(), nullable=False) for name in COLUMNS])
 
 
-def write(store: Store, system: System, row_map: pa.Table) -> str:
+def write_row_map(store: Store, system: System, row_map: pa.Table) -> str:
     """Write a row map, durable on return; its path below the table."""
-    path = f"{FOLDER}/{system.uuid()}.arrow"
+    path = f"{ROW_MAP_FOLDER}/{system.uuid()}.arrow"
     options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with store.create(path) as file, pa.ipc.new_file(file, schema(), options=options) as writer:
+    with store.create(path) as file, pa.ipc.new_file(file, row_map_schema(), options=options) as writer:
         writer.write_table(row_map)
     return path
 
 
-def read(store: Store, path: str) -> pa.Table:
+def read_row_map(store: Store, path: str) -> pa.Table:
     """The row map at `path`. Raises DataFileMissingError, CorruptLogError."""
     try:
         with pa.ipc.open_file(pa.BufferReader(store.read(path))) as reader:
@@ -47,7 +47,7 @@ def read(store: Store, path: str) -> pa.Table:
             advice="run the operation again",
             path=store.url,
         ) from error
-    if found.schema != schema():
+    if found.schema != row_map_schema():
         raise CorruptLogError(
             f"the row map {path} of {store.url} has other columns", advice="run the operation again", path=store.url
         )

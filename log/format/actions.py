@@ -318,6 +318,6 @@ def _other(line: _Line) -> Action | None:
     return next((action for action in choices if action is not None), None)
 
 
-def encode(value: Any) -> bytes:
+def encode_action(value: Any) -> bytes:
     """Any of these values as one JSON text."""
     return _ENCODER.encode(value)

@@ -13,7 +13,7 @@ from tidelog.log.format.actions import CommitInfo
 # The last millisecond of the year 9999.
 MAX_TIMESTAMP_MS = 253_402_300_799_999
 
-T = TypeVar("T", int, str, dict[str, Any])
+_T = TypeVar("_T", int, str, dict[str, Any])
 
 
 def in_commit_timestamp_ms(info: CommitInfo) -> int | None:
@@ -53,6 +53,6 @@ def tidelog(info: CommitInfo) -> dict[str, Any]:
     return _typed(info, "tidelog", dict) or {}
 
 
-def _typed(info: CommitInfo, key: str, kind: type[T]) -> T | None:
+def _typed(info: CommitInfo, key: str, kind: type[_T]) -> _T | None:
     value = info.get(key)
     return value if isinstance(value, kind) and not isinstance(value, bool) else None

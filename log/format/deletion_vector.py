@@ -95,7 +95,7 @@ def extract(content: bytes, stored: StoredBitmap) -> bytes:
     return bitmap
 
 
-def decode(bitmap: bytes) -> BitMap64:
+def decode_bitmap(bitmap: bytes) -> BitMap64:
     """The dead positions (0-based, physical) that a bitmap holds."""
     if len(bitmap) < _BITMAP_HEADER or struct.unpack_from("<I", bitmap)[0] != _MAGIC:
         raise _corrupt("the magic number is wrong", len(bitmap))
@@ -105,7 +105,7 @@ def decode(bitmap: bytes) -> BitMap64:
         raise _corrupt(str(error), len(bitmap)) from error
 
 
-def encode(positions: BitMap64) -> bytes:
+def encode_bitmap(positions: BitMap64) -> bytes:
     """The bitmap of `positions`, in the smaller of Roaring's forms for each part."""
     compact = positions.copy()
     compact.run_optimize()

@@ -64,7 +64,7 @@ def checkpoint_path(version: int) -> str:
     return f"{LOG_FOLDER}/{version:020d}.checkpoint.parquet"
 
 
-def parse(name: str) -> LogFile | None:
+def parse_log_file(name: str) -> LogFile | None:
     """The log file that a bare name denotes, or None for a name that is none of the log's."""
     kind = _KINDS.get(name[_DIGITS:])
     if kind and _is_version(name[:_DIGITS]):

@@ -31,7 +31,7 @@ class _Leaf:
     column: int | None
 
 
-def collect(
+def collect_from_footer(
     footer: pq.FileMetaData,
     schema: pa.Schema,
     *,

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tidelog.log.errors import ConfigurationError
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 ENABLE_DELETION_VECTORS = "delta.enableDeletionVectors"
 ENABLE_IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
@@ -248,7 +248,7 @@ def statistics_columns(configuration: Mapping[str, str]) -> tuple[tuple[str, ...
         return None
 
 
-def _read(configuration: Mapping[str, str], key: str, parse: Callable[[str], T]) -> T:
+def _read(configuration: Mapping[str, str], key: str, parse: Callable[[str], _T]) -> _T:
     try:
         return parse(configuration.get(key, _READ_DEFAULTS[key]))
     except ValueError:  # another writer's value that we cannot read: its default is safer than no table

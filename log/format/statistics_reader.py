@@ -53,12 +53,14 @@ class Bounds:
     nulls: pa.ChunkedArray
 
 
-def read_rows(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+def read_row_counts(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     """How many rows each file holds, dead ones included; null where the text does not tell."""
     return _decode(texts, {})["rows"]
 
 
-def read(texts: pa.ChunkedArray, leaves: Mapping[Path, pa.DataType]) -> tuple[pa.ChunkedArray, dict[Path, Bounds]]:
+def read_bounds(
+    texts: pa.ChunkedArray, leaves: Mapping[Path, pa.DataType]
+) -> tuple[pa.ChunkedArray, dict[Path, Bounds]]:
     """The row counts as by `read_rows`, and the bounds of `leaves`, which go by their physical names."""
     columns = _decode(texts, leaves)
     bounds = {}

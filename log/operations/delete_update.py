@@ -22,7 +22,7 @@ from tidelog.log.errors import AppendOnlyError, ConfigurationError, PredicateErr
 from tidelog.log.format import properties
 from tidelog.log.format.actions import AddFile
 from tidelog.log.operations.row_matcher import Matched, RowMatcher, file_metrics, free_name
-from tidelog.log.operations.update_images import with_images
+from tidelog.log.operations.update_images import with_image_addresses
 from tidelog.log.read.change_files import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from tidelog.log.read.scan import Selection
 from tidelog.log.state.loader import LogState
@@ -67,7 +67,7 @@ def stage_update(state: LogState, writer: DataWriter, where: str, assignments: M
     if images:
         new = pa.concat_tables(images)
         adds = writer.write(new)
-        deletes = with_images(deletes, writer, new, adds)
+        deletes = with_image_addresses(deletes, writer, new, adds)
     rows = sum(image.num_rows for image in images)
     return Staged(
         operation="UPDATE",

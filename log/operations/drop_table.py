@@ -69,7 +69,7 @@ def require_not_dropped(store: Store, error: CorruptLogError | UnsupportedFeatur
 
 def _dropped_at(store: Store) -> int | None:
     """The version that ended the table, or None where the newest one did not."""
-    found = [file for status in store.list(filenames.LOG_FOLDER) if (file := filenames.parse(status.name))]
+    found = [file for status in store.list(filenames.LOG_FOLDER) if (file := filenames.parse_log_file(status.name))]
     newest = max((file.version for file in found if file.kind is LogFileKind.COMMIT), default=None)
     if newest is None:
         return None

@@ -6,19 +6,17 @@ Values are compared as in `group_numbers`: NaN is a value like others, -0.0 is 0
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from tidelog.log.arrays import Int64Array
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.errors import ConfigurationError, DuplicateKeyError, SchemaMismatchError
 from tidelog.log.format import properties
 from tidelog.log.predicate import And, Column, Comparison, Expression, In, Literal
-
-Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 # More values of a column are looked for as the range that they span, which is all that statistics know to test.
 _FEW_VALUES = 50
@@ -58,7 +56,7 @@ class Keys:
         _require_distinct(self.table, path)
         self._steps = list(self._numbered())
 
-    def places(self, rows: pa.Table) -> Numbers:
+    def places(self, rows: pa.Table) -> Int64Array:
         """For each row of `rows`, which has the key's columns, the place of its key; -1 for another one."""
         codes = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)])
         for name, (values, known) in zip(self.names, self._steps, strict=True):
@@ -120,7 +118,7 @@ def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.add(column, pa.scalar(0, column.type)) if pt.is_floating(column.type) else column  # -0.0 is 0.0
 
 
-def _numbers(table: pa.Table) -> Numbers:
+def _numbers(table: pa.Table) -> Int64Array:
     return np.asarray(group_numbers(table, table.column_names), dtype=np.int64)
 
 

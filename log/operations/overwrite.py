@@ -11,12 +11,12 @@ import pyarrow as pa
 from tidelog.log import predicate
 from tidelog.log.commit.restored_files import difference, require_files
 from tidelog.log.conflict.operation_class import OperationClass
-from tidelog.log.conflict.staged import Scope, Staged
+from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, Metadata
-from tidelog.log.pruning.partition_scope import in_scope, partition_scope
+from tidelog.log.pruning.partition_scope import Scope, in_scope, partition_scope
 from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
@@ -38,7 +38,7 @@ def stage_overwrite(
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFiles:
     """Rows that were written to take the place of others, or a part of them; picklable.
 
     `outside` counts those that are not in the scope, which are not written. `partitions` are theirs, where asked for.
@@ -66,16 +66,16 @@ class Overwrite:
         self._dynamic = dynamic
         self._scope = partition_scope(where, writer.metadata, writer.store.url)
 
-    def write(self, rows: pa.Table) -> Written:
+    def write(self, rows: pa.Table) -> WrittenFiles:
         """Write rows, as DataWriter.prepared gives them, if all of them are in the scope."""
         inside = rows.num_rows
         if self._scope.predicate is not None:
             inside = rows.filter(predicate.to_arrow(self._scope.predicate, rows.schema)).num_rows
         partitions = _distinct(rows.select(self._names)) if self._dynamic else None
         adds = self._writer.write(rows) if inside == rows.num_rows else []
-        return Written(tuple(adds), rows.num_rows, rows.num_rows - inside, partitions)
+        return WrittenFiles(tuple(adds), rows.num_rows, rows.num_rows - inside, partitions)
 
-    def staged(self, state: LogState, *parts: Written) -> Staged | None:
+    def staged(self, state: LogState, *parts: WrittenFiles) -> Staged | None:
         """The operation, whose rows are those of `parts`; None where it has nothing to do.
 
         Raises ConfigurationError for rows outside of the scope.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from tidelog.log.conflict.staged import Images, RowDelete, Staged
+from tidelog.log.conflict.staged import RowDelete, Staged, UpdateImages
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.state import files
@@ -20,7 +20,7 @@ from tidelog.log.state.loader import LogState
 Stage: TypeAlias = Callable[[LogState, DataWriter], Staged]
 
 
-def part_of(head: Head, writer: DataWriter, stage: Stage, adds: Sequence[AddFile]) -> Staged:
+def stage_part(head: Head, writer: DataWriter, stage: Stage, adds: Sequence[AddFile]) -> Staged:
     """What `stage` makes of a table that has these files only; with none of them, an operation that matches nothing."""
     return stage(state_of(head, writer, adds), writer)
 
@@ -36,7 +36,7 @@ def without_progress(head: Head) -> Head:
     return replace(head, transactions={}, domains={})
 
 
-def joined(first: Staged, parts: Iterable[Staged]) -> Staged:
+def join_parts(first: Staged, parts: Iterable[Staged]) -> Staged:
     """The parts of one operation as one: what they kill and write together, what they count added up."""
     deletes: list[RowDelete] = list(first.deletes)
     adds: list[AddFile] = list(first.adds)
@@ -55,4 +55,4 @@ def _moved_on(delete: RowDelete, count: int) -> RowDelete:
     """The delete, where so many files of other parts come before those that hold its images."""
     if delete.images is None:
         return delete
-    return replace(delete, images=Images(delete.images.adds + count, delete.images.positions))
+    return replace(delete, images=UpdateImages(delete.images.adds + count, delete.images.positions))

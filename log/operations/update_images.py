@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from tidelog.log.conflict.moves import located, starts
-from tidelog.log.conflict.staged import Images, RowDelete
+from tidelog.log.conflict.staged import RowDelete, UpdateImages
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile
 
 
-def with_images(
+def with_image_addresses(
     deletes: Sequence[RowDelete], writer: DataWriter, rows: pa.Table, adds: Sequence[AddFile]
 ) -> list[RowDelete]:
     """The deletes with the addresses of their images.
@@ -31,6 +31,6 @@ def with_images(
     files[order], positions[order] = written.files, written.positions
     begins = starts([len(delete.positions) for delete in deletes]).tolist()
     return [
-        replace(delete, images=Images(files[begin:end], positions[begin:end]))
+        replace(delete, images=UpdateImages(files[begin:end], positions[begin:end]))
         for delete, begin, end in zip(deletes, begins, [*begins[1:], rows.num_rows], strict=True)
     ]

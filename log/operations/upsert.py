@@ -7,13 +7,14 @@ key columns of files that may hold one of the keys are read, some files at a tim
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Reads, RowDelete, Staged
 from tidelog.log.data.reader import DataFile, read_numbered_batches
@@ -21,7 +22,7 @@ from tidelog.log.data.writer import DataWriter
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.operations.keys import Keys
 from tidelog.log.operations.row_matcher import Matched, RowMatcher, file_metrics
-from tidelog.log.operations.upsert_data import split
+from tidelog.log.operations.upsert_data import split_upsert
 from tidelog.log.read.change_files import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from tidelog.log.state.loader import LogState
 
@@ -40,9 +41,6 @@ METRICS = (
 # Rows of small files are looked up together, so that the keys are hashed once for all of them, not once a file.
 _JOINED_ROWS = 500_000
 
-Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
-Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
-
 
 def stage_upsert(
     state: LogState, writer: DataWriter, data: Any, names: Sequence[str], delete_where: str | None
@@ -52,7 +50,7 @@ def stage_upsert(
     A row for which `delete_where` is true adds nothing. Of several rows of one key in the table all die.
     Raises SchemaMismatchError, DuplicateKeyError, PredicateError.
     """
-    written, gone = split(data, writer.schema, names, delete_where)
+    written, gone = split_upsert(data, writer.schema, names, delete_where)
     written, gone = writer.prepared(written), writer.prepared(gone)
     if not written.num_rows and not gone.num_rows:
         return None
@@ -71,9 +69,9 @@ class Pairs:
 
     def __init__(self, keys: int, written: int) -> None:
         self.written = written
-        self.matched: Flags = np.zeros(keys, dtype=bool)
+        self.matched: BoolArray = np.zeros(keys, dtype=bool)
 
-    def followed(self, places: Numbers) -> Flags:
+    def followed(self, places: Int64Array) -> BoolArray:
         """For each of some more of the table's rows, whose keys have these places, whether a new row follows it.
 
         A second row of a key has no image of its own among the new ones: the feed tells it as deleted.
@@ -122,9 +120,9 @@ class KeyMatcher(RowMatcher):
         super().__init__(state, writer)
         self._keys = keys
 
-    def found(self) -> Iterator[tuple[AddFile, Numbers, Numbers]]:
+    def found(self) -> Iterator[tuple[AddFile, Int64Array, Int64Array]]:
         """The files that hold rows of the keys: the rows' positions, and the places of their keys."""
-        waiting: list[tuple[AddFile, Numbers, pa.Table]] = []
+        waiting: list[tuple[AddFile, Int64Array, pa.Table]] = []
         length = 0
         for add in self.candidates(self._keys.predicate()):
             positions, rows = self._read_keys(add)
@@ -136,19 +134,19 @@ class KeyMatcher(RowMatcher):
         if waiting:
             yield from self._looked_up(waiting)
 
-    def old_changes(self, old: pa.Table, follows: Flags) -> list[AddCDCFile]:
+    def old_changes(self, old: pa.Table, follows: BoolArray) -> list[AddCDCFile]:
         """The change rows of rows that die, `follows` those that a new row follows."""
         before = self.cdc(old.filter(pa.array(follows)), UPDATE_PREIMAGE)
         return before + self.cdc(old.filter(pa.array(~follows)), DELETE)
 
-    def new_changes(self, new: pa.Table, known: Flags) -> list[AddCDCFile]:
+    def new_changes(self, new: pa.Table, known: BoolArray) -> list[AddCDCFile]:
         """The change rows of rows that are added, `known` those whose key was there."""
         after = self.cdc(new.filter(pa.array(known)), UPDATE_POSTIMAGE)
         return after + self.cdc(new.filter(pa.array(~known)), INSERT)
 
     def _looked_up(
-        self, waiting: Sequence[tuple[AddFile, Numbers, pa.Table]]
-    ) -> Iterator[tuple[AddFile, Numbers, Numbers]]:
+        self, waiting: Sequence[tuple[AddFile, Int64Array, pa.Table]]
+    ) -> Iterator[tuple[AddFile, Int64Array, Int64Array]]:
         places = self._keys.places(pa.concat_tables([rows for _, _, rows in waiting]))
         start = 0
         for add, positions, rows in waiting:
@@ -158,7 +156,7 @@ class KeyMatcher(RowMatcher):
             if hit.any():
                 yield add, positions[hit], own[hit]
 
-    def _read_keys(self, add: AddFile) -> tuple[Numbers, pa.Table]:
+    def _read_keys(self, add: AddFile) -> tuple[Int64Array, pa.Table]:
         schema = pa.schema([self.schema.field(name) for name in self._keys.names])
         pieces = list(read_numbered_batches(self._writer.store, DataFile.of(add), schema))
         positions = np.concatenate([np.empty(0, dtype=np.int64), *(numbers for numbers, _ in pieces)])
@@ -176,7 +174,7 @@ class _Upsert(KeyMatcher):
         super().__init__(state, writer, keys)
         self.pairs = Pairs(keys.table.num_rows, written)
         self._old_rows: list[pa.Table] = []
-        self._new_rows_follow: list[Flags] = []
+        self._new_rows_follow: list[BoolArray] = []
 
     def deletes(self) -> list[RowDelete]:
         """How the rows die, file by file."""

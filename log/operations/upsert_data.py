@@ -18,7 +18,9 @@ from tidelog.log.operations.row_matcher import free_name
 from tidelog.log.read.scan import Selection
 
 
-def split(data: Any, schema: pa.Schema, keys: Sequence[str], delete_where: str | None) -> tuple[pa.Table, pa.Table]:
+def split_upsert(
+    data: Any, schema: pa.Schema, keys: Sequence[str], delete_where: str | None
+) -> tuple[pa.Table, pa.Table]:
     """The rows of `data` to be written, and the columns `keys` of those for which `delete_where` is true.
 
     `delete_where` is SQL text over the columns of the data. Those that only it reads need not be the table's; of a row

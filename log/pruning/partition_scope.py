@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.log import predicate
-from tidelog.log.conflict.staged import Scope
+from tidelog.log.arrays import BoolArray
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.errors import CorruptLogError, PredicateError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.schema import columns_of, physical_name
+from tidelog.log.predicate import Expression
 from tidelog.log.pruning.file_pruning import wholly_matching
 from tidelog.log.state.file_values import FileValues
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A part of the table, in whole partitions.
+
+    `predicate` reads partition columns only; `partitions` holds one row for each partition, its columns the partition
+    columns. With neither it is the whole table.
+    """
+
+    predicate: Expression | None = None
+    partitions: pa.Table | None = None
 
 
 def partition_scope(where: str | None, metadata: Metadata, path: str) -> Scope:
@@ -66,7 +79,7 @@ def _partition_table(values: FileValues, schema: pa.Schema, metadata: Metadata, 
     return pa.table(columns)
 
 
-def _among(values: pa.Table, partitions: pa.Table | None) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _among(values: pa.Table, partitions: pa.Table | None) -> BoolArray:
     """For each row of `values`, whether it is one of `partitions`."""
     if partitions is None:
         raise AssertionError(values)

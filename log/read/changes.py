@@ -33,7 +33,7 @@ from tidelog.log.storage import Store
 from tidelog.log.system import to_datetime
 
 Mode: TypeAlias = Literal["append", "cdc", "net"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+CHANGE_MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 def change_schema(table_schema: pa.Schema, mode: Mode = "append") -> pa.Schema:
@@ -52,8 +52,8 @@ def change_schema(table_schema: pa.Schema, mode: Mode = "append") -> pa.Schema:
 
 def require_mode(mode: str) -> Mode:
     """The mode; raises ConfigurationError for one that there is not."""
-    if mode not in MODES:
-        raise ConfigurationError(f"there is no change mode {mode!r}", advice=f"use one of {', '.join(MODES)}")
+    if mode not in CHANGE_MODES:
+        raise ConfigurationError(f"there is no change mode {mode!r}", advice=f"use one of {', '.join(CHANGE_MODES)}")
     return mode
 
 
@@ -67,7 +67,7 @@ class ChangeRequest:
     keys: Sequence[str]
 
 
-def files_of(
+def change_files_of(
     commits: Iterable[tuple[Commit, int]],
     mode: Mode,
     path: str,

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.log.arrays import BoolArray
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.writer import CHANGE_TYPE
 from tidelog.log.errors import DuplicateKeyError
@@ -72,7 +73,7 @@ def _assembled(changes: pa.Table, shown: Any, stamped: Any, kinds: Any) -> pa.Ta
     return pa.table(columns, schema=changes.schema)
 
 
-def _differ(changes: pa.Table, left: Any, right: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _differ(changes: pa.Table, left: Any, right: Any) -> BoolArray:
     """For each pair of rows, whether any column of the table differs."""
     result = np.zeros(len(left), dtype=bool)
     names = [name for name in changes.column_names if name not in _CHANGE_COLUMNS]

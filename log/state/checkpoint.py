@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidelog.log.format import filenames, seal
-from tidelog.log.format.actions import Metadata, encode
+from tidelog.log.format.actions import Metadata, encode_action
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.storage import Store
@@ -42,7 +42,7 @@ _CHECKPOINT_METADATA = pa.struct([("version", pa.int64())])
 _DOMAIN = pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())])
 
 
-def write(store: Store, head: Head, state: FileState) -> int:
+def write_checkpoint(store: Store, head: Head, state: FileState) -> int:
     """Write the checkpoint of `head`'s version, then the pointer; returns how many actions it holds.
 
     Tombstones in `state` are written as they are: the caller has dropped the expired ones. A checkpoint that is there
@@ -71,11 +71,11 @@ def write(store: Store, head: Head, state: FileState) -> int:
         "sizeInBytes": len(content),
         "numOfAddFiles": state.adds.num_rows,
     }
-    store.replace(filenames.LAST_CHECKPOINT, encode(pointer))
+    store.replace(filenames.LAST_CHECKPOINT, encode_action(pointer))
     return int(table.num_rows)
 
 
-def count(state: FileState) -> Totals:
+def totals_of(state: FileState) -> Totals:
     """The totals of `state`, counted."""
     return Totals(state.adds.num_rows, pc.sum(state.adds["size"]).as_py() or 0)
 

@@ -28,4 +28,4 @@ def checkpoint(store: Store, state: LogState, system: System) -> None:
         store.delete(filenames.checksum_path(head.version))
     retention_ms = properties.duration_ms(head.metadata.configuration, properties.DELETED_FILE_RETENTION)
     left = files.drop_expired_tombstones(state.files(), system.now_ms() - retention_ms)
-    checkpoint_file.write(store, counted, left)
+    checkpoint_file.write_checkpoint(store, counted, left)

@@ -13,7 +13,7 @@ import msgspec
 
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import commit_info, filenames, properties, seal
-from tidelog.log.format.actions import DomainMetadata, Metadata, Protocol, SetTransaction, encode
+from tidelog.log.format.actions import DomainMetadata, Metadata, Protocol, SetTransaction, encode_action
 from tidelog.log.state import head
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.head import Head, Totals
@@ -56,7 +56,7 @@ def to_bytes(table_head: Head, *, txn_id: str, in_commit_timestamp_ms: int | Non
         content["setTransactions"] = list(table_head.transactions.values())
     # The seal is looked for at the end.
     content["tidelog"] = {"timeVersion": table_head.time_version_ms, "seal": seal.UNSEALED}
-    return seal.seal_json(encode(content), table_head.version)
+    return seal.seal_json(encode_action(content), table_head.version)
 
 
 def disagreements(store: Store, counted: Head) -> list[str]:

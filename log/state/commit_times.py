@@ -71,7 +71,7 @@ class CommitTimes:
         self._file_times = {}
         self._newest, self._single = -1, 0
         for status in self._store.list(filenames.LOG_FOLDER):
-            file = filenames.parse(status.name)
+            file = filenames.parse_log_file(status.name)
             if file and file.kind is LogFileKind.COMMIT:
                 self._take(file.version, status.modified_ms)
 

@@ -36,7 +36,7 @@ class FileValues:
     def rows(self) -> pa.ChunkedArray:
         """How many rows each file holds, dead ones included; null where its statistics do not tell."""
         if self._rows is None:
-            self._rows = statistics_reader.read_rows(self.files["stats"])
+            self._rows = statistics_reader.read_row_counts(self.files["stats"])
         return self._rows
 
     def live_rows(self) -> pa.ChunkedArray:
@@ -54,7 +54,7 @@ class FileValues:
         """Decode the bounds of several leaf columns in one pass over the texts."""
         missing = {path: kind for path, kind in leaves if (path, kind) not in self._bounds}
         if missing:
-            self._rows, found = statistics_reader.read(self.files["stats"], missing)
+            self._rows, found = statistics_reader.read_bounds(self.files["stats"], missing)
             self._bounds |= {(path, missing[path]): bounds for path, bounds in found.items()}
 
     def has(self, leaves: Iterable[Leaf]) -> bool:

@@ -9,13 +9,14 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor, RemoveFile
 from tidelog.log.format.paths import canonical
@@ -62,8 +63,7 @@ REMOVE = pa.schema(
     ]
 )
 
-T = TypeVar("T", AddFile, RemoveFile)
-_Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+_T = TypeVar("_T", AddFile, RemoveFile)
 
 # Arrow's default allocator hands memory back to the system and faults it in again, which made a replay of a million
 # files twice as slow as the C library's.
@@ -138,8 +138,8 @@ class _Side:
         self.hashes = np.zeros(0, dtype=np.uint64)
         self.suspects = np.zeros(0, dtype=bool)
         self._orders = [np.zeros(base.num_rows, dtype=np.int64)]
-        self._waiting_orders: list[_Numbers] = []
-        self._keep: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+        self._waiting_orders: list[Int64Array] = []
+        self._keep: BoolArray | None = None
 
     def extend(self, number: int, actions: Sequence[Any]) -> None:
         """Append one commit's actions; those of small commits wait until they are worth a table."""
@@ -167,11 +167,11 @@ class _Side:
         """All rows."""
         return pa.concat_tables(self.tables)
 
-    def orders(self) -> _Numbers:
+    def orders(self) -> Int64Array:
         """Each row's commit number."""
         return np.concatenate(self._orders)
 
-    def decide(self, newest: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+    def decide(self, newest: BoolArray) -> None:
         """Keep, of the suspects, those that are `newest`."""
         self._keep = np.ones(len(self.suspects), dtype=bool)
         self._keep[np.flatnonzero(self.suspects)] = newest
@@ -185,7 +185,7 @@ class _Side:
         return table.combine_chunks() if table["path"].num_chunks > _MAX_CHUNKS else table
 
 
-def _without(table: pa.Table, rows: _Numbers) -> pa.Table:
+def _without(table: pa.Table, rows: Int64Array) -> pa.Table:
     """The table without `rows` (ascending); a few are left out by slicing around them, which copies nothing."""
     if len(rows) > _MAX_SLICES:
         keep = np.ones(table.num_rows, dtype=bool)
@@ -323,7 +323,7 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
         ) from error
 
 
-def _from_row(row: dict[str, Any], kind: type[T]) -> T:
+def _from_row(row: dict[str, Any], kind: type[_T]) -> _T:
     values = {name: value for name, value in row.items() if value is not None}
     for name in ("partitionValues", "tags"):
         if name in values:
@@ -333,7 +333,7 @@ def _from_row(row: dict[str, Any], kind: type[T]) -> T:
     return msgspec.convert(values, kind)
 
 
-def _newest_rows(named: pa.ChunkedArray, orders: _Numbers) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _newest_rows(named: pa.ChunkedArray, orders: Int64Array) -> BoolArray:
     """For each row, whether it is the one of the highest order among the rows of its key.
 
     Of several rows of one key and order (a writer's double) the last one counts.

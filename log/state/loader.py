@@ -62,7 +62,7 @@ class LogState:
         state = self.files()
         if self._replayed is None:
             raise AssertionError(self.head.version)
-        return head.with_totals(self._replayed, checkpoint.count(state))
+        return head.with_totals(self._replayed, checkpoint.totals_of(state))
 
     def with_metadata(self, metadata: Metadata) -> LogState:
         """The same version as it would be with other metadata."""
@@ -157,7 +157,7 @@ def load_files(store: Store, segment: Segment, *, head_known: bool = False) -> t
     state = files.apply(base, found if head_known else map(fold, found))
     # Made now, while the paths are at hand: the first refresh will want them at once.
     _ = state.add_hashes
-    return state, None if head_known else fold.head(segment.version, checkpoint.count(state))
+    return state, None if head_known else fold.head(segment.version, checkpoint.totals_of(state))
 
 
 def _replay(store: Store, segment: Segment) -> tuple[Head, FileState | None]:
@@ -169,7 +169,7 @@ def _replay(store: Store, segment: Segment) -> tuple[Head, FileState | None]:
     found = map(fold, commits.read_commits(store, segment.commit_versions))
     if segment.checkpoint is None:
         state = files.apply(files.EMPTY, found)
-        return fold.head(segment.version, checkpoint.count(state)), state
+        return fold.head(segment.version, checkpoint.totals_of(state)), state
     fold.begin(segment, segment.checkpoint)
     for _ in found:
         pass

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.format.paths import canonical
 
 Hashes: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
@@ -32,7 +33,7 @@ def path_hashes(paths: pa.ChunkedArray) -> Hashes:
     return np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.uint64)
 
 
-def is_among(hashes: Hashes, ascending: Hashes) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def is_among(hashes: Hashes, ascending: Hashes) -> BoolArray:
     """For each of `hashes`, whether it is one of the `ascending` values (which may repeat).
 
     numpy's own `isin` and `unique` hash or sort the larger side, which takes seconds for a million values.
@@ -68,6 +69,6 @@ def _chunk_hashes(paths: pa.StringArray) -> Hashes:
     return result
 
 
-def _low_bytes(count: np.ndarray[Any, np.dtype[np.int64]]) -> Hashes:
+def _low_bytes(count: Int64Array) -> Hashes:
     """Masks that keep `count` (0 to 7) low bytes of a little-endian word."""
     return (np.uint64(1) << (count.astype(np.uint64) * np.uint64(8))) - np.uint64(1)

@@ -53,7 +53,9 @@ def list_segment(
     names = store.names(filenames.LOG_FOLDER)
     commits = set(filenames.versions(names, LogFileKind.COMMIT))
     checksums = sorted(filenames.versions(names, LogFileKind.CHECKSUM))
-    checkpoints = _complete(file for name in names if ".checkpoint." in name and (file := filenames.parse(name)))
+    checkpoints = _complete(
+        file for name in names if ".checkpoint." in name and (file := filenames.parse_log_file(name))
+    )
     usable = [checkpoint for checkpoint in checkpoints if checkpoint not in unreadable]
     if not commits and not checkpoints:
         raise TableNotFoundError(
@@ -88,7 +90,7 @@ def list_segment(
 
 def list_checkpoints(store: Store) -> list[CheckpointFiles]:
     """The complete checkpoints, newest first, whether or not they can be read."""
-    found = (filenames.parse(status.name) for status in store.list(filenames.LOG_FOLDER))
+    found = (filenames.parse_log_file(status.name) for status in store.list(filenames.LOG_FOLDER))
     return _complete(file for file in found if file and file.kind is LogFileKind.CHECKPOINT)
 
 

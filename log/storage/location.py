@@ -24,7 +24,7 @@ class Location:
     options: dict[str, str] = field(default_factory=dict)
 
 
-def parse(url: str) -> Location | None:
+def parse_location(url: str) -> Location | None:
     """The location that a URL of an object store names; None for anything else."""
     match = _URL.match(url)
     if match is None or match.group(1).lower() not in KINDS:
@@ -42,7 +42,7 @@ def parse(url: str) -> Location | None:
     return Location(kind, bucket, key, options)
 
 
-def canonical(url: str) -> str:
+def canonical_url(url: str) -> str:
     """One spelling of a table's URL: the scheme that most programs know, and no slash too many."""
     scheme, _, rest = url.partition("://")
     scheme = {"s3a": "s3", "gcs": "gs"}.get(scheme.lower(), scheme.lower())

@@ -31,7 +31,7 @@ from tidelog.log.errors import (
 from tidelog.log.storage import location, probe
 from tidelog.log.storage.cloud import Cloud, Failure, chain
 from tidelog.log.storage.location import Location
-from tidelog.log.storage.options import Redactor, parse
+from tidelog.log.storage.options import Redactor, parse_option_texts
 from tidelog.log.storage.ranged import WHOLE_BYTES, RangedFile
 from tidelog.log.storage.retries import IDEMPOTENT, ONCE, retried
 from tidelog.log.storage.store import FileStatus, Store
@@ -60,13 +60,13 @@ class ObjectStore(Store):
     """The objects below a prefix of a bucket. Connects when it is first used, in each process anew."""
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None, *, system: System = REAL) -> None:
-        self.url = location.canonical(url)
-        found = location.parse(self.url)
+        self.url = location.canonical_url(url)
+        found = location.parse_location(self.url)
         if found is None:
             raise AssertionError(url)
         self._root: Location = found
         self.storage_options = dict(options or {})
-        self._options = parse({**found.options, **self.storage_options})
+        self._options = parse_option_texts({**found.options, **self.storage_options})
         self._redacted = Redactor(self._options)
         self._system = system
 
@@ -151,7 +151,7 @@ class ObjectStore(Store):
         """Bucket and key of a path; a URL of the same kind of store may name another bucket."""
         if path.startswith("/"):  # as Hadoop reads it: from the root of the same bucket
             return self._root.bucket, path.strip("/")
-        found = location.parse(path)
+        found = location.parse_location(path)
         if found is None:
             return self._root.bucket, "/".join(part for part in (self._root.key, path) if part)
         if found.kind != self._root.kind:

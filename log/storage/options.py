@@ -52,7 +52,7 @@ _IN_TEXT = re.compile(r"((?:AccountKey|SharedAccessSignature|sig|X-Amz-Signature
 _SHORTEST_SECRET = 4
 
 
-def parse(options: Mapping[str, Any]) -> dict[str, Any]:
+def parse_option_texts(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options as a file system takes them. Raises ConfigurationError, which never shows a value."""
     return {name: _value(name, value) for name, value in options.items()}
 

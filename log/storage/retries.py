@@ -11,8 +11,8 @@ from tidelog.log.system import System
 # Together the waits are about 6 s on average and 11 s at most: longer than a node's restart or a burst of throttling,
 # shorter than anybody's patience. A store that is down for longer is an error, which the caller may retry.
 ATTEMPTS = 8
-BACKOFF_BASE_S = 0.1
-BACKOFF_LIMIT_S = 5.0
+REQUEST_BACKOFF_BASE_S = 0.1
+REQUEST_BACKOFF_LIMIT_S = 5.0
 
 IDEMPOTENT = frozenset({Failure.REJECTED, Failure.TRANSIENT})
 """After these a request is sent again whose repetition changes nothing."""
@@ -31,5 +31,5 @@ def retried(cloud: Cloud, system: System, request: Callable[[], _T], repeat: fro
         except Exception as error:
             if cloud.diagnose(error).failure not in repeat:
                 raise
-        system.sleep_s(system.uniform(0, min(BACKOFF_LIMIT_S, BACKOFF_BASE_S * 2**attempt)))
+        system.sleep_s(system.uniform(0, min(REQUEST_BACKOFF_LIMIT_S, REQUEST_BACKOFF_BASE_S * 2**attempt)))
     return request()

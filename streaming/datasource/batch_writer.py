@@ -24,7 +24,7 @@ from tidelog.log.data.conform import conform
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, RetryableError, TidelogError
 from tidelog.log.operations.delete_update import require_row_changes
-from tidelog.log.operations.overwrite import Overwrite, Written
+from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
 from tidelog.log.state.loader import load
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL
@@ -41,7 +41,7 @@ _LOGGER = logging.getLogger(__name__)
 class TaskResult(WriterCommitMessage):
     """What one task wrote, or the error of tidelog's own that it met: that one would be the same at a second try."""
 
-    parts: tuple[Written, ...] = ()
+    parts: tuple[WrittenFiles, ...] = ()
     error: TidelogError | None = None
 
 
@@ -111,15 +111,15 @@ class BatchWriter(DataSourceArrowWriter):
     def _overwrite(self, writer: DataWriter) -> Overwrite:
         return Overwrite(writer, self._options.where, dynamic=self._options.dynamic)
 
-    def _parts(self, writer: DataWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[Written]:
+    def _parts(self, writer: DataWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[WrittenFiles]:
         for rows in pieces(batches, file_size(writer)):
             fitting = writer.prepared(conform(rows, writer.schema))
             if self._options.overwrite:
                 yield self._overwrite(writer).write(fitting)
             else:
-                yield Written(tuple(writer.write(fitting)), fitting.num_rows, outside=0, partitions=None)
+                yield WrittenFiles(tuple(writer.write(fitting)), fitting.num_rows, outside=0, partitions=None)
 
-    def _stage(self, parts: Sequence[Written]) -> Transaction:
+    def _stage(self, parts: Sequence[WrittenFiles]) -> Transaction:
         transaction = self._begin()
         if not self._options.overwrite or self._is_known:
             transaction.stage_adds([add for part in parts for add in part.adds])
@@ -137,7 +137,7 @@ class BatchWriter(DataSourceArrowWriter):
         require_same_table(store.url, self._writer.metadata.id, state.head.metadata.id, advice=advice)
         return Transaction(store, state, REAL, lambda _: None, self._identity)
 
-    def _discard(self, parts: Iterable[Written]) -> None:
+    def _discard(self, parts: Iterable[WrittenFiles]) -> None:
         delete_written(self._writer, (add for part in parts for add in part.adds))
 
 

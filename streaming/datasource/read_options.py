@@ -50,12 +50,12 @@ class ReadOptions:
         return self.start is not None or self.end is not None or self.changes is not None or self.latest
 
 
-def parse(raw: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
+def parse_read(raw: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
     """The options of a read; `streaming` is None while that is not known.
 
     Raises ConfigurationError naming an option that is unknown, misplaced or malformed.
     """
-    options, secrets = split(raw)
+    options, secrets = split_names(raw)
     _refuse_misplaced(options, streaming=streaming)
     if not options.get("path"):
         raise ConfigurationError("no table path was given", advice='use .load("/path/of/the/table")')
@@ -74,7 +74,7 @@ def parse(raw: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptio
     )
 
 
-def split(raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def split_names(raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The options by their names in lower case, and apart from them those of the store, without their prefix."""
     options = {key.lower(): value for key, value in raw.items() if not key.lower().startswith(_SECRET_PREFIX)}
     secrets = {

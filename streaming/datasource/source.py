@@ -39,7 +39,7 @@ from tidelog.log.system import REAL
 from tidelog.streaming.datasource.batch_writer import BatchWriter
 from tidelog.streaming.datasource.feed_planner import FeedPlanner
 from tidelog.streaming.datasource.offsets import Offset
-from tidelog.streaming.datasource.read_options import ReadOptions, parse, split
+from tidelog.streaming.datasource.read_options import ReadOptions, parse_read, split_names
 from tidelog.streaming.datasource.write_options import parse_write
 
 # A task's Python worker costs some tens of milliseconds, so small files share one task; and one task's share of
@@ -62,12 +62,12 @@ class TidelogDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of the read; raises what opening the table raises."""
-        options = parse(self._raw)
+        options = parse_read(self._raw)
         return from_arrow_schema(_columns(_table(options).at(), options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of `spark.read`."""
-        return BatchReader(parse(self._raw, streaming=False), schema)
+        return BatchReader(parse_read(self._raw, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The reader of `spark.readStream`; it checks its options when first called: Spark masks an error from here."""
@@ -79,7 +79,7 @@ class TidelogDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802
         """Refuse, naming what to use: Spark tells a Python stream writer no query, by which a batch could be known."""
-        options, _ = split(self._raw)
+        options, _ = split_names(self._raw)
         path, checkpoint = options.get("path", "/path"), options.get("checkpointlocation", "/cp")
         line = f'df.writeStream.foreachBatch(Sink("{path}")).option("checkpointLocation", "{checkpoint}").start()'
         raise ConfigurationError(
@@ -203,7 +203,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _open(self) -> tuple[ReadOptions, FeedPlanner]:
         if self._opened is None:
-            options = parse(self._raw, streaming=True)
+            options = parse_read(self._raw, streaming=True)
             self._opened = options, FeedPlanner(_table(options), REAL)
         return self._opened
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.streaming.datasource.read_options import require_known, split
+from tidelog.streaming.datasource.read_options import require_known, split_names
 
 _KNOWN = {
     "path": "path",
@@ -37,7 +37,7 @@ class WriteOptions:
 
 def parse_write(raw: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
     """The options of a write. Raises ConfigurationError naming one that is unknown, misplaced or malformed."""
-    options, secrets = split(raw)
+    options, secrets = split_names(raw)
     for key in _NO_EVOLUTION:
         if key in options:
             raise ConfigurationError(

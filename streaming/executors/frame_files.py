@@ -19,7 +19,7 @@ from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile
 from tidelog.streaming.executors import jvm_files
 from tidelog.streaming.executors.plain_frame import plain_rows, quoted
-from tidelog.streaming.executors.session import FITTED_SHUFFLES, settings
+from tidelog.streaming.executors.session import FITTED_SHUFFLES, session_settings
 from tidelog.streaming.executors.tasks import cleared, delete_written, file_size, pieces, run_on_rows
 
 
@@ -38,7 +38,7 @@ def write_frame(
     """
     rows = plain_rows(frame, writer) if by_jvm else None
     if rows is not None:
-        adds, count = jvm_files.write(rows, writer, max_tasks=max_tasks, rows_per_file=rows_per_file)
+        adds, count = jvm_files.write_by_jvm(rows, writer, max_tasks=max_tasks, rows_per_file=rows_per_file)
     else:
         adds, count = _write_in_tasks(frame, writer, max_tasks)
     try:
@@ -69,7 +69,7 @@ def _write_in_tasks(frame: DataFrame, writer: DataWriter, max_tasks: int | None)
         frame = frame.coalesce(max_tasks)
     observation = Observation()
     counted = frame.observe(observation, F.count(F.lit(1)).alias("rows"))
-    with settings(frame.sparkSession, FITTED_SHUFFLES):
+    with session_settings(frame.sparkSession, FITTED_SHUFFLES):
         parts = run_on_rows(counted, partial(_write_share, writer), partial(delete_written, writer))
     return [add for part in parts for add in part], int(observation.get["rows"])
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
 from tidelog.log.storage import Store, location
-from tidelog.log.storage.options import Redactor, parse
+from tidelog.log.storage.options import Redactor, parse_option_texts
 from tidelog.log.system import environment
 
 _LOGGER = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def hadoop_url(store_url: str, storage_options: Mapping[str, Any] | None = None)
     A path of a disk becomes a `file:` URL, so that a cluster's default file system does not take it for its own.
     Raises ConfigurationError for memory, and for Azure where neither URL nor `storage_options` name the account.
     """
-    found = location.parse(store_url)
+    found = location.parse_location(store_url)
     if found is None:
         return _local_url(store_url)
     key = f"/{found.key}" if found.key else ""
@@ -56,7 +56,7 @@ def hadoop_url(store_url: str, storage_options: Mapping[str, Any] | None = None)
         return f"s3a://{found.bucket}{key}"
     if found.kind == "gs":
         return f"gs://{found.bucket}{key}"
-    options = {**found.options, **parse(storage_options or {})}
+    options = {**found.options, **parse_option_texts(storage_options or {})}
     account = options.get("account_name")
     if not account:
         raise ConfigurationError(
@@ -75,10 +75,10 @@ def write_options(storage_options: Mapping[str, Any] | None, url: str) -> dict[s
     leave other buckets alone; Spark blanks out the secrets among them in plans, its pages and event logs. Only S3's
     options have a counterpart: Google Cloud Storage and Azure take credentials from the session's settings.
     """
-    found = location.parse(url)
+    found = location.parse_location(url)
     if found is None or found.kind != "s3":
         return {}
-    settings = _s3a_settings(parse(storage_options or {}))
+    settings = _s3a_settings(parse_option_texts(storage_options or {}))
     return {f"fs.s3a.bucket.{found.bucket}.{name}": value for name, value in settings.items()}
 
 

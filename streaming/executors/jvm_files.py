@@ -26,7 +26,7 @@ from tidelog.log.storage import FileStatus, Store
 from tidelog.log.storage.local import LocalStore
 from tidelog.streaming.executors import hadoop
 from tidelog.streaming.executors.plain_frame import quoted
-from tidelog.streaming.executors.session import FITTED_SHUFFLES, settings
+from tidelog.streaming.executors.session import FITTED_SHUFFLES, session_settings
 from tidelog.streaming.executors.tasks import run
 
 _LOGGER = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ _FOOTERS_PER_TASK = 32
 _READERS = 8
 
 
-def write(
+def write_by_jvm(
     rows: DataFrame, writer: DataWriter, *, max_tasks: int | None, rows_per_file: int | None
 ) -> tuple[list[AddFile], int]:
     """Write `rows`, which have exactly the table's columns (see `plain_frame`), durable on return; the files, and how
@@ -102,7 +102,7 @@ def _save(frame: DataFrame, writer: DataWriter, folder: str, rows_per_file: int 
     name = _free_name(writer.schema.names)
     if keyed:
         frame = frame.withColumn(name, _folder_key([writer.schema.field(column) for column in keyed]))
-    with settings(frame.sparkSession, _SPELLING):
+    with session_settings(frame.sparkSession, _SPELLING):
         output = frame.write.format("parquet").mode("append").options(**_options(writer.store))
         if rows_per_file is not None:
             output = output.option("maxRecordsPerFile", rows_per_file)

@@ -20,7 +20,7 @@ FITTED_SHUFFLES = {"spark.sql.adaptive.enabled": "true"}
 
 
 @contextmanager
-def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+def session_settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     """The session with other settings within the block, and afterwards with its own.
 
     Blocks of several threads may overlap, as those of two sinks in one batch function do: the session has its own

@@ -22,8 +22,8 @@ from tidelog.log.data.conform import conform
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.format.actions import AddFile
 from tidelog.log.operations.delete_update import stage_delete, stage_update
-from tidelog.log.operations.overwrite import Overwrite, Written
-from tidelog.log.operations.staged_parts import Stage, joined, part_of, without_progress
+from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
+from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, without_progress
 from tidelog.log.pruning.file_pruning import prune_values
 from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
@@ -108,9 +108,9 @@ class SparkTable:
         def stage_shares(state: LogState, writer: DataWriter) -> Staged:
             head = without_progress(state.head)
             # A text that no row could be judged by is an error before any task runs.
-            nothing = part_of(head, writer, stage, ())
-            work = partial(part_of, head, writer, stage)
-            return joined(nothing, run(self._context, work, shares_of(_candidates(state, writer, where))))
+            nothing = stage_part(head, writer, stage, ())
+            work = partial(stage_part, head, writer, stage)
+            return join_parts(nothing, run(self._context, work, shares_of(_candidates(state, writer, where))))
 
         return self._table.statement(lambda transaction: transaction.stage_row_changes(stage_shares))
 
@@ -126,7 +126,7 @@ def _write_rows(
     where: str | None,
     dynamic: bool,  # noqa: FBT001 - partial's arguments go by their places
     batches: Iterator[pa.RecordBatch],
-) -> Iterator[Written]:
+) -> Iterator[WrittenFiles]:
     """One task's share of an OVERWRITE, a part for each file's worth of rows."""
     overwrite = Overwrite(writer, where, dynamic=dynamic)
     for rows in pieces(batches, file_size(writer)):

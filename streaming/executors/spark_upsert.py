@@ -20,6 +20,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 
+from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.data.reader import DataFile, read_batches
@@ -29,8 +30,8 @@ from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.operations.keys import Keys, key_columns
 from tidelog.log.operations.row_matcher import Matched
 from tidelog.log.operations.staged_parts import state_of, without_progress
-from tidelog.log.operations.upsert import METRICS, Flags, KeyMatcher, Numbers, Pairs, staged
-from tidelog.log.operations.upsert_data import split
+from tidelog.log.operations.upsert import METRICS, KeyMatcher, Pairs, staged
+from tidelog.log.operations.upsert_data import split_upsert
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.streaming.executors.frame_files import require_counted
@@ -39,11 +40,11 @@ from tidelog.streaming.executors.tasks import cleared, delete_written, file_size
 # The driver and each task hold all keys, at some tens of bytes each.
 MAX_KEYS = 10_000_000
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class UpsertPart:
     """Rows that a task wrote: their files, their keys, and the keys of rows that only delete."""
 
     adds: tuple[AddFile, ...]
@@ -56,7 +57,7 @@ class Found:
     """Rows of one file that have one of the keys: how they die, and the place of each one's key."""
 
     delete: RowDelete
-    places: Numbers
+    places: Int64Array
 
 
 class SparkUpsert:
@@ -89,7 +90,7 @@ class SparkUpsert:
             raise
 
     def _staged(
-        self, state: LogState, writer: DataWriter, names: Sequence[str], parts: Sequence[Written], count: int
+        self, state: LogState, writer: DataWriter, names: Sequence[str], parts: Sequence[UpsertPart], count: int
     ) -> Staged:
         adds = [add for part in parts for add in part.adds]
         none = writer.schema.empty_table().select(names)
@@ -126,14 +127,14 @@ class SparkUpsert:
 
 def _write(
     writer: DataWriter, names: Sequence[str], delete_where: str | None, batches: Iterator[pa.RecordBatch]
-) -> Iterator[Written]:
+) -> Iterator[UpsertPart]:
     for rows in pieces(batches, file_size(writer)):
         if rows.num_rows:
-            written, gone = (writer.prepared(part) for part in split(rows, writer.schema, names, delete_where))
+            written, gone = (writer.prepared(part) for part in split_upsert(rows, writer.schema, names, delete_where))
             plain = pa.schema([writer.schema.field(name) for name in names])
             with cleared(writer):
                 adds = writer.write(written)
-            yield Written(tuple(adds), _typed(written, plain), _typed(gone, plain))
+            yield UpsertPart(tuple(adds), _typed(written, plain), _typed(gone, plain))
 
 
 def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -149,21 +150,23 @@ def _find(head: Head, writer: DataWriter, keys: Keys, adds: Sequence[AddFile]) -
 
 
 def _tell_old(
-    head: Head, writer: DataWriter, keys: Keys, share: Sequence[tuple[AddFile, BitMap64, Flags]]
+    head: Head, writer: DataWriter, keys: Keys, share: Sequence[tuple[AddFile, BitMap64, BoolArray]]
 ) -> list[AddCDCFile]:
     matcher = KeyMatcher(state_of(head, writer, ()), writer, keys)
     rows = [matcher.whole_rows(add, positions) for add, positions, _ in share]
     return matcher.old_changes(pa.concat_tables(rows), np.concatenate([follows for _, _, follows in share]))
 
 
-def _tell_new(head: Head, writer: DataWriter, keys: Keys, matched: Flags, adds: Sequence[AddFile]) -> list[AddCDCFile]:
+def _tell_new(
+    head: Head, writer: DataWriter, keys: Keys, matched: BoolArray, adds: Sequence[AddFile]
+) -> list[AddCDCFile]:
     matcher = KeyMatcher(state_of(head, writer, ()), writer, keys)
     batches = [batch for add in adds for batch in read_batches(writer.store, DataFile.of(add), writer.schema)]
     rows = pa.Table.from_batches(batches, schema=writer.schema)
     return matcher.new_changes(rows, matched[keys.places(rows)])
 
 
-def _few(found: list[tuple[AddFile, BitMap64, Flags]]) -> list[list[tuple[AddFile, BitMap64, Flags]]]:
+def _few(found: list[tuple[AddFile, BitMap64, BoolArray]]) -> list[list[tuple[AddFile, BitMap64, BoolArray]]]:
     """Shares of as many files as `shares_of` makes of them."""
     shares, start = [], 0
     for share in shares_of([add for add, _, _ in found]):
@@ -172,7 +175,7 @@ def _few(found: list[tuple[AddFile, BitMap64, Flags]]) -> list[list[tuple[AddFil
     return shares
 
 
-def _flat(parts: Sequence[list[T]]) -> list[T]:
+def _flat(parts: Sequence[list[_T]]) -> list[_T]:
     return [entry for part in parts for entry in part]
 
 

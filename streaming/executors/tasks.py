@@ -31,8 +31,8 @@ from tidelog.log.storage.memory import MemoryStore
 SHARE_BYTES = 64 * 2**20
 SHARE_FILES = 64
 
-Share = TypeVar("Share")
-Value = TypeVar("Value")
+_Share = TypeVar("_Share")
+_Value = TypeVar("_Value")
 
 
 def shares_of(adds: Iterable[AddFile]) -> list[list[AddFile]]:
@@ -48,7 +48,7 @@ def shares_of(adds: Iterable[AddFile]) -> list[list[AddFile]]:
     return shares
 
 
-def run(context: SparkContext, work: Callable[[Share], Value], shares: Sequence[Share]) -> list[Value]:
+def run(context: SparkContext, work: Callable[[_Share], _Value], shares: Sequence[_Share]) -> list[_Value]:
     """`work` of each share, one task each, in the order of the shares. `work` and the values are picklable."""
     if not shares:
         return []
@@ -57,9 +57,9 @@ def run(context: SparkContext, work: Callable[[Share], Value], shares: Sequence[
 
 def run_on_rows(
     data: DataFrame,
-    work: Callable[[Iterator[pa.RecordBatch]], Iterator[Value]],
-    undo: Callable[[Value], object] | None = None,
-) -> list[Value]:
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[_Value]],
+    undo: Callable[[_Value], object] | None = None,
+) -> list[_Value]:
     """The values that `work` yields for the rows of each of the data's partitions.
 
     Where one of them raises an error of tidelog's own, `undo` is called with each value that there is, and the error
@@ -130,7 +130,7 @@ def file_size(writer: DataWriter) -> int:
     return properties.size_bytes(writer.metadata.configuration, properties.TARGET_FILE_SIZE)
 
 
-def _outcome(work: Callable[[Share], Value], share: Share) -> Value | TidelogError:
+def _outcome(work: Callable[[_Share], _Value], share: _Share) -> _Value | TidelogError:
     try:
         return work(share)
     except TidelogError as error:
@@ -138,7 +138,7 @@ def _outcome(work: Callable[[Share], Value], share: Share) -> Value | TidelogErr
 
 
 def _pickled(
-    work: Callable[[Iterator[pa.RecordBatch]], Iterator[Value]],
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[_Value]],
     columns: Sequence[str],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
@@ -155,7 +155,7 @@ def _pickled(
             return
 
 
-def _values(outcomes: Iterable[Value | TidelogError]) -> list[Value]:
+def _values(outcomes: Iterable[_Value | TidelogError]) -> list[_Value]:
     """The values; raises the first error among them."""
     values = []
     for outcome in outcomes:

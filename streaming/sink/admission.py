@@ -13,7 +13,7 @@ from tidelog.log.errors import (
     FencedError,
 )
 from tidelog.log.format import properties as table_properties
-from tidelog.streaming.sink.ledger import Ledger, Verdict
+from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch
 from tidelog.streaming.sink.settings import OVERWRITE_PARTITIONS, SinkSettings
 
@@ -64,22 +64,22 @@ class Admission:
         """Whether the batch is in the table. Raises where it must not be written either."""
         name, path, adopt = self._settings.name, self._settings.path, self._settings.adopt_txn
         match self.ledger(batch).judge(transactions):
-            case Verdict.COMMIT:
+            case BatchStatus.COMMIT:
                 return False
-            case Verdict.SKIP:
+            case BatchStatus.SKIP:
                 return True
-            case Verdict.REPLACED:
+            case BatchStatus.REPLACED:
                 raise FencedError(
                     f"another query has taken over the sink name {name!r} of {path}",
                     advice="stop this query; only one may write under a name",
                 )
-            case Verdict.NOTHING_TO_ADOPT:
+            case BatchStatus.NOTHING_TO_ADOPT:
                 known = ", ".join(sorted(key for key in transactions if not key.startswith("tidelog/"))) or "none"
                 raise ConfigurationError(
                     f"no stream with the application id {adopt!r} ever wrote to {path}",
                     advice=f"leave adopt_txn out, or give an id that the table knows: {known}",
                 )
-            case Verdict.BEHIND_ADOPTED:
+            case BatchStatus.BEHIND_ADOPTED:
                 return self._reset(
                     f"the stream {adopt!r} wrote batch {transactions[adopt or '']} to {path}, and batch "
                     f"{batch.batch_id} of query {batch.query_id} comes before that: it does not have that stream's "
@@ -87,14 +87,14 @@ class Admission:
                     "use the checkpoint that the other stream left, or go on with on_reset='adopt' after making sure "
                     "that no row comes twice",
                 )
-            case Verdict.OTHER_QUERY:
+            case BatchStatus.OTHER_QUERY:
                 return self._reset(
                     f"the sink name {name!r} of {path} belongs to another query than {batch.query_id}: "
                     "its checkpoint was deleted, or a second stream needs a name of its own",
                     "restore the checkpoint, or give the second stream a Sink(name=...), or go on with "
                     "on_reset='adopt' after making sure that no row comes twice",
                 )
-            case Verdict.OTHER_OFFSETS:
+            case BatchStatus.OTHER_OFFSETS:
                 return self._reset(
                     f"batch {batch.batch_id} of query {batch.query_id} was committed to {path} with other "
                     "source offsets, or a later one was: the checkpoint was restored from an older copy",

@@ -21,7 +21,7 @@ from tidelog.log.format.actions import AddFile
 from tidelog.log.format.schema import physical_name
 from tidelog.log.operations.delete_update import require_row_changes
 from tidelog.log.operations.keys import key_columns
-from tidelog.log.operations.overwrite import Overwrite, Written
+from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import open_store
 from tidelog.streaming.executors import hadoop
@@ -31,7 +31,7 @@ from tidelog.streaming.executors.spark_upsert import SparkUpsert
 from tidelog.streaming.executors.tasks import delete_written
 from tidelog.streaming.sink.deduplication import newest_rows, newest_rows_of_frame
 from tidelog.streaming.sink.settings import APPEND, DRIVER, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
-from tidelog.streaming.sink.writer_choice import WritePath
+from tidelog.streaming.sink.writer_choice import WriterChoice
 
 
 class BatchRows(Protocol):
@@ -80,7 +80,7 @@ class CollectedRows:
 class FrameRows:
     """Rows that Spark's executors have."""
 
-    def __init__(self, settings: SinkSettings, frame: DataFrame, path: WritePath, *, few_files: bool) -> None:
+    def __init__(self, settings: SinkSettings, frame: DataFrame, path: WriterChoice, *, few_files: bool) -> None:
         self.count = 0
         self.writer = SPARK
         self._settings = settings
@@ -153,7 +153,7 @@ def _staged_overwrite(state: LogState, writer: DataWriter, adds: list[AddFile], 
         columns.append(pa.array([partition_values.from_text(text, field.type) for text in texts], field.type))
     fields = [writer.schema.field(name) for name in writer.metadata.partition_columns]
     partitions = pa.table(columns, schema=pa.schema(fields))
-    return Overwrite(writer, None, dynamic=True).staged(state, Written(tuple(adds), count, 0, partitions))
+    return Overwrite(writer, None, dynamic=True).staged(state, WrittenFiles(tuple(adds), count, 0, partitions))
 
 
 def _evolve(settings: SinkSettings, transaction: Transaction, data: pa.Schema) -> None:

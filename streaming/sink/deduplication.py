@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -12,12 +11,11 @@ import pyarrow.types as pt
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 
+from tidelog.log.arrays import Int64Array
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.operations.row_matcher import free_name
 from tidelog.streaming.executors.plain_frame import arrow_schema, quoted
-
-_Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def newest_rows(rows: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
@@ -45,7 +43,7 @@ def newest_rows_of_frame(frame: DataFrame, keys: Sequence[str], order_by: Sequen
     return frame.withColumn(place, F.rank().over(window)).where(F.col(place) == 1).drop(place)
 
 
-def _ranks(rows: pa.Table, order: Sequence[str]) -> _Numbers:
+def _ranks(rows: pa.Table, order: Sequence[str]) -> Int64Array:
     """For each row the place of its values among all that there are; equal ones share a place."""
     columns: dict[str, pa.ChunkedArray] = {}
     for place, name in enumerate(order):
@@ -62,7 +60,7 @@ def _ranks(rows: pa.Table, order: Sequence[str]) -> _Numbers:
     return ranks
 
 
-def _numbers(rows: pa.Table, names: Sequence[str]) -> _Numbers:
+def _numbers(rows: pa.Table, names: Sequence[str]) -> Int64Array:
     try:
         return np.asarray(group_numbers(rows, names), dtype=np.int64)
     except pa.ArrowException as error:

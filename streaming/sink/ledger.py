@@ -20,7 +20,7 @@ from tidelog.log.format.actions import SetTransaction
 from tidelog.streaming.sink.micro_batch import MicroBatch, digest_63
 
 
-class Verdict(Enum):
+class BatchStatus(Enum):
     """What to do with a batch."""
 
     COMMIT = auto()
@@ -55,7 +55,7 @@ class Ledger:
         """The application id that binds the name to one query."""
         return f"tidelog/sink/{self.name}"
 
-    def judge(self, transactions: Mapping[str, int]) -> Verdict:
+    def judge(self, transactions: Mapping[str, int]) -> BatchStatus:
         """What to do with the batch, given what the table holds.
 
         SKIP: this very batch is in it. OTHER_QUERY: the name belongs to a query that this one is not, so the
@@ -67,25 +67,25 @@ class Ledger:
         owner = transactions.get(self.owner_id)
         newest = transactions.get(self.app_id)
         if owner is not None and owner != digest_63(self.batch.query_id):
-            return Verdict.OTHER_QUERY if newest is None else Verdict.REPLACED
+            return BatchStatus.OTHER_QUERY if newest is None else BatchStatus.REPLACED
         if self.adopt_txn is not None:
             adopted = self._judge_adopted(transactions.get(self.adopt_txn), newest)
             if adopted is not None:
                 return adopted
         if newest is None or self.batch.batch_id > newest:
-            return Verdict.COMMIT
+            return BatchStatus.COMMIT
         same = transactions.get(self.offsets_id) == self.batch.fingerprint
-        return Verdict.SKIP if same and self.batch.batch_id == newest else Verdict.OTHER_OFFSETS
+        return BatchStatus.SKIP if same and self.batch.batch_id == newest else BatchStatus.OTHER_OFFSETS
 
-    def _judge_adopted(self, theirs: int | None, ours: int | None) -> Verdict | None:
+    def _judge_adopted(self, theirs: int | None, ours: int | None) -> BatchStatus | None:
         """The verdict where the other engine's stream wrote last; None where this sink did."""
         if theirs is None:
-            return Verdict.NOTHING_TO_ADOPT if ours is None else None
+            return BatchStatus.NOTHING_TO_ADOPT if ours is None else None
         if ours is not None and ours >= theirs:
             return None
         if self.batch.batch_id == theirs:
-            return Verdict.SKIP
-        return Verdict.BEHIND_ADOPTED if self.batch.batch_id < theirs else Verdict.COMMIT
+            return BatchStatus.SKIP
+        return BatchStatus.BEHIND_ADOPTED if self.batch.batch_id < theirs else BatchStatus.COMMIT
 
     def entries(self, transactions: Mapping[str, int], now_ms: int) -> list[SetTransaction]:
         """What the batch's commit writes; the owner only when it changes, so that two new owners conflict."""

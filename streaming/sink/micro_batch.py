@@ -60,7 +60,7 @@ def identify(batch: DataFrame, batch_id: int) -> MicroBatch:
         )
     use_this_interpreter(context)
     run = _runs.of(session, query_id)
-    files = CheckpointFiles(session, run.checkpoint)
+    files = StreamingCheckpoint(session, run.checkpoint)
     number = fingerprint(files.read(f"offsets/{batch_id}"), files.file_source_batch)
     return MicroBatch(query_id, run.run_id, batch_id, number)
 
@@ -149,7 +149,7 @@ def _is_active(run: _Run) -> bool:
 _runs = _Runs()
 
 
-class CheckpointFiles:
+class StreamingCheckpoint:
     """The files of one streaming checkpoint: read directly on this machine's disk, else by Hadoop's file systems."""
 
     def __init__(self, session: SparkSession, root: str) -> None:

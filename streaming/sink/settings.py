@@ -13,7 +13,7 @@ from tidelog.log.storage import open_store
 from tidelog.log.storage.memory import MemoryStore
 from tidelog.streaming.sink.throttle import Throttle
 
-APPEND, UPSERT, OVERWRITE_PARTITIONS = MODES = ("append", "upsert", "overwrite-partitions")
+APPEND, UPSERT, OVERWRITE_PARTITIONS = SINK_MODES = ("append", "upsert", "overwrite-partitions")
 AUTO, DRIVER, SPARK = WRITERS = ("auto", "driver", "spark")
 _ON_RESET = ("error", "adopt")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -44,7 +44,7 @@ class SinkSettings:
                 f"a sink cannot be named {self.name!r}",
                 advice="use up to 100 letters, digits, dots, dashes, underscores",
             )
-        _require_one_of("mode", self.mode, MODES)
+        _require_one_of("mode", self.mode, SINK_MODES)
         _require_one_of("writer", self.writer, WRITERS)
         _require_one_of("on_reset", self.on_reset, _ON_RESET)
         if self.mode != UPSERT:
@@ -69,7 +69,7 @@ class SinkSettings:
             )
 
 
-def settings(
+def sink_settings(
     path: str,
     *,
     keys: Sequence[str],

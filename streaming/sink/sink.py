@@ -39,10 +39,10 @@ from tidelog.streaming.sink.settings import (
     SPARK,
     UPSERT,
     SinkSettings,
-    settings,
+    sink_settings,
 )
 from tidelog.streaming.sink.throttle import BackPressure, Brake, Throttle
-from tidelog.streaming.sink.writer_choice import WritePath
+from tidelog.streaming.sink.writer_choice import WriterChoice
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Sink:
         throttle: Throttle | None = None,
     ) -> None:
         require_spark()
-        self._settings = settings(
+        self._settings = sink_settings(
             path,
             name=name,
             mode=mode,
@@ -111,7 +111,7 @@ class Sink:
         )
         self.last: BatchReport | None = None
         self._admission = Admission(self._settings)
-        self._write_path = WritePath(writer, open_store(self._settings.path, storage_options))
+        self._write_path = WriterChoice(writer, open_store(self._settings.path, storage_options))
         self._checkpoints = BackgroundCheckpoint(self._settings.path, storage_options)
         self._back_pressure = BackPressure(throttle)
         self._table: Table | None = None

@@ -27,7 +27,7 @@ _LOCAL = Limits(100_000, 16 * 2**20)
 _CLUSTER = Limits(20_000, 4 * 2**20)
 
 
-class WritePath:
+class WriterChoice:
     """The choice of one sink. `rows` and `size_bytes` are those of its newest batch, None before the first."""
 
     def __init__(self, writer: str, store: Store) -> None:

@@ -444,8 +444,8 @@ def test_a_storage_option_that_is_none_is_not_repeated(table: Table, text: str) 
 
 def test_texts_of_options() -> None:
     assert options.parse_storage_options(None) is None
-    assert options.parse_names(["a, b", "c"]) == ["a", "b", "c"]
-    assert options.parse_names(None) is None
+    assert options.split_columns(["a, b", "c"]) == ["a", "b", "c"]
+    assert options.split_columns(None) is None
     assert [options.parse_point(text) for text in (None, "7", "-1", "2026-01-31T00:00:00Z")] == [
         None,
         7,

@@ -18,7 +18,7 @@ from tests.log.support import NUMBERS, START_MS, add, numbers, put_commit
 from tidelog import cli
 from tidelog.log import Table
 from tidelog.log.commit import conflict_ledger
-from tidelog.log.commit.conflict_ledger import Entry, Lost
+from tidelog.log.commit.conflict_ledger import Lost, LostRace
 from tidelog.log.conflict.policies import POLICIES
 from tidelog.log.system import REAL
 
@@ -90,7 +90,7 @@ def test_a_table_and_a_policy_exclude_each_other(tmp_path: Path) -> None:
 # --- the ledger ------------------------------------------------------------------------------------------------------
 
 
-def loss(number: int, later: str, earlier: str, **more: Any) -> Entry:
+def loss(number: int, later: str, earlier: str, **more: Any) -> LostRace:
     values: dict[str, Any] = {
         "base_version": 0,
         "winning_version": 1,
@@ -104,7 +104,7 @@ def loss(number: int, later: str, earlier: str, **more: Any) -> Entry:
         "wasted_seconds": 0.25,
         "loser": "host:17",
     }
-    return Entry(when_ms=START_MS + number, later=later, earlier=earlier, **{**values, **more})
+    return LostRace(when_ms=START_MS + number, later=later, earlier=earlier, **{**values, **more})
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def addressed(table: Table, add: AddFile) -> dict[int, Any]:
 def assert_maps_every_row(table: Table, group: MoveGroup) -> None:
     """Each live row of the inputs lies where the row map says, and the map is sorted."""
     assert group.row_map is not None
-    assert group.row_map.schema == row_maps.schema()
+    assert group.row_map.schema == row_maps.row_map_schema()
     adds = {add.path: add for add in live_files(table)}
     inputs = [addressed(table, adds[entry.path]) for entry in group.lineage.inputs]
     outputs = [addressed(table, add) for add in group.outputs]
@@ -268,7 +268,9 @@ def _row_of(table: Table, path: str) -> int:
 
 def swapped(row_map: pa.Table, name: str, values: Callable[[np.ndarray[Any, Any]], Any]) -> pa.Table:
     index = row_map.schema.get_field_index(name)
-    return row_map.set_column(index, row_maps.schema().field(name), pa.array(values(row_map[name].to_numpy().copy())))
+    return row_map.set_column(
+        index, row_maps.row_map_schema().field(name), pa.array(values(row_map[name].to_numpy().copy()))
+    )
 
 
 def first_twice(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -314,7 +316,7 @@ def test_a_map_that_is_one_to_one_passes() -> None:
     table = memory_table()
     put(table, 5, 3, 9)
     inputs = live_files(table)
-    row_map = pa.table([[0, 0, 0], [0, 1, 2], [1, 0, 0], [0, 1, 0]], schema=row_maps.schema())
+    row_map = pa.table([[0, 0, 0], [0, 1, 2], [1, 0, 0], [0, 1, 0]], schema=row_maps.row_map_schema())
     require_bijection(table.store, inputs, [3], [2, 1], row_map)
     with pytest.raises(CompactionVerificationError):
         require_bijection(table.store, inputs, [3], [1, 2], row_map)

@@ -121,7 +121,7 @@ def test_growth_may_wait() -> None:
 def test_one_commit_rewrites_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     table = filled("a", "b", "c")
     size = live_files(table)[0].size
-    monkeypatch.setattr(compaction, "MAX_BYTES", 7 * size)
+    monkeypatch.setattr(compaction, "MAX_MINOR_BYTES", 7 * size)
     reports = [compact(table) for _ in range(3)]
     assert [report.groups for report in reports] == [2, 1, 0]
     assert len(live_files(table)) == 3
@@ -130,7 +130,7 @@ def test_one_commit_rewrites_a_bounded_number_of_bytes(monkeypatch: pytest.Monke
 
 def test_a_group_above_the_bound_is_still_done(monkeypatch: pytest.MonkeyPatch) -> None:
     table = filled("a")
-    monkeypatch.setattr(compaction, "MAX_BYTES", 1)
+    monkeypatch.setattr(compaction, "MAX_MINOR_BYTES", 1)
     assert compact(table).groups == 1
 
 
@@ -219,7 +219,7 @@ def test_a_compaction_that_lost_some_of_its_groups_commits_the_others(
 
     def takes_one_group() -> None:
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(compaction, "MAX_BYTES", 1)
+            patched.setattr(compaction, "MAX_MINOR_BYTES", 1)
             assert compact(table.path).groups == 1
 
     meanwhile(takes_one_group)

@@ -36,14 +36,14 @@ from tidelog.log.errors import (
     UnsupportedFeatureError,
 )
 from tidelog.log.format import filenames
-from tidelog.log.format.actions import Protocol, encode
+from tidelog.log.format.actions import Protocol, encode_action
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
 from tidelog.log.storage.local import LocalStore
 from tidelog.log.system import to_datetime
 from tidelog.streaming.datasource.feed_planner import FeedPlanner
 from tidelog.streaming.datasource.offsets import Offset
-from tidelog.streaming.sink.ledger import Ledger, Verdict
+from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch
 
 DAY = 86_400_000
@@ -155,7 +155,7 @@ def test_the_report_is_plain(table: Table) -> None:
     found = expire(table, older_than=timedelta(days=2)).to_dict()
     assert found["cutoff"] == to_datetime(START_MS + 8 * DAY).isoformat()
     assert isinstance(found["files"], list)
-    assert encode(found)
+    assert encode_action(found)
 
 
 def test_a_second_call_finds_nothing(table: Table) -> None:
@@ -236,7 +236,7 @@ def test_a_crash_after_any_deletion_leaves_a_readable_table_and_the_next_call_en
         # Something of every kind, and a pointer that names a checkpoint which goes.
         store.put_if_absent(f"_delta_log/{2:020d}.{5:020d}.compacted.json", b"")
         store.put_if_absent(f"_delta_log/.{1:020d}.json.crc", b"crc")
-        store.replace(filenames.LAST_CHECKPOINT, encode({"version": 3, "size": 5}))
+        store.replace(filenames.LAST_CHECKPOINT, encode_action({"version": 3, "size": 5}))
         total = len(expire(table, older_than=timedelta(days=2), dry_run=True).files)
         failing = Deleting(store, allowed=allowed)
         with pytest.raises(StoreUnavailableError):
@@ -316,7 +316,7 @@ def put_v2_checkpoint(table: Table, version: int, sidecar: str) -> None:
         {"sidecar": {"path": sidecar, "sizeInBytes": 1, "modificationTime": 1}},
     ]
     name = f"_delta_log/{version:020d}.checkpoint.{uuid.uuid4()}.json"
-    table.store.put_if_absent(name, b"\n".join(encode(line) for line in lines))
+    table.store.put_if_absent(name, b"\n".join(encode_action(line) for line in lines))
     table.store.put_if_absent(f"_delta_log/_sidecars/{sidecar}", b"")
 
 
@@ -384,7 +384,7 @@ def test_what_a_stream_wrote_last_is_still_known(clock: Clock) -> None:
         if status.name.endswith(".crc"):
             table.store.delete(f"_delta_log/{status.name}")
     fresh = Table(table.store, load(table.store), clock)
-    assert ledger.judge(fresh.transactions) is Verdict.SKIP
+    assert ledger.judge(fresh.transactions) is BatchStatus.SKIP
     assert fresh.insert(numbers([4]), idempotency_key=("job", 4)).version == fresh.version == 6
 
 

@@ -34,7 +34,7 @@ from tests.log.support import (
 from tidelog.compaction_daemon import expire, vacuum
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, TableReplacedError, UnsupportedFeatureError
-from tidelog.log.format.actions import AddCDCFile, AddFile, DeletionVectorDescriptor, Protocol, encode
+from tidelog.log.format.actions import AddCDCFile, AddFile, DeletionVectorDescriptor, Protocol, encode_action
 from tidelog.log.state import files
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
@@ -101,7 +101,7 @@ def test_a_dry_run_lists_and_deletes_nothing(table: Table) -> None:
     assert len(dry.files) == 2
     wet = vacuum(table)
     assert {**dry.to_dict(), "dry_run": False} == wet.to_dict()
-    assert encode(wet.to_dict())
+    assert encode_action(wet.to_dict())
 
 
 @pytest.mark.parametrize(

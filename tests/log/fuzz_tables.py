@@ -218,7 +218,7 @@ def _parquet(rows: pa.Table) -> bytes:
 
 def _checkpoint_rows(store: Store) -> pa.Table:
     state = load(store, AT)
-    checkpoint.write(store, state.head, state.files())
+    checkpoint.write_checkpoint(store, state.head, state.files())
     content = store.read(filenames.checkpoint_path(AT))
     store.delete(filenames.checkpoint_path(AT))
     return pq.ParquetFile(io.BytesIO(content)).read(columns=_WRITTEN)

@@ -50,7 +50,7 @@ def check_log(table: Table) -> None:
     assert {f"{version:020d}.json" for version in range(table.version + 1)} <= names
     assert not [name for name in names if name.endswith(".tmp")]
     head = load(table.store).head
-    assert head.totals in (None, checkpoint.count(load(table.store).files()))
+    assert head.totals in (None, checkpoint.totals_of(load(table.store).files()))
 
 
 def test_each_of_many_inserts_is_there_exactly_once(path: str) -> None:

@@ -12,13 +12,13 @@ import pytest
 from tests.log.support import NUMBERS, START_MS, Clock, memory_store
 from tidelog.log import Table
 from tidelog.log.commit import conflict_ledger
-from tidelog.log.commit.conflict_ledger import FOLDER, MAX_TEXT, Entry, Lost
+from tidelog.log.commit.conflict_ledger import LEDGER_FOLDER, MAX_TEXT, Lost, LostRace
 from tidelog.log.errors import StoreUnavailableError
 from tidelog.log.storage import Store, open_store
 from tidelog.log.storage.memory import MemoryStore
 
 
-def entry(when_ms: int = START_MS, **more: Any) -> Entry:
+def entry(when_ms: int = START_MS, **more: Any) -> LostRace:
     values: dict[str, Any] = {
         "base_version": 3,
         "winning_version": 5,
@@ -34,7 +34,7 @@ def entry(when_ms: int = START_MS, **more: Any) -> Entry:
         "wasted_seconds": 0.5,
         "loser": "host:17",
     }
-    return Entry(when_ms=when_ms, **{**values, **more})
+    return LostRace(when_ms=when_ms, **{**values, **more})
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -42,13 +42,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return memory_store() if request.param == "memory" else open_store(str(tmp_path / "t"))
 
 
-def append(store: Store, *entries: Entry) -> None:
+def append(store: Store, *entries: LostRace) -> None:
     for each in entries:
         conflict_ledger.append(store, Clock(), each)
 
 
-def read(store: Store, limit: int | None = None) -> list[Entry]:
-    return list(conflict_ledger.read(store, limit))
+def read(store: Store, limit: int | None = None) -> list[LostRace]:
+    return list(conflict_ledger.read_ledger(store, limit))
 
 
 def test_what_is_noted_is_read_newest_first(store: Store) -> None:
@@ -67,7 +67,7 @@ def test_several_of_one_moment_are_all_kept(store: Store) -> None:
 
 def test_every_outcome_and_what_may_be_left_out(store: Store) -> None:
     bare = [
-        Entry(
+        LostRace(
             when_ms=number,
             base_version=0,
             winning_version=1,
@@ -89,7 +89,7 @@ def test_long_texts_are_cut(store: Store) -> None:
     (found,) = read(store)
     assert (len(found.evidence), found.evidence[-2:]) == (MAX_TEXT, "x…")
     assert found.loser == "y" * MAX_TEXT
-    (status,) = store.list(FOLDER)
+    (status,) = store.list(LEDGER_FOLDER)
     assert status.size_bytes < 3 * MAX_TEXT
 
 
@@ -97,9 +97,9 @@ def test_a_damaged_or_foreign_file_is_passed_over(store: Store) -> None:
     append(store, entry(1), entry(3))
     late = msgspec.json.encode(entry(10**18))
     for number, content in enumerate([b"", b"{", b"\xff\xfe", b'{"whenMs":"soon"}', b"[]", late]):
-        store.put_if_absent(f"{FOLDER}/{2:013d}-00000000-0000-0000-0000-{number:012d}.json", content)
+        store.put_if_absent(f"{LEDGER_FOLDER}/{2:013d}-00000000-0000-0000-0000-{number:012d}.json", content)
     for name in ("notes.txt", "9999999999999.json", f"{9:013d}-no-uuid.json"):
-        store.put_if_absent(f"{FOLDER}/{name}", msgspec.json.encode(entry(9)))
+        store.put_if_absent(f"{LEDGER_FOLDER}/{name}", msgspec.json.encode(entry(9)))
     assert read(store) == [entry(3), entry(1)]
     assert read(store, 2) == [entry(3), entry(1)], "a damaged one does not count"
 
@@ -107,7 +107,7 @@ def test_a_damaged_or_foreign_file_is_passed_over(store: Store) -> None:
 def test_a_file_that_goes_while_it_is_read_is_passed_over() -> None:
     store = memory_store()
     append(store, entry(1), entry(2), entry(3))
-    entries = conflict_ledger.read(store)
+    entries = conflict_ledger.read_ledger(store)
     assert next(entries) == entry(3)
     prune(store, 2)
     assert list(entries) == [entry(2)]
@@ -115,24 +115,24 @@ def test_a_file_that_goes_while_it_is_read_is_passed_over() -> None:
 
 def test_what_later_versions_add_is_read_all_the_same(store: Store) -> None:
     known = msgspec.to_builtins(entry()) | {"colour": "red"}
-    store.put_if_absent(f"{FOLDER}/{1:013d}-{Clock().uuid()}.json", msgspec.json.encode(known))
+    store.put_if_absent(f"{LEDGER_FOLDER}/{1:013d}-{Clock().uuid()}.json", msgspec.json.encode(known))
     assert read(store) == [entry()]
 
 
 def test_pruning_takes_what_is_older_and_nothing_else(store: Store) -> None:
     append(store, *(entry(when_ms) for when_ms in (1, 2, 3)))
-    store.put_if_absent(f"{FOLDER}/notes.txt", b"mine")
+    store.put_if_absent(f"{LEDGER_FOLDER}/notes.txt", b"mine")
     assert prune(store, 3) == 2
     assert read(store) == [entry(3)]
     assert prune(store, 3) == 0
-    assert store.read(f"{FOLDER}/notes.txt") == b"mine"
+    assert store.read(f"{LEDGER_FOLDER}/notes.txt") == b"mine"
 
 
 def prune(store: Store, when_ms: int) -> int:
     """What an expire does with them."""
     old = conflict_ledger.entries_before(store, when_ms)
     for status in old:
-        store.delete(f"{FOLDER}/{status.name}")
+        store.delete(f"{LEDGER_FOLDER}/{status.name}")
     return len(old)
 
 

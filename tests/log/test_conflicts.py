@@ -24,7 +24,7 @@ from tests.log.support import (
 )
 from tidelog.log import Committed, OperationClass, Table
 from tidelog.log.commit.rebase_reads import StoreBlobs
-from tidelog.log.conflict.outcome import Conflict, Outcome, Rebased
+from tidelog.log.conflict.outcome import Conflict, Rebased, RebaseOutcome
 from tidelog.log.conflict.rebase import Rebase
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import (
@@ -258,7 +258,7 @@ def test_the_error_names_the_class_of_what_won(table: Table) -> None:
 # --- pure ------------------------------------------------------------------------------------------------------------
 
 
-def rebase(table: Table, staged: Staged, winners: list[Commit]) -> Outcome:
+def rebase(table: Table, staged: Staged, winners: list[Commit]) -> RebaseOutcome:
     found = Rebase(staged, head_protocol(table), head_metadata(table), StoreBlobs(table.store))
     for winner in winners:
         found.fold(winner)

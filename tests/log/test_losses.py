@@ -40,7 +40,7 @@ def test_a_conflict_is_in_the_ledger_and_leaves_no_file(table: Table) -> None:
     reopen(table).insert(numbers([0, 0]))
     with pytest.raises(ConcurrentAppendException) as raised:
         updating.commit()
-    (entry,) = conflict_ledger.read(table.store)
+    (entry,) = conflict_ledger.read_ledger(table.store)
     assert (entry.outcome, entry.error) == (Lost.CONFLICT, "ConcurrentAppendException")
     assert (entry.base_version, entry.winning_version) == (4, 5)
     assert (entry.earlier, entry.later, entry.operation) == ("INSERT", "UPDATE_DELETE", "UPDATE")
@@ -58,7 +58,7 @@ def test_a_superseded_compaction_is_in_the_ledger_and_leaves_no_file(table: Tabl
     losing = stage_compaction(table, files)
     stage_compaction(reopen(table), files).commit()
     assert losing.commit() == Superseded(by=5)
-    (entry,) = conflict_ledger.read(table.store)
+    (entry,) = conflict_ledger.read_ledger(table.store)
     assert (entry.outcome, entry.winning_version, entry.earlier) == (Lost.SUPERSEDED, 5, "MINOR")
     assert (entry.wasted_rows, entry.error) == (8, None)
     assert len(data_files(table)) == len(files) + 1
@@ -69,7 +69,7 @@ def test_a_dropped_group_is_in_the_ledger(table: Table) -> None:
     losing = stage_compaction(table, files[:2], files[2:])
     stage_compaction(reopen(table), files[:2]).commit()
     assert isinstance(losing.commit(), Committed)
-    (entry,) = conflict_ledger.read(table.store)
+    (entry,) = conflict_ledger.read_ledger(table.store)
     assert (entry.outcome, entry.winning_version, entry.wasted_rows) == (Lost.DROPPED, 5, 4)
     assert len(data_files(table)) == len(files) + 2
 
@@ -82,7 +82,7 @@ def test_an_image_that_died_before_the_commit_is_not_kept(table: Table) -> None:
     assert (outcome.version, outcome.metrics["numUpdatedRows"]) == (5, 0), "there was nothing left to change"
     assert data_files(table) >= live(table)
     assert len(data_files(table)) == 4
-    assert list(conflict_ledger.read(table.store)) == []
+    assert list(conflict_ledger.read_ledger(table.store)) == []
 
 
 def test_a_rebase_is_recorded_with_its_rules(table: Table) -> None:
@@ -112,15 +112,15 @@ def test_old_entries_go_when_the_log_is_cleaned_up(table: Table) -> None:
     losing = stage_compaction(table, files)
     stage_compaction(reopen(table), files).commit()
     losing.commit()
-    entry = next(conflict_ledger.read(table.store))
+    entry = next(conflict_ledger.read_ledger(table.store))
     expire(table, older_than=timedelta(days=3))
-    assert list(conflict_ledger.read(table.store)) == [entry]
-    (name,) = table.store.names(conflict_ledger.FOLDER)
-    table.store.delete(f"{conflict_ledger.FOLDER}/{name}")
-    table.store.put_if_absent(f"{conflict_ledger.FOLDER}/{1:013d}{name[13:]}", b"{}")
-    assert any(conflict_ledger.FOLDER in path for path in expire(table, dry_run=True).files)
+    assert list(conflict_ledger.read_ledger(table.store)) == [entry]
+    (name,) = table.store.names(conflict_ledger.LEDGER_FOLDER)
+    table.store.delete(f"{conflict_ledger.LEDGER_FOLDER}/{name}")
+    table.store.put_if_absent(f"{conflict_ledger.LEDGER_FOLDER}/{1:013d}{name[13:]}", b"{}")
+    assert any(conflict_ledger.LEDGER_FOLDER in path for path in expire(table, dry_run=True).files)
     expire(table)
-    assert not table.store.names(conflict_ledger.FOLDER)
+    assert not table.store.names(conflict_ledger.LEDGER_FOLDER)
 
 
 @pytest.mark.parametrize("feed", [False, True])

@@ -11,11 +11,11 @@ from pyroaring import BitMap64
 
 from tests.log.changing_rows import KINDS, bag, filled, keys
 from tidelog.log.conflict.operation_class import OperationClass
-from tidelog.log.conflict.staged import Images, RowDelete, Staged
+from tidelog.log.conflict.staged import RowDelete, Staged, UpdateImages
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.format.actions import AddFile
 from tidelog.log.operations.delete_update import stage_delete, stage_update
-from tidelog.log.operations.staged_parts import Stage, joined, part_of, without_progress
+from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, without_progress
 from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
 
@@ -26,8 +26,8 @@ UPDATE = partial(stage_update, where="k > 3", assignments={"part": "'c'", "v": "
 def in_shares(stage: Stage, size: int, state: LogState, writer: DataWriter) -> Staged:
     """The operation over all files of the table, so many of them a share."""
     adds, head = files.to_adds(state.files().adds), without_progress(state.head)
-    parts = [part_of(head, writer, stage, adds[at : at + size]) for at in range(0, len(adds), size)]
-    return joined(part_of(head, writer, stage, ()), parts)
+    parts = [stage_part(head, writer, stage, adds[at : at + size]) for at in range(0, len(adds), size)]
+    return join_parts(stage_part(head, writer, stage, ()), parts)
 
 
 @pytest.mark.parametrize("size", [1, 2, 9])
@@ -54,7 +54,10 @@ def part(name: str, *adds: str, images: list[tuple[int, int]] | None = None) -> 
     """A part that kills rows of one file; their images are at (index into its own files, row)."""
     places = np.array(images or [], dtype=np.int64).reshape(-1, 2)
     delete = RowDelete(
-        file_named(name), positions_of(len(places)), 9, images=Images(places[:, 0], places[:, 1]) if images else None
+        file_named(name),
+        positions_of(len(places)),
+        9,
+        images=UpdateImages(places[:, 0], places[:, 1]) if images else None,
     )
     return Staged(
         "UPDATE", OperationClass.UPDATE_DELETE, deletes=(delete,), adds=tuple(map(file_named, adds)), metrics={"n": 1}
@@ -69,7 +72,7 @@ def test_images_are_counted_among_the_files_of_all_parts() -> None:
         part("c", "c0", images=[(0, 9)]),
         part("d", "d0", "d1", images=[(1, 1), (0, 2), (1, 3)]),
     ]
-    whole = joined(nothing, parts)
+    whole = join_parts(nothing, parts)
     assert [add.path for add in whole.adds] == ["a0", "a1", "c0", "d0", "d1"]
     images = [delete.images for delete in whole.deletes]
     assert [found and (found.adds.tolist(), found.positions.tolist()) for found in images] == [
@@ -79,7 +82,7 @@ def test_images_are_counted_among_the_files_of_all_parts() -> None:
         ([4, 3, 4], [1, 2, 3]),
     ]
     assert whole.metrics == {"n": 4}
-    assert joined(nothing, []) == nothing
+    assert join_parts(nothing, []) == nothing
 
 
 def file_named(path: str) -> AddFile:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.log.format.actions import SetTransaction
-from tidelog.streaming.sink.ledger import Ledger, Verdict
+from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch, digest_63, fingerprint
 
 QUERY, OTHER_QUERY = "query-a", "query-b"
@@ -36,25 +36,28 @@ def values(entries: Sequence[SetTransaction]) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("table", "batch", "verdict"),
     [
-        pytest.param({}, ledger(0), Verdict.COMMIT, id="new table, first batch"),
-        pytest.param({}, ledger(7), Verdict.COMMIT, id="new table, query that ran elsewhere before"),
-        pytest.param(holding((QUERY, 4, 1)), ledger(5), Verdict.COMMIT, id="next batch"),
-        pytest.param(holding((QUERY, 2, 1)), ledger(5), Verdict.COMMIT, id="empty batches between"),
-        pytest.param(holding((QUERY, 5, 77)), ledger(5), Verdict.SKIP, id="replay"),
-        pytest.param(holding((QUERY, 5, 78)), ledger(5), Verdict.OTHER_OFFSETS, id="same number, other offsets"),
-        pytest.param(holding((QUERY, 6, 77)), ledger(5), Verdict.OTHER_OFFSETS, id="older number, same offsets"),
-        pytest.param(holding((QUERY, 6, 78)), ledger(5), Verdict.OTHER_OFFSETS, id="older number, other offsets"),
-        pytest.param(holding((OTHER_QUERY, 5, 77)), ledger(5), Verdict.OTHER_QUERY, id="checkpoint deleted"),
-        pytest.param(holding((OTHER_QUERY, 5, 77)), ledger(0), Verdict.OTHER_QUERY, id="second stream, same name"),
-        pytest.param(holding((OTHER_QUERY, 5, 77), name="b"), ledger(5), Verdict.COMMIT, id="another name"),
-        pytest.param(holding((QUERY, 5, 77), name="b"), ledger(5), Verdict.COMMIT, id="same query, another name"),
-        pytest.param(holding((QUERY, 4, 1), (OTHER_QUERY, 0, 2)), ledger(5), Verdict.REPLACED, id="taken over"),
+        pytest.param({}, ledger(0), BatchStatus.COMMIT, id="new table, first batch"),
+        pytest.param({}, ledger(7), BatchStatus.COMMIT, id="new table, query that ran elsewhere before"),
+        pytest.param(holding((QUERY, 4, 1)), ledger(5), BatchStatus.COMMIT, id="next batch"),
+        pytest.param(holding((QUERY, 2, 1)), ledger(5), BatchStatus.COMMIT, id="empty batches between"),
+        pytest.param(holding((QUERY, 5, 77)), ledger(5), BatchStatus.SKIP, id="replay"),
+        pytest.param(holding((QUERY, 5, 78)), ledger(5), BatchStatus.OTHER_OFFSETS, id="same number, other offsets"),
+        pytest.param(holding((QUERY, 6, 77)), ledger(5), BatchStatus.OTHER_OFFSETS, id="older number, same offsets"),
+        pytest.param(holding((QUERY, 6, 78)), ledger(5), BatchStatus.OTHER_OFFSETS, id="older number, other offsets"),
+        pytest.param(holding((OTHER_QUERY, 5, 77)), ledger(5), BatchStatus.OTHER_QUERY, id="checkpoint deleted"),
+        pytest.param(holding((OTHER_QUERY, 5, 77)), ledger(0), BatchStatus.OTHER_QUERY, id="second stream, same name"),
+        pytest.param(holding((OTHER_QUERY, 5, 77), name="b"), ledger(5), BatchStatus.COMMIT, id="another name"),
+        pytest.param(holding((QUERY, 5, 77), name="b"), ledger(5), BatchStatus.COMMIT, id="same query, another name"),
+        pytest.param(holding((QUERY, 4, 1), (OTHER_QUERY, 0, 2)), ledger(5), BatchStatus.REPLACED, id="taken over"),
         pytest.param(
-            holding((QUERY, 5, 77), (OTHER_QUERY, 0, 2)), ledger(5), Verdict.REPLACED, id="taken over, then replayed"
+            holding((QUERY, 5, 77), (OTHER_QUERY, 0, 2)),
+            ledger(5),
+            BatchStatus.REPLACED,
+            id="taken over, then replayed",
         ),
     ],
 )
-def test_the_verdict_on_a_batch(table: Mapping[str, int], batch: Ledger, verdict: Verdict) -> None:
+def test_the_verdict_on_a_batch(table: Mapping[str, int], batch: Ledger, verdict: BatchStatus) -> None:
     assert batch.judge(table) is verdict
 
 
@@ -68,23 +71,23 @@ def moving(batch_id: int = 5, **how: Any) -> Ledger:
 @pytest.mark.parametrize(
     ("table", "batch", "verdict"),
     [
-        pytest.param({THEIRS: 4}, moving(), Verdict.COMMIT, id="the next batch"),
-        pytest.param({THEIRS: 2}, moving(), Verdict.COMMIT, id="empty batches between"),
-        pytest.param({THEIRS: 5}, moving(), Verdict.SKIP, id="its last batch, replayed"),
-        pytest.param({THEIRS: 6}, moving(), Verdict.BEHIND_ADOPTED, id="a new checkpoint, or an older one"),
-        pytest.param({}, moving(), Verdict.NOTHING_TO_ADOPT, id="an id that never wrote"),
-        pytest.param(holding((QUERY, 5, 77)) | {THEIRS: 5}, moving(), Verdict.SKIP, id="ours by now, replayed"),
+        pytest.param({THEIRS: 4}, moving(), BatchStatus.COMMIT, id="the next batch"),
+        pytest.param({THEIRS: 2}, moving(), BatchStatus.COMMIT, id="empty batches between"),
+        pytest.param({THEIRS: 5}, moving(), BatchStatus.SKIP, id="its last batch, replayed"),
+        pytest.param({THEIRS: 6}, moving(), BatchStatus.BEHIND_ADOPTED, id="a new checkpoint, or an older one"),
+        pytest.param({}, moving(), BatchStatus.NOTHING_TO_ADOPT, id="an id that never wrote"),
+        pytest.param(holding((QUERY, 5, 77)) | {THEIRS: 5}, moving(), BatchStatus.SKIP, id="ours by now, replayed"),
         pytest.param(
-            holding((QUERY, 5, 78)) | {THEIRS: 5}, moving(), Verdict.OTHER_OFFSETS, id="ours by now, other offsets"
+            holding((QUERY, 5, 78)) | {THEIRS: 5}, moving(), BatchStatus.OTHER_OFFSETS, id="ours by now, other offsets"
         ),
-        pytest.param(holding((QUERY, 4, 1)) | {THEIRS: 4}, moving(), Verdict.COMMIT, id="ours by now, the next"),
-        pytest.param(holding((QUERY, 4, 1)), moving(), Verdict.COMMIT, id="its record is gone, ours is there"),
-        pytest.param(holding((QUERY, 3, 1)) | {THEIRS: 5}, moving(), Verdict.SKIP, id="moved back for two batches"),
-        pytest.param(holding((OTHER_QUERY, 5, 77)) | {THEIRS: 5}, moving(), Verdict.OTHER_QUERY, id="name taken"),
+        pytest.param(holding((QUERY, 4, 1)) | {THEIRS: 4}, moving(), BatchStatus.COMMIT, id="ours by now, the next"),
+        pytest.param(holding((QUERY, 4, 1)), moving(), BatchStatus.COMMIT, id="its record is gone, ours is there"),
+        pytest.param(holding((QUERY, 3, 1)) | {THEIRS: 5}, moving(), BatchStatus.SKIP, id="moved back for two batches"),
+        pytest.param(holding((OTHER_QUERY, 5, 77)) | {THEIRS: 5}, moving(), BatchStatus.OTHER_QUERY, id="name taken"),
     ],
 )
 def test_the_verdict_on_a_batch_of_a_stream_that_moves_over(
-    table: Mapping[str, int], batch: Ledger, verdict: Verdict
+    table: Mapping[str, int], batch: Ledger, verdict: BatchStatus
 ) -> None:
     assert batch.judge(table) is verdict
 
@@ -108,8 +111,8 @@ def test_a_batch_writes_its_number_and_its_fingerprint_and_once_its_owner() -> N
 def test_adopting_rebinds_the_name() -> None:
     table = holding((OTHER_QUERY, 3, 1), (QUERY, 0, 2))
     assert table["tidelog/sink/default"] == digest_63(QUERY)
-    assert ledger(1, query=QUERY).judge(table) is Verdict.COMMIT
-    assert ledger(4, query=OTHER_QUERY).judge(table) is Verdict.REPLACED
+    assert ledger(1, query=QUERY).judge(table) is BatchStatus.COMMIT
+    assert ledger(4, query=OTHER_QUERY).judge(table) is BatchStatus.REPLACED
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12))
@@ -121,11 +124,11 @@ def test_whatever_is_replayed_every_batch_is_committed_once(steps: list[tuple[in
     for empty, replay in steps:
         number += 0 if replay and committed else 1 + empty
         batch = ledger(number, offsets=number * 1000)
-        if batch.judge(table) is Verdict.COMMIT:
+        if batch.judge(table) is BatchStatus.COMMIT:
             committed.append(number)
             table |= values(batch.entries(table, 0))
         else:
-            assert batch.judge(table) is Verdict.SKIP
+            assert batch.judge(table) is BatchStatus.SKIP
             assert number == committed[-1]
     assert len(committed) == len(set(committed))
 

@@ -4,13 +4,13 @@ import pytest
 
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.read.timeline import BEFORE_FIRST
-from tidelog.streaming.datasource.read_options import parse
+from tidelog.streaming.datasource.read_options import parse_read
 
 PATH = {"path": "/data/t"}
 
 
 def test_nothing_but_a_path_is_the_newest_snapshot() -> None:
-    options = parse(PATH)
+    options = parse_read(PATH)
     assert options.path == "/data/t"
     assert not options.is_interval
     assert (options.snapshot, options.start, options.end, options.latest) == (None, None, None, False)
@@ -18,8 +18,8 @@ def test_nothing_but_a_path_is_the_newest_snapshot() -> None:
 
 
 def test_names_do_not_mind_case() -> None:
-    assert parse({"PATH": "/t", "VersionAsOf": "3", "COLUMNS": "a, b ,c", "Where": "a = 1"}).snapshot == 3
-    assert parse({"path": "/t", "columns": "a, b ,c"}).columns == ("a", "b", "c")
+    assert parse_read({"PATH": "/t", "VersionAsOf": "3", "COLUMNS": "a, b ,c", "Where": "a = 1"}).snapshot == 3
+    assert parse_read({"path": "/t", "columns": "a, b ,c"}).columns == ("a", "b", "c")
 
 
 @pytest.mark.parametrize(
@@ -34,18 +34,18 @@ def test_names_do_not_mind_case() -> None:
     ],
 )
 def test_where_an_interval_starts(raw: dict[str, str], start: object, latest: bool) -> None:
-    options = parse(PATH | raw)
+    options = parse_read(PATH | raw)
     assert (options.start, options.latest) == (start, latest)
     assert options.is_interval
 
 
 @pytest.mark.parametrize("raw", [{"endingVersion": "4"}, {"endingTimestamp": "2026-01-01Z"}, {"changes": "append"}])
 def test_what_else_makes_an_interval(raw: dict[str, str]) -> None:
-    assert parse(PATH | raw, streaming=False).is_interval
+    assert parse_read(PATH | raw, streaming=False).is_interval
 
 
 def test_storage_options_lose_their_prefix_and_keep_their_case() -> None:
-    options = parse(PATH | {"storageOption.AccessKey": "a", "STORAGEOPTION.secretKey": "b"})
+    options = parse_read(PATH | {"storageOption.AccessKey": "a", "STORAGEOPTION.secretKey": "b"})
     assert options.storage_options == {"AccessKey": "a", "secretKey": "b"}
 
 
@@ -73,12 +73,12 @@ def test_storage_options_lose_their_prefix_and_keep_their_case() -> None:
 )
 def test_a_wrong_option_is_named_with_what_to_do(raw: dict[str, str], streaming: bool | None, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        parse(raw, streaming=streaming)
+        parse_read(raw, streaming=streaming)
     assert message in str(caught.value)
 
 
 def test_a_secret_is_in_no_message() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        parse({"storageOption.secret": "hunter2", "nonsense": "1"})
+        parse_read({"storageOption.secret": "hunter2", "nonsense": "1"})
     assert "hunter2" not in str(caught.value)
     assert "secret" not in str(caught.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from tidelog.streaming.executors.session import settings
+from tidelog.streaming.executors.session import session_settings
 
 pytestmark = pytest.mark.spark
 
@@ -16,7 +16,7 @@ MICROS = {KEY: "TIMESTAMP_MICROS"}
 def test_of_two_writes_at_once_the_first_to_end_leaves_the_settings_to_the_other(spark: SparkSession) -> None:
     before = spark.conf.get(KEY)
     assert before != "TIMESTAMP_MICROS"
-    first, second = settings(spark, MICROS), settings(spark, MICROS)
+    first, second = session_settings(spark, MICROS), session_settings(spark, MICROS)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -28,9 +28,9 @@ def test_of_two_writes_at_once_the_first_to_end_leaves_the_settings_to_the_other
 def test_another_session_keeps_its_own(spark: SparkSession) -> None:
     other = spark.newSession()
     before = other.conf.get(KEY)
-    with settings(spark, MICROS):
+    with session_settings(spark, MICROS):
         assert other.conf.get(KEY) == before
-        with settings(other, MICROS):
+        with session_settings(other, MICROS):
             assert other.conf.get(KEY) == "TIMESTAMP_MICROS"
         assert spark.conf.get(KEY) == "TIMESTAMP_MICROS"
     assert spark.conf.get(KEY) == other.conf.get(KEY) == before

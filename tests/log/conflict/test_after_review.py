@@ -163,7 +163,7 @@ def test_files_that_match_by_their_partition_alone_are_not_read(monkeypatch: pyt
     table = new_table(memory_store(), SCHEMA, partition_by=["v"])
     table.insert(data((0, 1), (0, 2)))
     deleting = reopen(table).begin().delete("v = 1")
-    monkeypatch.setattr("tidelog.log.commit.rebase_reads.MAX_FILES", 2)
+    monkeypatch.setattr("tidelog.log.commit.rebase_reads.MAX_READ_FILES", 2)
     for number in range(5):
         table.insert(data((number, 1), (number, 2)))
     table.delete("k = 3")
@@ -174,7 +174,7 @@ def test_files_that_match_by_their_partition_alone_are_not_read(monkeypatch: pyt
 def test_too_much_to_read_is_a_conflict_and_the_statement_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
     table = filled((0, 1))
     deleting = reopen(table).begin().delete("v = 1")
-    monkeypatch.setattr("tidelog.log.commit.rebase_reads.MAX_FILES", 2)
+    monkeypatch.setattr("tidelog.log.commit.rebase_reads.MAX_READ_FILES", 2)
     for number in range(5):
         table.insert(data((number, 1), (number, 2)))
     with pytest.raises(Exception, match="too many rows to look through"):

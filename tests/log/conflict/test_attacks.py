@@ -46,7 +46,7 @@ def test_an_inline_vector_whose_text_ends_like_an_offset_is_found_by_its_id() ->
     vector = DeletionVectorDescriptor(storage_type="i", path_or_inline_dv=text, size_in_bytes=len(blob), cardinality=3)
     found = deletion_vector.of_id(vector.unique_id)
     assert isinstance(found, bytes)
-    assert list(deletion_vector.decode(found)) == [322, 599, 70046]
+    assert list(deletion_vector.decode_bitmap(found)) == [322, 599, 70046]
 
 
 def test_vectors_of_a_lost_attempt_that_cannot_be_deleted_do_not_end_the_transaction(table: Table) -> None:
@@ -119,9 +119,9 @@ def test_contention_deletes_what_it_wrote(table: Table) -> None:
     before = data_files(table)
     with pytest.raises(CommitContentionError):
         through(Never(table.store)).update("n = 1", {"n": "100"})
-    (entry,) = conflict_ledger.read(table.store)
+    (entry,) = conflict_ledger.read_ledger(table.store)
     assert entry.error == "CommitContentionError"
-    assert {path for path in data_files(table) if not path.startswith(conflict_ledger.FOLDER)} == before
+    assert {path for path in data_files(table) if not path.startswith(conflict_ledger.LEDGER_FOLDER)} == before
 
 
 def test_an_end_is_an_end(table: Table) -> None:

@@ -22,8 +22,8 @@ from tests.log.support import (
     reopen,
 )
 from tidelog.log import Table
-from tidelog.log.conflict.files_by_partition import Census
-from tidelog.log.conflict.operation_class import Classified, OperationClass, classify, examine
+from tidelog.log.conflict.files_by_partition import FilesByPartition
+from tidelog.log.conflict.operation_class import Classified, OperationClass, classify, classify_with_evidence
 from tidelog.log.errors import HistoryExpiredError
 from tidelog.log.format.actions import (
     Action,
@@ -63,8 +63,8 @@ def commit(*actions: Any, **info: Any) -> Commit:
     return Commit(version=9, info=info, actions=actions)
 
 
-def census(*live: AddFile, gone: Sequence[RemoveFile] = (), table: Any = PARTITIONED) -> Census:
-    return Census(files.apply(files.EMPTY, [Commit(0, {}, tuple(live)), Commit(1, {}, tuple(gone))]), table)
+def census(*live: AddFile, gone: Sequence[RemoveFile] = (), table: Any = PARTITIONED) -> FilesByPartition:
+    return FilesByPartition(files.apply(files.EMPTY, [Commit(0, {}, tuple(live)), Commit(1, {}, tuple(gone))]), table)
 
 
 class Silent:
@@ -199,32 +199,34 @@ def test_a_compaction_that_also_states_files_anew_is_a_compaction() -> None:
 def test_a_compaction_with_vectors_that_shrink_is_a_compaction() -> None:
     """REORG rewrites files and drops their vectors: rule 2 comes before rule 3."""
     old = dead(at("a", data_change=False), "x")
-    assert examine(commit(remove(old, data_change=False), at("a", data_change=False)), census(old)) == Classified(
-        OperationClass.MAJOR
-    )
+    assert classify_with_evidence(
+        commit(remove(old, data_change=False), at("a", data_change=False)), census(old)
+    ) == Classified(OperationClass.MAJOR)
 
 
 def test_rows_that_come_back_mark_their_files() -> None:
     before = census(A, dead(B, "x", 3), gone=[remove(at("g"))])
     resurrecting = commit(remove(dead(B, "x", 3)), dead(B, "y", 2), at("g"), NEW)
-    assert examine(resurrecting, before) == Classified(OperationClass.OVERWRITE, frozenset({"b", "g"}))
-    assert examine(resurrecting) == Classified(OperationClass.OVERWRITE, frozenset({"b"})), "as the actions tell"
+    assert classify_with_evidence(resurrecting, before) == Classified(OperationClass.OVERWRITE, frozenset({"b", "g"}))
+    assert classify_with_evidence(resurrecting) == Classified(OperationClass.OVERWRITE, frozenset({"b"})), (
+        "as the actions tell"
+    )
     grown = commit(remove(dead(B, "x", 3)), dead(B, "y", 4), NEW)
-    assert examine(grown, before) == Classified(OperationClass.UPDATE_DELETE)
+    assert classify_with_evidence(grown, before) == Classified(OperationClass.UPDATE_DELETE)
 
 
 def test_a_file_that_left_and_came_back_by_another_spelling_is_known() -> None:
     before = census(A, gone=[remove(at("file:///x/g"))])
-    assert examine(commit(at("/x/g")), before).resurrected == {"/x/g"}
+    assert classify_with_evidence(commit(at("/x/g")), before).resurrected == {"/x/g"}
 
 
 def test_tidelogs_own_restore_marks_its_files_too() -> None:
     before = census(A, dead(B, "x", 3), gone=[remove(at("g"))])
     actions = [remove(dead(B, "x", 3)), B, at("g"), NEW]
     own = commit(*actions, **OURS, tidelog={"class": "OVERWRITE"})
-    assert examine(own, before) == Classified(OperationClass.OVERWRITE, frozenset({"b", "g"}))
+    assert classify_with_evidence(own, before) == Classified(OperationClass.OVERWRITE, frozenset({"b", "g"}))
     update = commit(*actions, **OURS, tidelog={"class": "UPDATE_DELETE"})
-    assert examine(update, Silent()) == Classified(OperationClass.UPDATE_DELETE)
+    assert classify_with_evidence(update, Silent()) == Classified(OperationClass.UPDATE_DELETE)
 
 
 def test_a_partition_that_loses_all_its_files_was_overwritten() -> None:
@@ -268,7 +270,7 @@ def test_the_actions_alone_decide_where_they_can() -> None:
 # --- the census ------------------------------------------------------------------------------------------------------
 
 
-def seen(of: Census) -> tuple[Any, ...]:
+def seen(of: FilesByPartition) -> tuple[Any, ...]:
     """What a census says of all that the tests below have in it."""
     candidates = [A, B, NEW, dead(A, "x"), dead(A, "y"), at("c", "2")]
     partitions = [sorted(of.beside([at("?", p)])) for p in ("1", "2", "3")]
@@ -285,7 +287,9 @@ HISTORY = [
 
 
 def test_a_census_moves_along_the_log_both_ways() -> None:
-    states = [Census(files.apply(files.EMPTY, HISTORY[:number]), PARTITIONED) for number in range(len(HISTORY) + 1)]
+    states = [
+        FilesByPartition(files.apply(files.EMPTY, HISTORY[:number]), PARTITIONED) for number in range(len(HISTORY) + 1)
+    ]
     forward = census()
     for each, expected in zip(HISTORY, states[1:], strict=True):
         forward.apply(each)
@@ -293,7 +297,7 @@ def test_a_census_moves_along_the_log_both_ways() -> None:
     back = states[-1]
     for each, number in zip(reversed(HISTORY), reversed(range(len(HISTORY))), strict=True):
         back.take_back(each)
-        rebuilt = Census(files.apply(files.EMPTY, HISTORY[:number]), PARTITIONED)
+        rebuilt = FilesByPartition(files.apply(files.EMPTY, HISTORY[:number]), PARTITIONED)
         assert seen(back) == seen(rebuilt)
 
 
@@ -311,7 +315,7 @@ def test_a_census_knows_what_was_removed_since() -> None:
 
 
 def test_a_file_that_is_live_was_not_removed_and_lies_in_one_partition() -> None:
-    assert Census(files.apply(files.EMPTY, HISTORY[:2]), PARTITIONED).removed([A]) == set(), (
+    assert FilesByPartition(files.apply(files.EMPTY, HISTORY[:2]), PARTITIONED).removed([A]) == set(), (
         "its tombstone is another's"
     )
     moving = census(A)

@@ -24,8 +24,8 @@ from tidelog.log.conflict.policies import (
     Policy,
     Verdict,
 )
-from tidelog.log.conflict.policy_check import verdict
-from tidelog.log.conflict.staged import MoveGroup, Reads, RowDelete, Scope, Staged
+from tidelog.log.conflict.policy_check import check_policy
+from tidelog.log.conflict.staged import MoveGroup, Reads, RowDelete, Staged
 from tidelog.log.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
@@ -35,6 +35,7 @@ from tidelog.log.errors import (
 from tidelog.log.format.actions import Action, AddFile, Commit, DeletionVectorDescriptor, Metadata
 from tidelog.log.format.lineage import LineageGroup
 from tidelog.log.format.paths import canonical
+from tidelog.log.pruning.partition_scope import Scope
 
 SCHEMA = pa.schema([("p", pa.int64()), ("n", pa.int64())])
 PARTITIONED = metadata(SCHEMA, partition_columns=("p",))
@@ -122,7 +123,7 @@ def error_of(found: Conflict | None) -> type | None:
 def test_every_cell_where_the_two_meet(
     policy: Policy, earlier: OperationClass, later: OperationClass, table: Metadata
 ) -> None:
-    found = verdict(policy, mine(later), theirs(earlier), earlier, table)
+    found = check_policy(policy, mine(later), theirs(earlier), earlier, table)
     fails, errors = expected(policy, earlier, later)
     assert (found is not None) == fails
     if found:
@@ -136,15 +137,15 @@ def test_every_cell_where_the_two_meet(
 
 @pytest.mark.parametrize(("policy", "earlier", "later"), cells())
 def test_every_cell_where_they_do_not(policy: Policy, earlier: OperationClass, later: OperationClass) -> None:
-    assert verdict(policy, mine(later), theirs(earlier, "2"), earlier, PARTITIONED) is None
+    assert check_policy(policy, mine(later), theirs(earlier, "2"), earlier, PARTITIONED) is None
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
 @pytest.mark.parametrize("other", CLASSES)
 def test_what_touches_no_file_never_conflicts(policy: Policy, other: OperationClass) -> None:
     nothing = Commit(7, {}, ())
-    assert verdict(policy, mine(other), nothing, OperationClass.NONE, PLAIN) is None
-    assert verdict(policy, Staged("SET", OperationClass.NONE), theirs(other), other, PLAIN) is None
+    assert check_policy(policy, mine(other), nothing, OperationClass.NONE, PLAIN) is None
+    assert check_policy(policy, Staged("SET", OperationClass.NONE), theirs(other), other, PLAIN) is None
 
 
 # --- scopes of partitions --------------------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ INSERT, OVERWRITE, UPDATE_DELETE = OperationClass.INSERT, OperationClass.OVERWRI
 
 def meets(staged: Staged, winner: Commit, table: Metadata = PARTITIONED) -> str | None:
     """The scope in which they met, by a cell that fails."""
-    found = verdict(DELTA_TABLE, staged, winner, INSERT, table)
+    found = check_policy(DELTA_TABLE, staged, winner, INSERT, table)
     return found.scope if found else None
 
 
@@ -280,11 +281,11 @@ def test_a_restore_reaches_the_whole_table() -> None:
 def test_a_winner_that_recorded_the_whole_table_meets_everybody() -> None:
     info = {"tidelog": {"class": "OVERWRITE", "scope": "table"}}
     for actions in ((), (gone(file("theirs", "2")),)):
-        found = verdict(DELTA_TABLE, mine(INSERT), Commit(7, info, actions), OVERWRITE, PARTITIONED)
+        found = check_policy(DELTA_TABLE, mine(INSERT), Commit(7, info, actions), OVERWRITE, PARTITIONED)
         assert found
         assert found.scope == "the whole table"
     elsewhere = Commit(7, {"tidelog": {"class": "OVERWRITE", "scope": "partitions"}}, (gone(file("t", "2")),))
-    assert verdict(DELTA_TABLE, mine(INSERT), elsewhere, OVERWRITE, PARTITIONED) is None
+    assert check_policy(DELTA_TABLE, mine(INSERT), elsewhere, OVERWRITE, PARTITIONED) is None
 
 
 def test_a_file_whose_partition_is_not_told_may_lie_anywhere() -> None:
@@ -319,7 +320,7 @@ def test_column_mapping_spells_partitions_by_physical_names() -> None:
 def files_verdict(
     staged: Staged, *actions: Action, policy: Policy = SERIALIZABLE, earlier: OperationClass = UPDATE_DELETE
 ) -> type | None:
-    return error_of(verdict(policy, staged, Commit(7, {}, actions), earlier, PARTITIONED))
+    return error_of(check_policy(policy, staged, Commit(7, {}, actions), earlier, PARTITIONED))
 
 
 def test_the_first_check_that_fails_names_the_error() -> None:
@@ -368,9 +369,11 @@ def test_rows_that_a_compaction_moved_are_not_added_rows() -> None:
 def test_a_blind_append_may_come_later_under_write_serializable_only(info: dict[str, Any], blind: bool) -> None:
     winner = Commit(7, info, (file("new"),))
     for later in (UPDATE_DELETE, OVERWRITE):
-        found = verdict(WRITE_SERIALIZABLE, mine(later), winner, INSERT, PARTITIONED)
+        found = check_policy(WRITE_SERIALIZABLE, mine(later), winner, INSERT, PARTITIONED)
         assert error_of(found) is (None if blind else ConcurrentAppendException)
-        assert error_of(verdict(SERIALIZABLE, mine(later), winner, INSERT, PARTITIONED)) is ConcurrentAppendException
+        assert (
+            error_of(check_policy(SERIALIZABLE, mine(later), winner, INSERT, PARTITIONED)) is ConcurrentAppendException
+        )
 
 
 def test_rows_that_another_class_of_commit_added_are_no_blind_append() -> None:
@@ -399,7 +402,7 @@ def test_a_removed_file_without_statistics_goes_by_its_partition() -> None:
 
 def test_evidence_shows_a_few_files_and_counts_the_others() -> None:
     many = [file(f"new-{number}") for number in range(10)]
-    found = verdict(SERIALIZABLE, mine(UPDATE_DELETE), Commit(7, {}, tuple(many)), INSERT, PARTITIONED)
+    found = check_policy(SERIALIZABLE, mine(UPDATE_DELETE), Commit(7, {}, tuple(many)), INSERT, PARTITIONED)
     assert found
     assert "new-0, new-1, new-2 and 7 more" in found.evidence
 
@@ -411,7 +414,7 @@ def fold(policy: Policy, staged: Staged, *winners: tuple[Commit, OperationClass]
     """As a race does: one after the other, oldest first, each of which adds files that cannot have been read."""
     fresh: set[str] = set()
     for winner, winner_class in winners:
-        found = verdict(policy, staged, winner, winner_class, PARTITIONED, fresh=fresh)
+        found = check_policy(policy, staged, winner, winner_class, PARTITIONED, fresh=fresh)
         if found:
             return found
         fresh |= {canonical(add.path) for add in winner.adds}

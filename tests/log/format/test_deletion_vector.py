@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.log.support import bitmap, vector_file
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import DeletionVectorDescriptor
-from tidelog.log.format.deletion_vector import StoredBitmap, decode, extract, location
+from tidelog.log.format.deletion_vector import StoredBitmap, decode_bitmap, extract, location
 
 # Vectors of other implementations: delta-kernel-rs's table-with-dv-small, and an inline one.
 FILE = bytes.fromhex(
@@ -50,11 +50,11 @@ def inline_bitmap(descriptor: DeletionVectorDescriptor) -> bytes:
 def test_a_vector_in_a_file() -> None:
     stored = location(IN_FILE)
     assert stored == StoredBitmap("deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin", 1, 36)
-    assert list(decode(extract(FILE, stored))) == [0, 9]
+    assert list(decode_bitmap(extract(FILE, stored))) == [0, 9]
 
 
 def test_an_inline_vector() -> None:
-    assert list(decode(inline_bitmap(INLINE))) == [3, 4, 7, 11, 18, 29]
+    assert list(decode_bitmap(inline_bitmap(INLINE))) == [3, 4, 7, 11, 18, 29]
 
 
 def test_a_prefix_is_a_folder() -> None:
@@ -79,13 +79,13 @@ def test_vectors_packed_into_one_file_are_told_apart(groups: list[set[int]]) -> 
     blobs = [bitmap(group) for group in groups]
     content, offset = vector_file(*blobs), 1
     for group, blob in zip(groups, blobs, strict=True):
-        assert set(decode(extract(content, StoredBitmap("x", offset, len(blob))))) == group
+        assert set(decode_bitmap(extract(content, StoredBitmap("x", offset, len(blob))))) == group
         offset += len(blob) + 8
 
 
 def test_long_runs_and_large_positions() -> None:
     dead = {*range(100_000), 2**40, 2**62}
-    assert set(decode(bitmap(dead))) == dead
+    assert set(decode_bitmap(bitmap(dead))) == dead
 
 
 @pytest.mark.parametrize("position", range(len(FILE)))
@@ -110,13 +110,13 @@ def test_a_descriptor_that_does_not_fit_the_file_is_noticed(stored: StoredBitmap
 
 def test_the_retired_format_is_refused() -> None:
     with pytest.raises(CorruptLogError, match="magic"):
-        decode(inline_bitmap(RETIRED))
+        decode_bitmap(inline_bitmap(RETIRED))
 
 
 @pytest.mark.parametrize("length", range(44))
 def test_a_bitmap_cut_short_is_refused(length: int) -> None:
     with pytest.raises(CorruptLogError):
-        decode(inline_bitmap(INLINE)[:length])
+        decode_bitmap(inline_bitmap(INLINE)[:length])
 
 
 @settings(max_examples=200)
@@ -125,7 +125,7 @@ def test_a_damaged_bitmap_is_refused_or_another_set_but_never_a_crash(position: 
     damaged = bytearray(inline_bitmap(INLINE))
     damaged[position] ^= flip
     try:
-        decode(bytes(damaged))
+        decode_bitmap(bytes(damaged))
     except CorruptLogError:
         return
 

@@ -25,7 +25,7 @@ def test_names_are_recognised_again(version: int) -> None:
         (filenames.checkpoint_path, LogFileKind.CHECKPOINT),
     ):
         name = make(version).removeprefix("_delta_log/")
-        assert filenames.parse(name) == LogFile(name, kind, version)
+        assert filenames.parse_log_file(name) == LogFile(name, kind, version)
 
 
 @given(st.lists(VERSIONS), st.text("0123456789.jsoncr٣", max_size=30))
@@ -34,7 +34,7 @@ def test_the_versions_of_many_names_are_those_that_parse_finds(found: list[int],
     paths = (filenames.commit_path, filenames.checksum_path, filenames.checkpoint_path)
     names += [path(version).removeprefix("_delta_log/") for version in found for path in paths]
     for kind in LogFileKind:
-        parsed = [file.version for name in names if (file := filenames.parse(name)) and file.kind is kind]
+        parsed = [file.version for name in names if (file := filenames.parse_log_file(name)) and file.kind is kind]
         assert filenames.versions(names, kind) == parsed
 
 
@@ -43,7 +43,7 @@ def test_the_versions_of_many_names_are_those_that_parse_finds(found: list[int],
 )
 def test_a_version_that_no_table_can_have_is_no_log_file(digits: str) -> None:
     name = f"{digits}.json"
-    assert filenames.parse(name) is None
+    assert filenames.parse_log_file(name) is None
     assert filenames.versions([name], LogFileKind.COMMIT) == []
 
 
@@ -71,4 +71,4 @@ def test_names_sort_as_their_versions_do(left: int, right: int) -> None:
     ],
 )
 def test_other_names_are_not(name: str) -> None:
-    assert filenames.parse(name) is None
+    assert filenames.parse_log_file(name) is None

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tidelog.log.format import statistics_reader
-from tidelog.log.format.statistics_reader import read, read_rows
+from tidelog.log.format.statistics_reader import read_bounds, read_row_counts
 
 UTC = dt.UTC
 ZONED, NTZ = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
@@ -23,7 +23,7 @@ def texts(*values: str | None) -> pa.ChunkedArray:
 def bounds(kind: pa.DataType, *values: str) -> list[tuple[Any, Any]]:
     """Low and high of files whose JSON has each of `values` as both."""
     spelled = (f'{{"numRecords":1,"minValues":{{"c":{value}}},"maxValues":{{"c":{value}}}}}' for value in values)
-    _, found = read(texts(*spelled), {("c",): kind})
+    _, found = read_bounds(texts(*spelled), {("c",): kind})
     column = found["c",]
     return list(zip(column.low.to_pylist(), column.high.to_pylist(), strict=True))
 
@@ -124,7 +124,7 @@ def test_nested_and_odd_names_and_null_counts() -> None:
             "nullCount": {"a.b": {'q"': 1}, "l": 2, "st": {"x": 0}},
         }
     )
-    rows, found = read(
+    rows, found = read_bounds(
         texts(stats, None, "{}"),
         {("a.b", 'q"'): pa.int64(), ("a",): pa.int64(), ("l",): pa.list_(pa.int64()), ("st",): pa.string()},
     )
@@ -147,7 +147,14 @@ def test_nested_and_odd_names_and_null_counts() -> None:
 )  # fmt: skip
 def test_a_damaged_text_says_nothing_and_shifts_no_other(text: str | None) -> None:
     good = [f'{{"numRecords":{number}}}' for number in range(3)]
-    assert read_rows(texts(good[0], text, good[1], text, "{\n}", good[2])).to_pylist() == [0, None, 1, None, None, 2]
+    assert read_row_counts(texts(good[0], text, good[1], text, "{\n}", good[2])).to_pylist() == [
+        0,
+        None,
+        1,
+        None,
+        None,
+        2,
+    ]
 
 
 def test_damaged_texts_among_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,11 +165,11 @@ def test_damaged_texts_among_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = {3: None, 1000: "{", 1001: None, 1999: None}
     spelled = [damaged.get(number, text) for number, text in enumerate(values)]
     all_texts = pa.chunked_array([spelled[:5], spelled[5:]], pa.string())
-    rows, found = read(all_texts, {("c",): pa.int64()})
+    rows, found = read_bounds(all_texts, {("c",): pa.int64()})
     expected = [None if number in damaged else number for number in range(2000)]
     assert rows.to_pylist() == found["c",].low.to_pylist() == expected
 
 
 def test_no_files() -> None:
-    rows, found = read(pa.chunked_array([], pa.string()), {("c",): pa.date32()})
+    rows, found = read_bounds(pa.chunked_array([], pa.string()), {("c",): pa.date32()})
     assert (len(rows), len(found["c",].low), found["c",].high.type) == (0, 0, pa.date32())

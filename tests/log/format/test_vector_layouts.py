@@ -15,7 +15,7 @@ from tests.log.support import memory_store, vector_file
 from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.errors import CorruptLogError, DataFileMissingError
 from tidelog.log.format.actions import DeletionVectorDescriptor
-from tidelog.log.format.deletion_vector import decode
+from tidelog.log.format.deletion_vector import decode_bitmap
 
 ARRAY_MAX = 4096  # values; with more of them a container is a bitmap of 8 KiB
 _WITHOUT_RUNS, _WITH_RUNS = 12346, 12347
@@ -79,7 +79,7 @@ ROWS: dict[str, list[int]] = {
 @pytest.mark.parametrize("as_runs", [False, True], ids=["plain", "runs"])
 @pytest.mark.parametrize("name", list(ROWS))
 def test_a_layout_is_read(name: str, as_runs: bool) -> None:
-    assert list(decode(bitmap(ROWS[name], as_runs=as_runs))) == ROWS[name]
+    assert list(decode_bitmap(bitmap(ROWS[name], as_runs=as_runs))) == ROWS[name]
 
 
 @pytest.mark.parametrize("as_runs", [False, True], ids=["plain", "runs"])
@@ -88,14 +88,14 @@ def test_a_layout_cut_short_is_refused(name: str, as_runs: bool) -> None:
     blob = bitmap(ROWS[name], as_runs=as_runs)
     for length in sorted({*range(min(len(blob), 200)), *range(0, len(blob), 97), len(blob) - 1}):
         with pytest.raises(CorruptLogError):
-            decode(blob[:length])
+            decode_bitmap(blob[:length])
 
 
 @pytest.mark.parametrize("padding", [1, 3, 4, 100])
 @pytest.mark.parametrize("name", list(ROWS))
 def test_what_follows_a_bitmap_is_refused_or_does_not_matter(name: str, padding: int) -> None:
     try:
-        found = list(decode(bitmap(ROWS[name], as_runs=False) + bytes(padding)))
+        found = list(decode_bitmap(bitmap(ROWS[name], as_runs=False) + bytes(padding)))
     except CorruptLogError:
         return
     assert found == ROWS[name]

@@ -60,7 +60,7 @@ def full_log() -> Store:
         DomainMetadata(domain="removed", configuration="", removed=True),
     )
     state = load(store)
-    checkpoint.write(store, state.head, state.files())
+    checkpoint.write_checkpoint(store, state.head, state.files())
     return store
 
 
@@ -93,7 +93,7 @@ def test_no_column_is_an_empty_struct_or_of_a_kind_that_is_not_there() -> None:
     protocol = Protocol(min_reader_version=1, min_writer_version=2)
     put_commit(store, 0, metadata(configuration={}), protocol, info={"inCommitTimestamp": None})
     state = load(store)
-    checkpoint.write(store, state.head, state.files())
+    checkpoint.write_checkpoint(store, state.head, state.files())
     schema = read_checkpoint(store, 0).schema
     assert "domainMetadata" not in schema.names
     assert [field.name for field in schema.field("protocol").type] == ["minReaderVersion", "minWriterVersion"]
@@ -118,7 +118,7 @@ def test_a_checkpoint_that_is_there_is_left_alone() -> None:
     store = full_log()
     before = store.read(filenames.checkpoint_path(1))
     state = load(store)
-    assert checkpoint.write(store, state.head, FileState(files.EMPTY.adds, files.EMPTY.removes)) >= 0
+    assert checkpoint.write_checkpoint(store, state.head, FileState(files.EMPTY.adds, files.EMPTY.removes)) >= 0
     assert store.read(filenames.checkpoint_path(1)) == before
 
 
@@ -140,7 +140,7 @@ def test_any_state_comes_back(
     head = Head(
         3, 0, None, protocol, table_metadata, {txn.app_id: txn for txn in transactions}, {}, Totals(len(adds), 0)
     )
-    checkpoint.write(store, head, FileState(files.add_table(adds), files.remove_table(removes)))
+    checkpoint.write_checkpoint(store, head, FileState(files.add_table(adds), files.remove_table(removes)))
     partial = checkpoint_reader.read_partial_head(store, classic(3))
     assert (partial.protocol, partial.metadata) == (protocol, table_metadata)
     assert partial.transactions == head.transactions

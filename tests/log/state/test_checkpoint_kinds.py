@@ -56,7 +56,7 @@ def store() -> Store:
 def classic_rows(store: Store) -> pa.Table:
     """The rows of our own checkpoint, which is taken away again."""
     state = load(store, AT)
-    checkpoint.write(store, state.head, state.files())
+    checkpoint.write_checkpoint(store, state.head, state.files())
     content = store.read(filenames.checkpoint_path(AT))
     store.delete(filenames.checkpoint_path(AT))
     store.delete(filenames.LAST_CHECKPOINT)
@@ -306,7 +306,7 @@ def test_columns_that_we_do_not_know_and_columns_that_are_not_there(store: Store
 def test_the_newest_complete_checkpoint_is_the_base(store: Store) -> None:
     put_parts(store, 2)
     state = load(store, 2)
-    checkpoint.write(store, state.head, state.files())
+    checkpoint.write_checkpoint(store, state.head, state.files())
     assert classic(2).version == 2
     drop_commits(store)
     assert isinstance(files.to_adds(load(store).files().adds)[0], AddFile)

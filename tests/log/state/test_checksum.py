@@ -50,7 +50,7 @@ def test_totals_that_cannot_be_told_are_unknown_and_counted_anew(then: str) -> N
         case _:
             put_commit(store, 2, RemoveFile(path="b", data_change=True, deletion_timestamp=1))
     for seen in (table.refresh(), Table(store, load(store))):  # told from the commit alone, and by replay
-        expected = checkpoint.count(seen.at()._state.files())
+        expected = checkpoint.totals_of(seen.at()._state.files())
         assert seen.at().num_files == expected.num_files
         assert seen.at()._state.head.totals in (None, expected)
 
@@ -173,7 +173,7 @@ def test_a_checkpoint_finds_a_checksum_that_lies(key: str, value: object, caplog
     seen = load(table.store)
     assert (seen.head.metadata, seen.head.protocol) == (table._head.metadata, table._head.protocol)
     assert {name: entry.version for name, entry in seen.head.transactions.items()} == {"app": 3}
-    assert seen.replayed().totals == checkpoint.count(seen.files())
+    assert seen.replayed().totals == checkpoint.totals_of(seen.files())
 
 
 def test_a_checkpoint_leaves_an_honest_checksum_alone(caplog: pytest.LogCaptureFixture) -> None:

@@ -40,7 +40,7 @@ def check(state: LogState, expected: Expected) -> None:
 def put_checkpoint(store: Store, version: int) -> None:
     state = load(store, version)
     found = state.files()
-    checkpoint.write(store, with_totals(state.head, checkpoint.count(found)), found)
+    checkpoint.write_checkpoint(store, with_totals(state.head, checkpoint.totals_of(found)), found)
 
 
 def put_checksum(store: Store, version: int) -> None:

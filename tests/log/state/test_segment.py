@@ -34,7 +34,7 @@ def real_log(last: int, checkpoints: Sequence[int] = ()) -> Store:
         put_commit(store, version, add(f"f{version}"))
     for version in checkpoints:
         state = load(store, version)
-        checkpoint.write(store, state.head, state.files())
+        checkpoint.write_checkpoint(store, state.head, state.files())
     return store
 
 

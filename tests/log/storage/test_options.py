@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.storage.options import Redactor, parse
+from tidelog.log.storage.options import Redactor, parse_option_texts
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from tidelog.log.storage.options import Redactor, parse
     ],
 )
 def test_text_becomes_what_a_file_system_takes(name: str, text: Any, value: Any) -> None:
-    assert parse({name: text}) == {name: value}
+    assert parse_option_texts({name: text}) == {name: value}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_text_becomes_what_a_file_system_takes(name: str, text: Any, value: Any)
 )
 def test_text_that_cannot_be_read_is_an_error_that_does_not_show_it(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError, match=name) as raised:
-        parse({name: text})
+        parse_option_texts({name: text})
     assert "secret-value" not in str(raised.value)
     assert raised.value.__cause__ is None
 
