@@ -87,10 +87,10 @@ class _TimedRebase(Rebase):
         with _added_up():
             super().__init__(*arguments, **options)
 
-    def fold(self, winner: Any) -> None:
+    def fold(self, winner: Any, operation_class: Any) -> None:
         """See Rebase."""
         with _added_up():
-            super().fold(winner)
+            super().fold(winner, operation_class)
 
     def judge(self, answers: Any = None) -> Any:
         """See Rebase."""

@@ -16,15 +16,11 @@ from tidelog.cli import options, output
 from tidelog.cli.app import app
 from tidelog.log import Snapshot, Table
 from tidelog.log.errors import ConfigurationError, CorruptLogError
-from tidelog.log.format import commit_info
-from tidelog.log.format.actions import Commit
-from tidelog.log.format.statistics import num_records
-from tidelog.log.history import ClassifiedCommit, classified_newest_first
+from tidelog.log.history import CommitRecord, newest_first
 from tidelog.log.read.scan import RowReader
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import load
 from tidelog.log.state.segment import list_segment
-from tidelog.log.system import to_datetime
 
 # How many rows a table of them holds unless told: enough to see what is there, few enough to read.
 _TABLE_ROWS = 100
@@ -123,7 +119,7 @@ def history(
 ) -> None:
     """List the commits, newest first."""
     table = options.open_table(path, storage_option)
-    records = map(_record, itertools.islice(classified_newest_first(table.timeline), limit))
+    records = map(_to_json, itertools.islice(newest_first(table.timeline), limit))
     if as_json:
         for record in records:
             output.write_json(record)
@@ -136,32 +132,21 @@ def history(
     )
 
 
-def _record(entry: ClassifiedCommit) -> dict[str, Any]:
-    commit = entry.commit
-    when = output.timestamp_text(to_datetime(entry.timestamp_ms))
-    engine = commit.info.get("engineInfo")
+def _to_json(record: CommitRecord) -> dict[str, Any]:
     return {
-        "version": commit.version,
-        "timestamp": when,
-        "time_version": when if commit.data_change else None,
-        "class": str(entry.operation_class),
-        "operation": commit_info.operation(commit.info),
-        "data_change": commit.data_change,
-        "rows": _rows_added(commit),
-        "files_added": len(commit.adds),
-        "files_removed": len(commit.removes),
-        "engine": engine if isinstance(engine, str) else None,
-        "user_metadata": commit_info.user_metadata(commit.info),
-        "metrics": commit_info.metrics(commit.info),
+        "version": record.version,
+        "timestamp": output.timestamp_text(record.timestamp),
+        "time_version": output.timestamp_text(record.time_version),
+        "class": str(record.operation_class),
+        "operation": record.operation,
+        "data_change": record.data_change,
+        "rows": record.rows_added,
+        "files_added": record.files_added,
+        "files_removed": record.files_removed,
+        "engine": record.engine,
+        "user_metadata": record.user_metadata,
+        "metrics": record.metrics,
     }
-
-
-def _rows_added(commit: Commit) -> int | None:
-    """The rows that an insert brought; None for a commit that did anything else, or has no statistics."""
-    if commit.removes or not commit.adds or not commit.data_change:
-        return None
-    counts = [num_records(add.stats) for add in commit.adds]
-    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _history_cell(record: dict[str, Any], name: str) -> str | None:

@@ -1,22 +1,25 @@
-"""What the clean-up of the log and of data files have in common: opening a table from which files will be deleted."""
+"""Clean-up by a table's path, for programs that have not opened it; `Table.expire` and `Table.vacuum` do the work."""
 
 from __future__ import annotations
 
-from tidelog.log import Table
-from tidelog.log.commit.table_identity import require_same_table
-from tidelog.log.format.protocol import require_writable
-from tidelog.log.state.head import Head
-from tidelog.log.state.loader import load
+from datetime import datetime, timedelta
+
+from tidelog.log import ExpiryReport, Table, VacuumReport
 
 
-def refresh(table: Table | str) -> tuple[Table, Head]:
-    """The table at its newest version, and that version's head as the log has it now.
+def expire(
+    table: Table | str, *, older_than: timedelta | datetime | None = None, dry_run: bool = False
+) -> ExpiryReport:
+    """Delete old commits, checkpoints and checksums of the log of a table or of the one at a path; see Table.expire."""
+    return _opened(table).expire(older_than=older_than, dry_run=dry_run)
 
-    Raises UnsupportedFeatureError for a table that tidelog cannot write: a feature that it does not know may rest on
-    files that it does not know. Raises TableReplacedError where another table took this one's place.
-    """
-    opened = (Table.open(table) if isinstance(table, str) else table).refresh()
-    head = load(opened.store, opened.version).head
-    require_same_table(opened.path, opened.id, head.metadata.id, advice="open it anew, if it is the one to clean up")
-    require_writable(head.protocol, head.metadata, opened.path)
-    return opened, head
+
+def vacuum(
+    table: Table | str, *, older_than: timedelta | datetime | None = None, dry_run: bool = False
+) -> VacuumReport:
+    """Delete data files that no retained version of a table, or of the one at a path, needs; see Table.vacuum."""
+    return _opened(table).vacuum(older_than=older_than, dry_run=dry_run)
+
+
+def _opened(table: Table | str) -> Table:
+    return Table.open(table) if isinstance(table, str) else table

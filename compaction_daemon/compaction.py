@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 
-from tidelog.compaction_daemon.planning.plan import Plan
+from tidelog.compaction_daemon.planning.plan import Plan, PlannedGroup
 from tidelog.compaction_daemon.planning.planner import CompactionRequest, column_names, plan_snapshot
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Committed, OperationClass, Table, Transaction
 from tidelog.log.conflict.staged import MoveGroup
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import paths
+from tidelog.log.format.statistics import num_records
 from tidelog.log.storage import Store
-from tidelog.log.system import REAL
+from tidelog.log.storage.memory import MemoryStore
 
 # How much one MINOR compaction rewrites at most, so that what it worked on is seldom taken by others meanwhile.
 MAX_MINOR_BYTES = 512 * 2**20
@@ -62,7 +65,7 @@ def stage(
     """Rewrite what the plan says and return the transaction, not yet committed; arguments and bounds as `compact`."""
     request = CompactionRequest(level, where, growth, column_names(cluster_by), purge)
     transaction = table.begin()
-    _rewrite(transaction, plan_snapshot(table.at(), request))
+    _rewrite(transaction, plan_snapshot(table.at(), request), None)
     return transaction
 
 
@@ -74,29 +77,27 @@ def compact(
     growth: float = 1.0,
     cluster_by: Sequence[str] = (),
     purge: bool = False,
-    executor: None = None,
+    executor: Executor | None = None,
 ) -> CompactionReport:
-    """Compact `table` once, in one commit that no time-versioned read shows: at most MAX_BYTES, MAX_MAJOR_BYTES for
-    the level `major`, and always one group.
+    """Compact `table` once, in one commit that no read by time shows.
 
-    Other writers are not disturbed: their commits win, and a group whose files they took is dropped. The arguments are
-    those of `plan`; to cluster, a group's rows are held in memory. Raises ConfigurationError for arguments that do not
-    fit, PredicateError for `where`, CompactionVerificationError where a rewrite does not hold the rows it read, and
-    what a commit raises.
+    One call rewrites at most MAX_MINOR_BYTES, or MAX_MAJOR_BYTES for the level `major`, and always one group. Other
+    writers are not disturbed: their commits win, and a group whose files they took is dropped. The arguments are those
+    of `plan`. A group that is clustered is held in memory. `executor`, one of `concurrent.futures`, rewrites groups
+    side by side; without it they are rewritten in this thread, one after the other.
+
+    Raises ConfigurationError for arguments that do not fit, PredicateError for `where`, CompactionVerificationError if
+    a rewrite does not hold the rows that it read, and what a commit raises.
     """
-    if executor is not None:
-        raise ConfigurationError(
-            f"a compaction cannot run on {executor!r}",
-            advice="leave executor out: the groups are rewritten in this process",
-        )
     request = CompactionRequest(level, where, growth, column_names(cluster_by), purge)
     opened = Table.open(table) if isinstance(table, str) else table
+    _require_usable(opened.store, executor)
     transaction = opened.begin()
     planned = plan_snapshot(opened.at(), request)
     if not planned.groups:
         transaction.abort()
         return NOTHING
-    groups = _rewrite(transaction, planned)
+    groups = _rewrite(transaction, planned, executor)
     outcome = transaction.commit()
     dropped = {id(group) for group in transaction.dropped}
     kept = [group for group in groups if id(group) not in dropped]
@@ -114,24 +115,61 @@ def compact(
     )
 
 
-def _rewrite(transaction: Transaction, planned: Plan) -> list[MoveGroup]:
+def _rewrite(transaction: Transaction, planned: Plan, executor: Executor | None) -> list[MoveGroup]:
     """Rewrite the planned groups, as many as the budget allows, and stage them; `planned` is of the base version."""
-    groups: list[MoveGroup] = []
     level = OperationClass(planned.level.upper())
-    budget = MAX_MINOR_BYTES if level is OperationClass.MINOR else MAX_MAJOR_BYTES
-    for planned_group in planned.groups:
-        rows = sum(output.rows for group in groups for output in group.lineage.outputs)
-        if groups and (planned_group.bytes_to_read > budget or rows > MAX_MAJOR_ROWS):
-            break
-        budget -= planned_group.bytes_to_read
-        try:
-            groups.append(rewrite(transaction.writer, transaction.schema, planned_group, REAL.now_ms()))
-        except BaseException:
-            # Nothing was committed, so the groups that were finished would be garbage that each retry adds to.
-            _delete_outputs(transaction.writer.store, groups)
-            raise
+    work = partial(rewrite, transaction.writer, transaction.schema, now_ms=transaction.writer.system.now_ms())
+    groups = _finished(work, _within_budget(planned.groups, level), executor, transaction.writer.store)
     transaction.stage_moves(groups, operation_class=level)
     return groups
+
+
+def _finished(
+    work: Callable[[PlannedGroup], MoveGroup], chosen: Sequence[PlannedGroup], executor: Executor | None, store: Store
+) -> list[MoveGroup]:
+    """The groups, rewritten. If one fails, the outputs of the others are deleted: nothing will commit them."""
+    futures: list[Future[MoveGroup]] = []
+    try:
+        for group in chosen:
+            if executor is None:
+                futures.append(Future())
+                futures[-1].set_result(work(group))
+            else:
+                futures.append(executor.submit(work, group))
+        return [future.result() for future in futures]
+    except BaseException:
+        running = [future for future in futures if not future.cancel()]
+        wait(running)
+        _delete_outputs(store, [future.result() for future in running if future.exception() is None])
+        raise
+
+
+def _within_budget(groups: Sequence[PlannedGroup], level: OperationClass) -> list[PlannedGroup]:
+    """The first groups that one compaction may rewrite; at least one."""
+    budget = MAX_MINOR_BYTES if level is OperationClass.MINOR else MAX_MAJOR_BYTES
+    chosen: list[PlannedGroup] = []
+    rows = 0
+    for group in groups:
+        if chosen and (group.bytes_to_read > budget or rows > MAX_MAJOR_ROWS):
+            break
+        budget -= group.bytes_to_read
+        rows += sum(num_records(add.stats) or 0 for add in group.inputs)
+        chosen.append(group)
+    return chosen
+
+
+def _require_usable(store: Store, executor: Executor | None) -> None:
+    """Raise ConfigurationError for what is no executor, and for one whose processes would not see the table's files."""
+    if executor is not None and not isinstance(executor, Executor):
+        raise ConfigurationError(
+            f"executor must be a concurrent.futures.Executor, not {executor!r}",
+            advice="give a ThreadPoolExecutor or a ProcessPoolExecutor, or leave executor out",
+        )
+    if isinstance(executor, ProcessPoolExecutor) and isinstance(store, MemoryStore):
+        raise ConfigurationError(
+            f"{store.url} is in this process's memory, which other processes cannot reach",
+            advice="leave executor out, or use a ThreadPoolExecutor",
+        )
 
 
 def _written(groups: Iterable[MoveGroup]) -> int:

@@ -74,6 +74,7 @@ class Daemon:
 
     `step` is one bounded unit of work and can be driven by a program or a test; `run` calls it until SIGTERM or
     SIGINT. Killing it at any moment loses nothing: a compaction is one commit, and files without one are garbage.
+    `clock` replaces the real clock for the daemon and for the tables that it opens; a Table keeps its own.
     """
 
     def __init__(
@@ -86,9 +87,9 @@ class Daemon:
     ) -> None:
         if isinstance(tables, str) or not tables:
             raise ConfigurationError("a daemon needs a list of tables", advice="give at least one path in a list")
-        self._tables = [Table.open(table) if isinstance(table, str) else table for table in tables]
-        self._config = config or DaemonConfig()
         self._system = clock or REAL
+        self._tables = [Table.open(table, system=self._system) if isinstance(table, str) else table for table in tables]
+        self._config = config or DaemonConfig()
         self._on_step = on_step
         self._stopping = Event()
         self._failures: dict[str, int] = {}

@@ -6,8 +6,11 @@ table.scan("id > 0").to_arrow()
 table.changes(after=yesterday).to_arrow()
 """
 
-from tidelog.log.commit.result import CommitRecord, Committed, Superseded
+from tidelog.log.cleanup.expire import ExpiryReport
+from tidelog.log.cleanup.vacuum import VacuumReport
+from tidelog.log.commit.result import Committed, Superseded
 from tidelog.log.conflict.operation_class import OperationClass
+from tidelog.log.history import CommitRecord
 from tidelog.log.read.changes import Changes
 from tidelog.log.read.debt import Debt
 from tidelog.log.read.scan import Scan
@@ -20,10 +23,12 @@ __all__ = [
     "CommitRecord",
     "Committed",
     "Debt",
+    "ExpiryReport",
     "OperationClass",
     "Scan",
     "Snapshot",
     "Superseded",
     "Table",
     "Transaction",
+    "VacuumReport",
 ]

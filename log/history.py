@@ -2,38 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from tidelog.log.conflict.files_by_partition import FilesByPartition
 from tidelog.log.conflict.operation_class import OperationClass, classify
 from tidelog.log.errors import CorruptLogError, HistoryExpiredError
+from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddFile, Commit, Metadata, Protocol, RemoveFile
 from tidelog.log.format.paths import canonical
+from tidelog.log.format.statistics import num_records
 from tidelog.log.read.timeline import Timeline
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import Store
+from tidelog.log.system import to_datetime
 
 
 @dataclass(frozen=True, slots=True)
-class ClassifiedCommit:
-    """One commit of the history, its commit time in ms, and its class."""
+class CommitRecord:
+    """One commit of a table's history, whichever engine wrote it.
 
-    commit: Commit
-    timestamp_ms: int
+    `time_version` is None if the commit changed no rows. `operation` and `engine` are what the writer called itself
+    and its operation, None if it did not say. `rows_added` counts the rows of a commit that only inserted; it is None
+    for any other commit, and if the writer left no row counts. `files_added` and `files_removed` count data files; a
+    file whose deletion vector changed counts in both.
+    """
+
+    version: int
+    timestamp: datetime
+    time_version: datetime | None
     operation_class: OperationClass
+    operation: str | None
+    data_change: bool
+    rows_added: int | None
+    files_added: int
+    files_removed: int
+    engine: str | None
+    metrics: Mapping[str, str]
+    user_metadata: str | None
 
 
-def classified_newest_first(timeline: Timeline) -> Iterator[ClassifiedCommit]:
+def newest_first(timeline: Timeline) -> Iterator[CommitRecord]:
     """The commits up to the timeline's version, newest first.
 
-    Only the class of another engine's commit may need the state before it. One state is then loaded, and commits are
-    taken back from it as the history goes on. A class that needs a state that is gone is told without it.
+    Classifying another engine's commit may need the state before it. One state is loaded for that, and commits are
+    taken back from it as the history goes on. If that state is gone, the commit is classified without it.
     """
     before = _Before(timeline.store)
     for commit, timestamp_ms in timeline.newest_first():
         before.move_below(commit)
-        yield ClassifiedCommit(commit, timestamp_ms, classify(commit, before))
+        yield _record(commit, timestamp_ms, classify(commit, before))
+
+
+def _record(commit: Commit, timestamp_ms: int, operation_class: OperationClass) -> CommitRecord:
+    timestamp = to_datetime(timestamp_ms)
+    engine = commit.info.get("engineInfo")
+    return CommitRecord(
+        version=commit.version,
+        timestamp=timestamp,
+        time_version=timestamp if commit.data_change else None,
+        operation_class=operation_class,
+        operation=commit_info.operation(commit.info),
+        data_change=commit.data_change,
+        rows_added=_rows_added(commit),
+        files_added=len(commit.adds),
+        files_removed=len(commit.removes),
+        engine=engine if isinstance(engine, str) else None,
+        metrics=commit_info.metrics(commit.info),
+        user_metadata=commit_info.user_metadata(commit.info),
+    )
+
+
+def _rows_added(commit: Commit) -> int | None:
+    if commit.removes or not commit.adds or not commit.data_change:
+        return None
+    counts = [num_records(add.stats) for add in commit.adds]
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 class _Before:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
 from tidelog.log import history
 from tidelog.log.commit import table_identity
-from tidelog.log.commit.result import CommitRecord, Committed, Superseded, record_of
-from tidelog.log.data import conform
 from tidelog.log.errors import (
     ConfigurationError,
-    ConflictError,
     CorruptLogError,
     TableExistsError,
     TableNotFoundError,
@@ -26,31 +22,27 @@ from tidelog.log.errors import (
 )
 from tidelog.log.format.protocol import require_readable
 from tidelog.log.format.schema import columns_of
+from tidelog.log.history import CommitRecord
 from tidelog.log.operations import create_table, drop_table
 from tidelog.log.operations.keys import key_columns
 from tidelog.log.read.changes import ChangeRequest, Changes, change_files_of, require_mode
-from tidelog.log.read.debt import Debt, debt_of
-from tidelog.log.read.scan import Scan
+from tidelog.log.read.scan import Scan, columns_text
 from tidelog.log.read.snapshot import Snapshot
 from tidelog.log.read.timeline import BEFORE_FIRST, Point, Timeline, require_version
-from tidelog.log.state import checkpointing
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import commits_after
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState, load, partition_values_at
-from tidelog.log.state.segment import list_segment
+from tidelog.log.statements import Statements
 from tidelog.log.storage import Store, open_store
 from tidelog.log.system import REAL, System, to_datetime
 from tidelog.log.transaction import Transaction
+from tidelog.log.upkeep import Upkeep
 
 _LOGGER = logging.getLogger(__name__)
 
-# A statement whose predicate is known can run again on the table as it is; more losses in a row are contention that
-# the caller should hear of.
-STATEMENT_RETRIES = 3
 
-
-class Table:
+class Table(Statements, Upkeep):
     """A table at a path, loaded at one version; `refresh` moves it to the newest.
 
     Two version axes: the ID version (`version`, +1 for every commit) and the time version (`time_version`, the commit
@@ -97,16 +89,18 @@ class Table:
         return cls(store, load(store))
 
     @classmethod
-    def open(cls, path: str, *, storage_options: Mapping[str, str] | None = None) -> Table:
+    def open(cls, path: str, *, storage_options: Mapping[str, str] | None = None, system: System = REAL) -> Table:
         """Open the newest version of the table at `path`. Raises TableNotFoundError, CorruptLogError,
         UnsupportedFeatureError.
+
+        `system` replaces the clock, sleep and randomness that the table's work uses, for tests.
         """
-        return cls._load(open_store(path, storage_options))
+        return cls._load(open_store(path, storage_options), system)
 
     @classmethod
-    def _load(cls, store: Store) -> Table:
+    def _load(cls, store: Store, system: System = REAL) -> Table:
         try:
-            return cls(store, load(store))
+            return cls(store, load(store), system)
         except (CorruptLogError, UnsupportedFeatureError) as error:
             drop_table.require_not_dropped(store, error)
             raise
@@ -170,7 +164,7 @@ class Table:
 
     def refresh(self) -> Table:
         """Move to the newest version, in place. Raises TableReplacedError where another table lies there now."""
-        if self._identity != table_identity.written_ms(self._store, self.version):
+        if self._written_ms != table_identity.written_ms(self._store, self.version):
             # The version that was loaded is gone or another: cleaned up, or another table lies here now.
             state = load(self._store)
             self._times = CommitTimes(self._store)
@@ -205,8 +199,7 @@ class Table:
 
     def history(self, limit: int | None = None) -> list[CommitRecord]:
         """The commits up to the loaded version, newest first, at most `limit`."""
-        entries = itertools.islice(history.classified_newest_first(self.timeline), limit)
-        return [record_of(entry.commit, entry.timestamp_ms, entry.operation_class) for entry in entries]
+        return list(itertools.islice(history.newest_first(self.timeline), limit))
 
     def latest_version(self, n: int = 1) -> int:
         """The ID version of the n-th most recent commit (1: the newest)."""
@@ -262,128 +255,18 @@ class Table:
             complete_until_ms=self._head.timestamp_ms,
         )
 
-    def insert(self, data: Any, *, idempotency_key: tuple[str, int] | None = None) -> Committed:
-        """Add rows: anything with an Arrow stream (pyarrow, pandas, Polars, DuckDB), or a list of dicts.
-
-        `idempotency_key` is (application id, version); a call with a version that is in the table already, or an
-        older one, does nothing. Raises SchemaMismatchError, and what a commit raises.
-        """
-        return self._commit(self.begin().insert(data, idempotency_key=idempotency_key))
-
-    def delete(self, where: str) -> Committed:
-        """Delete the rows for which the SQL text `where` is true.
-
-        Rows die by deletion vectors where the table has them on, else their files are written anew. Run again from the
-        start, a few times, where another writer's commit could change which rows match. Raises PredicateError,
-        AppendOnlyError, ConflictError.
-        """
-        return self.statement(lambda transaction: transaction.delete(where))
-
-    def update(self, where: str, set: Mapping[str, str]) -> Committed:  # noqa: A002 - SQL's own word
-        """Give the rows for which `where` is true new values: `set` maps columns to SQL expressions of the old row.
-
-        A text is a literal in quotes of its own: `set={"state": "'done'", "tries": "tries + 1"}`. Holds the changed
-        rows in memory. Run again as `delete` is. Raises also SchemaMismatchError for a value that does not fit.
-        """
-        return self.statement(lambda transaction: transaction.update(where, set))
-
-    def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Committed:
-        """Put the rows of `data` in the place of those with the same key, or add them where the key is new.
-
-        `keys` are the key's columns, by default the table's `tidelog.primaryKey`. A row of the data for which the SQL
-        text `delete_where` is true (over the data's columns, of which the table may lack those that only this text
-        reads) deletes its key and adds nothing. Holds the data in memory, and where the table keeps a change feed the
-        old rows as well. Run again as `delete` is.
-
-        Raises SchemaMismatchError (also for a key that is null), DuplicateKeyError where the data has several rows of
-        one key, PredicateError, AppendOnlyError, ConflictError.
-        """
-        held = conform.hold(data)
-        return self.statement(lambda transaction: transaction.upsert(held, keys=keys, delete_where=delete_where))
-
-    def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Committed:
-        """Replace the whole table by `data`; with `where` the partitions that it describes (partition columns only);
-        with `dynamic` the partitions that the data has rows in.
-
-        What others committed into that scope meanwhile is replaced, too. Raises PredicateError, AppendOnlyError,
-        ConfigurationError for rows outside of `where`.
-        """
-        return self._commit(self.begin().overwrite(data, where=where, dynamic=dynamic))
-
-    def truncate(self, *, where: str | None = None) -> Committed:
-        """Delete every row of the table, or of the partitions that `where` describes, without reading them."""
-        return self._commit(self.begin().truncate(where=where))
-
-    def restore(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Committed:
-        """Make the table what it was at an ID version or a time, schema and properties included, by a new commit.
-
-        The history stays, and so do the applications' progress and the table's protocol. Raises HistoryExpiredError
-        where commits or files of that version are gone.
-        """
-        return self._commit(self.begin().restore(version=version, timestamp=timestamp))
-
-    def set_properties(self, properties: Mapping[str, object]) -> Committed:
-        """Set table properties; one whose value is None is removed. Where nothing changes there is no commit.
-
-        A property that rests on a table feature adds the feature to the protocol's lists. Raises ConfigurationError for
-        an unknown property or a bad value, UnsupportedFeatureError where the table's protocol has no such lists.
-        """
-        return self.statement(lambda transaction: transaction.set_properties(properties))
-
-    def add_columns(self, fields: pa.Schema | Iterable[pa.Field]) -> Committed:
-        """Add columns behind the table's own: a schema or fields of Arrow, all nullable. Old rows have null in them.
-
-        No file is read or written. Raises ConfigurationError for a name that is taken (case does not count),
-        SchemaMismatchError for a type that Delta does not have, UnsupportedFeatureError for one that the table's
-        protocol does not allow.
-        """
-        held = tuple(fields) if isinstance(fields, Iterable) else fields
-        return self.statement(lambda transaction: transaction.add_columns(held))
-
     def begin(self) -> Transaction:
         """Begin a transaction on the newest version."""
         self.refresh()
-        return Transaction(self._store, self._state, self._system, self._adopt, self._identity)
+        return Transaction(self._store, self._state, self._system, self._adopt, self._written_ms)
 
-    def checkpoint(self) -> None:
-        """Write a checkpoint of the loaded version, so that readers need not replay older commits.
-
-        The version's checksum is compared with what the log itself says; one that is wrong (another writer's, or a
-        fault) would keep other engines from writing checkpoints, so it is deleted and a warning logged.
-        """
-        checkpointing.checkpoint(self._store, self._state, self._system)
-
-    def commits_since_checkpoint(self) -> int:
-        """How many commits a reader has to replay on top of the newest checkpoint."""
-        return len(list_segment(self._store, self.version).commit_versions)
-
-    def debt(self) -> Debt:
-        """Small files, dead rows and log tail of the loaded version: how much compaction and checkpoint would help.
-
-        Lists the version's files when it is first asked, then costs some milliseconds for a million of them.
-        """
-        return debt_of(self._store, self._state)
+    def __repr__(self) -> str:
+        partitions = f", partition_by={list(self.partition_by)}" if self.partition_by else ""
+        return f"Table({self.path!r}, version={self.version}, columns={columns_text(self.schema)}{partitions})"
 
     @property
     def _head(self) -> Head:
         return self._state.head
-
-    def statement(self, stage: Callable[[Transaction], Transaction]) -> Committed:
-        """Stage an operation on the newest version and commit it; a conflict runs it again from the start, a bounded
-        number of times.
-        """
-        for _ in range(STATEMENT_RETRIES):
-            try:
-                return self._commit(stage(self.begin()))
-            except ConflictError:
-                _LOGGER.info("another writer's commit on %s came first: running the statement again", self.path)
-        return self._commit(stage(self.begin()))
-
-    def _commit(self, transaction: Transaction) -> Committed:
-        outcome = transaction.commit()
-        if isinstance(outcome, Superseded):
-            raise AssertionError(outcome)  # noqa: TRY004 - only a compaction can be superseded
-        return outcome
 
     def _adopt(self, state: LogState) -> None:
         """Move on to a version that was just committed; whatever fails here, it is durable, and a refresh finds it."""
@@ -399,5 +282,5 @@ class Table:
         return Timeline(self._store, self._system, self._times, self.version, self._head.timestamp_ms)
 
     def _take(self, state: LogState) -> None:
-        self._identity = table_identity.written_ms(self._store, state.head.version)
+        self._written_ms = table_identity.written_ms(self._store, state.head.version)
         self._state = state

@@ -47,7 +47,7 @@ class Transaction:
         state: LogState,
         system: System,
         on_commit: Callable[[LogState], None],
-        identity: int | None = None,
+        base_written_ms: int | None = None,
     ) -> None:
         require_writable(state.head.protocol, state.head.metadata, store.url)
         self._store = store
@@ -57,7 +57,7 @@ class Transaction:
         self._system = system
         self._began_s = system.monotonic_s()
         self._on_commit = on_commit
-        self._identity = identity
+        self._base_written_ms = base_written_ms
         self._staged: Staged | None = None
         self._already: Committed | None = None
         self._ended = False
@@ -280,7 +280,7 @@ class Transaction:
             self._base,
             staged,
             self._system,
-            identity=self._identity,
+            base_written_ms=self._base_written_ms,
             metadata_retry=metadata_retry,
             began_s=self._began_s,
         )

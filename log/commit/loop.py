@@ -71,7 +71,7 @@ def commit(
     staged: Staged,
     system: System,
     *,
-    identity: int | None = None,
+    base_written_ms: int | None = None,
     metadata_retry: bool | None = None,
     began_s: float | None = None,
 ) -> Result:
@@ -80,7 +80,8 @@ def commit(
     `metadata_retry`: whether a lost race that the table's policy refuses is retried by a rebase where that is right;
     None asks the table's property.
     Files of `staged` that no commit names in the end are deleted, where that is proven.
-    `identity` is when the base's commit was written: where another one stands in its place, the table may be another.
+    `base_written_ms` is when the base's commit was written: where another one stands in its place, the table may be
+    another.
     `began_s` is when the work on it began, for the conflict ledger, which notes what is lost.
 
     Raises ConflictError and its kinds where a winner makes a rebase wrong, CommitContentionError after the bounded
@@ -88,7 +89,7 @@ def commit(
     """
     if metadata_retry is None:
         metadata_retry = properties.metadata_retry(base.head.metadata.configuration)
-    attempt = _Attempt(store, staged, base, system, identity, metadata_retry=metadata_retry)
+    attempt = _Attempt(store, staged, base, system, base_written_ms, metadata_retry=metadata_retry)
     began_s = system.monotonic_s() if began_s is None else began_s
     policy = properties.conflict_policy(base.head.metadata.configuration)
     loser = LostWork(store, system, staged, base.head.version, policy, began_s)
@@ -151,14 +152,14 @@ class _Attempt:
         staged: Staged,
         base: LogState,
         system: System,
-        identity: int | None = None,
+        base_written_ms: int | None = None,
         *,
         metadata_retry: bool = True,
     ) -> None:
         self.state = base
         self.is_in_doubt = False
         self._base = base
-        self._identity = identity
+        self._base_written_ms = base_written_ms
         self._store = store
         self._original = staged
         self._staged = staged
@@ -285,7 +286,7 @@ class _Attempt:
         if base.version < 0:
             return
         found = written_ms(self._store, base.version)
-        if found is not None and self._identity in {None, found}:
+        if found is not None and self._base_written_ms in {None, found}:
             return
         newest = load(self._store).head
         advice = "open it anew; nothing was committed"

@@ -35,7 +35,7 @@ class Race:
         self._earlier: list[Commit] = []
         # Paths that winners added: the transaction cannot have read them.
         self._fresh: set[str] = set()
-        self._census: FilesByPartition | None = None
+        self._before: FilesByPartition | None = None
         self._answers: dict[FileKey, Answer] = {}
         self._rebase = Rebase(
             staged,
@@ -47,7 +47,17 @@ class Race:
 
     def judge(self, new: Sequence[Commit]) -> RebaseOutcome:
         """What becomes of the transaction after these winners, too. May read rows that they added."""
-        return self._refused(new) or self._rebased(new)
+        for winner in new:
+            operation_class = self._classify(winner)
+            refused = self._refused(winner, operation_class)
+            if refused:
+                return refused
+            self._rebase.fold(winner, operation_class)
+        outcome = self._rebase.judge()
+        if isinstance(outcome, Question):
+            answers = answer(outcome, self._store, self._base.head.metadata, self._answers)
+            outcome = self._rebase.judge(answers)
+        return outcome
 
     @property
     def newest_taker(self) -> int:
@@ -58,38 +68,28 @@ class Race:
         """The class of a winner."""
         return self._rebase.class_of(version)
 
-    def _refused(self, new: Sequence[Commit]) -> Conflict | None:
+    def _classify(self, winner: Commit) -> OperationClass:
+        """The winner's class. The matrix needs it exactly, which takes the state before another engine's commit."""
+        if self._metadata_retry:
+            return classify(winner)
+        if self._before is None and not is_own(winner):
+            self._before = FilesByPartition(self._base.files(), self._base.head.metadata)
+            for earlier in self._earlier:
+                self._before.apply(earlier)
+        found = classify(winner, self._before)
+        if self._before is not None:
+            self._before.apply(winner)
+        self._earlier.append(winner)
+        return found
+
+    def _refused(self, winner: Commit, operation_class: OperationClass) -> Conflict | None:
+        """The conflict if the policy's matrix refuses to follow this winner and no retry is wanted."""
         if self._metadata_retry:
             return None
         metadata = self._base.head.metadata
-        for winner in new:
-            operation_class = self._class_after_the_last(winner)
-            found = check_policy(self.policy, self._staged, winner, operation_class, metadata, fresh=self._fresh)
-            if found:
-                return found
-            self._fresh.update(canonical(add.path) for add in winner.adds)
-            self._earlier.append(winner)
-        return None
-
-    def _class_after_the_last(self, winner: Commit) -> OperationClass:
-        """The winner's class. Another engine's may need the state before it: that of the base, moved on."""
-        if self._census is None and not is_own(winner):
-            self._census = FilesByPartition(self._base.files(), self._base.head.metadata)
-            for earlier in self._earlier:
-                self._census.apply(earlier)
-        found = classify(winner, self._census)
-        if self._census is not None:
-            self._census.apply(winner)
+        found = check_policy(self.policy, self._staged, winner, operation_class, metadata, fresh=self._fresh)
+        self._fresh.update(canonical(add.path) for add in winner.adds)
         return found
-
-    def _rebased(self, new: Sequence[Commit]) -> RebaseOutcome:
-        for winner in new:
-            self._rebase.fold(winner)
-        outcome = self._rebase.judge()
-        if isinstance(outcome, Question):
-            answers = answer(outcome, self._store, self._base.head.metadata, self._answers)
-            outcome = self._rebase.judge(answers)
-        return outcome
 
 
 def error_of(conflict: Conflict, policy: str, path: str, base_version: int) -> TidelogError:

@@ -1,15 +1,10 @@
-"""What a commit came to, and what history tells of one."""
+"""How a commit ends: committed, or superseded by another compaction."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-
-from tidelog.log.conflict.operation_class import OperationClass
-from tidelog.log.format import commit_info
-from tidelog.log.format.actions import Commit
-from tidelog.log.system import to_datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +29,8 @@ class Superseded:
     by: int
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRecord:
-    """One commit of the history. `time_version` is None where it changed no rows."""
-
-    version: int
-    timestamp: datetime
-    time_version: datetime | None
-    operation_class: OperationClass
-    data_change: bool
-    metrics: Mapping[str, str]
-    user_metadata: str | None
-
-
-def record_of(commit: Commit, timestamp_ms: int, operation_class: OperationClass) -> CommitRecord:
-    """The record of a commit of that class that was made at `timestamp_ms`."""
-    timestamp = to_datetime(timestamp_ms)
-    return CommitRecord(
-        version=commit.version,
-        timestamp=timestamp,
-        time_version=timestamp if commit.data_change else None,
-        operation_class=operation_class,
-        data_change=commit.data_change,
-        metrics=commit_info.metrics(commit.info),
-        user_metadata=commit_info.user_metadata(commit.info),
-    )
+def committed(outcome: Committed | Superseded) -> Committed:
+    """The outcome of a transaction that is no compaction, which no other commit can supersede."""
+    if not isinstance(outcome, Committed):
+        raise AssertionError(outcome)  # noqa: TRY004 - an invariant, not a caller's mistake
+    return outcome

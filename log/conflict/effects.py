@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidelog.log.conflict.moves import Blobs, Move, move_of
-from tidelog.log.conflict.operation_class import OperationClass, classify, is_own
+from tidelog.log.conflict.operation_class import OperationClass, is_own
 from tidelog.log.format import commit_info, lineage
 from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor
 from tidelog.log.format.paths import canonical
@@ -54,10 +54,9 @@ class Effect:
         return self.own and self.operation_class is not OperationClass.OVERWRITE
 
 
-def effect_of(commit: Commit, blobs: Blobs) -> Effect:
-    """The effect of one commit, whoever wrote it."""
+def effect_of(commit: Commit, operation_class: OperationClass, blobs: Blobs) -> Effect:
+    """The effect of one commit of this class, whichever engine wrote it."""
     own = is_own(commit)
-    operation_class = classify(commit)
     recorded = lineage.from_builtins(commit_info.tidelog(commit.info).get("lineage")) if own else None
     removes = {canonical(remove.path): remove for remove in commit.removes}
     adds = {canonical(add.path): add for add in commit.adds}

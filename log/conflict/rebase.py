@@ -38,7 +38,7 @@ from tidelog.log.conflict.metadata_conflicts import (
     protocol_and_metadata_after,
 )
 from tidelog.log.conflict.moves import Blobs, Move
-from tidelog.log.conflict.operation_class import OperationClass, classify
+from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.outcome import Answer, Conflict, NothingLeft, Question, Rebased, RebaseOutcome
 from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.errors import (
@@ -103,11 +103,11 @@ class Rebase:
         # Every file that held rows of this transaction at some time: one that comes back brings back what is undone.
         self._touched = set(self._live.files)
 
-    def fold(self, winner: Commit) -> None:
-        """Take one more winner in."""
+    def fold(self, winner: Commit, operation_class: OperationClass) -> None:
+        """Take one more winner, of this class, into account."""
         if self._conflict is not None:
             return
-        self._classes[winner.version] = classify(winner)
+        self._classes[winner.version] = operation_class
         for number, found in (
             (6, named_version_taken(self._staged)),
             (6, metadata_conflict(self._staged, *self._newest_rules, winner)),
@@ -119,7 +119,7 @@ class Rebase:
                 return
         self._newest_rules = protocol_and_metadata_after(*self._newest_rules, winner)
         if self._touched or self._arrivals is not None:
-            self._fold_rows(effect_of(winner, self._blobs))
+            self._fold_rows(effect_of(winner, operation_class, self._blobs))
 
     def judge(self, answers: Answers | None = None) -> RebaseOutcome:
         """What becomes of the transaction at the newest winner.

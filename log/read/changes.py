@@ -28,7 +28,7 @@ from tidelog.log.read.change_files import (
     read_change_batches,
 )
 from tidelog.log.read.net_changes import net_changes
-from tidelog.log.read.scan import RowReader, Selection
+from tidelog.log.read.scan import RowReader, Selection, columns_text
 from tidelog.log.storage import Store
 from tidelog.log.system import to_datetime
 
@@ -127,6 +127,10 @@ class Changes(RowReader):
             batches = self._read(self._selection.read_schema)
         for batch in batches:
             yield from self._selection.apply(batch)
+
+    def __repr__(self) -> str:
+        where = f", where={self._request.where!r}" if self._request.where else ""
+        return f"Changes({self._store.url!r}, mode={self._request.mode!r}, columns={columns_text(self.schema)}{where})"
 
     def _read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for change in self._files:

@@ -19,6 +19,11 @@ from tidelog.log.state.files import to_adds
 from tidelog.log.storage import Store
 
 
+def columns_text(schema: pa.Schema) -> str:
+    """The columns as a `repr` shows them: `[id: int64, name: string]`."""
+    return f"[{', '.join(f'{field.name}: {field.type}' for field in schema)}]"
+
+
 class RowReader:
     """The ways in which rows are handed out, for scans and changes alike."""
 
@@ -161,6 +166,10 @@ class Scan(RowReader):
                 f"predicate: {self._selection.where or 'none'}",
             ]
         )
+
+    def __repr__(self) -> str:
+        where = f", where={self._selection.where!r}" if self._selection.where else ""
+        return f"Scan({self._store.url!r}, columns={columns_text(self.schema)}{where})"
 
     def _read(self, files: pa.Table) -> Iterator[pa.RecordBatch]:
         for add in to_adds(files):

@@ -14,7 +14,7 @@ from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import protocol
 from tidelog.log.format.schema import columns_of
 from tidelog.log.pruning.partition_scope import in_scope, partition_scope
-from tidelog.log.read.scan import Scan
+from tidelog.log.read.scan import Scan, columns_text
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
@@ -97,3 +97,6 @@ class Snapshot:
         """The rows for which the SQL text `where` is true, with `columns` (None: all of them)."""
         head = self._state.head
         return Scan(self._store, lambda: self._state.files().values, head.metadata, self.schema, where, columns)
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self._store.url!r}, version={self.version}, columns={columns_text(self.schema)})"

@@ -16,8 +16,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tidelog.log import Committed, OperationClass, Table, Transaction
+from tidelog.log import OperationClass, Table, Transaction
 from tidelog.log.commit.discard import delete_unnamed
+from tidelog.log.commit.result import committed
 from tidelog.log.commit.table_identity import require_same_table, written_ms
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.conform import conform
@@ -59,7 +60,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._writer: DataWriter = transaction.writer
         self._version = transaction.base_version
-        self._identity = written_ms(table.store, self._version)
+        self._base_written_ms = written_ms(table.store, self._version)
         key = options.idempotency_key
         self._progress = None if key is None else transaction.progress(key)
         self._is_known = key is not None and self._progress is None
@@ -87,9 +88,7 @@ class BatchWriter(DataSourceArrowWriter):
             self._discard(parts)
             raise
         # From here on the transaction deletes what it wrote, where that is proven to be in no commit.
-        outcome = transaction.commit()
-        if not isinstance(outcome, Committed):
-            raise AssertionError(outcome)  # noqa: TRY004 - only a compaction can be superseded
+        outcome = committed(transaction.commit())
         _LOGGER.info("%s is at version %d: %s", self._writer.store.url, outcome.version, outcome.metrics)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -135,7 +134,7 @@ class BatchWriter(DataSourceArrowWriter):
         state = load(store, self._version)
         advice = "write the frame again; nothing was committed"
         require_same_table(store.url, self._writer.metadata.id, state.head.metadata.id, advice=advice)
-        return Transaction(store, state, REAL, lambda _: None, self._identity)
+        return Transaction(store, state, REAL, lambda _: None, self._base_written_ms)
 
     def _discard(self, parts: Iterable[WrittenFiles]) -> None:
         delete_written(self._writer, (add for part in parts for add in part.adds))

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidelog.log import Committed, Table, predicate
+from tidelog.log.commit.result import committed
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.conform import conform
 from tidelog.log.data.writer import DataWriter
@@ -99,10 +100,7 @@ class SparkTable:
             conform(to_arrow_schema(data.schema, timezone="UTC").empty_table(), writer.schema)
             return overwrite.staged(state, *run_on_rows(data, partial(_write_rows, writer, where, dynamic)))
 
-        outcome = transaction.stage_row_changes(stage).commit()
-        if not isinstance(outcome, Committed):
-            raise AssertionError(outcome)  # noqa: TRY004 - only a compaction can be superseded
-        return outcome
+        return committed(transaction.stage_row_changes(stage).commit())
 
     def _change_rows(self, where: str, stage: Stage) -> Committed:
         def stage_shares(state: LogState, writer: DataWriter) -> Staged:

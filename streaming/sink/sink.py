@@ -18,9 +18,9 @@ from tidelog.log.errors import (
 )
 from tidelog.log.format import properties as table_properties
 from tidelog.log.read.changes import change_schema
+from tidelog.log.statements import STATEMENT_RETRIES
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL
-from tidelog.log.table import STATEMENT_RETRIES
 from tidelog.streaming.executors.plain_frame import arrow_schema
 from tidelog.streaming.executors.prerequisites import require_spark
 from tidelog.streaming.monitoring.batch_log import failures_logged, publish

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import random
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,10 @@ from tests.compaction_daemon.support import (
 from tests.compaction_daemon.test_compaction import data_files
 from tidelog.compaction_daemon import compact, compaction, plan, stage
 from tidelog.compaction_daemon.planning.major import MIN_DEAD_SHARE
+from tidelog.compaction_daemon.planning.plan import PlannedGroup
+from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import OperationClass, Table
+from tidelog.log.conflict.staged import MoveGroup
 from tidelog.log.data import reader
 from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.data.reader import DataFile, physical_rows
@@ -251,9 +256,43 @@ def test_one_commit_does_a_bounded_number_of_bytes_and_says_what_is_left(monkeyp
     assert [(report.groups, report.groups_left) for report in reports] == [(2, 1), (1, 0), (0, 0)]
 
 
-def test_an_executor_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="cannot run on 'spark'; leave executor out"):
+@pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_groups_are_rewritten_by_an_executor(pool: Callable[[int], Executor], tmp_path: Path) -> None:
+    tables = [Table.create(str(tmp_path / name), SCHEMA, partition_by=["part"]) for name in ("alone", "pooled")]
+    for table in tables:
+        for part in "abc":
+            put(table, 1, 2, part=part)
+            put(table, 3, part=part)
+    with pool(2) as executor:
+        alone, pooled = compact(tables[0], "major"), compact(tables[1], "major", executor=executor)
+    assert (pooled.groups, pooled.files_removed, pooled.files_added) == (3, 6, 3)
+    assert pooled == replace(alone, bytes_written=pooled.bytes_written, bytes_read=pooled.bytes_read)
+    assert numbers_of(tables[1]) == numbers_of(tables[0])
+
+
+def test_a_group_that_fails_in_an_executor_leaves_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = memory_table()
+    for part in "abc":
+        put(table, 1, part=part)
+        put(table, 2, part=part)
+    before = data_files(table)
+
+    def fails_on_b(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: int) -> MoveGroup:
+        if group.partition_values["part"] == "b":
+            raise ZeroDivisionError
+        return rewrite(writer, schema, group, now_ms)
+
+    monkeypatch.setattr(compaction, "rewrite", fails_on_b)
+    with ThreadPoolExecutor(3) as executor, pytest.raises(ZeroDivisionError):
+        compact(table, "major", executor=executor)
+    assert data_files(table) == before
+
+
+def test_what_cannot_rewrite_a_table_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"must be a concurrent\.futures\.Executor, not 'spark'"):
         compact(memory_table(), "major", executor="spark")  # type: ignore[arg-type]
+    with ProcessPoolExecutor(1) as executor, pytest.raises(ConfigurationError, match="in this process's memory"):
+        compact(memory_table(), executor=executor)
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from tests.log.support import (
 )
 from tidelog.log import Committed, OperationClass, Table
 from tidelog.log.commit.rebase_reads import StoreBlobs
+from tidelog.log.conflict.operation_class import classify
 from tidelog.log.conflict.outcome import Conflict, Rebased, RebaseOutcome
 from tidelog.log.conflict.rebase import Rebase
 from tidelog.log.conflict.staged import Staged
@@ -261,7 +262,7 @@ def test_the_error_names_the_class_of_what_won(table: Table) -> None:
 def rebase(table: Table, staged: Staged, winners: list[Commit]) -> RebaseOutcome:
     found = Rebase(staged, head_protocol(table), head_metadata(table), StoreBlobs(table.store))
     for winner in winners:
-        found.fold(winner)
+        found.fold(winner, classify(winner))
     return found.judge()
 
 

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidelog.compaction_daemon.cleanup import refresh
-from tidelog.log import Table
 from tidelog.log.cleanup import retention
+from tidelog.log.cleanup.current_state import current_state
 from tidelog.log.commit import conflict_ledger
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import filenames
@@ -18,7 +17,7 @@ from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.head import Head
 from tidelog.log.state.segment import CheckpointFiles, list_checkpoints, list_segment, pointed_version
 from tidelog.log.storage import FileStatus, Store
-from tidelog.log.system import to_datetime
+from tidelog.log.system import System, to_datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,12 @@ class ExpiryReport:
 
 
 def expire(
-    table: Table | str, *, older_than: timedelta | datetime | None = None, dry_run: bool = False
+    store: Store,
+    table_id: str,
+    system: System,
+    *,
+    older_than: timedelta | datetime | None = None,
+    dry_run: bool = False,
 ) -> ExpiryReport:
     """Delete the commits, checkpoints and checksums that no version since the cut-off needs.
 
@@ -64,10 +68,10 @@ def expire(
     Raises ConfigurationError for an `older_than` closer than `tidelog.maxTransactionTime`, UnsupportedFeatureError
     for a table that tidelog cannot write, StoreUnavailableError or PathNotWritableError where a file cannot be deleted.
     """
-    opened, head = refresh(table)
-    now_ms = opened.timeline.system.now_ms()
+    head = current_state(store, table_id).head
+    now_ms = system.now_ms()
     cutoff_ms = retention.log_cutoff_ms(older_than, now_ms, head.metadata.configuration)
-    found = _Expired(opened.store, head, cutoff_ms, now_ms)
+    found = _Expired(store, head, cutoff_ms, now_ms)
     if older_than is None and not retention.is_cleanup_enabled(head.metadata.configuration):
         found.reason = "delta.enableExpiredLogCleanup is false and no older_than was given"
     else:
@@ -76,7 +80,7 @@ def expire(
     if not dry_run:
         for path in found.files:
             # In this order, and no further where one fails: a commit that stays among deleted ones would be a hole.
-            opened.store.delete(path)
+            store.delete(path)
     return found.report(dry_run=dry_run)
 
 

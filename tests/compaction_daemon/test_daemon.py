@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tidelog.log.errors import (
     RetryableError,
     TableNotFoundError,
 )
+from tidelog.log.state.commits import read_commit
 from tidelog.log.system import System
 
 
@@ -59,6 +61,23 @@ def test_a_step_compacts_each_table_and_then_rests() -> None:
     third = daemon.step()
     assert [step.did_anything for step in third.tables] == [False, True]
     assert [numbers_of(table) for table in tables] == [[1, 2], [1, 2, 3, 4]]
+
+
+def test_the_daemons_clock_reaches_its_compactions(tmp_path: Path) -> None:
+    table = disk_table(tmp_path / "table")
+    put(table, 1)
+    put(table, 2)
+    late = datetime(2100, 1, 1, tzinfo=UTC)
+
+    class Late(System):
+        def now_ms(self) -> int:
+            return int(late.timestamp() * 1000)
+
+    Daemon([table.path], clock=Late()).step()
+    (compacted,) = table.refresh().history(limit=1)
+    assert compacted.timestamp == late
+    commit = read_commit(table.store, compacted.version)
+    assert {remove.deletion_timestamp for remove in commit.removes} == {int(late.timestamp() * 1000)}
 
 
 def test_a_step_waits_for_growth() -> None:

@@ -9,18 +9,17 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from tidelog.compaction_daemon.cleanup import refresh
-from tidelog.log import Table
 from tidelog.log.cleanup import retention
+from tidelog.log.cleanup.current_state import current_state
 from tidelog.log.cleanup.references import References
 from tidelog.log.errors import TidelogError
 from tidelog.log.state import versions
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import read_commits
-from tidelog.log.state.loader import load
+from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import list_segment
 from tidelog.log.storage import Store
-from tidelog.log.system import to_datetime
+from tidelog.log.system import System, to_datetime
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -60,7 +59,12 @@ class VacuumReport:
 
 
 def vacuum(
-    table: Table | str, *, older_than: timedelta | datetime | None = None, dry_run: bool = False
+    store: Store,
+    table_id: str,
+    system: System,
+    *,
+    older_than: timedelta | datetime | None = None,
+    dry_run: bool = False,
 ) -> VacuumReport:
     """Delete the files below the table that no version since the cut-off needs and that were written before it.
 
@@ -73,33 +77,32 @@ def vacuum(
     Raises ConfigurationError for an `older_than` closer than `tidelog.maxTransactionTime`, UnsupportedFeatureError
     for a table that tidelog cannot write, TableReplacedError where another table took this one's place meanwhile.
     """
-    opened, _ = refresh(table)
-    now_ms = opened.timeline.system.now_ms()
-    cutoff_ms = retention.data_cutoff_ms(older_than, now_ms, opened.properties)
-    earliest = _version_at(opened, cutoff_ms)
-    found = _unnamed(opened.store, _needed(opened, earliest, cutoff_ms), cutoff_ms)
-    deletion = _Deletion(opened, found)
+    state = current_state(store, table_id)
+    cutoff_ms = retention.data_cutoff_ms(older_than, system.now_ms(), state.head.metadata.configuration)
+    earliest = _version_at(store, state.head.version, cutoff_ms)
+    found = _unnamed(store, _needed(store, state, earliest, cutoff_ms), cutoff_ms)
+    deletion = _Deletion(store, table_id, state.head.version, found)
     deletion.run(dry_run=dry_run)
     return deletion.report(cutoff_ms, earliest, dry_run=dry_run)
 
 
-def _version_at(table: Table, cutoff_ms: int) -> int:
+def _version_at(store: Store, newest: int, cutoff_ms: int) -> int:
     """The version that a reader at the cut-off sees, or the oldest that is left."""
-    earliest_commit = versions.earliest_commit(table.store, table.version)
-    found = versions.version_at(CommitTimes(table.store), cutoff_ms, earliest_commit, table.version)
-    oldest = list_segment(table.store, table.version).earliest_version
+    earliest_commit = versions.earliest_commit(store, newest)
+    found = versions.version_at(CommitTimes(store), cutoff_ms, earliest_commit, newest)
+    oldest = list_segment(store, newest).earliest_version
     return oldest if found is None else max(found, oldest)
 
 
-def _needed(table: Table, earliest: int, cutoff_ms: int) -> References:
+def _needed(store: Store, state: LogState, earliest: int, cutoff_ms: int) -> References:
     """What the versions from `earliest` on name: what is live now, and what commits since then took or named.
 
     Tombstones count as well, for commits that are gone from the log; but not alone, as their times are whatever
     another writer's clock said.
     """
     needed = References()
-    newest = load(table.store, table.version).files()
-    for commit in read_commits(table.store, range(earliest + 1, table.version + 1)):
+    newest = state.files()
+    for commit in read_commits(store, range(earliest + 1, state.head.version + 1)):
         needed.add_commit(commit)
     needed.add_files(newest.adds)
     removed_ms = pc.fill_null(newest.removes["deletionTimestamp"], 0)
@@ -148,7 +151,9 @@ def _is_text(path: str) -> bool:
 class _Deletion:
     """Deletes what was found, and looks for commits that came after the looking."""
 
-    table: Table
+    store: Store
+    table_id: str
+    version: int
     found: _Found
     deleted: dict[str, int] = field(default_factory=dict)
     failed: list[tuple[str, str]] = field(default_factory=list)
@@ -168,7 +173,7 @@ class _Deletion:
         """What became of it."""
         kinds = [_kind(path) for path in self.deleted]
         return VacuumReport(
-            path=self.table.path,
+            path=self.store.url,
             cutoff=to_datetime(cutoff_ms),
             earliest_version=earliest,
             data_files=kinds.count("data"),
@@ -187,21 +192,19 @@ class _Deletion:
         A transaction names files that it wrote itself, which are young, and files of the versions that are kept; an
         older version restored in the meantime is what this is for.
         """
-        before = self.table.version
-        refresh(self.table)
-        if self.table.version != before:
-            for commit in read_commits(self.table.store, range(before + 1, self.table.version + 1)):
-                self.late.add_commit(commit)
+        before, self.version = self.version, current_state(self.store, self.table_id).head.version
+        for commit in read_commits(self.store, range(before + 1, self.version + 1)):
+            self.late.add_commit(commit)
 
     def _delete(self, path: str) -> bool:
         folder, _, name = path.rpartition("/")
         checksum = f"{folder}/.{name}.crc" if folder else f".{name}.crc"
         try:
-            self.table.store.delete(path)
+            self.store.delete(path)
             if checksum in self.found.hidden:
-                self.table.store.delete(checksum)
+                self.store.delete(checksum)
         except (TidelogError, OSError) as error:
-            _LOGGER.warning("%s of %s was not deleted: %s", path, self.table.path, error)
+            _LOGGER.warning("%s of %s was not deleted: %s", path, self.store.url, error)
             self.failed.append((path, str(error)))
             return False
         return True

@@ -1,0 +1,21 @@
+"""The state that a clean-up decides on: the newest one of the table that was opened."""
+
+from __future__ import annotations
+
+from tidelog.log.commit.table_identity import require_same_table
+from tidelog.log.format.protocol import require_writable
+from tidelog.log.state.loader import LogState, load
+from tidelog.log.storage import Store
+
+
+def current_state(store: Store, table_id: str) -> LogState:
+    """The newest state of the table, read from the log now.
+
+    Raises UnsupportedFeatureError for a table that tidelog cannot write, since an unknown feature may need files that
+    tidelog does not know. Raises TableReplacedError if another table is at the path now.
+    """
+    state = load(store)
+    metadata = state.head.metadata
+    require_same_table(store.url, table_id, metadata.id, advice="open it again if it is the table to clean up")
+    require_writable(state.head.protocol, metadata, store.url)
+    return state
