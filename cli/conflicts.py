@@ -11,14 +11,18 @@ import typer
 
 from tidelog.cli import options, output
 from tidelog.cli.app import app
-from tidelog.log.commit import conflict_ledger
-from tidelog.log.commit.conflict_ledger import LostRace
-from tidelog.log.conflict.policies import POLICIES, Policy
 from tidelog.log.errors import ConfigurationError, CorruptLogError
-from tidelog.log.format import commit_info, properties
-from tidelog.log.state.commits import read_info
-from tidelog.log.storage import Store
-from tidelog.log.system import to_datetime
+from tidelog.log.internals import (
+    POLICIES,
+    LostRace,
+    Policy,
+    Store,
+    operation_name,
+    properties,
+    read_info,
+    read_ledger,
+    to_datetime,
+)
 
 
 @app.command()
@@ -84,7 +88,7 @@ _COLUMNS = ("when", "lost", "to", "version", "winner", "outcome", "rows", "bytes
 
 
 def _show_ledger(store: Store, limit: int | None, *, as_json: bool) -> None:
-    entries = conflict_ledger.read_ledger(store, limit)
+    entries = read_ledger(store, limit)
     winners = _Winners(store)
     if as_json:
         for entry in entries:
@@ -117,7 +121,7 @@ class _Winners:
         except (FileNotFoundError, CorruptLogError):
             return None, None
         engine = info.get("engineInfo")
-        return commit_info.operation(info) or None, engine if isinstance(engine, str) else None
+        return operation_name(info) or None, engine if isinstance(engine, str) else None
 
 
 def _as_json(entry: LostRace, winners: _Winners) -> dict[str, Any]:

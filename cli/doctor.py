@@ -8,7 +8,7 @@ import typer
 
 from tidelog.cli import options, output
 from tidelog.cli.app import FAILED, app
-from tidelog.log.storage import doctor
+from tidelog.log.internals import examine
 
 
 @app.command("doctor")
@@ -24,7 +24,7 @@ def doctor_command(
     Writes below PATH/_tidelog and removes that again; a table at PATH is not touched. Exit code 1 for a broken promise.
     """
     given = options.parse_storage_options(storage_option)
-    diagnosis = doctor.examine(path, storage_options=given, writers=writers, rounds=rounds)
+    diagnosis = examine(path, storage_options=given, writers=writers, rounds=rounds)
     if as_json:
         output.write_json(diagnosis.to_dict())
     else:

@@ -14,13 +14,9 @@ import typer
 
 from tidelog.cli import options, output
 from tidelog.cli.app import app
-from tidelog.log import Snapshot, Table
+from tidelog.log import CommitRecord, Snapshot, Table
 from tidelog.log.errors import ConfigurationError, CorruptLogError
-from tidelog.log.history import CommitRecord, newest_first
-from tidelog.log.read.scan import RowReader
-from tidelog.log.state.head import Head
-from tidelog.log.state.loader import load
-from tidelog.log.state.segment import list_segment
+from tidelog.log.internals import Head, RowReader, commit_records, list_segment, load
 
 # How many rows a table of them holds unless told: enough to see what is there, few enough to read.
 _TABLE_ROWS = 100
@@ -119,7 +115,7 @@ def history(
 ) -> None:
     """List the commits, newest first."""
     table = options.open_table(path, storage_option)
-    records = map(_to_json, itertools.islice(newest_first(table.timeline), limit))
+    records = map(_to_json, itertools.islice(commit_records(table.timeline), limit))
     if as_json:
         for record in records:
             output.write_json(record)

@@ -9,9 +9,7 @@ import typer
 
 from tidelog.cli import options, output
 from tidelog.cli.app import FAILED, NOTHING_TO_DO, app
-from tidelog.compaction_daemon.cleanup import expire, vacuum
-from tidelog.compaction_daemon.compaction import CompactionReport, compact
-from tidelog.compaction_daemon.daemon import Daemon, DaemonConfig, StepReport
+from tidelog.compaction_daemon import CompactionReport, Daemon, DaemonConfig, StepReport, compact, expire, vacuum
 from tidelog.log import ExpiryReport, VacuumReport
 from tidelog.log.errors import ConflictError
 

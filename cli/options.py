@@ -10,8 +10,7 @@ import typer
 
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.format.properties import parse_duration_ms
-from tidelog.log.read.timeline import to_timestamp_ms
+from tidelog.log.internals import properties, to_timestamp_ms
 
 TablePath: TypeAlias = Annotated[str, typer.Argument(metavar="PATH", help="The table.")]
 StorageOptions: TypeAlias = Annotated[
@@ -86,7 +85,7 @@ def parse_older_than(text: str | None) -> timedelta | datetime | None:
     if text is None:
         return None
     try:
-        return timedelta(milliseconds=parse_duration_ms(text))
+        return timedelta(milliseconds=properties.parse_duration_ms(text))
     except ValueError:
         pass
     try:

@@ -6,8 +6,7 @@ import typer
 
 from tidelog.cli import options, output
 from tidelog.cli.app import NOTHING_TO_DO, app
-from tidelog.compaction_daemon.planning.plan import Plan, PlannedGroup
-from tidelog.compaction_daemon.planning.planner import plan
+from tidelog.compaction_daemon import Plan, PlannedGroup, plan
 
 
 @app.command("plan")

@@ -11,12 +11,8 @@ from tidelog.compaction_daemon.planning.plan import Plan, PlannedGroup
 from tidelog.compaction_daemon.planning.planner import CompactionRequest, column_names, plan_snapshot
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Committed, OperationClass, Table, Transaction
-from tidelog.log.conflict.staged import MoveGroup
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.format import paths
-from tidelog.log.format.statistics import num_records
-from tidelog.log.storage import Store
-from tidelog.log.storage.memory import MemoryStore
+from tidelog.log.internals import MemoryStore, MoveGroup, Store, num_records, paths
 
 # How much one MINOR compaction rewrites at most, so that what it worked on is seldom taken by others meanwhile.
 MAX_MINOR_BYTES = 512 * 2**20

@@ -15,8 +15,7 @@ from tidelog.compaction_daemon.compaction import NOTHING, CompactionReport, comp
 from tidelog.compaction_daemon.planning.minor import GROWTH
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, ConflictError, RetryableError, TidelogError
-from tidelog.log.format import properties
-from tidelog.log.system import REAL, System
+from tidelog.log.internals import REAL_SYSTEM, System, properties
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -87,7 +86,7 @@ class Daemon:
     ) -> None:
         if isinstance(tables, str) or not tables:
             raise ConfigurationError("a daemon needs a list of tables", advice="give at least one path in a list")
-        self._system = clock or REAL
+        self._system = clock or REAL_SYSTEM
         self._tables = [Table.open(table, system=self._system) if isinstance(table, str) else table for table in tables]
         self._config = config or DaemonConfig()
         self._on_step = on_step

@@ -43,7 +43,7 @@ class CommitRecord:
     user_metadata: str | None
 
 
-def newest_first(timeline: Timeline) -> Iterator[CommitRecord]:
+def commit_records(timeline: Timeline) -> Iterator[CommitRecord]:
     """The commits up to the timeline's version, newest first.
 
     Classifying another engine's commit may need the state before it. One state is loaded for that, and commits are
@@ -63,7 +63,7 @@ def _record(commit: Commit, timestamp_ms: int, operation_class: OperationClass) 
         timestamp=timestamp,
         time_version=timestamp if commit.data_change else None,
         operation_class=operation_class,
-        operation=commit_info.operation(commit.info),
+        operation=commit_info.operation_name(commit.info),
         data_change=commit.data_change,
         rows_added=_rows_added(commit),
         files_added=len(commit.adds),

@@ -38,7 +38,7 @@ class System:
         return str(uuid.uuid4())
 
 
-REAL = System()
+REAL_SYSTEM = System()
 
 
 def environment(name: str) -> str | None:

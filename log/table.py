@@ -35,7 +35,7 @@ from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState, load, partition_values_at
 from tidelog.log.statements import Statements
 from tidelog.log.storage import Store, open_store
-from tidelog.log.system import REAL, System, to_datetime
+from tidelog.log.system import REAL_SYSTEM, System, to_datetime
 from tidelog.log.transaction import Transaction
 from tidelog.log.upkeep import Upkeep
 
@@ -49,7 +49,7 @@ class Table(Statements, Upkeep):
     time of the newest commit that changed rows; a compaction makes none).
     """
 
-    def __init__(self, store: Store, state: LogState, system: System = REAL) -> None:
+    def __init__(self, store: Store, state: LogState, system: System = REAL_SYSTEM) -> None:
         require_readable(state.head.protocol, store.url)
         self._store = store
         self._system = system
@@ -80,7 +80,7 @@ class Table(Statements, Upkeep):
             except TableNotFoundError:
                 pass
         drop_table.require_not_dropped(store)
-        if not create_table.create(store, schema, partition_by, properties or {}, REAL) and not exist_ok:
+        if not create_table.create(store, schema, partition_by, properties or {}, REAL_SYSTEM) and not exist_ok:
             raise TableExistsError(
                 f"there is a table at {store.url} already",
                 advice="open it, pass exist_ok=True, or choose another path",
@@ -89,7 +89,9 @@ class Table(Statements, Upkeep):
         return cls(store, load(store))
 
     @classmethod
-    def open(cls, path: str, *, storage_options: Mapping[str, str] | None = None, system: System = REAL) -> Table:
+    def open(
+        cls, path: str, *, storage_options: Mapping[str, str] | None = None, system: System = REAL_SYSTEM
+    ) -> Table:
         """Open the newest version of the table at `path`. Raises TableNotFoundError, CorruptLogError,
         UnsupportedFeatureError.
 
@@ -98,7 +100,7 @@ class Table(Statements, Upkeep):
         return cls._load(open_store(path, storage_options), system)
 
     @classmethod
-    def _load(cls, store: Store, system: System = REAL) -> Table:
+    def _load(cls, store: Store, system: System = REAL_SYSTEM) -> Table:
         try:
             return cls(store, load(store), system)
         except (CorruptLogError, UnsupportedFeatureError) as error:
@@ -112,7 +114,7 @@ class Table(Statements, Upkeep):
         From one commit on nobody reads or writes it, whatever happens to the deletion. Files in the folder that are
         not the table's stay. Raises TableNotFoundError.
         """
-        drop_table.drop(open_store(path, storage_options), REAL)
+        drop_table.drop(open_store(path, storage_options), REAL_SYSTEM)
 
     @property
     def path(self) -> str:
@@ -199,7 +201,7 @@ class Table(Statements, Upkeep):
 
     def history(self, limit: int | None = None) -> list[CommitRecord]:
         """The commits up to the loaded version, newest first, at most `limit`."""
-        return list(itertools.islice(history.newest_first(self.timeline), limit))
+        return list(itertools.islice(history.commit_records(self.timeline), limit))
 
     def latest_version(self, n: int = 1) -> int:
         """The ID version of the n-th most recent commit (1: the newest)."""

@@ -68,6 +68,11 @@ class Transaction:
         """The version that the operation is staged against."""
         return self._base.head.version
 
+    @property
+    def state(self) -> LogState:
+        """What operations are staged against: the base version, with the schema that `evolve` gave it."""
+        return self._state
+
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the table at the base version."""
@@ -123,41 +128,43 @@ class Transaction:
 
     def delete(self, where: str) -> Transaction:
         """Stage that the rows for which the SQL text `where` is true die."""
-        self._require_row_changes()
+        self.require_row_changes()
         with self._or_nothing():
-            return self._stage(delete_update.stage_delete(self._state, self.writer, where))
+            return self._hold(delete_update.stage_delete(self._state, self.writer, where))
 
     def update(self, where: str, set: Mapping[str, str]) -> Transaction:  # noqa: A002 - SQL's own word
         """Stage new values for the rows for which `where` is true.
 
         `set` maps columns to SQL expressions of the old row.
         """
-        self._require_row_changes()
+        self.require_row_changes()
         with self._or_nothing():
-            return self._stage(delete_update.stage_update(self._state, self.writer, where, set))
+            return self._hold(delete_update.stage_update(self._state, self.writer, where, set))
 
     def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Transaction:
         """Stage that the rows of `data` take the place of those with their keys; see Table.upsert."""
-        self._require_row_changes()
+        self.require_row_changes()
         names = key_columns(keys, self.schema, self.properties)
         with self._or_nothing():
-            return self._stage(upsert.stage_upsert(self._state, self.writer, data, names, delete_where), upsert.METRICS)
+            return self._hold(
+                upsert.stage_upsert(self._state, self.writer, data, names, delete_where), upsert.UPSERT_METRICS
+            )
 
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Transaction:
         """Stage that `data` takes the place of the table, of the partitions `where`, or of its own ones (`dynamic`)."""
-        self._require_row_changes()
+        self.require_row_changes()
         rows = self.writer.prepared(conform.to_arrow_table(data, self.schema))
         with self._or_nothing():
-            return self._stage(overwrite.stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
+            return self._hold(overwrite.stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
 
     def truncate(self, *, where: str | None = None) -> Transaction:
         """Stage that every row of the table, or of the partitions `where`, dies."""
-        self._require_row_changes()
-        return self._stage(overwrite.stage_truncate(self._state, self.writer.metadata, self._store.url, where))
+        self.require_row_changes()
+        return self._hold(overwrite.stage_truncate(self._state, self.writer.metadata, self._store.url, where))
 
     def restore(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Transaction:
         """Stage that the table becomes what it was at an ID version or a time."""
-        self._require_row_changes()
+        self.require_row_changes()
         if (version is None) == (timestamp is None):
             raise ConfigurationError("a restore needs a version or a timestamp", advice="give exactly one of them")
         require_version(version)
@@ -165,18 +172,18 @@ class Transaction:
             head, times = self._state.head, CommitTimes(self._store)
             timeline = Timeline(self._store, self._system, times, head.version, head.timestamp_ms)
             version = timeline.snapshot_version(timestamp)
-        return self._stage(overwrite.stage_restore(self._store, self._state, load(self._store, version)))
+        return self._hold(overwrite.stage_restore(self._store, self._state, load(self._store, version)))
 
     def set_properties(self, properties: Mapping[str, object]) -> Transaction:
         """Stage that table properties are set, and those whose value is None removed."""
         self._require_unstaged()
         head, path = self._state.head, self._store.url
-        return self._stage(set_properties.stage_set_properties(head, path, self._system, properties), ())
+        return self._hold(set_properties.stage_set_properties(head, path, self._system, properties), ())
 
     def add_columns(self, fields: pa.Schema | Iterable[pa.Field]) -> Transaction:
         """Stage that the table has these columns, too."""
         self._require_unstaged()
-        return self._stage(add_columns.stage_add_columns(self._state.head, self._store.url, self._system, fields), ())
+        return self._hold(add_columns.stage_add_columns(self._state.head, self._store.url, self._system, fields), ())
 
     def stage_adds(self, adds: Sequence[AddFile], *, transactions: Sequence[SetTransaction] = ()) -> Transaction:
         """Stage files of new rows that are written and durable already; see `note` for the rest."""
@@ -194,6 +201,11 @@ class Transaction:
             },
         )
         return self
+
+    def require_row_changes(self) -> None:
+        """Raise AppendOnlyError if rows of the table may not be changed, ConfigurationError if something is staged."""
+        self._require_unstaged()
+        delete_update.require_row_changes(self.properties, self._store.url)
 
     def evolve(self, data: pa.Schema) -> bool:
         """Let the table get, by the same commit, the columns and fields of structs that `data` has besides.
@@ -238,13 +250,13 @@ class Transaction:
             )
         return self
 
-    def stage_row_changes(self, stage: Callable[[LogState, DataWriter], Staged | None]) -> Transaction:
-        """Stage what `stage` makes of the base version's state: rows that die, files that were written for it.
+    def stage(self, staged: Staged | None) -> Transaction:
+        """Stage a row change whose work was done elsewhere, such as on Spark's executors, on `state` by `writer`.
 
-        For operations whose work is done elsewhere, such as on Spark's executors; None is nothing to do.
+        None: there is nothing to do. Call `require_row_changes` before the work.
         """
-        self._require_row_changes()
-        return self._stage(stage(self._state, self.writer))
+        self.require_row_changes()
+        return self._hold(staged)
 
     def stage_moves(self, groups: Sequence[MoveGroup], *, operation_class: OperationClass) -> Transaction:
         """Stage a compaction: rewritten groups, verified by the caller. No rows change."""
@@ -305,7 +317,7 @@ class Transaction:
             delete_unnamed(self._store, self.writer.written[before:])
             raise
 
-    def _stage(self, staged: Staged | None, metrics: Collection[str] = ("numFiles", "numOutputRows")) -> Transaction:
+    def _hold(self, staged: Staged | None, metrics: Collection[str] = ("numFiles", "numOutputRows")) -> Transaction:
         """Hold what an operation staged; None is an operation that has nothing to do, and zero in all its metrics."""
         if staged is None:
             self._already = self._nothing(metrics)
@@ -316,10 +328,6 @@ class Transaction:
         head = self._state.head
         names = self._staged.metrics if self._staged else metrics
         return Committed(head.version, to_datetime(head.timestamp_ms), metrics=dict.fromkeys(names, 0))
-
-    def _require_row_changes(self) -> None:
-        self._require_unstaged()
-        delete_update.require_row_changes(self.properties, self._store.url)
 
     def _require_open(self) -> None:
         if self._ended:

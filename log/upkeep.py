@@ -7,8 +7,8 @@ from concurrent.futures import Executor
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from tidelog.log.cleanup.expire import ExpiryReport, expire
-from tidelog.log.cleanup.vacuum import VacuumReport, vacuum
+from tidelog.log.cleanup.expire import ExpiryReport, expire_log
+from tidelog.log.cleanup.vacuum import VacuumReport, vacuum_files
 from tidelog.log.read.debt import Debt, debt_of
 from tidelog.log.state import checkpointing
 from tidelog.log.state.loader import LogState
@@ -78,7 +78,9 @@ class Upkeep:
         for a table that tidelog cannot write, TableReplacedError if another table is at the path now,
         StoreUnavailableError or PathNotWritableError if a file cannot be deleted.
         """
-        return expire(self._store, self._state.head.metadata.id, self._system, older_than=older_than, dry_run=dry_run)
+        return expire_log(
+            self._store, self._state.head.metadata.id, self._system, older_than=older_than, dry_run=dry_run
+        )
 
     def vacuum(self, *, older_than: timedelta | datetime | None = None, dry_run: bool = False) -> VacuumReport:
         """Delete the files below the table that no version since the cut-off needs and that were written before it.
@@ -93,4 +95,6 @@ class Upkeep:
         Raises ConfigurationError for an `older_than` closer than `tidelog.maxTransactionTime`, UnsupportedFeatureError
         for a table that tidelog cannot write, TableReplacedError if another table is at the path now.
         """
-        return vacuum(self._store, self._state.head.metadata.id, self._system, older_than=older_than, dry_run=dry_run)
+        return vacuum_files(
+            self._store, self._state.head.metadata.id, self._system, older_than=older_than, dry_run=dry_run
+        )

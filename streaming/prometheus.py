@@ -24,7 +24,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.system import REAL, System
+from tidelog.log.internals import REAL_SYSTEM, System
 from tidelog.streaming.monitoring.batch_log import subscribe
 from tidelog.streaming.monitoring.report import BatchReport
 
@@ -47,7 +47,7 @@ class PrometheusListener(StreamingQueryListener):
     where the registry has such figures already; `close` takes them out.
     """
 
-    def __init__(self, registry: CollectorRegistry | None = None, system: System = REAL) -> None:
+    def __init__(self, registry: CollectorRegistry | None = None, system: System = REAL_SYSTEM) -> None:
         self._registry = REGISTRY if registry is None else registry
         queries = _Family(self._registry, ("query",), MAX_QUERIES)
         sinks = _Family(self._registry, ("path", "sink"), MAX_SINKS)

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidelog.log.format.actions import AddFile
-from tidelog.log.read.debt import SMALL_SHARE
-from tidelog.log.state import files
-from tidelog.log.state.file_values import FileValues
+from tidelog.log.internals import SMALL_SHARE, AddFile, FileValues, to_adds
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ class PackedFiles:
 def candidates_of(table: pa.Table) -> list[Candidate]:
     """The files of a table of the schema ADD, in log order."""
     rows = FileValues(table).rows().to_pylist()
-    return [Candidate(add, count) for add, count in zip(files.to_adds(table), rows, strict=True)]
+    return [Candidate(add, count) for add, count in zip(to_adds(table), rows, strict=True)]
 
 
 def is_small(add: AddFile, target: int) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from tidelog.compaction_daemon.planning.candidates import Candidate, PackedFiles
 from tidelog.compaction_daemon.planning.plan import oldest_ms
-from tidelog.log.read.debt import SMALL_SHARE
+from tidelog.log.internals import SMALL_SHARE
 
 # A group without this much growth would rewrite mostly what the last one wrote: while files keep arriving, each byte
 # is then rewritten about log2(target / file size) times, not once for every file that follows it.

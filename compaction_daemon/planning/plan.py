@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.format.actions import AddFile
+from tidelog.log.internals import AddFile
 
 # The tag in which a compacted file keeps the time of the oldest commit whose rows it holds, in ms since the epoch.
 OLDEST_TAG = "tidelog.oldestCommit"

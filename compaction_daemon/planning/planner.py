@@ -18,9 +18,7 @@ from tidelog.compaction_daemon.planning.major import MajorRules
 from tidelog.compaction_daemon.planning.plan import FileReason, Plan, PlannedGroup, cluster_tag
 from tidelog.log import Snapshot, Table
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.format import properties
-from tidelog.log.format.schema import physical_name
-from tidelog.log.read.debt import SMALL_SHARE
+from tidelog.log.internals import SMALL_SHARE, physical_name, properties
 
 LEVELS = ("minor", "major")
 

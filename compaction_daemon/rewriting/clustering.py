@@ -10,13 +10,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from tidelog.log.arrays import Int64Array
-from tidelog.log.data import row_maps
-from tidelog.log.data.deletion_vectors import read_dead_rows
-from tidelog.log.data.reader import BATCH_ROWS, DataFile, read_numbered_batches
 from tidelog.log.errors import CompactionVerificationError
-from tidelog.log.format.actions import AddFile
-from tidelog.log.storage import Store
+from tidelog.log.internals import (
+    BATCH_ROWS,
+    ROW_MAP_COLUMNS,
+    AddFile,
+    DataFile,
+    Int64Array,
+    Store,
+    read_dead_rows,
+    read_numbered_batches,
+    row_map_schema,
+)
 
 # Rows are held in blocks of about this size: Arrow takes rows from one piece of memory, in which the texts of a column
 # must not exceed 2 GiB.
@@ -66,9 +71,7 @@ def cluster(
     # Row k of the output is row order[k] of what was read, so row r of what was read is row place[r] of the output.
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    row_map = pa.table(
-        [_joined(files), _joined(positions), place // length, place % length], schema=row_maps.row_map_schema()
-    )
+    row_map = pa.table([_joined(files), _joined(positions), place // length, place % length], schema=row_map_schema())
     return Clustered(blocks, order, length, row_map)
 
 
@@ -81,7 +84,7 @@ def require_bijection(
     a later change hit the wrong row.
     """
     live = [_live_positions(store, add, count) for add, count in zip(inputs, physical, strict=True)]
-    number, position, output, output_position = (row_map[name].to_numpy() for name in row_maps.COLUMNS)
+    number, position, output, output_position = (row_map[name].to_numpy() for name in ROW_MAP_COLUMNS)
     by_output = np.lexsort((output_position, output))
     sides = [
         (number, position, live),

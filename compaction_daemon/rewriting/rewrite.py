@@ -10,15 +10,21 @@ import pyarrow as pa
 
 from tidelog.compaction_daemon.planning.plan import CLUSTERED_TAG, OLDEST_TAG, PlannedGroup, cluster_tag, oldest_ms
 from tidelog.compaction_daemon.rewriting.clustering import cluster, require_bijection
-from tidelog.log.conflict.staged import MoveGroup
-from tidelog.log.data.reader import DataFile, physical_rows, read_batches
-from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import CompactionVerificationError
-from tidelog.log.format import paths
-from tidelog.log.format.actions import AddFile
-from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
-from tidelog.log.format.schema import physical_name
-from tidelog.log.storage import Store
+from tidelog.log.internals import (
+    AddFile,
+    DataFile,
+    DataWriter,
+    LineageGroup,
+    LineageInput,
+    LineageOutput,
+    MoveGroup,
+    Store,
+    paths,
+    physical_name,
+    physical_rows,
+    read_batches,
+)
 
 
 @dataclass(frozen=True, slots=True)

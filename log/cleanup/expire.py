@@ -49,7 +49,7 @@ class ExpiryReport:
         return {**asdict(self), "cutoff": self.cutoff.isoformat(), "files": list(self.files)}
 
 
-def expire(
+def expire_log(
     store: Store,
     table_id: str,
     system: System,

@@ -58,7 +58,7 @@ class VacuumReport:
         return {**asdict(self), "cutoff": self.cutoff.isoformat(), "files": list(self.files), "failed": failed}
 
 
-def vacuum(
+def vacuum_files(
     store: Store,
     table_id: str,
     system: System,

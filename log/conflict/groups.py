@@ -17,7 +17,7 @@ from tidelog.log.arrays import Int64Array
 from tidelog.log.conflict.live_files import LiveFiles, LogicalFile
 from tidelog.log.conflict.moves import Addresses, Move, Rows, concatenated, located, starts, to_bitmap, to_numbers
 from tidelog.log.conflict.staged import MoveGroup
-from tidelog.log.data.row_maps import COLUMNS, row_map_schema
+from tidelog.log.data.row_maps import ROW_MAP_COLUMNS, row_map_schema
 from tidelog.log.format.actions import RemoveFile
 from tidelog.log.format.lineage import LineageGroup, LineageInput
 from tidelog.log.format.paths import canonical
@@ -180,7 +180,7 @@ class FollowedGroup:
             for path in rows
         )
         lineage = LineageGroup(inputs, group.lineage.outputs)
-        row_map = pa.table(dict(zip(COLUMNS, columns, strict=True)), schema=row_map_schema())
+        row_map = pa.table(dict(zip(ROW_MAP_COLUMNS, columns, strict=True)), schema=row_map_schema())
         return replace(group, lineage=lineage, row_map=row_map)
 
 

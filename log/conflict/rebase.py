@@ -80,7 +80,7 @@ class Rebase:
         blind_appends_follow: bool = False,
     ) -> None:
         self._staged = staged
-        self._newest_rules = (base_protocol, base_metadata)
+        self._protocol_and_metadata = (base_protocol, base_metadata)
         self._metadata = base_metadata
         self._blobs = blobs
         self._blind_appends_follow = blind_appends_follow and not (staged.reads and staged.reads.keys is not None)
@@ -110,14 +110,14 @@ class Rebase:
         self._classes[winner.version] = operation_class
         for number, found in (
             (6, named_version_taken(self._staged)),
-            (6, metadata_conflict(self._staged, *self._newest_rules, winner)),
+            (6, metadata_conflict(self._staged, *self._protocol_and_metadata, winner)),
             (7, application_conflict(self._staged, winner)),
         ):
             if found:
                 self._rules.add(number)
                 self._conflict = self._lost_to(winner.version, *found)
                 return
-        self._newest_rules = protocol_and_metadata_after(*self._newest_rules, winner)
+        self._protocol_and_metadata = protocol_and_metadata_after(*self._protocol_and_metadata, winner)
         if self._touched or self._arrivals is not None:
             self._fold_rows(effect_of(winner, operation_class, self._blobs))
 

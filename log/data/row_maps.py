@@ -15,12 +15,12 @@ from tidelog.log.storage import Store
 from tidelog.log.system import System
 
 ROW_MAP_FOLDER = "_tidelog/rowmaps"
-COLUMNS = ("input", "position", "output", "output_position")
+ROW_MAP_COLUMNS = ("input", "position", "output", "output_position")
 
 
 def row_map_schema() -> pa.Schema:
     """The columns of a row map."""
-    return pa.schema([pa.field(name, pa.int64(), nullable=False) for name in COLUMNS])
+    return pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ROW_MAP_COLUMNS])
 
 
 def write_row_map(store: Store, system: System, row_map: pa.Table) -> str:

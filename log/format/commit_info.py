@@ -32,7 +32,7 @@ def txn_id(info: CommitInfo) -> str | None:
     return _typed(info, "txnId", str)
 
 
-def operation(info: CommitInfo) -> str:
+def operation_name(info: CommitInfo) -> str:
     """The operation's name as the writer gave it, or an empty text."""
     return _typed(info, "operation", str) or ""
 

@@ -26,7 +26,7 @@ from tidelog.log.operations.upsert_data import split_upsert
 from tidelog.log.read.change_files import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from tidelog.log.state.loader import LogState
 
-METRICS = (
+UPSERT_METRICS = (
     "numSourceRows",
     "numTargetRowsInserted",
     "numTargetRowsUpdated",
@@ -61,7 +61,7 @@ def stage_upsert(
         return None
     adds = writer.write(written)
     cdc = change.changes(written) if change.feed else []
-    return staged(change.pairs, keys, delete_where, deletes, adds, cdc)
+    return staged_upsert(change.pairs, keys, delete_where, deletes, adds, cdc)
 
 
 class Pairs:
@@ -83,7 +83,7 @@ class Pairs:
         return follows
 
 
-def staged(
+def staged_upsert(
     pairs: Pairs,
     keys: Keys,
     delete_where: str | None,

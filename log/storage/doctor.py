@@ -21,7 +21,7 @@ from tidelog.log.errors import ConfigurationError, StoreUnavailableError, Tidelo
 from tidelog.log.storage.local import LocalStore
 from tidelog.log.storage.registry import open_store
 from tidelog.log.storage.store import Store
-from tidelog.log.system import REAL, System
+from tidelog.log.system import REAL_SYSTEM, System
 
 MAX_WRITERS, MAX_ROUNDS = 64, 1000
 # A commit is some kB; this is long enough to be seen half-written where a store shows such a thing.
@@ -66,7 +66,7 @@ def examine(
     storage_options: Mapping[str, Any] | None = None,
     writers: int = 8,
     rounds: int = 10,
-    system: System = REAL,
+    system: System = REAL_SYSTEM,
 ) -> Diagnosis:
     """Try the store at `path` with so many writers at once, each with a store of its own, in so many rounds.
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tidelog.log.errors import PathNotWritableError, StoreNotSupportedError, StoreUnavailableError
 from tidelog.log.storage.store import FileStatus, Store
-from tidelog.log.system import REAL, System
+from tidelog.log.system import REAL_SYSTEM, System
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 # What one disk takes in at once; the system joins what waits for the same journal.
@@ -33,7 +33,7 @@ _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EI
 class LocalStore(Store):
     """The files below a folder; the folder need not exist before the first write."""
 
-    def __init__(self, root: str, *, system: System = REAL) -> None:
+    def __init__(self, root: str, *, system: System = REAL_SYSTEM) -> None:
         self._root = Path(_without_scheme(root)).expanduser().absolute()
         self._base = str(self._root)
         self._system = system

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from tidelog.log.storage.store import FileStatus, Store
-from tidelog.log.system import REAL, System
+from tidelog.log.system import REAL_SYSTEM, System
 
 
 class MemoryStore(Store):
@@ -20,7 +20,7 @@ class MemoryStore(Store):
     _shared: dict[str, dict[str, tuple[bytes, int]]] = {}  # noqa: RUF012 - the process's one registry
     _lock = Lock()
 
-    def __init__(self, url: str, *, system: System = REAL) -> None:
+    def __init__(self, url: str, *, system: System = REAL_SYSTEM) -> None:
         self.url = url.rstrip("/")
         self._system = system
         with self._lock:

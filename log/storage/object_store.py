@@ -35,7 +35,7 @@ from tidelog.log.storage.options import Redactor, parse_option_texts
 from tidelog.log.storage.ranged import WHOLE_BYTES, RangedFile
 from tidelog.log.storage.retries import IDEMPOTENT, ONCE, retried
 from tidelog.log.storage.store import FileStatus, Store
-from tidelog.log.system import REAL, System
+from tidelog.log.system import REAL_SYSTEM, System
 
 _CLOUDS = {"s3": ("s3", "S3", "s3"), "gs": ("gcs", "GCS", "gcs"), "abfs": ("azure", "Azure", "azure")}
 """From the kind to the module, its class and the extra that installs its library."""
@@ -59,7 +59,7 @@ _T = TypeVar("_T")
 class ObjectStore(Store):
     """The objects below a prefix of a bucket. Connects when it is first used, in each process anew."""
 
-    def __init__(self, url: str, options: Mapping[str, Any] | None = None, *, system: System = REAL) -> None:
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None, *, system: System = REAL_SYSTEM) -> None:
         self.url = location.canonical_url(url)
         found = location.parse_location(self.url)
         if found is None:

@@ -17,18 +17,22 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidelog.log import OperationClass, Table, Transaction
-from tidelog.log.commit.discard import delete_unnamed
-from tidelog.log.commit.result import committed
-from tidelog.log.commit.table_identity import require_same_table, written_ms
-from tidelog.log.conflict.staged import Staged
-from tidelog.log.data.conform import conform
-from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, RetryableError, TidelogError
-from tidelog.log.operations.delete_update import require_row_changes
-from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
-from tidelog.log.state.loader import load
-from tidelog.log.storage import open_store
-from tidelog.log.system import REAL
+from tidelog.log.internals import (
+    REAL_SYSTEM,
+    DataWriter,
+    Overwrite,
+    Staged,
+    WrittenFiles,
+    committed,
+    conform,
+    delete_unnamed,
+    load,
+    open_store,
+    require_row_changes,
+    require_same_table,
+    written_ms,
+)
 from tidelog.streaming.datasource.write_options import WriteOptions
 from tidelog.streaming.executors.tasks import delete_written, file_size, pieces, require_reachable
 
@@ -123,9 +127,8 @@ class BatchWriter(DataSourceArrowWriter):
         if not self._options.overwrite or self._is_known:
             transaction.stage_adds([add for part in parts for add in part.adds])
         else:
-            transaction.stage_row_changes(
-                lambda state, writer: self._overwrite(writer).staged(state, *parts) or _NOTHING
-            )
+            transaction.require_row_changes()
+            transaction.stage(self._overwrite(transaction.writer).staged(transaction.state, *parts) or _NOTHING)
         return transaction.note(transactions=[] if self._progress is None else [self._progress])
 
     def _begin(self) -> Transaction:
@@ -134,7 +137,7 @@ class BatchWriter(DataSourceArrowWriter):
         state = load(store, self._version)
         advice = "write the frame again; nothing was committed"
         require_same_table(store.url, self._writer.metadata.id, state.head.metadata.id, advice=advice)
-        return Transaction(store, state, REAL, lambda _: None, self._base_written_ms)
+        return Transaction(store, state, REAL_SYSTEM, lambda _: None, self._base_written_ms)
 
     def _discard(self, parts: Iterable[WrittenFiles]) -> None:
         delete_written(self._writer, (add for part in parts for add in part.adds))

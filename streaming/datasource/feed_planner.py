@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tidelog.log import Table
-from tidelog.log.read.change_files import ChangeFile, appended_files
-from tidelog.log.system import System
+from tidelog.log.internals import ChangeFile, System, appended_files
 from tidelog.streaming.datasource.offsets import COMPLETE, Offset
 
 # A change file is a few hundred bytes here; the plans of this many versions are a few megabytes at most.

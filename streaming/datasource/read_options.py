@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.read.timeline import BEFORE_FIRST, Point
+from tidelog.log.internals import BEFORE_FIRST, Point
 
 EARLIEST = "earliest"
 LATEST = "latest"

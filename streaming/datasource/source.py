@@ -25,17 +25,20 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from tidelog.log import Snapshot, Table
-from tidelog.log.data.reader import DataFile
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
-from tidelog.log.format import statistics
-from tidelog.log.read.change_files import ChangeFile, read_change_batches
-from tidelog.log.read.changes import change_schema
-from tidelog.log.read.scan import Selection
-from tidelog.log.read.timeline import BEFORE_FIRST
-from tidelog.log.state import files
-from tidelog.log.state.segment import range_error
-from tidelog.log.storage import Store
-from tidelog.log.system import REAL
+from tidelog.log.internals import (
+    BEFORE_FIRST,
+    REAL_SYSTEM,
+    ChangeFile,
+    DataFile,
+    Selection,
+    Store,
+    change_schema,
+    num_records,
+    range_error,
+    read_change_batches,
+    to_adds,
+)
 from tidelog.streaming.datasource.batch_writer import BatchWriter
 from tidelog.streaming.datasource.feed_planner import FeedPlanner
 from tidelog.streaming.datasource.offsets import Offset
@@ -138,7 +141,7 @@ class BatchReader(DataSourceReader):
     def _interval_files(self, table: Table) -> list[ChangeFile]:
         start = Offset(table.id, _start_version(table, self._options))
         end = table.version if self._options.end is None else table.timeline.interval_end(self._options.end)
-        return list(FeedPlanner(table, REAL).between(start, Offset(table.id, end)))
+        return list(FeedPlanner(table, REAL_SYSTEM).between(start, Offset(table.id, end)))
 
 
 class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -204,7 +207,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _open(self) -> tuple[ReadOptions, FeedPlanner]:
         if self._opened is None:
             options = parse_read(self._raw, streaming=True)
-            self._opened = options, FeedPlanner(_table(options), REAL)
+            self._opened = options, FeedPlanner(_table(options), REAL_SYSTEM)
         return self._opened
 
     def _offset(self, raw: Mapping[str, Any]) -> Offset:
@@ -248,8 +251,8 @@ def _columns(snapshot: Snapshot, options: ReadOptions) -> pa.Schema:
 def _snapshot_files(snapshot: Snapshot) -> list[ChangeFile]:
     stamp = int(snapshot.timestamp.timestamp() * 1000)
     return [
-        ChangeFile(DataFile.of(add), snapshot.version, stamp, add.size, statistics.num_records(add.stats))
-        for add in files.to_adds(snapshot.files())
+        ChangeFile(DataFile.of(add), snapshot.version, stamp, add.size, num_records(add.stats))
+        for add in to_adds(snapshot.files())
     ]
 
 

@@ -12,11 +12,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 
-from tidelog.log.data.conform import conform
-from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import WriteVerificationError
-from tidelog.log.format import statistics
-from tidelog.log.format.actions import AddFile
+from tidelog.log.internals import AddFile, DataWriter, conform, num_records
 from tidelog.streaming.executors import jvm_files
 from tidelog.streaming.executors.plain_frame import plain_rows, quoted
 from tidelog.streaming.executors.session import FITTED_SHUFFLES, session_settings
@@ -51,7 +48,7 @@ def write_frame(
 
 def require_counted(writer: DataWriter, adds: Sequence[AddFile], told: int, counted: int) -> None:
     """Raise WriteVerificationError unless the files hold as many rows as the tasks told, and as Spark counted."""
-    written = sum(statistics.num_records(add.stats) or 0 for add in adds)
+    written = sum(num_records(add.stats) or 0 for add in adds)
     if not written == told == counted:
         raise WriteVerificationError(
             f"the files written for {writer.store.url} hold {written} rows, and Spark counted {counted}",

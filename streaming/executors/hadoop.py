@@ -16,9 +16,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
-from tidelog.log.storage import Store, location
-from tidelog.log.storage.options import Redactor, parse_option_texts
-from tidelog.log.system import environment
+from tidelog.log.internals import Redactor, Store, environment, parse_location, parse_option_texts
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -48,7 +46,7 @@ def hadoop_url(store_url: str, storage_options: Mapping[str, Any] | None = None)
     A path of a disk becomes a `file:` URL, so that a cluster's default file system does not take it for its own.
     Raises ConfigurationError for memory, and for Azure where neither URL nor `storage_options` name the account.
     """
-    found = location.parse_location(store_url)
+    found = parse_location(store_url)
     if found is None:
         return _local_url(store_url)
     key = f"/{found.key}" if found.key else ""
@@ -75,7 +73,7 @@ def write_options(storage_options: Mapping[str, Any] | None, url: str) -> dict[s
     leave other buckets alone; Spark blanks out the secrets among them in plans, its pages and event logs. Only S3's
     options have a counterpart: Google Cloud Storage and Azure take credentials from the session's settings.
     """
-    found = location.parse_location(url)
+    found = parse_location(url)
     if found is None or found.kind != "s3":
         return {}
     settings = _s3a_settings(parse_option_texts(storage_options or {}))

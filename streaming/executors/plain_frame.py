@@ -11,11 +11,7 @@ import pyarrow.types as pt
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from tidelog.log.data.cast import match_names
-from tidelog.log.data.conform import conform
-from tidelog.log.data.writer import DataWriter
-from tidelog.log.format import properties
-from tidelog.log.format.schema import is_variant
+from tidelog.log.internals import DataWriter, conform, is_variant, match_names, properties
 
 # How many decimal digits a whole number of so many bits can have, and how many bits a floating number has for them.
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}

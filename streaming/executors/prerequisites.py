@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 
 from tidelog.log.errors import PrerequisiteError
-from tidelog.log.system import environment
+from tidelog.log.internals import environment
 
 # Python data sources with admission control and Trigger.AvailableNow came with this version.
 MINIMUM_SPARK = (4, 2)

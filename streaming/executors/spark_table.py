@@ -16,18 +16,26 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from tidelog.log import Committed, Table, predicate
-from tidelog.log.commit.result import committed
-from tidelog.log.conflict.staged import Staged
-from tidelog.log.data.conform import conform
-from tidelog.log.data.writer import DataWriter
-from tidelog.log.format.actions import AddFile
-from tidelog.log.operations.delete_update import stage_delete, stage_update
-from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
-from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, without_progress
-from tidelog.log.pruning.file_pruning import prune_values
-from tidelog.log.state import files
-from tidelog.log.state.loader import LogState
+from tidelog.log import Committed, Table, Transaction
+from tidelog.log.internals import (
+    AddFile,
+    DataWriter,
+    LogState,
+    Overwrite,
+    Stage,
+    Staged,
+    WrittenFiles,
+    committed,
+    conform,
+    join_parts,
+    predicate,
+    prune_values,
+    stage_delete,
+    stage_part,
+    stage_update,
+    to_adds,
+    without_progress,
+)
 from tidelog.streaming.executors.session import context_of
 from tidelog.streaming.executors.spark_upsert import SparkUpsert
 from tidelog.streaming.executors.tasks import (
@@ -84,7 +92,7 @@ class SparkTable:
         # Kept by the executors from the first job on, for a statement that runs again: computed anew, the data could
         # have other rows. Where an executor is lost the statement fails.
         upsert = SparkUpsert(self._context, data.localCheckpoint(eager=False), keys, delete_where)
-        return self._table.statement(lambda transaction: transaction.stage_row_changes(upsert.stage))
+        return self._statement(upsert.stage)
 
     def overwrite(self, data: DataFrame, *, where: str | None = None, dynamic: bool = False) -> Committed:
         """Replace the table, the partitions `where`, or with `dynamic` those of the data; see Table.overwrite.
@@ -94,29 +102,35 @@ class SparkTable:
         """
         require_frame(data)
         transaction = self._table.begin()
-
-        def stage(state: LogState, writer: DataWriter) -> Staged | None:
-            overwrite = Overwrite(writer, where, dynamic=dynamic)
-            conform(to_arrow_schema(data.schema, timezone="UTC").empty_table(), writer.schema)
-            return overwrite.staged(state, *run_on_rows(data, partial(_write_rows, writer, where, dynamic)))
-
-        return committed(transaction.stage_row_changes(stage).commit())
+        transaction.require_row_changes()
+        writer = transaction.writer
+        overwrite = Overwrite(writer, where, dynamic=dynamic)
+        conform(to_arrow_schema(data.schema, timezone="UTC").empty_table(), writer.schema)
+        parts = run_on_rows(data, partial(_write_rows, writer, where, dynamic))
+        return committed(transaction.stage(overwrite.staged(transaction.state, *parts)).commit())
 
     def _change_rows(self, where: str, stage: Stage) -> Committed:
-        def stage_shares(state: LogState, writer: DataWriter) -> Staged:
+        def stage_parts(state: LogState, writer: DataWriter) -> Staged:
             head = without_progress(state.head)
             # A text that no row could be judged by is an error before any task runs.
             nothing = stage_part(head, writer, stage, ())
             work = partial(stage_part, head, writer, stage)
             return join_parts(nothing, run(self._context, work, shares_of(_candidates(state, writer, where))))
 
-        return self._table.statement(lambda transaction: transaction.stage_row_changes(stage_shares))
+        return self._statement(stage_parts)
+
+    def _statement(self, stage: Stage) -> Committed:
+        def staged(transaction: Transaction) -> Transaction:
+            transaction.require_row_changes()
+            return transaction.stage(stage(transaction.state, transaction.writer))
+
+        return self._table.statement(staged)
 
 
 def _candidates(state: LogState, writer: DataWriter, where: str) -> list[AddFile]:
     """The files that may hold rows for which `where` is true."""
     tree = predicate.parse(where, writer.schema)
-    return files.to_adds(prune_values(state.files().values, tree, writer.schema, writer.metadata).files)
+    return to_adds(prune_values(state.files().values, tree, writer.schema, writer.metadata).files)
 
 
 def _write_rows(

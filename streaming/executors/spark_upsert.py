@@ -20,20 +20,31 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 
-from tidelog.log.arrays import BoolArray, Int64Array
-from tidelog.log.conflict.operation_class import OperationClass
-from tidelog.log.conflict.staged import RowDelete, Staged
-from tidelog.log.data.reader import DataFile, read_batches
-from tidelog.log.data.writer import DataWriter
+from tidelog.log import OperationClass
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.format.actions import AddCDCFile, AddFile
-from tidelog.log.operations.keys import Keys, key_columns
-from tidelog.log.operations.row_matcher import Matched
-from tidelog.log.operations.staged_parts import state_of, without_progress
-from tidelog.log.operations.upsert import METRICS, KeyMatcher, Pairs, staged
-from tidelog.log.operations.upsert_data import split_upsert
-from tidelog.log.state.head import Head
-from tidelog.log.state.loader import LogState
+from tidelog.log.internals import (
+    UPSERT_METRICS,
+    AddCDCFile,
+    AddFile,
+    BoolArray,
+    DataFile,
+    DataWriter,
+    Head,
+    Int64Array,
+    KeyMatcher,
+    Keys,
+    LogState,
+    Matched,
+    Pairs,
+    RowDelete,
+    Staged,
+    key_columns,
+    read_batches,
+    split_upsert,
+    staged_upsert,
+    state_of,
+    without_progress,
+)
 from tidelog.streaming.executors.frame_files import require_counted
 from tidelog.streaming.executors.tasks import cleared, delete_written, file_size, pieces, run, run_on_rows, shares_of
 
@@ -115,7 +126,7 @@ class SparkUpsert:
             ]
             cdc += _flat(run(self._context, partial(_tell_old, head, writer, keys), _few(old)))
             cdc += _flat(run(self._context, partial(_tell_new, head, writer, keys, pairs.matched), shares_of(adds)))
-        return staged(pairs, keys, self._delete_where, [entry.delete for entry in found], adds, cdc)
+        return staged_upsert(pairs, keys, self._delete_where, [entry.delete for entry in found], adds, cdc)
 
     def _require_few(self, count: int) -> None:
         if count > MAX_KEYS:
@@ -180,5 +191,5 @@ def _flat(parts: Sequence[list[_T]]) -> list[_T]:
 
 
 def _nothing(source_rows: int) -> Staged:
-    metrics = {**dict.fromkeys(METRICS, 0), "numSourceRows": source_rows}
+    metrics = {**dict.fromkeys(UPSERT_METRICS, 0), "numSourceRows": source_rows}
     return Staged(operation="MERGE", operation_class=OperationClass.UPDATE_DELETE, metrics=metrics)

@@ -17,14 +17,8 @@ import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
-from tidelog.log.commit.discard import delete_unnamed
-from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
-from tidelog.log.format import properties
-from tidelog.log.format.actions import AddFile
-from tidelog.log.format.paths import to_storage_path
-from tidelog.log.storage import Store
-from tidelog.log.storage.memory import MemoryStore
+from tidelog.log.internals import AddFile, DataWriter, MemoryStore, Store, delete_unnamed, paths, properties
 
 # A task's Python worker costs some tens of milliseconds, so small files share one task. A task holds the rows that it
 # changes in memory, and writes at least one file, so that larger shares make fewer small files.
@@ -111,7 +105,7 @@ def pieces(batches: Iterator[pa.RecordBatch], size_bytes: int) -> Iterator[pa.Ta
 
 def delete_written(writer: DataWriter, adds: Iterable[AddFile]) -> None:
     """Delete files that were written for `writer`'s table, and that no commit names."""
-    delete_unnamed(writer.store, [to_storage_path(add.path) for add in adds])
+    delete_unnamed(writer.store, [paths.to_storage_path(add.path) for add in adds])
 
 
 @contextmanager

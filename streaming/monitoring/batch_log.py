@@ -17,7 +17,7 @@ from threading import Lock
 from typing import Any, TypeAlias
 
 from tidelog.log.errors import TidelogError
-from tidelog.log.system import to_datetime
+from tidelog.log.internals import to_datetime
 from tidelog.streaming.monitoring.report import BatchReport
 
 _LOGGER = logging.getLogger("tidelog.streaming")

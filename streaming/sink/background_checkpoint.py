@@ -8,9 +8,8 @@ from threading import Thread
 
 from tidelog.log import Table
 from tidelog.log.errors import TidelogError
-from tidelog.log.format import properties as table_properties
-from tidelog.log.state.segment import pointed_version
-from tidelog.log.storage import open_store
+from tidelog.log.internals import open_store, pointed_version
+from tidelog.log.internals import properties as table_properties
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -12,18 +12,22 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from tidelog.log import Transaction, predicate
-from tidelog.log.conflict.staged import Staged
-from tidelog.log.data.writer import DataWriter
+from tidelog.log import Transaction
 from tidelog.log.errors import DuplicateKeyError
-from tidelog.log.format import partition_values, properties
-from tidelog.log.format.actions import AddFile
-from tidelog.log.format.schema import physical_name
-from tidelog.log.operations.delete_update import require_row_changes
-from tidelog.log.operations.keys import key_columns
-from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
-from tidelog.log.state.loader import LogState
-from tidelog.log.storage import open_store
+from tidelog.log.internals import (
+    AddFile,
+    DataWriter,
+    LogState,
+    Overwrite,
+    Staged,
+    WrittenFiles,
+    key_columns,
+    open_store,
+    partition_values,
+    physical_name,
+    predicate,
+    properties,
+)
 from tidelog.streaming.executors import hadoop
 from tidelog.streaming.executors.frame_files import write_frame
 from tidelog.streaming.executors.plain_frame import arrow_schema
@@ -80,30 +84,29 @@ class CollectedRows:
 class FrameRows:
     """Rows that Spark's executors have."""
 
-    def __init__(self, settings: SinkSettings, frame: DataFrame, path: WriterChoice, *, few_files: bool) -> None:
+    def __init__(self, settings: SinkSettings, frame: DataFrame, choice: WriterChoice, *, few_files: bool) -> None:
         self.count = 0
         self.writer = SPARK
         self._settings = settings
         self._frame = frame
-        self._path = path
+        self._choice = choice
         self._few_files = few_files
         self._upsert: SparkUpsert | None = None
         # Before the table is made: an UPSERT is written by Python in the tasks, and so is what may go either way.
         store = open_store(settings.path, settings.storage_options)
         self._by_jvm = settings.mode != UPSERT and hadoop.can_write(
-            frame.sparkSession, store, required=not path.may_change
+            frame.sparkSession, store, required=not choice.may_change
         )
 
     def stage(self, transaction: Transaction) -> None:
         """See BatchRows."""
         _evolve(self._settings, transaction, arrow_schema(self._frame))
+        if self._settings.mode != APPEND:
+            transaction.require_row_changes()  # before anything is written
         if self._settings.mode == UPSERT:
             with _advice(self._settings):
-                transaction.stage_row_changes(self._staged_upsert)
+                transaction.stage(self._upserted(transaction.state, transaction.writer))
             return
-        if self._settings.mode == OVERWRITE_PARTITIONS:
-            # Before anything is written.
-            require_row_changes(transaction.properties, self._settings.path)
         adds = self._write(transaction.writer)
         if not adds:
             return
@@ -111,14 +114,14 @@ class FrameRows:
             transaction.stage_adds(adds)
             return
         try:
-            transaction.stage_row_changes(lambda state, writer: _staged_overwrite(state, writer, adds, self.count))
+            transaction.stage(_overwritten(transaction.state, transaction.writer, adds, self.count))
         except BaseException:
             delete_written(transaction.writer, adds)
             raise
 
     def _write(self, writer: DataWriter) -> list[AddFile]:
         target = properties.size_bytes(writer.metadata.configuration, properties.TARGET_FILE_SIZE)
-        tasks = self._path.files(target)
+        tasks = self._choice.files(target)
         if tasks is not None and not self._few_files:
             tasks = max(tasks, self._frame.sparkSession.sparkContext.defaultParallelism)
         adds, self.count = write_frame(
@@ -126,11 +129,11 @@ class FrameRows:
             writer,
             by_jvm=self._by_jvm,
             max_tasks=tasks,
-            rows_per_file=self._path.rows_per_file(target),
+            rows_per_file=self._choice.rows_per_file(target),
         )
         return adds
 
-    def _staged_upsert(self, state: LogState, writer: DataWriter) -> Staged | None:
+    def _upserted(self, state: LogState, writer: DataWriter) -> Staged | None:
         settings = self._settings
         if self._upsert is None:
             keys = key_columns(settings.keys, writer.schema, writer.metadata.configuration)
@@ -144,7 +147,7 @@ class FrameRows:
         return None if staged.is_empty else staged
 
 
-def _staged_overwrite(state: LogState, writer: DataWriter, adds: list[AddFile], count: int) -> Staged | None:
+def _overwritten(state: LogState, writer: DataWriter, adds: list[AddFile], count: int) -> Staged | None:
     """The partitions of these files are replaced by them."""
     columns = []
     for name in writer.metadata.partition_columns:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.format import properties as table_properties
-from tidelog.log.storage import open_store
-from tidelog.log.storage.memory import MemoryStore
+from tidelog.log.internals import MemoryStore, open_store
+from tidelog.log.internals import properties as table_properties
 from tidelog.streaming.sink.throttle import Throttle
 
 APPEND, UPSERT, OVERWRITE_PARTITIONS = SINK_MODES = ("append", "upsert", "overwrite-partitions")

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from tidelog.log import Debt
 from tidelog.log.errors import ConfigurationError, TidelogError
-from tidelog.log.read.debt import Debt
-from tidelog.log.system import REAL, System
+from tidelog.log.internals import REAL_SYSTEM, System
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class BackPressure:
     in memory. A look that fails never holds a batch back.
     """
 
-    def __init__(self, throttle: Throttle | None, system: System = REAL) -> None:
+    def __init__(self, throttle: Throttle | None, system: System = REAL_SYSTEM) -> None:
         self._throttle = throttle
         self._system = system
         self._debt: Debt | None = None

@@ -337,11 +337,11 @@ def test_a_group_that_fails_leaves_nothing_of_the_others(monkeypatch: pytest.Mon
     twice = Plan(planned.level, planned.version, planned.groups * 2, planned.num_files, planned.small_files)
     calls: list[int] = []
 
-    def second_fails(*args: object) -> MoveGroup:
+    def second_fails(*args: Any, **named: Any) -> MoveGroup:
         calls.append(1)
         if len(calls) == 2:
             raise CorruptLogError("lost", path="x")
-        return honest(*args)  # type: ignore[arg-type]
+        return honest(*args, **named)
 
     monkeypatch.setattr(compaction, "rewrite", second_fails)
     monkeypatch.setattr(compaction, "plan_snapshot", lambda *_, **__: twice)

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.interop.delta_spark import DeltaSpark
 from tests.interop.readers import POLARS, assert_same_everywhere
 from tests.interop.test_everywhere import KINDS, rows
-from tests.streaming.test_frame_files import frame
+from tests.streaming.executors.test_frame_files import frame
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
 from tidelog.streaming.executors.frame_files import write_frame

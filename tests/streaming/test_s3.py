@@ -16,7 +16,7 @@ from tidelog.log import Table
 from tidelog.log.errors import PrerequisiteError, TableNotFoundError
 from tidelog.log.state.loader import load
 from tidelog.log.storage import open_store
-from tidelog.log.system import REAL
+from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming import Sink
 
 pytestmark = pytest.mark.spark
@@ -96,7 +96,7 @@ def test_expire_and_vacuum_in_an_object_store(s3: Server) -> None:
     live = set(table.refresh().at().files()["path"].to_pylist())
     before = {path for path, _ in store.walk()}
 
-    later = Table(store, load(store), Clock(REAL.now_ms() + 40 * DAY_MS))
+    later = Table(store, load(store), Clock(REAL_SYSTEM.now_ms() + 40 * DAY_MS))
     foreseen = vacuum(later, older_than=timedelta(days=1, hours=1), dry_run=True)
     done = vacuum(later, older_than=timedelta(days=1, hours=1))
     assert done.files == foreseen.files

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.log.storage.servers import SECRET, Server
-from tests.streaming import hadoop_jars
+from tests.streaming.executors import hadoop_jars
 from tests.streaming.support import PATIENCE_S
 
 pytestmark = pytest.mark.spark

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from tidelog.log.conflict.moves import NOWHERE, Addresses, Move, Rows, located, move_of, starts, to_numbers
-from tidelog.log.data.row_maps import COLUMNS, row_map_schema
+from tidelog.log.data.row_maps import ROW_MAP_COLUMNS, row_map_schema
 from tidelog.log.format.actions import DeletionVectorDescriptor
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
 
@@ -60,7 +60,7 @@ def rewrites(draw: st.DrawFn) -> tuple[LineageGroup, KnownBlobs, dict[Address, A
     names = [entry.path for entry in inputs]
     mapped = [(names.index(a), p, int(truth[a, p][0].removeprefix("out")), truth[a, p][1]) for a, p in moved]
     blobs.row_maps["map"] = pa.table(
-        [[row[column] for row in mapped] for column in range(len(COLUMNS))], schema=row_map_schema()
+        [[row[column] for row in mapped] for column in range(len(ROW_MAP_COLUMNS))], schema=row_map_schema()
     )
     return LineageGroup(tuple(inputs), outputs, "map"), blobs, {row: truth[row] for row in moved}
 

@@ -22,7 +22,7 @@ def test_known_keys_are_read() -> None:
     assert commit_info.in_commit_timestamp_ms(info) == 5
     assert commit_info.written_timestamp_ms(info) == 4
     assert commit_info.txn_id(info) == "t"
-    assert commit_info.operation(info) == "WRITE"
+    assert commit_info.operation_name(info) == "WRITE"
     assert commit_info.user_metadata(info) == "u"
     assert commit_info.metrics(info) == {"numFiles": "1", "n": "2"}
     assert commit_info.tidelog(info) == {"class": "INSERT"}
@@ -36,7 +36,7 @@ def test_a_key_of_an_unexpected_type_counts_as_absent(odd: Any) -> None:
     assert commit_info.in_commit_timestamp_ms(info) == (7 if odd == 7 else None)
     assert commit_info.written_timestamp_ms(info) == (7 if odd == 7 else None)
     assert commit_info.txn_id(info) == ("text" if odd == "text" else None)
-    assert commit_info.operation(info) == ("text" if odd == "text" else "")
+    assert commit_info.operation_name(info) == ("text" if odd == "text" else "")
     assert commit_info.user_metadata(info) == ("text" if odd == "text" else None)
     assert commit_info.metrics(info) == ({"a": "1"} if odd == {"a": 1} else {})
     assert commit_info.tidelog(info) == ({"a": 1} if odd == {"a": 1} else {})

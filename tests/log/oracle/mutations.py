@@ -202,13 +202,13 @@ MUTATIONS = (
     ),
     Mutation(
         "6: changed rules are no conflict",
-        f"{_CONFLICT}.rebase:changed_rules",
+        f"{_CONFLICT}.rebase:metadata_conflict",
         gives(None),
         "foreign append-only; INSERT@0",
     ),
     Mutation(
         "7: a second copy of one stream",
-        f"{_CONFLICT}.rebase:same_application",
+        f"{_CONFLICT}.rebase:application_conflict",
         gives(None),
         "INSERT once; INSERT once@0",
     ),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.log.changing_rows import SCHEMA, rows
+from tests.log.operations.changing_rows import SCHEMA, rows
 from tidelog.log import Table
 from tidelog.log.state.files import to_adds
 

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.compaction_daemon.test_vacuum import put_stored_vector
+from tests.log.cleanup.test_vacuum import put_stored_vector
 from tests.log.support import (
     Clock,
     live_files,

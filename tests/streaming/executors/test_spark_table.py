@@ -21,7 +21,7 @@ import pytest
 from pyspark.errors import PySparkAttributeError
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.log.changing_rows import KINDS, SCHEMA, rows
+from tests.log.operations.changing_rows import KINDS, SCHEMA, rows
 from tests.log.support import live_files, put_foreign
 from tests.streaming.support import rewrite_all
 from tidelog.log import Committed, Table

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.log import fuzz
+from tests.log.fuzz import case
 
 CASES = 10_000
 # Processes, so that a crash in the parquet decoder is a failed test and not the end of the run.
@@ -56,7 +56,7 @@ def test_damage_gives_the_right_rows_or_a_typed_error(tmp_path: Path) -> None:
 
 
 def _start(seed: int, first: int, end: int, folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-X", "faulthandler", "-m", fuzz.__name__, str(seed), str(first), str(end)]
+    command = [sys.executable, "-X", "faulthandler", "-m", case.__name__, str(seed), str(first), str(end)]
     paths = os.pathsep.join(path for path in sys.path if path)
     with (folder / str(first)).open("w") as errors:
         return subprocess.Popen(
@@ -64,6 +64,6 @@ def _start(seed: int, first: int, end: int, folder: Path) -> subprocess.Popen[st
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
             env={**os.environ, "PYTHONPATH": paths},
         )

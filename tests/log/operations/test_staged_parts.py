@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pyroaring import BitMap64
 
-from tests.log.changing_rows import KINDS, bag, filled, keys
+from tests.log.operations.changing_rows import KINDS, bag, filled, keys
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import RowDelete, Staged, UpdateImages
 from tidelog.log.data.writer import DataWriter
@@ -36,8 +36,9 @@ def in_shares(stage: Stage, size: int, state: LogState, writer: DataWriter) -> S
 def test_parts_together_are_the_operation(kind: str, stage: Stage, size: int) -> None:
     expected, found = filled(kind), filled(kind)
     before = found.version
-    whole = expected.begin().stage_row_changes(stage).commit()
-    shared = found.begin().stage_row_changes(partial(in_shares, stage, size)).commit()
+    one, other = expected.begin(), found.begin()
+    whole = one.stage(stage(one.state, one.writer)).commit()
+    shared = other.stage(in_shares(stage, size, other.state, other.writer)).commit()
     ours, theirs = (
         Counter({name: count for name, count in outcome.metrics.items() if name != "numAddedFiles"})  # type: ignore[union-attr]
         for outcome in (shared, whole)

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from tests.streaming.engine import Query
+from tests.streaming.datasource.engine import Query
 from tests.streaming.support import NUMBERS, rewrite_all
 from tidelog.log import Table
 from tidelog.log.errors import (

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.compaction_daemon.made_up import File, numbers, table_of
+from tests.compaction_daemon.planning.planned_tables import File, numbers, table_of
 from tests.compaction_daemon.support import SCHEMA, memory_table
 from tidelog.compaction_daemon import FileReason, Plan, plan
 from tidelog.compaction_daemon.planning import major

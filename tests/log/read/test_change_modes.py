@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.log.changing_rows import KINDS, SCHEMA, bag, filled, rows
+from tests.log.operations.changing_rows import KINDS, SCHEMA, bag, filled, rows
 from tests.log.support import live_files, memory_store, new_table, stage_compaction
 from tidelog.log import Table
 from tidelog.log.errors import (

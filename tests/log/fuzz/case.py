@@ -1,7 +1,7 @@
 """One case of the fuzzer: a table, seeded damage, and whether what was read then is right.
 
-As a program (`python -m tests.log.fuzz SEED FIRST END`) it runs cases, and tells each one that it begins, so that a
-crash of the process is told, too. It fails with the first case that is wrong.
+As a program (`python -m tests.log.fuzz.case SEED FIRST END`) it runs cases, and prints each one that it begins, so that
+a crash of the process can be placed. It fails with the first case that is wrong.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.log import fuzz_tables, mutations, naive_reader
-from tests.log.fuzz_tables import Damageable, store_of
+from tests.log import naive_reader
+from tests.log.fuzz import mutations, small_tables
+from tests.log.fuzz.small_tables import Damageable, store_of
 from tidelog.log import Table
 from tidelog.log.errors import TidelogError, UnsupportedFeatureError
 from tidelog.log.format import filenames
@@ -204,7 +205,7 @@ def _judge_tail(case: Case) -> str:
     seen = case.seen
     newest = max(path for path in seen if _kind(path) == "commit")
     for path in case.changed:
-        if _kind(path) == "commit" and filenames.commit_path(fuzz_tables.AT) < path <= newest:
+        if _kind(path) == "commit" and filenames.commit_path(small_tables.AT) < path <= newest:
             try:
                 naive_reader.lines(seen.get(path, b""))
             except naive_reader.InvalidLogError as error:
@@ -221,7 +222,7 @@ def _heads(commits: list[list[dict[str, Any]]]) -> list[Any]:
 
 def run(seed: int, first: int, end: int) -> Counter[str]:
     """The cases' outcomes. Raises AssertionError naming the first that is wrong."""
-    tables = fuzz_tables.build()
+    tables = small_tables.build()
     originals = {table.name: read(table.files) for table in tables}
     outcomes: Counter[str] = Counter()
     for number in range(first, end):

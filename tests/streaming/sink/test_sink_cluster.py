@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.streaming.executors.test_spark_table_retries import CLUSTER, ROOT, spark_home
 from tests.streaming.support import Input
-from tests.streaming.test_spark_table_retries import CLUSTER, ROOT, spark_home
 from tidelog.log import Table
 from tidelog.log.state.files import to_adds
 from tidelog.streaming.executors import jvm_files

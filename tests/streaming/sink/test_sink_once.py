@@ -196,7 +196,7 @@ def test_a_copy_that_commits_while_the_other_is_throttled(
             copy(batch, number)
             return Brake()
 
-        monkeypatch.setattr(slow._back_pressure, "hold", meanwhile)
+        monkeypatch.setattr(slow._parts.back_pressure, "hold", meanwhile)
         slow(batch, number)
 
     error = refused(stream_of(spark, source.put()), function, checkpoint, ConcurrentTransactionException)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.log.predicates import FAMILIES, VALUES, Case, cases
+from tests.log.predicate.strategies import FAMILIES, VALUES, Case, cases
 from tests.log.support import live_files, memory_store, new_table, put_foreign, put_vector, remove
 from tidelog.log import Table, predicate
 from tidelog.log.errors import PredicateError

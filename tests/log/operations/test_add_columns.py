@@ -9,9 +9,9 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.log.changing_rows import FEED_ON, KINDS, SCHEMA, bag, filled, rows
+from tests.log.operations.changing_rows import FEED_ON, KINDS, SCHEMA, bag, filled, rows
+from tests.log.operations.test_set_properties import lose_once, table_of
 from tests.log.support import live_files, memory_store, metadata, new_table, put_commit, reopen, stage_compaction
-from tests.log.test_set_properties import lose_once, table_of
 from tidelog.log import OperationClass, Table
 from tidelog.log.errors import (
     ConfigurationError,

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.log.changing_rows import SCHEMA, keys, rows
+from tests.log.operations.changing_rows import SCHEMA, keys, rows
 from tests.log.support import (
     START_MS,
     Clock,

@@ -20,7 +20,7 @@ from tidelog.log import Table
 from tidelog.log.commit import conflict_ledger
 from tidelog.log.commit.conflict_ledger import Lost, LostRace
 from tidelog.log.conflict.policies import POLICIES
-from tidelog.log.system import REAL
+from tidelog.log.system import REAL_SYSTEM
 
 MATRICES = Path(__file__).parent.parent / "log" / "conflict" / "matrices"
 
@@ -121,7 +121,7 @@ def table(tmp_path: Path) -> Table:
         loss(3, "INSERT", "INSERT", winning_version=99, evidence="two\nlines"),
     ]
     for each in losses:
-        conflict_ledger.append(made.store, REAL, each)
+        conflict_ledger.append(made.store, REAL_SYSTEM, each)
     return made
 
 

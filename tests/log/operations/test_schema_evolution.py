@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tests.log.changing_rows import FEED_ON, KINDS, SCHEMA, bag, filled
+from tests.log.operations.changing_rows import FEED_ON, KINDS, SCHEMA, bag, filled
 from tests.log.support import memory_store, new_table
 from tidelog.log import Committed, Table
 from tidelog.log.errors import (

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.log.changing_rows import FEED_ON, KINDS, SCHEMA, filled, keys, rows
+from tests.log.operations.changing_rows import FEED_ON, KINDS, SCHEMA, filled, keys, rows
 from tests.log.support import live_files, memory_store, new_table, reopen, stage_compaction
 from tidelog.log import Committed, OperationClass, Table
 from tidelog.log.conflict.staged import Staged
@@ -61,7 +61,7 @@ def test_an_upsert(table: Table) -> None:
         "numTargetRowsDeleted": 0,
         "numCopiedRows": 0 if table.properties["delta.enableDeletionVectors"] == "true" else 7,
     }
-    assert set(committed.metrics) == set(upsert.METRICS)
+    assert set(committed.metrics) == set(upsert.UPSERT_METRICS)
     assert committed.metrics["numAddedBytes"] > 0
     (record,) = table.history(1)
     assert (record.operation_class, record.data_change) == (OperationClass.UPDATE_DELETE, True)
@@ -108,7 +108,7 @@ def test_an_upsert_of_nothing_commits_nothing(table: Table) -> None:
     for data in ([], [{"k": 99, "op": "d"}], pa.table({"k": pa.array([], pa.int64())})):
         committed = table.upsert(data, keys=["k"], delete_where="op = 'd'" if data and "op" in data[0] else None)
         assert (committed.version, table.version) == (before, before)
-        assert set(committed.metrics.items()) == {(name, 0) for name in upsert.METRICS}
+        assert set(committed.metrics.items()) == {(name, 0) for name in upsert.UPSERT_METRICS}
     transaction = table.begin().upsert([{"k": 99, "op": "d"}], keys=["k"], delete_where="op = 'd'")
     assert transaction._staged is None
 

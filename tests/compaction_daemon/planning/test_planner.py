@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.compaction_daemon.made_up import File, numbers, table_of
+from tests.compaction_daemon.planning.planned_tables import File, numbers, table_of
 from tidelog.compaction_daemon import plan
 from tidelog.compaction_daemon.planning.plan import oldest_ms
 from tidelog.log.errors import ConfigurationError

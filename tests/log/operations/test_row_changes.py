@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.log.changing_rows import KINDS, SCHEMA, bag, filled, keys, rows
+from tests.log.operations.changing_rows import KINDS, SCHEMA, bag, filled, keys, rows
 from tests.log.support import live_files, memory_store, new_table, reopen, stage_compaction
 from tidelog.log import Committed, OperationClass, Table
 from tidelog.log.data.deletion_vectors import read_dead_rows

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.log.read.test_scan import mapped_table, put_parquet
 from tests.log.support import (
     add,
     live_files,
@@ -21,7 +22,6 @@ from tests.log.support import (
     put_vector,
     remove,
 )
-from tests.log.test_scan import mapped_table, put_parquet
 from tidelog.log import Table, predicate
 from tidelog.log.data.reader import DataFile
 from tidelog.log.errors import CorruptLogError

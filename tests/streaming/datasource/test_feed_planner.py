@@ -19,7 +19,7 @@ from tidelog.log.format.actions import RemoveFile, encode_commit
 from tidelog.log.read.timeline import BEFORE_FIRST
 from tidelog.log.state import files
 from tidelog.log.state.commits import read_commits
-from tidelog.log.system import REAL, System
+from tidelog.log.system import REAL_SYSTEM, System
 from tidelog.streaming.datasource.feed_planner import FeedPlanner
 from tidelog.streaming.datasource.offsets import Offset
 
@@ -68,7 +68,7 @@ class Consumer:
 
     def restart(self) -> None:
         """A new process: the offset is all that is left."""
-        self.planner = FeedPlanner(Table.open(self.planner.table.path), REAL)
+        self.planner = FeedPlanner(Table.open(self.planner.table.path), REAL_SYSTEM)
 
 
 OPERATIONS = st.one_of(
@@ -82,7 +82,7 @@ def test_every_appended_file_comes_once_in_order_and_no_compacted_one(
     operations: list[tuple[str, int]], max_files: int | None
 ) -> None:
     table = new_table()
-    consumer = Consumer(FeedPlanner(Table.open(table.path), REAL), max_files)
+    consumer = Consumer(FeedPlanner(Table.open(table.path), REAL_SYSTEM), max_files)
     for operation, count in operations:
         match operation:
             case "append":
@@ -106,7 +106,7 @@ def test_any_two_offsets_split_the_files_without_loss(max_files: int, commits: l
     table = new_table()
     for count in commits:
         append(table, count)
-    planner = FeedPlanner(table.refresh(), REAL)
+    planner = FeedPlanner(table.refresh(), REAL_SYSTEM)
     end = start_of(table)
     for _ in range(data.draw(st.integers(0, 10))):
         end = planner.advance(end, table.version, max_files)
@@ -119,7 +119,7 @@ def test_only_compactions_ahead_give_the_start_itself() -> None:
     table = new_table()
     append(table, 1)
     append(table, 1)
-    planner = FeedPlanner(table, REAL)
+    planner = FeedPlanner(table, REAL_SYSTEM)
     done = planner.advance(start_of(table), table.refresh().version, None)
     for _ in range(3):
         append(table, 1)
@@ -135,7 +135,7 @@ def test_a_start_within_a_version_goes_on_behind_the_files_read() -> None:
     table = new_table()
     append(table, 3)
     append(table, 2)
-    planner = FeedPlanner(table.refresh(), REAL)
+    planner = FeedPlanner(table.refresh(), REAL_SYSTEM)
     first = planner.advance(start_of(table), table.version, 2)
     assert first == Offset(table.id, 1, 2)
     second = planner.advance(first, table.version, 2)
@@ -147,7 +147,7 @@ def test_a_limit_that_ends_with_a_version_completes_it() -> None:
     table = new_table()
     append(table, 2)
     append(table, 1)
-    planner = FeedPlanner(table.refresh(), REAL)
+    planner = FeedPlanner(table.refresh(), REAL_SYSTEM)
     assert planner.advance(start_of(table), table.version, 2) == Offset(table.id, 1)
 
 
@@ -156,7 +156,7 @@ def test_it_never_goes_past_the_version_that_was_fixed() -> None:
     append(table, 1)
     fixed = table.refresh().version
     append(table, 1)
-    planner = FeedPlanner(table.refresh(), REAL)
+    planner = FeedPlanner(table.refresh(), REAL_SYSTEM)
     assert planner.advance(start_of(table), fixed, None) == Offset(table.id, fixed)
 
 
@@ -167,7 +167,7 @@ def test_a_commit_that_removed_rows_is_an_error_naming_it() -> None:
     gone = RemoveFile(path=file.path, data_change=True, deletion_timestamp=1, size=file.size)
     content = encode_commit({"inCommitTimestamp": 4_000_000_000_000}, [gone])
     table.store.put_if_absent(filenames.commit_path(table.version + 1), content)
-    planner = FeedPlanner(table.refresh(), REAL)
+    planner = FeedPlanner(table.refresh(), REAL_SYSTEM)
     with pytest.raises(NotAppendOnlyError, match="start after that version") as caught:
         planner.advance(start_of(table), table.version, None)
     assert caught.value.version == 2

@@ -1,0 +1,172 @@
+"""What the sink, the feed, the daemon and the command line use of the log beyond its public names.
+
+They import from `tidelog.log`, `tidelog.log.errors` and this module only (a test holds that), so a change inside the
+log that leaves these names alone cannot break them. Programs outside this repository should not use it: nothing here
+is promised to stay.
+"""
+
+from __future__ import annotations
+
+# --- names and values on disk
+from tidelog.log.format import partition_values, paths, properties
+from tidelog.log.format.actions import AddCDCFile, AddFile, SetTransaction
+from tidelog.log.format.commit_info import operation_name
+from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
+from tidelog.log.format.schema import is_variant, physical_name
+from tidelog.log.format.statistics import num_records
+
+# isort: split
+# --- stores, and the clock and the environment
+from tidelog.log.storage import FileStatus, Store, open_store
+from tidelog.log.storage.doctor import examine
+from tidelog.log.storage.local import LocalStore
+from tidelog.log.storage.location import parse_location
+from tidelog.log.storage.memory import MemoryStore
+from tidelog.log.storage.options import Redactor, parse_option_texts
+from tidelog.log.system import REAL_SYSTEM, System, environment, to_datetime
+
+# isort: split
+# --- the state of a version
+from tidelog.log.history import commit_records
+from tidelog.log.read.timeline import BEFORE_FIRST, Point, to_timestamp_ms
+from tidelog.log.state.commits import read_info
+from tidelog.log.state.file_values import FileValues
+from tidelog.log.state.files import to_adds
+from tidelog.log.state.head import Head
+from tidelog.log.state.loader import LogState, load
+from tidelog.log.state.segment import list_segment, pointed_version, range_error
+
+# isort: split
+# --- reading rows and changes
+from tidelog.log import predicate
+from tidelog.log.arrays import BoolArray, Int64Array
+from tidelog.log.data.deletion_vectors import read_dead_rows
+from tidelog.log.data.reader import BATCH_ROWS, DataFile, physical_rows, read_batches, read_numbered_batches
+from tidelog.log.pruning.file_pruning import prune_values
+from tidelog.log.read.change_files import ChangeFile, appended_files, read_change_batches
+from tidelog.log.read.changes import change_schema
+from tidelog.log.read.debt import SMALL_SHARE
+from tidelog.log.read.scan import RowReader, Selection
+
+# isort: split
+# --- writing files
+from tidelog.log.data.cast import match_names
+from tidelog.log.data.conform import conform
+from tidelog.log.data.external_files import take_up
+from tidelog.log.data.grouping import group_numbers
+from tidelog.log.data.row_maps import ROW_MAP_COLUMNS, row_map_schema
+from tidelog.log.data.writer import DataWriter
+
+# isort: split
+# --- staging operations and committing them
+from tidelog.log.commit.conflict_ledger import LostRace, read_ledger
+from tidelog.log.commit.discard import delete_unnamed
+from tidelog.log.commit.result import committed
+from tidelog.log.commit.table_identity import require_same_table, written_ms
+from tidelog.log.conflict.policies import POLICIES, Policy
+from tidelog.log.conflict.staged import MoveGroup, RowDelete, Staged
+from tidelog.log.operations.delete_update import require_row_changes, stage_delete, stage_update
+from tidelog.log.operations.keys import Keys, key_columns
+from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
+from tidelog.log.operations.row_matcher import Matched, free_name
+from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, state_of, without_progress
+from tidelog.log.operations.upsert import UPSERT_METRICS, KeyMatcher, Pairs, staged_upsert
+from tidelog.log.operations.upsert_data import split_upsert
+from tidelog.log.statements import run_statement
+
+__all__ = [
+    "BATCH_ROWS",
+    "BEFORE_FIRST",
+    "POLICIES",
+    "REAL_SYSTEM",
+    "ROW_MAP_COLUMNS",
+    "SMALL_SHARE",
+    "UPSERT_METRICS",
+    "AddCDCFile",
+    "AddFile",
+    "BoolArray",
+    "ChangeFile",
+    "DataFile",
+    "DataWriter",
+    "FileStatus",
+    "FileValues",
+    "Head",
+    "Int64Array",
+    "KeyMatcher",
+    "Keys",
+    "LineageGroup",
+    "LineageInput",
+    "LineageOutput",
+    "LocalStore",
+    "LogState",
+    "LostRace",
+    "Matched",
+    "MemoryStore",
+    "MoveGroup",
+    "Overwrite",
+    "Pairs",
+    "Point",
+    "Policy",
+    "Redactor",
+    "RowDelete",
+    "RowReader",
+    "Selection",
+    "SetTransaction",
+    "Stage",
+    "Staged",
+    "Store",
+    "System",
+    "WrittenFiles",
+    "appended_files",
+    "change_schema",
+    "commit_records",
+    "committed",
+    "conform",
+    "delete_unnamed",
+    "environment",
+    "examine",
+    "free_name",
+    "group_numbers",
+    "is_variant",
+    "join_parts",
+    "key_columns",
+    "list_segment",
+    "load",
+    "match_names",
+    "num_records",
+    "open_store",
+    "operation_name",
+    "parse_location",
+    "parse_option_texts",
+    "partition_values",
+    "paths",
+    "physical_name",
+    "physical_rows",
+    "pointed_version",
+    "predicate",
+    "properties",
+    "prune_values",
+    "range_error",
+    "read_batches",
+    "read_change_batches",
+    "read_dead_rows",
+    "read_info",
+    "read_ledger",
+    "read_numbered_batches",
+    "require_row_changes",
+    "require_same_table",
+    "row_map_schema",
+    "run_statement",
+    "split_upsert",
+    "stage_delete",
+    "stage_part",
+    "stage_update",
+    "staged_upsert",
+    "state_of",
+    "take_up",
+    "to_adds",
+    "to_datetime",
+    "to_timestamp_ms",
+    "without_progress",
+    "written_ms",
+]

@@ -1,0 +1,94 @@
+"""The layers of the packages, from layers.toml, and the imports that the code really has."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("log", "streaming", "compaction_daemon", "cli")
+
+
+@dataclass(frozen=True)
+class Layer:
+    name: str
+    about: str
+    imports: frozenset[str]
+    later: frozenset[str] = frozenset()
+    pure: bool = False
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import of the code: the file, the module that it names, and whether it is inside a function."""
+
+    file: Path
+    module: str
+    names: tuple[str, ...]
+    later: bool
+
+
+def layers() -> list[Layer]:
+    found = tomllib.loads((ROOT / "layers.toml").read_text())["layer"]
+    return [
+        Layer(
+            entry["name"],
+            entry["about"],
+            frozenset(entry["imports"]),
+            frozenset(entry.get("later", ())),
+            entry.get("pure", False),
+        )
+        for entry in found
+    ]
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def imports_of(file: Path) -> Iterator[Import]:
+    """The imports of a file, but for those that only type checkers see."""
+    yield from _imports(ast.parse(file.read_text()), file, later=False)
+
+
+def _imports(node: ast.AST, file: Path, *, later: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(child, ast.ImportFrom) and child.module:
+            yield Import(file, child.module, tuple(alias.name for alias in child.names), later)
+        elif isinstance(child, ast.Import):
+            yield from (Import(file, alias.name, (), later) for alias in child.names)
+        else:
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from _imports(child, file, later=later or inside)
+
+
+def layer_of(module: str, known: set[str]) -> str:
+    """The layer of a module below `tidelog`: the longest name in layers.toml that it begins with."""
+    parts = module.split(".")[1:]
+    for length in range(len(parts), 0, -1):
+        if "/".join(parts[:length]) in known:
+            return "/".join(parts[:length])
+    return ""
+
+
+def real_imports(known: set[str]) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """For each layer the layers that it imports, when it is imported and when a function of it is called."""
+    at_once: dict[str, set[str]] = defaultdict(set)
+    later: dict[str, set[str]] = defaultdict(set)
+    for file in python_files(*PACKAGES):
+        module = ".".join(["tidelog", *file.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
+        here = layer_of(module, known)
+        for found in imports_of(file):
+            if found.module.split(".")[0] != "tidelog" or found.module == "tidelog":
+                continue
+            targets = {layer_of(f"{found.module}.{name}", known) for name in found.names} or {
+                layer_of(found.module, known)
+            }
+            (later if found.later else at_once)[here] |= targets - {here}
+    return at_once, later

@@ -1,0 +1,191 @@
+"""One micro-batch on its way into the table: identified, then skipped, or staged and committed, then reported.
+
+    identify -> throttle -> collect -> write -> commit
+
+The names are those of the phases in a BatchReport.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from tidelog.log import Committed, Transaction
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.internals import REAL_SYSTEM, committed, open_store, run_statement
+from tidelog.streaming.monitoring.phases import Phases
+from tidelog.streaming.monitoring.report import BatchReport
+from tidelog.streaming.sink.background_checkpoint import BackgroundCheckpoint
+from tidelog.streaming.sink.batch_rows import BatchRows, CollectedRows, FrameRows
+from tidelog.streaming.sink.claims import claimed
+from tidelog.streaming.sink.micro_batch import MicroBatch, identify
+from tidelog.streaming.sink.query_state import is_running
+from tidelog.streaming.sink.settings import APPEND, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
+from tidelog.streaming.sink.target import Target
+from tidelog.streaming.sink.throttle import BackPressure, Brake
+from tidelog.streaming.sink.writer_choice import WriterChoice
+
+_LOGGER = logging.getLogger(__name__)
+
+# As other engines show the commit of a stream's batch; an UPSERT and an OVERWRITE keep their own names.
+_OUTPUT_MODES = {APPEND: "Append", UPSERT: "Update", OVERWRITE_PARTITIONS: "Overwrite"}
+_TOO_LARGE = "spark.driver.maxResultSize"
+
+
+class SinkParts:
+    """What lives from batch to batch of one sink."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self.settings = settings
+        self.target = Target(settings)
+        self.writer_choice = WriterChoice(settings.writer, open_store(settings.path, settings.storage_options))
+        self.back_pressure = BackPressure(settings.throttle)
+        self.checkpoints = BackgroundCheckpoint(settings.path, settings.storage_options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What was done with the rows: `version` is None if there was nothing to commit."""
+
+    rows: BatchRows
+    commit: Committed | None
+
+
+class Batch:
+    """One call of a sink: `run` it once."""
+
+    def __init__(self, parts: SinkParts, frame: DataFrame, batch_id: int) -> None:
+        self._parts = parts
+        self._settings = parts.settings
+        self._target = parts.target
+        self._frame = frame
+        self._phases = Phases(REAL_SYSTEM)
+        with self._phases("identify"):
+            self._identity: MicroBatch = identify(frame, batch_id)
+
+    def run(self) -> BatchReport:
+        """Commit the batch unless it is in the table. Raises what `Sink.__call__` says."""
+        with self._phases("identify"):
+            transaction = self._target.begin()
+        with claimed(self._settings, self._identity, lambda: self._target.table):
+            with self._phases("identify"):
+                is_committed = transaction is not None and self._target.is_committed(
+                    transaction.transactions, self._identity
+                )
+            if is_committed:
+                return self._report(skipped=True)
+            brake = self._hold_back()
+            if brake:
+                # What was committed during the wait may be this very batch, of another copy of the query.
+                transaction = self._target.begin_again(self._identity)
+            with self._phases("collect"):
+                rows = self._rows(few_files=brake is not None and brake.coalesce)
+            return self._report(_Written(rows, self._commit(transaction, rows)), brake)
+
+    def _hold_back(self) -> Brake | None:
+        """Wait if the throttle asks for it; None without a throttle or a table."""
+        if self._target.table is None or self._settings.throttle is None:
+            return None
+        session, query_id = self._frame.sparkSession, self._identity.query_id
+        with self._phases("throttle"):
+            return self._parts.back_pressure.hold(self._target.table, lambda: is_running(session, query_id))
+
+    def _rows(self, *, few_files: bool) -> BatchRows:
+        """The batch's rows, collected if they are few."""
+        choice = self._parts.writer_choice
+        local = (self._frame.sparkSession.sparkContext.master or "").startswith("local")
+        if choice.choose(local=local) == SPARK:
+            return FrameRows(self._settings, self._frame, choice, few_files=few_files)
+        try:
+            return CollectedRows(self._settings, self._frame.toArrow())
+        except Exception as error:
+            if _TOO_LARGE not in str(error):
+                raise
+            if not choice.may_change:
+                raise ConfigurationError(
+                    "the batch is larger than the driver takes in",
+                    advice="leave writer out, raise spark.driver.maxResultSize, or let the source give smaller batches",
+                ) from error
+            _LOGGER.info("a batch for %s is larger than spark.driver.maxResultSize", self._settings.path)
+            return FrameRows(self._settings, self._frame, choice, few_files=few_files)
+
+    def _commit(self, transaction: Transaction | None, rows: BatchRows) -> Committed | None:
+        """Commit the rows, again from the start if another commit asks for it; None if they change nothing."""
+        if isinstance(rows, CollectedRows) and not rows.count:
+            return None
+        if transaction is None:
+            if isinstance(rows, FrameRows) and self._frame.isEmpty():
+                return None
+            transaction = self._target.create(self._frame, self._identity)
+        first: Transaction | None = transaction
+
+        def attempt() -> Committed | None:
+            nonlocal first
+            begun, first = first or self._target.begin_again(self._identity), None
+            return self._commit_once(begun, rows)
+
+        return run_statement(attempt, self._settings.path)
+
+    def _commit_once(self, transaction: Transaction, rows: BatchRows) -> Committed | None:
+        with self._phases("write"):
+            rows.stage(transaction)
+        if not rows.count:
+            transaction.abort()
+            return None
+        self._note(transaction)
+        with self._phases("commit"):
+            outcome = committed(transaction.commit())
+        if outcome.version == transaction.base_version:
+            return None
+        self._parts.checkpoints.committed(outcome.version, transaction.properties)
+        return outcome
+
+    def _note(self, transaction: Transaction) -> None:
+        """Note with what is staged that it is this batch's."""
+        batch, ledger = self._identity, self._target.ledger(self._identity)
+        output_mode = _OUTPUT_MODES[self._settings.mode]
+        transaction.note(
+            operation="STREAMING UPDATE" if self._settings.mode == APPEND else None,
+            parameters={"outputMode": output_mode, "queryId": batch.query_id, "epochId": str(batch.batch_id)},
+            transactions=ledger.entries(transaction.transactions, REAL_SYSTEM.now_ms()),
+            # Read, though written only when it changes: a query that takes the name over fences this batch off.
+            read_applications={ledger.owner_id},
+            record={
+                "batch": {
+                    "queryId": batch.query_id,
+                    "batchId": batch.batch_id,
+                    "sink": self._settings.name,
+                    "fingerprint": batch.fingerprint,
+                }
+            },
+        )
+
+    def _report(
+        self, written: _Written | None = None, brake: Brake | None = None, *, skipped: bool = False
+    ) -> BatchReport:
+        commit = written.commit if written else None
+        metrics = commit.metrics if commit else {}
+        report = BatchReport(
+            self._identity.batch_id,
+            commit.version if commit else None,
+            rows=written.rows.count if written else 0,
+            files=metrics.get("numFiles", metrics.get("numAddedFiles", 0)),
+            bytes=metrics.get("numOutputBytes", metrics.get("numAddedBytes", 0)),
+            skipped=skipped,
+            rebased_over=commit.rebased_over if commit else (),
+            seconds=self._phases.seconds,
+            mode=self._settings.mode,
+            writer=written.rows.writer if written and commit else None,
+            metrics=metrics,
+            debt_files=brake.debt.small_files if brake and brake.debt else None,
+            delayed_s=brake.delayed_s if brake else 0.0,
+            sink=self._settings.name,
+            path=self._settings.path,
+            query_id=self._identity.query_id,
+            run_id=self._identity.run_id,
+        )
+        if commit:
+            self._parts.writer_choice.wrote(report.rows, report.bytes)
+        return report

@@ -1,0 +1,190 @@
+"""How the code is laid out: layers, sizes, names and dependencies. What prose in docs/architecture.md says, held."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import packages_distributions
+
+import pytest
+
+from scripts import layers_table
+from scripts.layers import PACKAGES, ROOT, Layer, imports_of, layers, python_files, real_imports
+
+MAX_FUNCTION_LINES = 70
+MAX_MODULE_LINES = 400
+PUBLIC = ("tidelog", "tidelog.log", "tidelog.streaming", "tidelog.compaction_daemon")
+# What the other packages may import of the log.
+OPEN_TO_ALL = {"tidelog.log", "tidelog.log.errors", "tidelog.log.internals"}
+EVERYTHING = (*PACKAGES, "benchmarks", "examples", "scripts", "tests")
+SHORT = (*PACKAGES, "benchmarks", "examples", "scripts")
+# I/O, clocks, randomness and Spark, none of which a pure layer imports.
+IMPURE = {"time", "random", "os", "socket", "subprocess", "pyspark", "fsspec", "requests", "threading"}
+
+
+def parsed(*folders: str) -> Iterator[tuple[str, ast.Module]]:
+    for file in python_files(*folders):
+        yield str(file.relative_to(ROOT)), ast.parse(file.read_text())
+
+
+@cache
+def graph() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    return real_imports({layer.name for layer in layers()})
+
+
+# --- layers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_layer_imports_only_layers_above_it_in_the_list() -> None:
+    above: set[str] = set()
+    for layer in layers():
+        assert layer.imports <= above, f"{layer.name} may not import {sorted(layer.imports - above)}"
+        above.add(layer.name)
+
+
+@pytest.mark.parametrize("layer", layers(), ids=lambda layer: layer.name)
+def test_a_layer_imports_what_its_entry_says(layer: Layer) -> None:
+    at_once, later = graph()
+    assert at_once[layer.name] == layer.imports
+    assert later[layer.name] - layer.imports == layer.later
+
+
+def test_every_module_is_in_a_layer() -> None:
+    at_once, later = graph()
+    assert set(at_once) | set(later) <= {layer.name for layer in layers()}
+
+
+@pytest.mark.parametrize("layer", [layer for layer in layers() if layer.pure], ids=lambda layer: layer.name)
+def test_a_pure_layer_does_no_io(layer: Layer) -> None:
+    place = ROOT / layer.name
+    files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    assert files
+    for file in files:
+        found = {entry.module.split(".")[0] for entry in imports_of(file)}
+        assert not found & IMPURE, file
+
+
+def test_the_table_of_layers_in_the_docs_is_made_from_the_data() -> None:
+    page = layers_table.PAGE.read_text()
+    assert "<!-- made: layers -->" in page
+    assert layers_table.rewritten(page) == page, "run `python -m scripts.layers_table`"
+
+
+@pytest.mark.parametrize("package", ["streaming", "compaction_daemon", "cli"])
+def test_the_inside_of_the_log_is_used_through_one_module(package: str) -> None:
+    for file in python_files(package):
+        for found in imports_of(file):
+            if found.module.startswith("tidelog.log"):
+                assert found.module in OPEN_TO_ALL, f"{file} imports {found.module}"
+
+
+def test_internals_holds_nothing_that_nobody_uses() -> None:
+    from tidelog.log import internals  # noqa: PLC0415 - only this test needs it
+
+    used = {
+        name
+        for file in python_files("streaming", "compaction_daemon", "cli")
+        for found in imports_of(file)
+        if found.module == internals.__name__
+        for name in found.names
+    }
+    assert used == set(internals.__all__)
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+def test_modules_are_short() -> None:
+    long = {
+        str(file.relative_to(ROOT)): count
+        for file in python_files(*SHORT)
+        if (count := file.read_text().count("\n")) > MAX_MODULE_LINES
+    }
+    assert not long, "look for the second idea in them"
+
+
+def test_functions_are_short() -> None:
+    long = {
+        f"{name}:{node.lineno} {node.name}": lines
+        for name, tree in parsed(*SHORT)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or 0) - node.lineno + 1) > MAX_FUNCTION_LINES
+    }
+    assert not long
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_public_name_is_defined_once() -> None:
+    places = defaultdict(list)
+    for name, tree in parsed(*PACKAGES):
+        for public in _defined(tree):
+            places[public].append(name)
+    assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    """The public names that a module defines at its top level."""
+    for node in tree.body:
+        names: list[str] = []
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names = [node.target.id]
+        yield from (name for name in names if not name.startswith("_"))
+
+
+def test_no_package_uses_private_names_of_another() -> None:
+    for file in python_files(*PACKAGES):
+        package = file.relative_to(ROOT).parts[0]
+        for found in imports_of(file):
+            if found.module.startswith("tidelog.") and found.module.split(".")[1] != package:
+                private = [name for name in (*found.module.split("."), *found.names) if re.match(r"_[^_]", name)]
+                assert not private, f"{file} imports {found.module}: {private}"
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_a_public_name_is_there_and_documented(package: str) -> None:
+    module = importlib.import_module(package)
+    assert list(module.__all__) == sorted(
+        module.__all__, key=lambda name: (not name.isupper(), not name[0].isupper(), name)
+    ), "sort __all__"
+    for name in module.__all__:
+        found = getattr(module, name)
+        assert isinstance(found, str) or found.__doc__, f"{package}.{name} has no docstring"
+
+
+# --- dependencies ----------------------------------------------------------------------------------------------------
+
+
+def _declared(*groups: str) -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [*project["project"]["dependencies"]]
+    for extra in project["project"]["optional-dependencies"].values():
+        wanted += extra
+    for group in groups:
+        wanted += project["dependency-groups"][group]
+    return {re.split(r"[\s<>=\[!~;]", text)[0].lower().replace("_", "-") for text in wanted}
+
+
+@pytest.mark.parametrize(("folders", "groups"), [(PACKAGES, ()), (EVERYTHING, ("dev",))], ids=["shipped", "all"])
+def test_every_imported_package_is_declared(folders: tuple[str, ...], groups: tuple[str, ...]) -> None:
+    own = {*EVERYTHING, "tidelog", "_typeshed"}
+    names = {found.module.split(".")[0] for file in python_files(*folders) for found in imports_of(file)}
+    providers = packages_distributions()
+    declared = _declared(*groups)
+    for name in sorted(names - own - set(sys.stdlib_module_names)):
+        distributions = {found.lower().replace("_", "-") for found in providers.get(name, [name])}
+        assert distributions & declared, (
+            f"{name} comes from {sorted(distributions)}, which pyproject.toml does not name"
+        )
