@@ -177,7 +177,7 @@ def test_too_much_to_read_is_a_conflict_and_the_statement_runs_again(monkeypatch
     monkeypatch.setattr("tidelog.log.commit.rebase_reads.MAX_READ_FILES", 2)
     for number in range(5):
         table.insert(data((number, 1), (number, 2)))
-    with pytest.raises(Exception, match="too many rows to look through"):
+    with pytest.raises(Exception, match="too many new rows to check"):
         deleting.commit()
     table.delete("v = 1")
     assert [v for _, v in rows(table)] == [2] * 5
@@ -239,7 +239,7 @@ def test_a_fence_is_lost_to_a_higher_epoch_only(epoch: int) -> None:
     transaction._staged = Staged("OPTIMIZE", OperationClass.NONE, fence=fence)
     put_foreign(table, SetTransaction(app_id="daemon", version=epoch))
     if epoch > fence.version:
-        with pytest.raises(FencedError, match="epoch 3 of daemon began"):
+        with pytest.raises(FencedError, match="epoch 3 of daemon has begun"):
             transaction.commit()
     else:
         assert isinstance(transaction.commit(), Committed)

@@ -66,7 +66,7 @@ def test_a_row_map_that_is_missing_is_a_conflict_after_which_a_statement_succeed
     for path in data_files(table):
         if path.startswith("_tidelog/rowmaps/"):
             table.store.delete(path)
-    with pytest.raises(ConcurrentDeleteDeleteException, match="nothing tells where to"):
+    with pytest.raises(ConcurrentDeleteDeleteException, match="without lineage to follow"):
         transaction.commit()
     assert isinstance(compacting.commit(), Superseded)
     assert reopen(table).version == table.refresh().version
