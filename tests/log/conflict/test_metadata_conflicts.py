@@ -137,7 +137,7 @@ def test_a_protocol_change_is_a_conflict(table: Table) -> None:
 
 
 def test_the_same_protocol_in_another_order_is_not_a_change(table: Table) -> None:
-    """Features are sets; delta-rs writes them anew in any order with a new column or a restore."""
+    """Features are sets. delta-rs writes them again in any order, with a new column or a restore."""
     transaction = table.begin().insert(numbers([1]))
     old = head_protocol(table)
     version = put_foreign(table, msgspec.structs.replace(old, writer_features=(old.writer_features or ())[::-1]))

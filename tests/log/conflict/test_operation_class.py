@@ -12,7 +12,7 @@ from tests.log.support import add, metadata, remove
 from tidelog.log.conflict.operation_class import Classified, OperationClass, classify, classify_with_evidence
 from tidelog.log.format.actions import Action, Commit, DomainMetadata, SetTransaction
 
-# --- the actions alone ------------------------------------------------------------------------------------------------
+# --- actions only -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tidelog.log.state.loader import load
 
 
 @pytest.mark.parametrize(
-    ("staged", "meanwhile"),
+    ("staged", "winner"),
     [
         (lambda table: table.begin().truncate(), lambda table: table.truncate()),
         (lambda table: table.begin().delete("k = 1"), lambda table: table.delete("k = 1")),
@@ -26,11 +26,11 @@ from tidelog.log.state.loader import load
     ids=["truncate", "delete", "restore"],
 )
 def test_a_transaction_with_nothing_left_to_do_reports_zeros(
-    staged: Callable[[Table], Any], meanwhile: Callable[[Table], Any]
+    staged: Callable[[Table], Any], winner: Callable[[Table], Any]
 ) -> None:
     table = filled((1, 1), (2, 2))
     transaction = staged(reopen(table))
-    meanwhile(table)
+    winner(table)
     outcome = transaction.commit()
     assert outcome.version == table.version
     assert set(outcome.metrics.values()) == {0}

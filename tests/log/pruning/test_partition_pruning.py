@@ -1,4 +1,4 @@
-"""Which files partition values keep: each rule alone, with literal expectations."""
+"""Which files partition values keep: each rule on its own, with literal expectations."""
 
 from __future__ import annotations
 

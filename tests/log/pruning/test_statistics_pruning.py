@@ -1,4 +1,4 @@
-"""Which files statistics keep: each rule alone, with literal expectations."""
+"""Which files statistics keep: each rule on its own, with literal expectations."""
 
 from __future__ import annotations
 
