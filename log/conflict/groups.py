@@ -84,7 +84,7 @@ class FollowedGroup:
         return True
 
     def judge(self, *, vectors: bool) -> JudgedGroup | None:
-        """What is left of the group at the head; None if nothing is. Without `vectors` any lost row drops it."""
+        """What is left of the group at the head, or None. Without `vectors`, a lost or moved row drops the group."""
         if self._dropped:
             return None
         alive = {path: rows for path, rows in self._movable_elsewhere().items() if len(rows[0])}

@@ -81,7 +81,7 @@ def application_conflict(staged: Staged, winner: Commit) -> tuple[type[TidelogEr
     for transaction in winner.transactions:
         if staged.fence is not None and transaction.app_id == staged.fence.app_id:
             if transaction.version > staged.fence.version:
-                return FencedError, f"epoch {transaction.version} of {transaction.app_id} has begun"
+                return FencedError, f"the winner began epoch {transaction.version} of {transaction.app_id}"
         elif transaction.app_id in mine:
             what = f"version {transaction.version} of the application id {transaction.app_id}"
             return ConcurrentTransactionException, f"the winner committed {what}, which this transaction uses too"
@@ -99,7 +99,8 @@ def _incompatible_change(old: Metadata, new: Metadata) -> str | None:
     keys = {*old.configuration, *new.configuration}
     changed = sorted(key for key in keys if old.configuration.get(key) != new.configuration.get(key))
     harmful = [key for key in changed if key not in _HARMLESS_PROPERTIES and key.startswith(("delta.", "tidelog."))]
-    return f"the winner changed the properties {', '.join(harmful)}" if harmful else None
+    noun = "property" if len(harmful) == 1 else "properties"
+    return f"the winner changed the {noun} {', '.join(harmful)}" if harmful else None
 
 
 def _only_adds_nullable_columns(old: str, new: str) -> bool:

@@ -197,7 +197,7 @@ def test_a_fence_loses_only_to_a_higher_epoch(epoch: int) -> None:
     transaction._staged = Staged("OPTIMIZE", OperationClass.NONE, fence=fence)
     put_foreign(table, SetTransaction(app_id="daemon", version=epoch))
     if epoch > fence.version:
-        with pytest.raises(FencedError, match="epoch 3 of daemon has begun"):
+        with pytest.raises(FencedError, match="the winner began epoch 3 of daemon"):
             transaction.commit()
     else:
         assert isinstance(transaction.commit(), Committed)

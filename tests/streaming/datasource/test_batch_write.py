@@ -228,7 +228,7 @@ def test_a_conflict_reaches_the_user_and_leaves_nothing(spark: SparkSession, pat
     files = data_files(path)
     change = "table.set_properties({'delta.appendOnly': True})"
     with pytest.raises(
-        PySparkException, match=r"TIDELOG_METADATA_CHANGED: .* the winner changed the properties delta\.appendOnly"
+        PySparkException, match=r"TIDELOG_METADATA_CHANGED: .* the winner changed the property delta\.appendOnly"
     ):
         append(with_meanwhile(frame(spark, 0, 10), path, change), path)
     assert Table.open(str(path)).version == 2
