@@ -115,7 +115,7 @@ def test_compact_takes_level_partitions_and_columns(tidelog: Command, table: Tab
         (["--level", "huge"], "use one of minor, major"),
         (["--purge"], "neither clusters nor purges"),
         (["--level", "major", "--cluster-by", "n,x"], "there is no column 'x'"),
-        (["--where", "n = 1"], "'n' is no partition column"),
+        (["--where", "n = 1"], "'n' is not a partition column"),
     ],
 )
 def test_what_cannot_be_compacted_is_wrong_use(

@@ -152,7 +152,7 @@ def test_a_table_overwritten_by_its_own_rows(spark: SparkSession, path: Path) ->
         ("overwrite", ["n", "array(1) as part"], {}, "TIDELOG_SCHEMA_MISMATCH: column 'part' is string in the table"),
         ("append", ["*"], {"partitionBy": "n"}, "TIDELOG_CONFIGURATION: .* is partitioned by .'part'., not by .'n'."),
         ("append", ["*"], {"where": "part = 'a'"}, "the option 'where' is for overwriting only; leave it out"),
-        ("overwrite", ["*"], {"where": "n = 1"}, "TIDELOG_PREDICATE: only whole .* 'n' is no partition column"),
+        ("overwrite", ["*"], {"where": "n = 1"}, "TIDELOG_PREDICATE: only whole .* 'n' is not a partition column"),
     ],
 )
 def test_what_is_wrong_is_known_before_any_task_runs(
@@ -228,7 +228,7 @@ def test_a_conflict_reaches_the_user_and_leaves_nothing(spark: SparkSession, pat
     files = data_files(path)
     change = "table.set_properties({'delta.appendOnly': True})"
     with pytest.raises(
-        PySparkException, match=r"TIDELOG_METADATA_CHANGED: .* the properties delta\.appendOnly changed"
+        PySparkException, match=r"TIDELOG_METADATA_CHANGED: .* the winner changed the property delta\.appendOnly"
     ):
         append(with_meanwhile(frame(spark, 0, 10), path, change), path)
     assert Table.open(str(path)).version == 2

@@ -407,7 +407,7 @@ def test_another_engine_reads_the_result(kind: str, spark: SparkSession, tmp_pat
         # Seen by a task alone, which reads the values.
         (lambda one, _: one.update("k > 5", {"v": "k * 1000000000"}), SchemaMismatchError, "column 'v' is int32"),
         (lambda one, frame: one.overwrite(frame, where="part = 'a'"), ConfigurationError, "1 of 3 rows lie outside"),
-        (lambda one, frame: one.overwrite(frame, where="k = 1"), PredicateError, "'k' is no partition column"),
+        (lambda one, frame: one.overwrite(frame, where="k = 1"), PredicateError, "'k' is not a partition column"),
         (lambda one, frame: one.overwrite(frame, where="part = 'a'", dynamic=True), ConfigurationError, "both where"),
         (
             lambda one, frame: one.overwrite(frame.withColumnRenamed("v", "w")),
