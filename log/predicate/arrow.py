@@ -169,6 +169,9 @@ def _in_set(inner: Expression, values: tuple[Value, ...], schema: pa.Schema) -> 
             advice="use a shorter list, or a column",
             token=to_sql(inner),
         )
+    for value in {type(value): value for value in reversed(values) if value is not None}.values():
+        # The lookup would convert a value of another type, or find nothing, where a short list is refused.
+        to_arrow(Comparison("=", inner, Literal(value)), schema)
     kind = column_type(inner, schema)
     column = _arrow(inner, schema)
     if pt.is_float32(kind):

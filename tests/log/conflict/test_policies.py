@@ -19,7 +19,7 @@ from tidelog.log.errors import (
 from tidelog.log.format import properties
 
 COPIES = Path(__file__).parent / "matrices"
-PUBLISHED = Path("/work/shared/matrices")
+PUBLISHED = Path(__file__).parents[3].parent / "shared" / "matrices"
 KINDS = {
     kind.__name__: kind
     for kind in (ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException)
