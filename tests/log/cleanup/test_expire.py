@@ -161,10 +161,12 @@ def test_the_report_is_plain(table: Table) -> None:
 def test_a_second_call_finds_nothing(table: Table) -> None:
     expire(table, older_than=timedelta(days=2))
     again = expire(table, older_than=timedelta(days=2))
-    assert (again.files, again.reason) == ((), "version 6 is the oldest already")
+    assert (again.files, again.reason) == ((), "version 6 is already the oldest one")
 
 
-@pytest.mark.parametrize(("days", "reason"), [(11, "no commit is older than"), (8, "no readable checkpoint is as old")])
+@pytest.mark.parametrize(
+    ("days", "reason"), [(11, "no commit is older than"), (8, "there is no readable checkpoint at or before")]
+)
 def test_why_nothing_is_found(table: Table, days: int, reason: str) -> None:
     report = expire(table, older_than=timedelta(days=days))
     assert report.files == ()
