@@ -107,7 +107,7 @@ class _Before:
             self._files.take_back(commit)
 
     def holds(self, adds: Sequence[AddFile]) -> bool:
-        """Look only for files without data change. The change feed shows all others as inserts, and looking for them
+        """Look only for files without data change. Files with one are inserts in the change feed, and looking for them
         would load a state for every insert of another engine.
         """
         if any(add.data_change for add in adds):
@@ -125,8 +125,8 @@ class _Before:
         state = self._load(commit.version - 1) if commit.version else None
         if state is None:
             return ()
-        gone = {canonical(path) for path in state.files().removes["path"].to_pylist()}
-        return gone.intersection(canonical(add.path) for add in adds)
+        removed = {canonical(path) for path in state.files().removes["path"].to_pylist()}
+        return removed.intersection(canonical(add.path) for add in adds)
 
     def beside(self, files: Sequence[AddFile | RemoveFile]) -> Collection[str] | None:
         """See `FilesByPartition`."""

@@ -67,7 +67,7 @@ class Statements:
         Raises:
             SchemaMismatchError: The data does not fit the table's schema.
             ConcurrentTransactionException: Another writer committed with the same application id meanwhile.
-            RetryableError: The store or the other writers did not allow a commit; insert again.
+            RetryableError: The store or other writers prevented the commit. A key makes it safe to repeat the insert.
             CommitStateUnknownError: The commit may or may not be durable.
         """
         return committed(self.begin().insert(data, idempotency_key=idempotency_key).commit())

@@ -255,10 +255,12 @@ class Table(Statements, Upkeep):
     def at(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Snapshot:
         """A snapshot of the table at a version or a time; the loaded version by default.
 
+        The changes since a snapshot are `changes(after=snapshot.version)`: `after` is exclusive, unlike Delta's
+        `startingVersion`, which is inclusive.
+
         Args:
             version: An ID version.
-            timestamp: An aware datetime or ISO-8601 text with a zone. The snapshot includes every commit at or before
-                this time; changes that follow it are `changes(after=...)`, as `after` is exclusive.
+            timestamp: An aware datetime or ISO-8601 text with a zone. Commits at exactly this time are included.
 
         Raises:
             HistoryExpiredError: The version or time is outside the retained history; the error names its range.
@@ -283,7 +285,7 @@ class Table(Statements, Upkeep):
     def latest_version(self, n: int = 1) -> int:
         """The ID version of the n-th newest commit; 1 is the newest.
 
-        As the starting point of `changes(after=...)` it is exclusive: the changes begin with the next commit.
+        As `changes(after=...)` it is exclusive, unlike Delta's inclusive `startingVersion`.
 
         Raises:
             HistoryExpiredError: Fewer than `n` commits are retained.
@@ -293,7 +295,7 @@ class Table(Statements, Upkeep):
     def latest_timestamp(self, n: int = 1) -> datetime:
         """The time version (UTC) of the n-th newest commit that changed rows; 1 is the newest.
 
-        As the starting point of `changes(after=...)` it is exclusive: the changes begin with the next commit.
+        As `changes(after=...)` it is exclusive, unlike Delta's inclusive `startingTimestamp`.
 
         Raises:
             HistoryExpiredError: Fewer than `n` such commits are retained.
@@ -325,17 +327,15 @@ class Table(Statements, Upkeep):
         datetime or ISO-8601 text is a time. One end can be a version and the other a time.
 
         Args:
-            after: The starting point, exclusive: `after=5` begins with version 6. Delta's `startingVersion` is
-                inclusive, so `startingVersion=6` is `after=5` here. None starts with the table's first commit.
+            after: The starting point. It is exclusive, unlike Delta's `startingVersion`, which is inclusive: `after=5`
+                begins with version 6, as Delta's `startingVersion=6` does. None begins with the first commit.
             until: The end, inclusive. None ends with the newest commit.
             mode: Which changes to return:
 
                 - `cdc`: every change, with `_change_type` (`insert`, `update_preimage`, `update_postimage` or
-                  `delete`). An update made while `delta.enableChangeDataFeed` was off is a delete and an insert.
-                - `append`: the inserted rows, without `_change_type`. A commit that removed or changed rows is an
-                  error.
-                - `net`: the net effect of the interval, at most one row per key. Holds all changes of the interval in
-                  memory.
+                  `delete`); an update made while `delta.enableChangeDataFeed` was off is a delete and an insert
+                - `append`: the inserted rows, without `_change_type`; a commit that removed or changed rows is an error
+                - `net`: the net effect, at most one row per key; holds all changes of the interval in memory
             where: SQL text over the columns of the result; only changes for which it is true are returned.
             columns: The columns to return, in this order. None for all columns.
             keys: The key columns for `net`; by default those of `tidelog.primaryKey`.
@@ -344,8 +344,7 @@ class Table(Statements, Upkeep):
             HistoryExpiredError: Commits of the interval are no longer retained, or do not exist yet.
             NotAppendOnlyError: In mode `append` a commit removed or changed rows; the error names its version.
             DuplicateKeyError: In mode `net` a key has several rows at once. Raised by reading the result.
-            PredicateError: `where` contains something that tidelog does not evaluate.
-            ConfigurationError: An argument is wrong.
+            PredicateError, ConfigurationError: `where` or another argument is wrong.
 
         Example:
             >>> last = table.version

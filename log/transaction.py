@@ -372,7 +372,7 @@ class Transaction:
             raise
 
     def _keep(self, staged: Staged | None, metrics: Collection[str] = ("numFiles", "numOutputRows")) -> Transaction:
-        """Keep what an operation staged; for None, which has nothing to do, a result in which `metrics` are zero."""
+        """Keep what an operation staged. None means nothing to do: the result then has zeros for `metrics`."""
         if staged is None:
             self._without_commit = self._unchanged(metrics)
         self._staged = staged

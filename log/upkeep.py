@@ -107,7 +107,7 @@ class Upkeep:
     def vacuum(self, *, older_than: timedelta | datetime | None = None, dry_run: bool = False) -> VacuumReport:
         """Delete files below the table that were written before the cut-off and that no version since then needs.
 
-        Versions before the cut-off may lose files. Time travel to them, and a stream that lags behind further, then
+        Versions before the cut-off can lose files. Time travel to them, and a stream that lags behind further, then
         fail with an error that names the file.
 
         These stay: files and folders whose names begin with `_` or `.`, except the table's own deletion vectors, change

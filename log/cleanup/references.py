@@ -29,7 +29,7 @@ class References:
 
     def __init__(self) -> None:
         self._plain: list[pa.Array] = []
-        self._others: set[str] = set()
+        self._spellings: set[str] = set()
         self._keys: pa.ChunkedArray | None = None
 
     def add_files(self, actions: pa.Table) -> None:
@@ -62,8 +62,8 @@ class References:
     def named(self, paths: Sequence[str]) -> BoolArray:
         """Whether each of the files at `paths` (relative to the table) is named."""
         if self._keys is None:
-            others = pa.array(sorted(self._others), pa.string())
-            self._keys = pa.chunked_array([*self._plain, _key(others)], pa.string())
+            odd = pa.array(sorted(self._spellings), pa.string())
+            self._keys = pa.chunked_array([*self._plain, _key(odd)], pa.string())
         found = pc.is_in(_key(pa.array(paths, pa.string())), value_set=self._keys)
         return found.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
@@ -73,7 +73,7 @@ class References:
         for texts in (paths, pa.chunked_array([pa.array(decoded, pa.string())])):
             odd = pc.match_substring_regex(texts, _ODD)
             for text in texts.filter(odd).to_pylist():
-                self._others |= spellings(text)
+                self._spellings |= spellings(text)
             self._plain += [_key(chunk) for chunk in texts.filter(pc.invert(odd)).chunks]
 
     def _add_vector(self, storage_type: str, text: str) -> None:
@@ -82,7 +82,7 @@ class References:
         )
         stored = deletion_vector.location(descriptor)
         if isinstance(stored, StoredBitmap):
-            self._others |= spellings(stored.path)
+            self._spellings |= spellings(stored.path)
             self._keys = None
 
 

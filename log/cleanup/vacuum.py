@@ -123,18 +123,18 @@ def _unneeded(store: Store, needed: References, cutoff_ms: int) -> _Found:
     """The files that belong to the table, are older than the cut-off and are not needed."""
     paths, sizes = [], []
     hidden: set[str] = set()
-    foreign: set[str] = set()
+    inner: set[str] = set()
     for path, status in store.walk():
         if other := retention.table_inside(path):
-            foreign.add(other)
+            inner.add(other)
         if status.name.startswith(".") and status.name.endswith(".crc"):
             hidden.add(path)
         if status.modified_ms < cutoff_ms and retention.may_vacuum(path) and _is_text(path):
             paths.append(path)
             sizes.append(status.size_bytes)
     named = needed.named(paths)
-    others = tuple(foreign)
-    free = [index for index, is_named in enumerate(named) if not is_named and not paths[index].startswith(others)]
+    inner_tables = tuple(inner)
+    free = [index for index, is_named in enumerate(named) if not is_named and not paths[index].startswith(inner_tables)]
     return _Found([paths[index] for index in free], [sizes[index] for index in free], hidden)
 
 

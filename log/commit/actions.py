@@ -129,14 +129,14 @@ def _replaced(staged: Staged, state: LogState, store: Store, system: System) -> 
     """The removes and adds of an OVERWRITE, TRUNCATE or RESTORE on the newest state."""
     back: list[AddFile] = []
     if staged.restores is not None:
-        gone, back_table = difference(state.files().adds, staged.restores)
+        removed, back_table = difference(state.files().adds, staged.restores)
         back = [msgspec.structs.replace(add, data_change=True) for add in files.to_adds(back_table)]
         # A vacuum can have deleted them since they were staged, if no retained version names them.
         require_files(store, back, int(staged.parameters["version"]), state.head.version)
     elif staged.replaces is not None:
-        gone = in_scope(state.files().values, staged.replaces, state.head.metadata, store.url)
+        removed = in_scope(state.files().values, staged.replaces, state.head.metadata, store.url)
     else:
         return []
     now_ms = system.now_ms()
-    removes: list[RemoveFile] = [add.removed(now_ms, data_change=True) for add in files.to_adds(gone)]
+    removes: list[RemoveFile] = [add.removed(now_ms, data_change=True) for add in files.to_adds(removed)]
     return [*removes, *back]

@@ -49,14 +49,14 @@ def metrics_of(staged: Staged, actions: Sequence[Action]) -> dict[str, int]:
     """The staged metrics, with the file counts taken from the actions: a rebase can have changed them."""
     removes = {canonical(action.path): action for action in actions if isinstance(action, RemoveFile)}
     adds = {canonical(action.path): action for action in actions if isinstance(action, AddFile)}
-    gone = [remove for path, remove in removes.items() if path not in adds]
-    new = [add for path, add in adds.items() if path not in removes]
+    removed = [remove for path, remove in removes.items() if path not in adds]
+    added = [add for path, add in adds.items() if path not in removes]
     counted = {
-        "numRemovedFiles": len(gone),
-        "numRemovedBytes": sum(remove.size or 0 for remove in gone),
-        "numAddedFiles": len(new),
-        "numAddedBytes": sum(add.size for add in new),
-        "numDeletionVectorsAdded": len(adds) - len(new),
+        "numRemovedFiles": len(removed),
+        "numRemovedBytes": sum(remove.size or 0 for remove in removed),
+        "numAddedFiles": len(added),
+        "numAddedBytes": sum(add.size for add in added),
+        "numDeletionVectorsAdded": len(adds) - len(added),
     }
     return {name: counted.get(name, value) for name, value in staged.metrics.items()}
 

@@ -15,9 +15,9 @@ from tidelog.log.storage import Store
 def difference(live: pa.Table, wanted: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The logical files to remove from `live`, and those to add to it, to get `wanted`."""
     live_keys, wanted_keys = files.keys(live), files.keys(wanted)
-    gone = live.filter(pc.invert(pc.is_in(live_keys, value_set=wanted_keys.combine_chunks())))
-    back = wanted.filter(pc.invert(pc.is_in(wanted_keys, value_set=live_keys.combine_chunks())))
-    return gone, back
+    removed = live.filter(pc.invert(pc.is_in(live_keys, value_set=wanted_keys.combine_chunks())))
+    added = wanted.filter(pc.invert(pc.is_in(wanted_keys, value_set=live_keys.combine_chunks())))
+    return removed, added
 
 
 def require_files(store: Store, adds: list[AddFile], version: int, newest: int) -> None:

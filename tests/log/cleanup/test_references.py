@@ -165,4 +165,4 @@ def test_plain_paths_are_compared_as_columns() -> None:
     references = References()
     references.add_files(table)
     assert references.named([*column.to_pylist(), "orphan"]).sum() == 200_000
-    assert len(references._others) == 0
+    assert len(references._spellings) == 0
