@@ -139,7 +139,7 @@ class Statements:
         Args:
             data: As for `insert`.
             where: SQL text over partition columns; replace only the partitions that it describes.
-            dynamic: Replace only the partitions that `data` has rows in. Excludes `where`.
+            dynamic: Replace only the partitions that `data` has rows in. Cannot be combined with `where`.
 
         Raises:
             SchemaMismatchError: The data does not fit the table's schema.

@@ -51,7 +51,7 @@ class LostRace(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         evidence: Why it lost; cut to 1,000 characters.
         wasted_rows: Rows that were written and not used.
         wasted_bytes: Bytes that were written and not used.
-        wasted_seconds: Time from the begin of the transaction to the loss.
+        wasted_seconds: Time from the start of the transaction to the loss.
         loser: The application or stream that lost, else host and process.
     """
 
