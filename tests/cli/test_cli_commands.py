@@ -315,7 +315,7 @@ def test_expire(old: Table) -> None:
     (report,) = lines(run("expire", old.path, "--older-than", "30 days", "--json"))
     assert (report["earliest_version"], report["commits"], report["dry_run"]) == (9, 9, False)
     again = run("expire", old.path, "--older-than", "30 days")
-    assert (again.exit_code, again.stdout) == (4, f"{old.path}: nothing to do: version 9 is the oldest already\n")
+    assert (again.exit_code, again.stdout) == (4, f"{old.path}: nothing to do: version 9 is already the oldest one\n")
     assert reopen(old).scan().count() == 10
 
 

@@ -43,7 +43,7 @@ def numbers(table: Any) -> list[int]:
 )
 def test_a_wrong_idempotency_key(key: Any) -> None:
     table = new_table(memory_store())
-    with pytest.raises(ConfigurationError, match="is no idempotency key"):
+    with pytest.raises(ConfigurationError, match="is not an idempotency key"):
         table.insert([{"n": 1}], idempotency_key=key)
     assert reopen(table).version == 0
 

@@ -306,7 +306,7 @@ def test_the_oracle_objects_to_an_unexpected_error(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_oracle_objects_to_an_operation_that_did_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Transaction, "commit", lambda transaction: transaction._nothing())
+    monkeypatch.setattr(Transaction, "commit", lambda transaction: transaction._unchanged())
     for name, check in (("INSERT", "rows"), ("DELETE k=1", "rows"), ("TRUNCATE", "rows"), ("MINOR", "outcome")):
         assert check in {finding.check for finding in run(SETTINGS[VECTORS], name).findings}, name
 

@@ -164,7 +164,7 @@ def test_another_table_in_the_place(table: Table) -> None:
     result = task(plan, rows(1))
     Table.drop(table.path)
     Table.create(table.path, SCHEMA).insert([{"n": 7}])
-    with pytest.raises(TableReplacedError, match="another table lies at"):
+    with pytest.raises(TableReplacedError, match="has been replaced by another one"):
         commit(plan, result)
     assert numbers(Table.open(table.path)) == [7]
 
