@@ -54,7 +54,7 @@ class FeedPlanner:
     def advance(self, start: Offset, until_version: int, max_files: int | None) -> Offset:
         """The end of a trigger that begins at `start`: at most `max_files` change files, never past `until_version`.
 
-        Returns `start` itself if no change file is ahead, whatever compactions were committed.
+        Returns `start` itself if there is no change file ahead, even if compactions were committed.
         """
         end = start
         left = max_files

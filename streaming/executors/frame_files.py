@@ -10,7 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log.errors import WriteVerificationError
 from tidelog.log.internals import AddFile, DataWriter, conform, num_records

@@ -15,7 +15,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.types as pt
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log.errors import SchemaMismatchError, TidelogError
 from tidelog.log.internals import AddFile, DataWriter, FileStatus, LocalStore, Store, delete_unnamed, take_up

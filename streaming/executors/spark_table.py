@@ -117,7 +117,7 @@ class SparkTable:
         """
         return self._change_rows(where, partial(stage_delete, where=where))
 
-    def update(self, where: str, set: Mapping[str, str]) -> Committed:  # noqa: A002 - SQL's own word
+    def update(self, where: str, set: Mapping[str, str]) -> Committed:  # noqa: A002 - SQL's word
         """Set new values in the rows for which `where` is true.
 
         A task reads up to 64 MiB or 64 files, or one larger file, and holds the rows it changes in memory.

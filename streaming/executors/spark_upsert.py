@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log import OperationClass
 from tidelog.log.errors import ConfigurationError

@@ -329,13 +329,13 @@ def test_a_lossy_write_is_an_error_and_leaves_no_file(
 
 def lose_a_file(table: Table) -> Callable[..., Any]:
     """`_taken_up`, but one file is deleted first."""
-    take_up = jvm_files._taken_up
+    original = jvm_files._taken_up
 
-    def taken_up(*arguments: Any) -> list[AddFile]:
+    def delete_first(*arguments: Any) -> list[AddFile]:
         table.store.delete(next(path for path, _ in table.store.walk("data")))
-        return take_up(*arguments)
+        return original(*arguments)
 
-    return taken_up
+    return delete_first
 
 
 def test_a_lost_file_is_detected(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
