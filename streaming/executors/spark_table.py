@@ -52,7 +52,7 @@ from tidelog.streaming.executors.tasks import (
 def table(spark: SparkSession, path: str, *, storage_options: Mapping[str, str] | None = None) -> SparkTable:
     """Open a table whose rows Spark's executors delete, update, upsert and overwrite.
 
-    For tables and data too large for one machine. For smaller ones the methods of `tidelog.log.Table` are faster.
+    For tables and data too large for one machine.
 
     Args:
         spark: A classic Spark session.
