@@ -1,4 +1,4 @@
-"""The options of a read with `format("tidelog")`, parsed and checked. Pure."""
+"""The options of a read with `format("tidelog")`, parsed and checked."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime
 
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.internals import BEFORE_FIRST, Point
+from tidelog.streaming.datasource.session_zone import in_zone
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -35,7 +36,10 @@ _OF_CATALOG_TABLE = "owner"
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The parsed options of a read; the names are those of the reference."""
+    """The parsed options of a read; the names are those of the reference.
+
+    `zone` is the session's time zone if a timestamp was read with it, else None.
+    """
 
     path: str
     snapshot: Point | None
@@ -47,6 +51,7 @@ class ReadOptions:
     columns: tuple[str, ...] | None
     where: str | None
     storage_options: Mapping[str, str]
+    zone: str | None
 
     @property
     def is_interval(self) -> bool:
@@ -54,27 +59,32 @@ class ReadOptions:
         return self.start is not None or self.end is not None or self.changes is not None or self.latest
 
 
-def parse_read(raw: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
+def parse_read(
+    raw: Mapping[str, str], *, streaming: bool | None = None, session_zone: str | None = None
+) -> ReadOptions:
     """The options of a read; `streaming` is None if it is not known yet.
 
-    Raises ConfigurationError for an option that is unknown, misplaced or malformed.
+    A timestamp without a zone is read in `session_zone`. Raises ConfigurationError for an option that is unknown,
+    misplaced or malformed.
     """
     options, secrets = split_names(raw)
     _refuse_catalog_table(options)
     _refuse_misplaced(options, streaming=streaming)
     path = require_path(options, 'use .load("/path/to/table")')
-    start, latest = _start(options)
+    moments = _Moments(session_zone)
+    start, latest = _start(options, moments)
     return ReadOptions(
         path=path,
-        snapshot=_one_of(options, "versionasof", "timestampasof"),
+        snapshot=_one_of(options, "versionasof", "timestampasof", moments),
         start=start,
-        end=_one_of(options, "endingversion", "endingtimestamp"),
+        end=_one_of(options, "endingversion", "endingtimestamp", moments),
         latest=latest,
         changes=options.get("changes"),
         max_files=_count(options, "maxfilespertrigger"),
         columns=tuple(name.strip() for name in options["columns"].split(",")) if "columns" in options else None,
         where=options.get("where"),
         storage_options=secrets,
+        zone=moments.used_zone,
     )
 
 
@@ -123,22 +133,22 @@ def _refuse_misplaced(options: Mapping[str, str], *, streaming: bool | None) -> 
             raise ConfigurationError(f"the option {READ_OPTIONS[key]!r} is for {kind} only", advice="leave it out")
 
 
-def _start(options: Mapping[str, str]) -> tuple[Point | None, bool]:
+def _start(options: Mapping[str, str], moments: _Moments) -> tuple[Point | None, bool]:
     """The exclusive lower end of the interval, and whether it is the table's newest version."""
     word = options.get("startingversion", "").lower()
     if word in {EARLIEST, LATEST}:
         if "startingtimestamp" in options:
             raise _both("startingversion", "startingtimestamp")
         return (BEFORE_FIRST, False) if word == EARLIEST else (None, True)
-    return _one_of(options, "startingversion", "startingtimestamp"), False
+    return _one_of(options, "startingversion", "startingtimestamp", moments), False
 
 
-def _one_of(options: Mapping[str, str], version: str, timestamp: str) -> Point | None:
+def _one_of(options: Mapping[str, str], version: str, timestamp: str, moments: _Moments) -> Point | None:
     if version in options and timestamp in options:
         raise _both(version, timestamp)
     if version in options:
         return _version(options, version)
-    return _moment(options, timestamp) if timestamp in options else None
+    return moments.parse(options, timestamp) if timestamp in options else None
 
 
 def _version(options: Mapping[str, str], key: str) -> int:
@@ -153,22 +163,32 @@ def _version(options: Mapping[str, str], key: str) -> int:
         ) from error
 
 
-def _moment(options: Mapping[str, str], key: str) -> datetime:
-    text, name = options[key], READ_OPTIONS[key]
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError as error:
-        advice = "write ISO-8601 with a time zone, such as 2026-01-31T12:00:00Z or 2026-01-31T12:00:00+01:00"
-        if key == "startingtimestamp":
-            advice += f"; {EXCLUSIVE_START}"
-        raise ConfigurationError(f"the option {name!r} cannot be {text!r}", advice=advice) from error
-    if moment.tzinfo is None:
-        raise ConfigurationError(
-            f"the option {name!r} has no time zone: {text!r}",
-            advice=f"add one, such as {moment.isoformat()}Z or {moment.isoformat()}+01:00; Spark does not pass "
-            "spark.sql.session.timeZone to Python data sources",
-        )
-    return moment
+class _Moments:
+    """Parses timestamps; `used_zone` is the session's zone once one of them needed it."""
+
+    def __init__(self, session_zone: str | None) -> None:
+        self.used_zone: str | None = None
+        self._session_zone = session_zone
+
+    def parse(self, options: Mapping[str, str], key: str) -> datetime:
+        """The moment of the option `key`."""
+        text, name = options[key], READ_OPTIONS[key]
+        try:
+            moment = datetime.fromisoformat(text.strip())
+        except ValueError as error:
+            advice = "write ISO-8601, such as 2026-01-31T12:00:00Z or 2026-01-31T12:00:00+01:00"
+            if key == "startingtimestamp":
+                advice += f"; {EXCLUSIVE_START}"
+            raise ConfigurationError(f"the option {name!r} cannot be {text!r}", advice=advice) from error
+        if moment.tzinfo is not None:
+            return moment
+        if self._session_zone is None:
+            raise ConfigurationError(
+                f"the option {name!r} has no time zone: {text!r}",
+                advice=f"add one, such as {moment.isoformat()}Z, or call register(spark), which notes the session's zone",
+            )
+        self.used_zone = self._session_zone
+        return in_zone(moment, self._session_zone)
 
 
 def _both(version: str, timestamp: str) -> ConfigurationError:

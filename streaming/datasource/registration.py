@@ -14,6 +14,9 @@ def register(spark: SparkSession) -> None:
     With a local master, Spark's Python workers will run this interpreter: by default Spark takes the first `python3` on
     PATH, which may not have tidelog installed. On a cluster set `PYSPARK_PYTHON` yourself.
 
+    Timestamp options without a time zone are read in the session's zone as it is now; call `register` again after
+    changing it.
+
     Args:
         spark: A classic Spark session. Each session needs its own call.
 
@@ -28,4 +31,9 @@ def register(spark: SparkSession) -> None:
         spark.read.format("tidelog").load("/data/events").show()
     """
     context_of(spark)
-    spark.dataSource.register(TidelogDataSource)
+    zone = spark.conf.get("spark.sql.session.timeZone")
+
+    class InSessionZone(TidelogDataSource):
+        session_zone = zone
+
+    spark.dataSource.register(InSessionZone)

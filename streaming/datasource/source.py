@@ -44,6 +44,7 @@ from tidelog.streaming.datasource.batch_writer import BatchWriter
 from tidelog.streaming.datasource.feed_planner import FeedPlanner
 from tidelog.streaming.datasource.offsets import Offset
 from tidelog.streaming.datasource.read_options import EXCLUSIVE_START, ReadOptions, parse_read, split_names
+from tidelog.streaming.datasource.session_zone import require_unchanged
 from tidelog.streaming.datasource.write_options import parse_write
 
 # A task's Python worker costs some tens of milliseconds, so small files share one task. A core reads this number of
@@ -74,8 +75,9 @@ class TidelogDataSource(DataSource):
     | `columns`, `where` | yes | yes | comma-separated columns; an SQL predicate |
     | `storageOption.<name>` | yes | yes | credentials and endpoints of the store |
 
-    `startingVersion` also takes `earliest`, the default of a stream, and `latest`. A timestamp is ISO-8601 with a time
-    zone: Spark does not pass `spark.sql.session.timeZone` to a Python data source.
+    `startingVersion` also takes `earliest`, the default of a stream, and `latest`. A timestamp is ISO-8601; without a
+    time zone it is read in the session's, as `spark.sql.session.timeZone` was at `register(spark)`. If the session has
+    another zone when the query runs, the query fails with an error that says so.
 
     `df.write` takes `path`, `partitionBy`, `where`, `partitionOverwriteMode`, `txnAppId`, `txnVersion` and
     `storageOption.<name>`.
@@ -86,6 +88,8 @@ class TidelogDataSource(DataSource):
         spark.readStream.format("tidelog").option("startingVersion", "latest").load("/data/events")
         df.write.format("tidelog").mode("append").save("/data/events")
     """
+
+    session_zone: str | None = None
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
@@ -104,7 +108,7 @@ class TidelogDataSource(DataSource):
             TableNotFoundError: There is no table at the path.
             PredicateError: `columns` or `where` do not fit the table.
         """
-        options = parse_read(self._raw)
+        options = parse_read(self._raw, session_zone=self.session_zone)
         return from_arrow_schema(_columns(_table(options).at(), options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -113,14 +117,14 @@ class TidelogDataSource(DataSource):
         Raises:
             ConfigurationError: An option is unknown, malformed, or for streams only.
         """
-        return BatchReader(parse_read(self._raw, streaming=False), schema)
+        return BatchReader(parse_read(self._raw, streaming=False, session_zone=self.session_zone), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The reader for `spark.readStream`.
 
         It checks its options on its first call, since Spark hides an error raised here.
         """
-        return FeedReader(self._raw, schema)
+        return FeedReader(self._raw, schema, self.session_zone)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """The writer for `df.write`. It checks the options and the frame's columns before any task runs.
@@ -192,6 +196,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
+        require_unchanged(self._options.zone)
         # Spark makes up one empty partition if there are none.
         return partition.read() if isinstance(partition, FilesPartition) else iter(())
 
@@ -204,9 +209,10 @@ class BatchReader(DataSourceReader):
 class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The change feed of a stream. It runs in a separate process, without a Spark session."""
 
-    def __init__(self, raw_options: Mapping[str, str], schema: StructType) -> None:
+    def __init__(self, raw_options: Mapping[str, str], schema: StructType, session_zone: str | None = None) -> None:
         self._raw = dict(raw_options)
         self._schema = schema
+        self._session_zone = session_zone
         self._opened: tuple[ReadOptions, FeedPlanner] | None = None
         self._target_version: int | None = None
 
@@ -259,11 +265,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
+        require_unchanged(parse_read(self._raw, streaming=True, session_zone=self._session_zone).zone)
         return partition.read() if isinstance(partition, FilesPartition) else iter(())
 
     def _open(self) -> tuple[ReadOptions, FeedPlanner]:
         if self._opened is None:
-            options = parse_read(self._raw, streaming=True)
+            options = parse_read(self._raw, streaming=True, session_zone=self._session_zone)
             self._opened = options, FeedPlanner(_table(options), REAL_SYSTEM)
         return self._opened
 

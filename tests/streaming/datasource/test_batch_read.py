@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.compaction_daemon.support import delete_rows
 from tests.streaming.support import read, rewrite_all
 from tidelog.log import Table
+from tidelog.streaming import register
 
 pytestmark = pytest.mark.spark
 
@@ -79,25 +82,36 @@ def test_the_commit_columns_of_an_interval(spark: SparkSession, table: Table) ->
     assert sorted(frame.collect()) == [(4, 4), (6, 6)]
 
 
-def test_a_timestamp_means_the_same_in_every_session_time_zone(spark: SparkSession, table: Table) -> None:
-    """Spark does not pass its session's time zone to a Python data source, so a timestamp must name its own."""
-    local = dt.timezone(dt.timedelta(hours=-5))
-    third = table.at(version=3).timestamp.astimezone(local)
-    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+@contextmanager
+def session_zone(spark: SparkSession, zone: str) -> Iterator[None]:
+    spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        assert numbers(spark, table, timestampAsOf=third.isoformat()) == [1, 1, 2, 2, 3, 3]
-        assert numbers(spark, table, startingTimestamp=third.isoformat()) == [4, 4, 6]
-        assert numbers(spark, table, changes="append", endingTimestamp=third.isoformat()) == [1, 1, 2, 2, 3, 3]
-        naive = third.replace(tzinfo=None).isoformat()
-        for name in ("timestampAsOf", "startingTimestamp", "endingTimestamp"):
-            options: dict[str, str | int] = {name: naive}
-            message = (
-                f"TIDELOG_CONFIGURATION: the option '{name}' has no time zone: '{naive}'; add one, such as {naive}Z"
-            )
-            with pytest.raises(AnalysisException, match=message):
-                read(spark, table.path, **options)
+        yield
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+        register(spark)
+
+
+def test_a_timestamp_without_a_zone_is_read_in_the_sessions(spark: SparkSession, table: Table) -> None:
+    with session_zone(spark, "America/New_York"):
+        register(spark)
+        third = table.at(version=3).timestamp.astimezone(ZoneInfo("America/New_York"))
+        for text in (third.replace(tzinfo=None).isoformat(), third.isoformat()):
+            assert numbers(spark, table, timestampAsOf=text) == [1, 1, 2, 2, 3, 3]
+            assert numbers(spark, table, startingTimestamp=text) == [4, 4, 6]
+            assert numbers(spark, table, changes="append", endingTimestamp=text) == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_zone_that_changed_after_register_is_an_error_where_it_matters(spark: SparkSession, table: Table) -> None:
+    third = table.at(version=3).timestamp
+    with session_zone(spark, "America/New_York"):
+        assert numbers(spark, table, timestampAsOf=third.isoformat()) == [1, 1, 2, 2, 3, 3]
+        message = (
+            r"time zone changed from UTC to America/New_York after register\(spark\).*call register\(spark\) again"
+        )
+        for name in ("timestampAsOf", "startingTimestamp"):
+            with pytest.raises(PySparkException, match=message):
+                numbers(spark, table, **{name: third.replace(tzinfo=None).isoformat()})
 
 
 def test_columns_and_where(spark: SparkSession, table: Table) -> None:

@@ -98,12 +98,41 @@ def test_an_error_names_the_wrong_option_and_the_remedy(
         ("2026-01-31", "2026-01-31T00:00:00"),
     ],
 )
-def test_a_timestamp_without_a_time_zone_is_an_error(name: str, text: str, completed: str) -> None:
-    """Spark passes its session's time zone neither to the planning processes nor in the options."""
+def test_a_timestamp_without_a_time_zone_needs_the_sessions(name: str, text: str, completed: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_read(PATH | {name: text})
-    message = f"the option {name!r} has no time zone: {text!r}; add one, such as {completed}Z or {completed}+01:00; "
+    message = f"the option {name!r} has no time zone: {text!r}; add one, such as {completed}Z, or call register(spark)"
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("zone", "text", "moment"),
+    [
+        ("UTC", "2026-01-31T12:00:00", "2026-01-31T12:00:00Z"),
+        ("Z", "2026-01-31", "2026-01-31T00:00:00Z"),
+        ("Europe/Berlin", "2026-07-01T12:00:00", "2026-07-01T10:00:00Z"),
+        ("+05:30", "2026-01-31T12:00:00", "2026-01-31T06:30:00Z"),
+        ("GMT-3", "2026-01-31T12:00:00", "2026-01-31T15:00:00Z"),
+        ("UTC+01:00", "2026-01-31T12:00:00", "2026-01-31T11:00:00Z"),
+        # Spark 4.2: timestamp'2026-03-29 02:30:00' and timestamp'2026-10-25 02:30:00' in Europe/Berlin
+        ("Europe/Berlin", "2026-03-29T02:30:00", "2026-03-29T01:30:00Z"),
+        ("Europe/Berlin", "2026-10-25T02:30:00", "2026-10-25T00:30:00Z"),
+    ],
+)
+def test_a_timestamp_in_a_session_zone_is_the_moment_that_spark_takes(zone: str, text: str, moment: str) -> None:
+    options = parse_read(PATH | {"timestampAsOf": text}, session_zone=zone)
+    assert isinstance(options.snapshot, datetime)
+    assert options.snapshot.astimezone(UTC) == datetime.fromisoformat(moment)
+    assert options.zone == zone
+
+
+def test_a_zone_that_is_not_needed_is_not_remembered() -> None:
+    assert parse_read(PATH | {"timestampAsOf": "2026-01-31T12:00:00Z"}, session_zone="Europe/Berlin").zone is None
+
+
+def test_a_zone_that_python_does_not_know_is_an_error() -> None:
+    with pytest.raises(ConfigurationError, match="time zone 'Moon/Base' is not known to Python; add a zone"):
+        parse_read(PATH | {"timestampAsOf": "2026-01-31"}, session_zone="Moon/Base")
 
 
 @pytest.mark.parametrize("text", ["2026-01-31T12:00:00Z", "2026-01-31 13:00:00+01:00", " 2026-01-31T07:00:00-0500 "])
