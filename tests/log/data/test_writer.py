@@ -86,6 +86,13 @@ def partitionable(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return values.map(lambda value: value.hex().encode() if isinstance(value, bytes) else value)
 
 
+def as_partition_value(value: Any) -> Any:
+    """An empty string is null in the log, and -0.0 is in the partition of 0.0."""
+    if value in ("", b""):
+        return None
+    return value + 0.0 if isinstance(value, float) else value
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_any_partition_values_come_back(data: st.DataObject) -> None:
@@ -100,9 +107,8 @@ def test_any_partition_values_come_back(data: st.DataObject) -> None:
     ]
     table = new_table(memory_store(), schema, partition_by=names)
     table.insert(pa.Table.from_pylist(rows, schema))
-    # The protocol reads an empty text as null.
     typed = pa.Table.from_pylist(rows, schema).to_pylist()
-    expected = [{name: None if value in ("", b"") else value for name, value in row.items()} for row in typed]
+    expected = [{name: as_partition_value(value) for name, value in row.items()} for row in typed]
     assert sorted(map(key, rows_of(table))) == sorted(map(key, expected))
     for file in live_files(table):
         order = pq.read_table(io.BytesIO(table.store.read(file.path)))["n"].to_pylist()
@@ -298,7 +304,7 @@ def test_properties_choose_the_columns_with_statistics(properties: dict[str, obj
         ("`s.x`", "not in the schema"),
         ("a, P", "'P'.*partition column"),
         ("a, A", "named twice"),
-        ("l", "'l'.*no bounds"),
+        ("l", "'l', which is list.*no bounds"),
         ("a,", "column names"),
     ],
 )
