@@ -239,10 +239,10 @@ class PredicateError(TidelogError):
 
 
 class SchemaMismatchError(TidelogError):
-    """Data does not fit the table's schema."""
+    """Data does not fit the table's schema. `column` is empty if the error is not about one column."""
 
     code = "TIDELOG_SCHEMA_MISMATCH"
-    column: str
+    column: str = ""
 
 
 class FencedError(TidelogError):

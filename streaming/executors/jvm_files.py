@@ -115,7 +115,10 @@ def _options(store: Store) -> dict[str, str]:
 
 
 def _prepared(rows: DataFrame, writer: DataWriter) -> DataFrame:
-    """Partition values as the table will give them back; see DataWriter.prepared."""
+    """Partition values as a reader of the table will see them, by the same rules as `DataWriter.prepared`.
+
+    An empty string becomes null, and -0.0 becomes 0.0.
+    """
     for name in writer.metadata.partition_columns:
         kind, column = writer.schema.field(name).type, F.col(quoted(name))
         if pt.is_string(kind) or pt.is_binary(kind):
@@ -156,7 +159,7 @@ def _require_no_nulls(required: Sequence[str], counted: dict[str, int]) -> None:
     for place, name in enumerate(required):
         if counted[f"n{place}"]:
             raise SchemaMismatchError(
-                f"column {name!r} cannot be null, but {counted[f'n{place}']} rows of the data have none",
+                f"column {name!r} cannot be null, but {counted[f'n{place}']} rows of the data have no value",
                 advice="fill or drop those rows",
                 column=name,
             )
