@@ -99,7 +99,7 @@ def test_no_column_is_no_commit(table: Table) -> None:
             UnsupportedFeatureError,
             "needs the table feature timestampNtz",
         ),
-        ([pa.field("_change_type", pa.string())], ConfigurationError, "which the change feed adds"),
+        ([pa.field("_change_type", pa.string())], ConfigurationError, "a name that the change feed uses"),
         (pa.field("n", pa.int64()), ConfigurationError, "are no fields"),
         ({"n": pa.int64()}, ConfigurationError, "are no fields"),
         ("n", ConfigurationError, "are no fields"),

@@ -116,7 +116,7 @@ def test_a_mapped_table_keeps_its_mode() -> None:
 
 def test_a_column_that_the_feed_adds() -> None:
     table = new_table(memory_store(), pa.schema([("_change_type", pa.string())]))
-    with pytest.raises(ConfigurationError, match="a column '_change_type' of its own"):
+    with pytest.raises(ConfigurationError, match="a column '_change_type', a name that the change feed uses"):
         table.set_properties({"delta.enableChangeDataFeed": True})
 
 

@@ -203,7 +203,7 @@ def test_the_table_s_own_key() -> None:
             "column 'v' is int32",
         ),
         ([{"k": 1, "op": [1, "a"]}], {"keys": ["k"], "delete_where": "op = 1"}, SchemaMismatchError, "'op'"),
-        (7, {"keys": ["k"]}, SchemaMismatchError, "cannot be written"),
+        (7, {"keys": ["k"]}, SchemaMismatchError, "cannot write data of type int"),
         ([7], {"keys": ["k"], "delete_where": "op = 1"}, SchemaMismatchError, "row 0 is a int"),
     ],
 )

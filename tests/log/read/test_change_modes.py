@@ -58,7 +58,7 @@ def test_a_vacuumed_change(table: Table) -> None:
     start = table.version
     for add in live_files(table):
         table.store.delete(paths.to_storage_path(add.path))
-    with pytest.raises(HistoryExpiredError, match="removed by a vacuum"):
+    with pytest.raises(HistoryExpiredError, match="a vacuum deleted their files"):
         table.changes(until=start).to_arrow()
 
 
@@ -73,7 +73,7 @@ def test_a_vacuumed_vector() -> None:
         if path.startswith("_dv/"):
             table.store.delete(path)
     for until in (start, table.version):
-        with pytest.raises(HistoryExpiredError, match="removed by a vacuum"):
+        with pytest.raises(HistoryExpiredError, match="a vacuum deleted their files"):
             table.changes(after=start - 1, until=until).to_arrow()
 
 
@@ -107,7 +107,7 @@ def test_net_changes_need_a_key_that_is_one() -> None:
     table.insert(rows(range(1)))
     with pytest.raises(DuplicateKeyError, match=r"the key \{'k': 0\}"):
         table.changes(mode="net", keys=["k"]).to_arrow()
-    with pytest.raises(ConfigurationError, match="there is no change mode 'all'"):
+    with pytest.raises(ConfigurationError, match="unknown change mode 'all'"):
         table.changes(mode="all")
 
 
