@@ -174,11 +174,17 @@ class Transaction:
             version = timeline.snapshot_version(timestamp)
         return self._hold(overwrite.stage_restore(self._store, self._state, load(self._store, version)))
 
-    def set_properties(self, properties: Mapping[str, object]) -> Transaction:
-        """Stage that table properties are set, and those whose value is None removed."""
+    def set_properties(self, properties: Mapping[str, object], *, allow_protocol_upgrade: bool = False) -> Transaction:
+        """Stage setting table properties, and removing those whose value is None; see Table.set_properties."""
         self._require_unstaged()
-        head, path = self._state.head, self._store.url
-        return self._hold(set_properties.stage_set_properties(head, path, self._system, properties), ())
+        staged = set_properties.stage_set_properties(
+            self._state.head,
+            self._store.url,
+            self._system,
+            properties,
+            allow_protocol_upgrade=allow_protocol_upgrade,
+        )
+        return self._hold(staged, ())
 
     def add_columns(self, fields: pa.Schema | Iterable[pa.Field]) -> Transaction:
         """Stage that the table has these columns, too."""

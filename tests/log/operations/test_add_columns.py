@@ -9,8 +9,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.log.operations.changing_rows import FEED_ON, KINDS, SCHEMA, bag, filled, rows
-from tests.log.operations.test_set_properties import lose_once, table_of
+from tests.log.operations.changing_rows import FEED_ON, KINDS, SCHEMA, bag, filled, lose_once, rows, table_of
 from tests.log.support import live_files, memory_store, metadata, new_table, put_commit, reopen, stage_compaction
 from tidelog.log import OperationClass, Table
 from tidelog.log.errors import (

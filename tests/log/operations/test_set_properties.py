@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.log.operations.changing_rows import SCHEMA, keys, rows
+from tests.log.operations.changing_rows import SCHEMA, keys, lose_once, rows, table_of
 from tests.log.support import (
     START_MS,
     Clock,
@@ -38,19 +38,6 @@ from tidelog.log.state.loader import load
 PLAIN: dict[str, object] = {"delta.enableDeletionVectors": False, "delta.enableInCommitTimestamps": False}
 SINCE_VERSION = "delta.inCommitTimestampEnablementVersion"
 SINCE_TIME = "delta.inCommitTimestampEnablementTimestamp"
-
-
-def table_of(reader: int, writer: int, *features: str, **configuration: str) -> Table:
-    """A table as another writer made it, of that protocol."""
-    store = memory_store()
-    lists: dict[str, Any] = {}
-    if writer == 7:
-        lists["writer_features"] = features
-    if reader == 3:
-        lists["reader_features"] = tuple(name for name in features if name in {"deletionVectors", "timestampNtz"})
-    protocol = Protocol(min_reader_version=reader, min_writer_version=writer, **lists)
-    put_commit(store, 0, protocol, metadata(SCHEMA, configuration=configuration), info={"inCommitTimestamp": None})
-    return Table(store, load(store))
 
 
 def actions(table: Table, kind: type) -> list[Any]:
@@ -93,11 +80,11 @@ def test_no_change_is_no_commit() -> None:
         ({"delta.checkpointInterval": "often"}, ConfigurationError, "cannot be 'often'"),
         ({"mine": "x", "delta.appendOnly": "maybe"}, ConfigurationError, "expected true or false"),
         ({"delta.dataSkippingStatsColumns": "nothing"}, ConfigurationError, "which is not in the schema"),
-        ({"delta.columnMapping.mode": "name"}, ConfigurationError, "cannot be changed: files that are there"),
+        ({"delta.columnMapping.mode": "name"}, ConfigurationError, "cannot be changed: existing data files"),
         ({"delta.columnMapping.maxColumnId": 9}, ConfigurationError, "cannot be changed"),
-        ({SINCE_VERSION: "1"}, ConfigurationError, "cannot be changed: it tells since when"),
-        (["delta.appendOnly"], ConfigurationError, "are no properties"),
-        ({1: "x"}, ConfigurationError, "are no properties"),
+        ({SINCE_VERSION: "1"}, ConfigurationError, "cannot be changed: it records since when"),
+        (["delta.appendOnly"], ConfigurationError, "must be a dict"),
+        ({1: "x"}, ConfigurationError, "must be a dict with strings as keys"),
     ],
 )
 def test_what_cannot_be_set(properties: Any, kind: type[TidelogError], message: str) -> None:
@@ -168,10 +155,13 @@ def test_vectors_can_be_turned_on_and_off() -> None:
         (1, 7, "delta.enableDeletionVectors", "deletionVectors"),
     ],
 )
-def test_a_protocol_is_not_raised(reader: int, writer: int, name: str, feature: str) -> None:
+def test_the_protocol_versions_are_not_raised_unasked(reader: int, writer: int, name: str, feature: str) -> None:
     table = table_of(reader, writer)
-    with pytest.raises(UnsupportedFeatureError, match=f"the table feature {feature}.*delta.feature.{feature}"):
+    versions = f"reader version {reader}, writer version {writer}"
+    message = rf"{name}' needs the table feature {feature}.*\({versions}\).*pass allow_protocol_upgrade=True to raise"
+    with pytest.raises(UnsupportedFeatureError, match=message) as raised:
         table.set_properties({name: True})
+    assert raised.value.fields == {"path": table.path, "features": feature}
     assert table.refresh().version == 0
     assert table.set_properties({name: False}).version == 1
 
@@ -239,7 +229,7 @@ def test_commit_times_begin_with_the_commit_that_turns_them_on() -> None:
     assert table.refresh().properties[SINCE_TIME] == str(stamp)
 
 
-def test_whoever_comes_before_that_commit_is_a_conflict() -> None:
+def test_a_commit_in_between_is_a_conflict() -> None:
     table = new_table(memory_store(), SCHEMA, properties={**PLAIN, "delta.enableChangeDataFeed": True})
     staged = table.begin().set_properties({"delta.enableInCommitTimestamps": True})
     reopen(table).insert(rows(range(1)))
@@ -258,20 +248,6 @@ def test_and_the_statement_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # --- others at the same time -----------------------------------------------------------------------------------------
-
-
-def lose_once(table: Table, act: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another writer acts after the table's next transaction has begun."""
-    begin, raced = Table.begin, [False]
-
-    def begin_and_lose(self: Table) -> Any:
-        transaction = begin(self)
-        if self is table and not raced[0]:
-            raced[0] = True
-            act(reopen(table))
-        return transaction
-
-    monkeypatch.setattr(Table, "begin", begin_and_lose)
 
 
 def test_two_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
