@@ -157,7 +157,7 @@ def test_an_empty_text_partitions_as_null() -> None:
     for n in range(3):
         table.overwrite([{"p": "", "n": n}], dynamic=True)
     assert table.scan().to_arrow().to_pylist() == [{"p": None, "n": 2}]
-    with pytest.raises(ConfigurationError, match="1 of 1 rows lie outside"):
+    with pytest.raises(ConfigurationError, match="1 of 1 rows are outside"):
         table.overwrite([{"p": "", "n": 9}], where="p = ''")
     strict = new_table(
         memory_store(), pa.schema([pa.field("p", pa.string(), nullable=False), ("n", pa.int64())]), partition_by=["p"]

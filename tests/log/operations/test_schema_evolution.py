@@ -101,7 +101,11 @@ def test_data_with_nothing_new_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("field", "kind", "message"),
     [
-        (pa.field("v", pa.null()), SchemaMismatchError, "the data's new column 'v' has no type, as all of it is null"),
+        (
+            pa.field("v", pa.null()),
+            SchemaMismatchError,
+            "the data's new column 'v' has no type, because all of its values are null",
+        ),
         (pa.field("v", pa.duration("s")), SchemaMismatchError, "'v'"),
         (
             pa.field("_commit_version", pa.int64()),

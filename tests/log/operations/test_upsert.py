@@ -152,7 +152,7 @@ def test_the_table_s_own_key() -> None:
     ("data", "arguments", "kind", "message"),
     [
         ([row(1, "a", 1)], {}, ConfigurationError, "no keys are given"),
-        ([row(1, "a", 1)], {"keys": "k"}, ConfigurationError, "keys is one text"),
+        ([row(1, "a", 1)], {"keys": "k"}, ConfigurationError, "keys must be a list of column names, not a string"),
         ([row(1, "a", 1)], {"keys": ["id"]}, ConfigurationError, "no key column 'id'"),
         (
             [{"k": None, "v": 1}, {"k": None, "v": 2}, {"k": 1, "v": 3}],
@@ -179,7 +179,7 @@ def test_the_table_s_own_key() -> None:
             [row(key % 3, "a", key) for key in range(5)],
             {"keys": ["k"]},
             DuplicateKeyError,
-            r": 2 keys have several rows each in the data, among them \{'k': 0\}, \{'k': 1\}",
+            r": 2 keys have several rows each in the data, such as \{'k': 0\}, \{'k': 1\}",
         ),
         (
             [{**row(1, "a", key), "op": op} for key, op in ((1, "d"), (2, "u"))],

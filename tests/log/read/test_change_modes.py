@@ -102,7 +102,7 @@ def test_net_changes_need_a_key_that_is_one() -> None:
         table.changes(mode="net")
     with pytest.raises(ConfigurationError, match="there is no key column 'id'"):
         table.changes(mode="net", keys=["id"])
-    with pytest.raises(ConfigurationError, match="keys is one text"):
+    with pytest.raises(ConfigurationError, match="keys must be a list of column names, not a string"):
         table.changes(mode="net", keys="k")
     table.insert(rows(range(1)))
     with pytest.raises(DuplicateKeyError, match=r"the key \{'k': 0\}"):

@@ -140,7 +140,7 @@ def test_a_task_s_own_error_is_raised_by_the_commit(table: Table, monkeypatch: p
 def test_rows_outside_of_where_leave_nothing(table: Table) -> None:
     plan = planned(table, overwrite=True, where="part = 'a'")
     results = [task(plan, rows(1)), task(plan, rows(2, part="b"))]
-    with pytest.raises(ConfigurationError, match="1 of 2 rows lie outside"):
+    with pytest.raises(ConfigurationError, match="1 of 2 rows are outside"):
         commit(plan, *results)
     assert num_data_files(table) == 0
 
