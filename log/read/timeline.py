@@ -117,9 +117,10 @@ class Timeline:
 
     def _unavailable(self, after: int, until: int) -> HistoryExpiredError:
         earliest = versions.earliest_commit(self.store, self.version)
+        start = "from version 0" if after == BEFORE_FIRST else f"after version {after}"
         what = (
-            f"the changes after version {after} up to version {until} are not all available (a start is exclusive "
-            "here, and inclusive in Delta's change feed)"
+            f"the changes {start} up to version {until} are not all available (a start is exclusive here, and "
+            "inclusive in Delta's change feed)"
         )
         return range_error(self.store, what, earliest, self.version)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from tests.log.support import NUMBERS, memory_url, numbers, read_numbers
 from tidelog.log import Table
-from tidelog.log.errors import ProtocolChangedException, StoreUnavailableError, TableNotFoundError
+from tidelog.log.errors import ProtocolChangedException, StoreUnavailableError, TableNotFoundError, TableReplacedError
 from tidelog.log.storage.local import LocalStore
 
 
@@ -88,3 +89,48 @@ def test_a_path_without_a_table(tmp_path: Path) -> None:
     with pytest.raises(TableNotFoundError):
         Table.drop(str(tmp_path))
     assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_drop_leaves_what_no_log_names(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = Table.create(str(path), NUMBERS)
+    table.insert([{"n": 1}])
+    (path / "notes.txt").write_text("mine")
+    (path / "raw").mkdir()
+    (path / "raw" / "in.csv").write_text("1")
+    orphan = path / "ab" / "part-00000-abcdef01-2345-6789-abcd-ef0123456789-c000.snappy.parquet"
+    orphan.parent.mkdir(exist_ok=True)
+    orphan.write_text("a writer died")
+    Table.drop(str(path))
+    assert sorted(file.name for file in path.rglob("*") if file.is_file()) == ["in.csv", "notes.txt"]
+
+
+def test_create_where_a_drop_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "t")
+    table = Table.create(path, NUMBERS)
+    table.insert([{"n": 1}])
+    with monkeypatch.context() as patched:
+        patched.setattr("tidelog.log.operations.drop_table._delete_files", lambda *_: None)
+        Table.drop(path)
+    for exist_ok in (True, False):
+        with pytest.raises(TableNotFoundError, match=r"call Table.drop\(path\) to finish it"):
+            Table.create(path, NUMBERS, exist_ok=exist_ok)
+    Table.drop(path)
+    assert Table.create(path, NUMBERS).version == 0
+
+
+@pytest.mark.parametrize("commits", [0, 1, 5])
+def test_a_transaction_outlives_its_table(commits: int, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    table = Table.create(path, NUMBERS)
+    table.insert([{"n": 1}])
+    staged = [table.begin().insert([{"n": 5}]), table.begin().delete("n = 1"), table.begin().overwrite([{"n": 9}])]
+    Table.drop(path)
+    other = Table.create(path, pa.schema([("other", pa.string())]))
+    for _ in range(commits):
+        other.insert([{"other": "x"}])
+    for transaction in staged:
+        with pytest.raises(TableReplacedError, match="nothing was committed"):
+            transaction.commit()
+    assert Table.open(path).version == commits
+    assert Table.open(path).schema.names == ["other"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.operations.changing_rows import KINDS, SCHEMA, bag, filled, rows
-from tests.log.support import live_files, memory_store, new_table, stage_compaction
+from tests.log.support import live_files, memory_store, new_table, put_foreign, put_vector, remove, stage_compaction
 from tidelog.log import Table
 from tidelog.log.errors import (
     ConfigurationError,
@@ -187,3 +188,13 @@ def _run(table: Table, name: str, one: int, two: int, fresh: Any) -> None:
                 table.refresh()
         case _:
             table.checkpoint()
+
+
+def test_deletes_are_not_judged_by_the_statistics_of_what_is_left() -> None:
+    table = new_table(memory_store())
+    table.insert([{"n": n} for n in range(10)])
+    (file,) = live_files(table)
+    tight = '{"numRecords":10,"minValues":{"n":0},"maxValues":{"n":6},"nullCount":{"n":0},"tightBounds":true}'
+    vector = put_vector(table.store, [7, 8, 9], "dv.bin")
+    put_foreign(table, remove(file), msgspec.structs.replace(file, deletion_vector=vector, stats=tight))
+    assert table.changes(after=1, where="n >= 8").to_arrow()["n"].to_pylist() == [8, 9]

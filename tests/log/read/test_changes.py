@@ -232,3 +232,11 @@ def test_files_that_did_not_change_data_are_no_inserts() -> None:
     (file,) = live_files(table)
     put_foreign(table, AddFile(**{**fields(file), "data_change": False, "stats": None}))
     assert table.changes(mode="append").to_arrow()["n"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("name", ["_change_type", "_commit_version", "_commit_timestamp"])
+def test_the_feed_s_own_columns(name: str) -> None:
+    schema = pa.schema([(name, pa.string()), ("n", pa.int64())])
+    with pytest.raises(ConfigurationError, match="a name that the change feed uses"):
+        new_table(memory_store(), schema, properties={"delta.enableChangeDataFeed": True})
+    assert new_table(memory_store(), schema).version == 0
