@@ -1,4 +1,4 @@
-"""What the tests of row changes share: a table in each of the ways in which rows die and changes are told."""
+"""Helpers for tests of operations: tables with and without deletion vectors and change feed, and racing writers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def bag(data: Any) -> Counter[str]:
 
 
 def filled(kind: str) -> Table:
-    """Thirteen rows in three partitions, one of which is that of null."""
+    """A table with thirteen rows in three partitions, one of them the null partition."""
     table = new_table(memory_store(), SCHEMA, partition_by=["part"], properties=KINDS[kind])
     table.insert([*rows(range(6)), *rows(range(6, 10), "b")])
     table.insert(rows(range(10, 13), None))

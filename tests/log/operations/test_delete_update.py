@@ -1,4 +1,4 @@
-"""DELETE and UPDATE: which rows change, their new values, and their files."""
+"""DELETE and UPDATE: matching rows, new values, files and deletion vectors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def table(request: pytest.FixtureRequest) -> Table:
     return filled(request.param)
 
 
-def test_a_delete(table: Table) -> None:
+def test_delete_removes_matching_rows(table: Table) -> None:
     committed = table.delete("k IN (1, 2) OR part = 'b' AND k > 7")
     assert keys(table) == [0, 3, 4, 5, 6, 7, 10, 11, 12] == keys(reopen(table))
     assert committed.metrics["numDeletedRows"] == 4
@@ -45,20 +45,20 @@ def test_a_delete(table: Table) -> None:
     assert keys(table) == [0, 4, 5, 6, 7, 10, 11, 12]
 
 
-def test_a_delete_of_nothing_commits_nothing(table: Table) -> None:
+def test_a_delete_without_matches_commits_nothing(table: Table) -> None:
     before = table.version
     committed = table.delete("k > 99")
     assert (committed.version, table.version, committed.metrics["numDeletedRows"]) == (before, before, 0)
 
 
-def test_null_does_not_match(table: Table) -> None:
+def test_a_predicate_that_is_null_does_not_match(table: Table) -> None:
     table.delete("part != 'a'")
     assert keys(table) == [0, 1, 2, 3, 4, 5, 10, 11, 12]
     table.delete("part IS NULL")
     assert keys(table) == [0, 1, 2, 3, 4, 5]
 
 
-def test_an_update_computes_from_the_old_row_and_moves_between_partitions(table: Table) -> None:
+def test_update_uses_old_values_and_moves_rows_between_partitions(table: Table) -> None:
     committed = table.update("k BETWEEN 4 AND 7", {"v": "k + 1", "PART": "'c'", "k": "v * 10", "price": "1.25"})
     assert committed.metrics["numUpdatedRows"] == 4
     changed = table.scan("part = 'c'").to_arrow().sort_by("k").to_pylist()
@@ -69,7 +69,7 @@ def test_an_update_computes_from_the_old_row_and_moves_between_partitions(table:
 # --- files and deletion vectors --------------------------------------------------------------------------------------
 
 
-def test_vectors_stay_below_their_own_folder_and_grow() -> None:
+def test_a_second_delete_extends_the_vector_in_its_folder() -> None:
     table = new_table(memory_store(), SCHEMA)
     table.insert(rows(range(8)))
     (before,) = live_files(table)
@@ -86,7 +86,7 @@ def test_vectors_stay_below_their_own_folder_and_grow() -> None:
     assert statistics.num_records(after.stats) == 8
 
 
-def test_one_file_of_vectors_for_a_commit() -> None:
+def test_a_commit_writes_one_vector_file() -> None:
     table = new_table(memory_store(), SCHEMA, partition_by=["part"])
     table.insert([*rows(range(3)), *rows(range(3, 6), "b"), *rows(range(6, 9), "c")])
     table.delete("k IN (0, 3, 6)")
@@ -95,16 +95,16 @@ def test_one_file_of_vectors_for_a_commit() -> None:
     assert keys(table) == [1, 2, 4, 5, 7, 8]
 
 
-def test_the_last_rows_of_a_file() -> None:
+def test_deleting_the_last_rows_of_a_file() -> None:
     table = new_table(memory_store(), SCHEMA)
     table.insert(rows(range(3)))
     table.delete("k >= 0")
-    # A file without a vector goes.
+    # A file without a vector is removed.
     assert live_files(table) == []
     table.insert(rows(range(3)))
     table.delete("k = 0")
     table.delete("k >= 0")
-    # One with a vector stays, all its rows dead: a bare removal was seen to mislead other readers of changes.
+    # A file with a vector stays, with all rows dead: another engine reads a plain removal as the deletion of all rows.
     (left,) = live_files(table)
     assert left.deletion_vector is not None
     assert left.deletion_vector.cardinality == 3
@@ -113,14 +113,14 @@ def test_the_last_rows_of_a_file() -> None:
     assert sorted(deleted["k"].to_pylist()) == [1, 2]
 
 
-def test_statistics_under_a_vector_keep_their_digits() -> None:
+def test_statistics_keep_their_digits_when_a_vector_is_added() -> None:
     text = '{"numRecords":3,"minValues":{"d":12345678901234567890.123456789012345678},"tightBounds":true}'
     assert statistics.widened(text, 3) == text.replace("true", "false")
     assert statistics.widened(None, 7) == '{"numRecords":7,"tightBounds":false}'
     assert statistics.widened("{", 7) == '{"numRecords":7,"tightBounds":false}'
 
 
-def test_metrics_of_a_file_that_stays_under_its_vector() -> None:
+def test_metrics_of_a_file_whose_vector_covers_all_rows() -> None:
     table = new_table(memory_store())
     table.insert([{"n": n} for n in range(3)])
     table.delete("n = 0")
@@ -131,7 +131,7 @@ def test_metrics_of_a_file_that_stays_under_its_vector() -> None:
 # --- new values ------------------------------------------------------------------------------------------------------
 
 
-def test_new_values_in_the_column_s_own_type() -> None:
+def test_new_values_have_the_type_of_the_column() -> None:
     kinds = {"x": pa.float64(), "f": pa.float32(), "d": pa.decimal128(10, 2), "i": pa.int64()}
     table = new_table(memory_store(), pa.schema(list(kinds.items())))
     table.insert([{"x": 0.0, "f": 0.0, "d": Decimal("0.10"), "i": 3}])
@@ -167,14 +167,14 @@ def test_new_values_in_the_column_s_own_type() -> None:
         ({"v": 1}, PredicateError, r"must be SQL text \(got int\)"),
     ],
 )
-def test_a_wrong_update(assignments: dict[str, Any], kind: type[TidelogError], message: str, table: Table) -> None:
+def test_invalid_updates(assignments: dict[str, Any], kind: type[TidelogError], message: str, table: Table) -> None:
     before = table.version
     with pytest.raises(kind, match=message):
         table.update("k > 5", assignments)
     assert table.refresh().version == before
 
 
-def test_a_value_that_may_not_be_null() -> None:
+def test_update_to_null_in_a_required_column() -> None:
     table = new_table(memory_store(), pa.schema([pa.field("k", pa.int64(), nullable=False)]))
     table.insert([{"k": 1}])
     with pytest.raises(SchemaMismatchError, match="cannot be null"):
@@ -184,7 +184,7 @@ def test_a_value_that_may_not_be_null() -> None:
 # --- predicates ------------------------------------------------------------------------------------------------------
 
 
-def test_long_predicates() -> None:
+def test_long_lists_work_and_deep_nesting_is_an_error() -> None:
     table = new_table(memory_store())
     table.insert([{"n": n} for n in range(10)])
     table.delete(f"n IN ({', '.join(map(str, range(5, 50_000)))})")
@@ -195,7 +195,7 @@ def test_long_predicates() -> None:
 
 
 @pytest.mark.parametrize("name", ["position", "__tidelog_position", "__tidelog_row", "", "Position"])
-def test_no_name_clashes_with_one_of_ours(name: str) -> None:
+def test_columns_named_like_internal_ones(name: str) -> None:
     for partition_by in ([], [name]):
         schema = pa.schema([(name, pa.int64()), ("n", pa.int64())])
         table = new_table(memory_store(), schema, partition_by=partition_by)
@@ -207,7 +207,7 @@ def test_no_name_clashes_with_one_of_ours(name: str) -> None:
             assert read_numbers(table) == [0, 20]
 
 
-def test_an_error_speaks_of_the_table_s_columns() -> None:
+def test_errors_list_the_table_columns_only() -> None:
     table = new_table(memory_store())
     with pytest.raises(PredicateError) as caught:
         table.delete("missing = 1")
@@ -215,7 +215,7 @@ def test_an_error_speaks_of_the_table_s_columns() -> None:
     assert "position" not in str(caught.value)
 
 
-def test_an_append_only_table_refuses() -> None:
+def test_an_append_only_table_refuses_row_changes() -> None:
     table = new_table(memory_store(), SCHEMA, properties={"delta.appendOnly": True})
     table.insert(rows(range(3)))
     operations: list[Callable[[], Any]] = [

@@ -1,4 +1,4 @@
-"""Dropping a table: at once for every reader, finished after a crash, and nothing deleted that is not the table's."""
+"""Dropping a table: it ends for all readers at once, survives a crash, and deletes only files of the table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def filled(path: str) -> Table:
 
 
 @pytest.mark.parametrize("kind", ["local", "memory"])
-def test_nothing_is_left(kind: str, tmp_path: Path) -> None:
+def test_drop_deletes_all_files_and_the_path_can_be_reused(kind: str, tmp_path: Path) -> None:
     path = str(tmp_path / "t") if kind == "local" else memory_url()
     table = filled(path)
     Table.drop(path)
@@ -38,7 +38,7 @@ def test_nothing_is_left(kind: str, tmp_path: Path) -> None:
     assert read_numbers(Table.open(path)) == [7]
 
 
-def test_what_is_not_the_table_s_stays(tmp_path: Path) -> None:
+def test_hidden_files_and_nested_tables_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "t"
     filled(str(path))
     inner = filled(str(path / "inner"))
@@ -48,8 +48,10 @@ def test_what_is_not_the_table_s_stays(tmp_path: Path) -> None:
     assert read_numbers(inner.refresh()) == [0, 3, 4, 10]
 
 
-def test_a_drop_ends_the_table_before_a_file_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed after each deletion in turn: the table is gone for everyone, and the next drop finishes."""
+def test_an_interrupted_drop_hides_the_table_and_can_be_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kill the drop after each number of deletions: the table is gone for everyone, and the next drop finishes."""
     path = str(tmp_path / "t")
     older = filled(path)
     writing = older.begin().insert(numbers([100]))
@@ -84,14 +86,14 @@ def test_a_drop_ends_the_table_before_a_file_is_gone(tmp_path: Path, monkeypatch
     assert not Path(path).exists()
 
 
-def test_a_path_without_a_table(tmp_path: Path) -> None:
+def test_dropping_a_path_without_a_table_deletes_nothing(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     with pytest.raises(TableNotFoundError):
         Table.drop(str(tmp_path))
     assert (tmp_path / "precious").read_text() == "mine"
 
 
-def test_a_drop_leaves_what_no_log_names(tmp_path: Path) -> None:
+def test_drop_deletes_orphaned_data_files_and_keeps_foreign_files(tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = Table.create(str(path), NUMBERS)
     table.insert([{"n": 1}])
@@ -105,7 +107,7 @@ def test_a_drop_leaves_what_no_log_names(tmp_path: Path) -> None:
     assert sorted(file.name for file in path.rglob("*") if file.is_file()) == ["in.csv", "notes.txt"]
 
 
-def test_create_where_a_drop_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_create_after_an_interrupted_drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "t")
     table = Table.create(path, NUMBERS)
     table.insert([{"n": 1}])
@@ -120,7 +122,7 @@ def test_create_where_a_drop_was_interrupted(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("commits", [0, 1, 5])
-def test_a_transaction_outlives_its_table(commits: int, tmp_path: Path) -> None:
+def test_a_transaction_of_a_dropped_table_cannot_commit_to_its_successor(commits: int, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     table = Table.create(path, NUMBERS)
     table.insert([{"n": 1}])

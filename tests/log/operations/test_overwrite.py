@@ -34,7 +34,7 @@ def table(request: pytest.FixtureRequest) -> Table:
     return filled(request.param)
 
 
-def test_overwrites(table: Table) -> None:
+def test_overwrite_where_dynamic_and_whole_table(table: Table) -> None:
     committed = table.overwrite(rows(range(90, 92), "b"), where="part = 'b' OR part IS NULL")
     assert keys(table) == [0, 1, 2, 3, 4, 5, 90, 91]
     assert table.history(1)[0].operation_class == OperationClass.OVERWRITE
@@ -61,20 +61,20 @@ def test_overwrites(table: Table) -> None:
         ({"where": "part = 'a' AND"}, PredicateError, "cannot be parsed"),
     ],
 )
-def test_a_wrong_overwrite(arguments: dict[str, Any], kind: type[TidelogError], message: str, table: Table) -> None:
+def test_invalid_overwrites(arguments: dict[str, Any], kind: type[TidelogError], message: str, table: Table) -> None:
     before = table.version
     with pytest.raises(kind, match=message):
         table.overwrite(rows(range(2)), **arguments)
     assert table.refresh().version == before
 
 
-def test_dynamic_needs_partitions() -> None:
+def test_dynamic_needs_a_partitioned_table() -> None:
     table = new_table(memory_store(), SCHEMA)
     with pytest.raises(ConfigurationError, match="the table is not partitioned"):
         table.overwrite(rows(range(2)), dynamic=True)
 
 
-def test_a_truncate(table: Table) -> None:
+def test_truncate_partitions_and_the_whole_table(table: Table) -> None:
     assert table.truncate(where="part IN ('a', 'nowhere')").metrics["numDeletedRows"] == 6
     assert keys(table) == [6, 7, 8, 9, 10, 11, 12]
     version = table.version
@@ -83,7 +83,7 @@ def test_a_truncate(table: Table) -> None:
     assert (keys(table), table.at().num_files) == ([], 0)
 
 
-def test_many_partitions_in_one_commit() -> None:
+def test_overwrite_of_many_partitions() -> None:
     table = new_table(memory_store(), pa.schema([("p", pa.int64()), ("k", pa.int64())]), partition_by=["p"])
     data = pa.table({"p": pa.array(range(300)), "k": pa.array(range(300))})
     table.insert(data)
@@ -95,7 +95,7 @@ def test_many_partitions_in_one_commit() -> None:
 # --- partition values ------------------------------------------------------------------------------------------------
 
 
-def test_partition_values_are_compared_as_values() -> None:
+def test_partition_values_are_compared_as_values_not_text() -> None:
     schema = pa.schema(
         [("day", pa.date32()), ("number", pa.int32()), ("at", pa.timestamp("us", "UTC")), ("k", pa.int64())]
     )
@@ -108,7 +108,7 @@ def test_partition_values_are_compared_as_values() -> None:
     assert keys(table) == sorted({*range(20), 333} - {3, 9, 10, 11})
 
 
-def test_an_empty_text_partitions_as_null() -> None:
+def test_an_empty_string_is_in_the_null_partition() -> None:
     table = new_table(memory_store(), pa.schema([("p", pa.string()), ("n", pa.int64())]), partition_by=["p"])
     for n in range(3):
         table.overwrite([{"p": "", "n": n}], dynamic=True)
@@ -123,14 +123,14 @@ def test_an_empty_text_partitions_as_null() -> None:
             write([{"p": "", "n": 1}])
 
 
-def test_minus_zero_is_zero() -> None:
+def test_minus_zero_is_in_the_partition_of_zero() -> None:
     table = new_table(memory_store(), pa.schema([("p", pa.float64()), ("n", pa.int64())]), partition_by=["p"])
     table.overwrite([{"p": 0.0, "n": 1}], dynamic=True)
     table.overwrite([{"p": -0.0, "n": 2}], dynamic=True)
     assert read_numbers(table) == [2]
 
 
-def test_a_partition_that_cannot_be_told_is_neither_kept_nor_replaced() -> None:
+def test_a_file_with_an_unreadable_partition_value_is_an_error() -> None:
     schema = pa.schema([("p", pa.int64()), ("n", pa.int64())])
     table = new_table(memory_store(), schema, partition_by=["p"])
     table.insert([{"p": 1, "n": 1}])

@@ -175,7 +175,7 @@ def deltalake_keys(path: Path) -> list[int]:
     return [int(row) for batch in query.execute("select k from t order by k") for row in batch["k"].to_pylist()]
 
 
-def test_the_upgrade_of_a_new_table_of_the_lowest_protocol() -> None:
+def test_an_upgraded_table_has_the_protocol_of_a_new_table() -> None:
     table = new_table(memory_store(), SCHEMA, properties={VECTORS: False, COMMIT_TIMES: False})
     assert protocol_of(table) == Protocol(min_reader_version=1, min_writer_version=2)
     protocol = upgraded(table, VECTORS, COMMIT_TIMES)

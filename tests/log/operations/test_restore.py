@@ -28,7 +28,7 @@ def table(request: pytest.FixtureRequest) -> Table:
     return filled(request.param)
 
 
-def test_a_restore(table: Table) -> None:
+def test_restore_by_version_and_by_time(table: Table) -> None:
     wanted = table.version
     expected = bag(table.scan().to_arrow())
     table.delete("k < 3")
@@ -43,7 +43,7 @@ def test_a_restore(table: Table) -> None:
     assert keys(table) == list(range(3, 13))
 
 
-def test_a_restore_of_what_was_vacuumed(table: Table) -> None:
+def test_restore_fails_if_files_were_vacuumed(table: Table) -> None:
     doomed = live_files(table)
     table.overwrite(rows(range(1)))
     for add in doomed[:1]:
@@ -57,14 +57,14 @@ def test_a_restore_of_what_was_vacuumed(table: Table) -> None:
         table.restore()
 
 
-def test_the_progress_of_applications_outlives_a_restore(table: Table) -> None:
+def test_restore_keeps_transaction_ids(table: Table) -> None:
     table.insert(rows(range(50, 51)), idempotency_key=("app", 7))
     table.restore(version=0)
     assert keys(table) == []
     assert table.transactions == {"app": 7}
 
 
-def test_a_restore_that_was_overtaken_by_a_new_schema() -> None:
+def test_a_concurrent_schema_change_is_a_conflict() -> None:
     table = new_table(memory_store())
     table.insert([{"n": 1}])
     restoring = table.begin().restore(version=0)

@@ -24,7 +24,7 @@ def has_vectors(table: Table) -> bool:
     return table.properties.get("delta.enableDeletionVectors") == "true"
 
 
-def test_a_statement_runs_again_where_another_came_first(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statement_retries_after_a_conflict(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     other = reopen(table)
     begin = Table.begin
     raced: list[Any] = []
@@ -40,7 +40,7 @@ def test_a_statement_runs_again_where_another_came_first(table: Table, monkeypat
     assert keys(table) == [0, 1, 2, 3, 4]
 
 
-def test_staged_changes_of_other_rows_of_a_file_all_land(table: Table) -> None:
+def test_changes_of_different_rows_of_a_file_all_commit(table: Table) -> None:
     deleting, updating = table.begin().delete("k = 1"), table.begin().update("k = 2", {"v": "0"})
     table.delete("k = 3")
     if not has_vectors(table):
@@ -53,7 +53,7 @@ def test_staged_changes_of_other_rows_of_a_file_all_land(table: Table) -> None:
     assert table.scan("k = 2").to_arrow()["v"].to_pylist() == [0]
 
 
-def test_an_append_that_the_predicate_matches_dies_too_or_is_a_conflict(table: Table) -> None:
+def test_a_concurrent_append_that_matches_is_deleted_or_a_conflict(table: Table) -> None:
     deleting, updating = table.begin().delete("k = 1"), table.begin().update("k = 2", {"v": "0"})
     table.insert([{"k": number, "part": "z", "v": None, "price": None} for number in (1, 2)])
     if has_vectors(table):
@@ -66,7 +66,7 @@ def test_an_append_that_the_predicate_matches_dies_too_or_is_a_conflict(table: T
         updating.commit()
 
 
-def test_appends_that_the_predicate_cannot_match(table: Table) -> None:
+def test_a_concurrent_append_that_cannot_match_is_harmless(table: Table) -> None:
     deleting = table.begin().delete("k = 1 AND part = 'a'")
     table.insert(rows(range(1, 2), "z"))
     table.insert(rows(range(20, 22), "a"))
@@ -74,7 +74,7 @@ def test_appends_that_the_predicate_cannot_match(table: Table) -> None:
     assert keys(table.refresh()) == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 20, 21]
 
 
-def test_an_overwrite_replaces_what_came_meanwhile(table: Table) -> None:
+def test_an_overwrite_replaces_concurrent_changes(table: Table) -> None:
     overwriting = table.begin().overwrite(rows(range(100, 102)), where="part = 'a'")
     table.insert(rows(range(20, 22)))
     table.delete("k = 3")
@@ -83,7 +83,7 @@ def test_an_overwrite_replaces_what_came_meanwhile(table: Table) -> None:
     assert getattr(outcome, "retried", False) is True
 
 
-def test_a_compaction_and_a_delete(table: Table) -> None:
+def test_a_compaction_and_a_delete_of_the_same_file(table: Table) -> None:
     group = [add for add in live_files(table) if add.partition_values["part"] == "a"]
     compacting = stage_compaction(table, group)
     table.delete("k = 0")

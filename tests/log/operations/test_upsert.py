@@ -1,4 +1,4 @@
-"""UPSERT: rows replace those with the same key."""
+"""UPSERT: rows replace those with the same key, and delete_where deletes keys."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def changes_of(table: Table) -> Counter[tuple[str, int, int]]:
     return Counter((change["_change_type"], change["k"], change["v"]) for change in found.to_pylist())
 
 
-def test_an_upsert(table: Table) -> None:
+def test_upsert_replaces_and_inserts_rows(table: Table) -> None:
     data = [row(1, "a", -1), row(12, "c", -12), row(20, "a", -20)]
     committed = table.upsert(data, keys=["k"])
     assert keys(table) == [*range(13), 20] == keys(reopen(table))
@@ -58,7 +58,7 @@ def test_an_upsert(table: Table) -> None:
     assert read_commit(table.store, table.version).info["operation"] == "MERGE"
 
 
-def test_rows_that_delete_their_key(table: Table) -> None:
+def test_delete_where_deletes_keys(table: Table) -> None:
     start = table.version
     data = [{**row(key, "b", -key), "op": op} for key, op in [(1, "d"), (7, "u"), (8, None), (30, "d"), (31, "c")]]
     committed = table.upsert(data, keys=["k"], delete_where="op = 'd'")
@@ -82,7 +82,7 @@ def test_rows_that_delete_their_key(table: Table) -> None:
         assert kinds == {1: "delete", 7: "update_postimage", 8: "update_postimage", 31: "insert"}
 
 
-def test_with_the_feed_change_files_hold_everything(table: Table) -> None:
+def test_change_files_have_all_changes_of_the_commit(table: Table) -> None:
     table.upsert([row(50, "a", 1)], keys=["k"])
     commit = read_commit(table.store, table.version)
     assert bool(commit.cdc) == (table.properties.get("delta.enableChangeDataFeed") == "true")
@@ -93,7 +93,7 @@ def test_with_the_feed_change_files_hold_everything(table: Table) -> None:
     assert changes_of(table) == Counter([("delete", 50, 1)])
 
 
-def test_an_upsert_of_nothing_commits_nothing(table: Table) -> None:
+def test_an_upsert_without_effect_commits_nothing(table: Table) -> None:
     before = table.version
     for data in ([], [{"k": 99, "op": "d"}], pa.table({"k": pa.array([], pa.int64())})):
         committed = table.upsert(data, keys=["k"], delete_where="op = 'd'" if data and "op" in data[0] else None)
@@ -103,14 +103,14 @@ def test_an_upsert_of_nothing_commits_nothing(table: Table) -> None:
     assert transaction._staged is None
 
 
-def test_new_keys_alone_are_a_change_of_rows_all_the_same(table: Table) -> None:
+def test_an_upsert_of_new_keys_is_not_a_blind_append(table: Table) -> None:
     table.upsert([row(77, "a", 1)], keys=["k"])
     assert table.history(1)[0].operation_class == OperationClass.UPDATE_DELETE
     assert read_commit(table.store, table.version).info["isBlindAppend"] is False
 
 
-def test_every_row_of_a_key_dies(table: Table) -> None:
-    """No constraint keeps a key from coming twice; the feed pairs one of its rows, and the other is deleted."""
+def test_all_rows_of_a_key_are_replaced(table: Table) -> None:
+    """Keys are not unique in a table: the feed shows one old row as updated, and the rest as deleted."""
     table.insert([row(1, "b", 11), row(1, "b", 12)])
     committed = table.upsert([row(1, "c", 13)], keys=["k"])
     assert table.scan("k = 1", ["v"]).to_arrow()["v"].to_pylist() == [13]
@@ -121,15 +121,16 @@ def test_every_row_of_a_key_dies(table: Table) -> None:
         assert kinds == {"update_preimage": 1, "delete": 2, "update_postimage": 1}
 
 
-def test_two_rows_of_a_key_in_one_file(table: Table) -> None:
+def test_change_types_of_two_rows_with_one_key_in_a_file(table: Table) -> None:
     table.insert([row(90, "b", 11), row(90, "b", 12)])
     table.upsert([row(90, "c", 13)], keys=["k"])
+    assert table.scan("k = 90", ["v"]).to_arrow()["v"].to_pylist() == [13]
     if table.properties.get("delta.enableChangeDataFeed") == "true":
         kinds = sorted(change[0] for change in changes_of(table).elements())
         assert kinds == ["delete", "update_postimage", "update_preimage"]
 
 
-def test_the_table_s_own_key() -> None:
+def test_the_primary_key_is_the_default() -> None:
     table = new_table(memory_store(), SCHEMA, properties={"tidelog.primaryKey": "k, part"})
     table.insert(rows(range(3)))
     table.upsert([row(1, "a", 1), row(1, "b", 2)])
@@ -197,7 +198,7 @@ def test_the_table_s_own_key() -> None:
         ([7], {"keys": ["k"], "delete_where": "op = 1"}, SchemaMismatchError, "row 0 is a int"),
     ],
 )
-def test_a_wrong_upsert(data: Any, arguments: dict[str, Any], kind: type[TidelogError], message: str) -> None:
+def test_invalid_upserts(data: Any, arguments: dict[str, Any], kind: type[TidelogError], message: str) -> None:
     table = filled("vectors, feed")
     before, files = table.version, len(list(table.store.walk()))
     with pytest.raises(kind, match=message):
@@ -205,7 +206,7 @@ def test_a_wrong_upsert(data: Any, arguments: dict[str, Any], kind: type[Tidelog
     assert (table.refresh().version, len(list(table.store.walk()))) == (before, files)
 
 
-def test_a_row_that_deletes_needs_its_key_alone() -> None:
+def test_a_deleting_row_needs_only_its_key() -> None:
     schema = pa.schema([pa.field("k", pa.int64()), pa.field("part", pa.string(), nullable=False), SCHEMA.field("v")])
     for partition_by in ([], ["part"]):
         table = new_table(memory_store(), schema, partition_by=partition_by)
@@ -221,7 +222,7 @@ def test_a_row_that_deletes_needs_its_key_alone() -> None:
             table.upsert([{"k": 1, "op": "u"}], keys=["k"], delete_where="op = 'd'")
 
 
-def test_data_of_other_libraries(table: Table) -> None:
+def test_data_from_other_libraries(table: Table) -> None:
     pl = pytest.importorskip("polars")
     pd = pytest.importorskip("pandas")
     frame = pl.DataFrame({"K": [1, 2], "v": [-1, None], "op": pl.Series(["d", "u"], dtype=pl.Categorical)})
@@ -234,7 +235,7 @@ def test_data_of_other_libraries(table: Table) -> None:
     assert table.scan("part = 'z'").count() == 1
 
 
-def test_an_append_only_table_refuses() -> None:
+def test_an_append_only_table_refuses_upserts() -> None:
     table = new_table(memory_store(), SCHEMA, properties={"delta.appendOnly": True})
     with pytest.raises(AppendOnlyError):
         table.upsert(rows(range(1)), keys=["k"])
@@ -243,7 +244,7 @@ def test_an_append_only_table_refuses() -> None:
 # --- concurrent writers ----------------------------------------------------------------------------------------------
 
 
-def test_a_staged_upsert_takes_a_later_row_of_its_key_or_loses_to_it(table: Table) -> None:
+def test_a_concurrent_insert_of_the_key_is_replaced_or_a_conflict(table: Table) -> None:
     staged = table.begin().upsert([row(60, "a", 1)], keys=["k"])
     table.insert([row(60, "z", 2)])
     has_vectors = table.properties.get("delta.enableDeletionVectors") == "true"
@@ -263,7 +264,7 @@ def test_a_staged_upsert_takes_a_later_row_of_its_key_or_loses_to_it(table: Tabl
     assert table.refresh().scan("k = 60", ["v"]).to_arrow()["v"].to_pylist() == [1]
 
 
-def test_the_statement_runs_again_also_with_a_stream(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_statement_retries_with_a_stream(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     other, begin = reopen(table), Table.begin
     raced: list[Any] = []
 

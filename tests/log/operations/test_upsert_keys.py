@@ -1,4 +1,4 @@
-"""The keys of an UPSERT: every type, which files are searched, and what the transaction has read."""
+"""The keys of an UPSERT: every type, the files that are searched, and the reads that are recorded."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_keys_of_every_type(name: str, partitioned: bool) -> None:
     assert (deletes.metrics["numTargetRowsDeleted"], table.scan().count()) == (len(values), 1)
 
 
-def test_where_keys_are_looked_for() -> None:
+def test_the_predicate_of_keys() -> None:
     few, many = pa.table({"k": [3, 1]}), pa.table({"k": range(100), "f": [0.5] * 99 + [math.nan]})
     both = Keys(many, ["k", "f"], "").predicate()
     assert Keys(few, ["k"], "").predicate() == In(Column(("k",)), (3, 1))
@@ -83,7 +83,7 @@ def test_where_keys_are_looked_for() -> None:
     assert Keys(far, ["t"], "").predicate() == Literal(True)
 
 
-def test_files_that_cannot_hold_a_key_are_not_opened(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_have_a_key_are_not_opened(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     real = type(table.store).open_input
 
@@ -100,7 +100,7 @@ def test_files_that_cannot_hold_a_key_are_not_opened(table: Table, monkeypatch: 
 
 
 @pytest.mark.parametrize("joined", [1, 8])
-def test_files_are_looked_up_some_at_a_time(joined: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_searched_a_few_at_a_time(joined: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upsert, "_JOINED_ROWS", joined)
     table = new_table(memory_store(), SCHEMA)
     for start in range(0, 30, 3):
@@ -110,7 +110,7 @@ def test_files_are_looked_up_some_at_a_time(joined: int, monkeypatch: pytest.Mon
     assert sorted(table.scan("v = -1").to_arrow()["k"].to_pylist()) == [0, 4, 13, 29]
 
 
-def test_what_it_read() -> None:
+def test_the_reads_of_a_staged_upsert() -> None:
     table = filled("vectors")
     transaction = table.begin().upsert([row(3, "a", 1), row(50, "b", 2)], keys=["part", "k"])
     staged = transaction._staged

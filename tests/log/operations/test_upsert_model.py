@@ -1,4 +1,4 @@
-"""UPSERT compared with a dictionary: rows, change feed and net effect after random operations."""
+"""UPSERT compared with a dictionary: rows and change feed after random operations."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def _rows_of(table: Table) -> dict[tuple[int, str, str], int]:
 
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from(list(KINDS)), st.sampled_from([[], ["part"]]), st.lists(_STEP, min_size=1, max_size=6))
-def test_it_does_what_a_dictionary_does(
+def test_upserts_behave_like_a_dictionary(
     kind: str, partition_by: list[str], steps: list[tuple[str, dict[Any, tuple[int, bool]]]]
 ) -> None:
-    """Rows, feed and net effect after upserts of keys of several columns, among deletes and compactions."""
+    """Compare rows and change feed after upserts with keys of several columns, deletes and compactions."""
     table = new_table(memory_store(), MODEL_SCHEMA, partition_by=partition_by, properties=KINDS[kind])
     model: dict[tuple[int, str, str], int] = {}
     for name, changes in steps:

@@ -1,4 +1,4 @@
-"""Arguments of the wrong type: an error before anything is committed."""
+"""Arguments of the wrong type are errors, and nothing is committed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tidelog.log.errors import (
     "key",
     [("a", "x"), (None, 1), (5, 1), ("a", None), ("a", 1.5), ("a", True), ("a", 2**70), "ab", ("a",), 5, (b"a", 1)],
 )
-def test_a_wrong_idempotency_key(key: Any) -> None:
+def test_invalid_idempotency_keys(key: Any) -> None:
     table = new_table(memory_store())
     with pytest.raises(ConfigurationError, match="is no idempotency key"):
         table.insert([{"n": 1}], idempotency_key=key)
     assert reopen(table).version == 0
 
 
-def test_wrong_arguments() -> None:
+def test_arguments_of_the_wrong_type() -> None:
     table = new_table(memory_store(), pa.schema([("n", pa.int64()), ("v", pa.list_(pa.int64()))]))
     table.insert([{"n": 1, "v": [1]}])
     wrong: list[Any] = [

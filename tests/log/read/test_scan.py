@@ -1,4 +1,4 @@
-"""Reading: columns, batches, other libraries' frames, deletion vectors and files of other writers."""
+"""Scans: columns, predicates, other libraries, files of other writers, column mapping and damaged files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def by_n(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("columns", [None, ["n"], ["p", "n"], ["s", "p"], ["p"], []])
 @pytest.mark.parametrize("where", [None, "n >= 2", "p = 'a' AND s != 's0'", "false"])
-def test_columns_and_rows_are_chosen_independently(table: Table, columns: list[str] | None, where: str | None) -> None:
+def test_columns_and_predicate_are_independent(table: Table, columns: list[str] | None, where: str | None) -> None:
     keep = {None: ROWS, "n >= 2": ROWS[2:], "p = 'a' AND s != 's0'": ROWS[2::2], "false": []}[where]
     scan = table.scan(where, columns)
     expected = [{name: row[name] for name in (SCHEMA.names if columns is None else columns)} for row in keep]
@@ -67,19 +67,19 @@ def test_columns_and_rows_are_chosen_independently(table: Table, columns: list[s
     assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, expected))
 
 
-def test_a_column_that_is_not_there_is_named(table: Table) -> None:
+def test_an_unknown_column_is_named(table: Table) -> None:
     with pytest.raises(PredicateError, match="nope") as raised:
         table.scan(columns=["n", "nope"])
     assert raised.value.fields["token"] == "nope"
 
 
-def test_a_scan_may_be_read_again(table: Table) -> None:
+def test_a_scan_can_be_read_twice(table: Table) -> None:
     scan = table.scan("n > 1")
     assert scan.to_arrow().equals(scan.to_arrow())
     assert scan.count() == 4
 
 
-def test_explain_tells_what_would_be_read(table: Table) -> None:
+def test_explain_describes_the_read(table: Table) -> None:
     text = table.scan("p = 'a'", ["n"]).explain()
     assert "files: 2 of 4" in text
     assert "dropped by partition values: 2" in text
@@ -87,7 +87,7 @@ def test_explain_tells_what_would_be_read(table: Table) -> None:
     assert "p = 'a'" in text
 
 
-def test_rows_come_in_batches_and_empty_ones_are_not_needed() -> None:
+def test_rows_come_in_several_batches() -> None:
     table = new_table(memory_store())
     table.insert(numbers(range(200_000)))
     batches = list(table.scan().to_batches())
@@ -100,7 +100,7 @@ def test_rows_come_in_batches_and_empty_ones_are_not_needed() -> None:
 
 
 @pytest.mark.interop
-def test_other_libraries_read_a_scan_as_a_stream(table: Table) -> None:
+def test_other_libraries_read_a_scan_as_an_arrow_stream(table: Table) -> None:
     scan = table.scan("n > 0", ["n", "p"])
     expected = [{"n": row["n"], "p": row["p"]} for row in ROWS[1:]]
     assert by_n(pl.DataFrame(scan).to_dicts()) == expected
@@ -112,7 +112,7 @@ def test_other_libraries_read_a_scan_as_a_stream(table: Table) -> None:
 
 
 @pytest.mark.interop
-def test_other_libraries_read_changes_and_empty_tables_as_a_stream(table: Table) -> None:
+def test_other_libraries_read_changes_and_empty_tables(table: Table) -> None:
     assert sorted(pl.DataFrame(table.changes(mode="append", after=1))["_commit_version"].to_list()) == [2, 2, 2]
     empty = new_table(memory_store(), SCHEMA).scan()
     assert pl.DataFrame(empty).schema.names() == SCHEMA.names
@@ -122,7 +122,7 @@ def test_other_libraries_read_changes_and_empty_tables_as_a_stream(table: Table)
 
 @pytest.mark.interop
 @pytest.mark.parametrize("kind", ["arrow", "batch", "reader", "polars", "pandas", "duckdb", "dicts", "scan"])
-def test_an_insert_takes_rows_of_any_library(kind: str) -> None:
+def test_an_insert_takes_rows_from_other_libraries(kind: str) -> None:
     rows = pa.Table.from_pylist(ROWS, SCHEMA)
     source = new_table(memory_store(), SCHEMA)
     source.insert(rows)
@@ -168,7 +168,7 @@ def test_paths_are_decoded_once(path: str, uri: str) -> None:
     assert read_numbers(table) == [1]
 
 
-def test_columns_in_another_order_more_of_them_and_fewer() -> None:
+def test_files_with_other_columns_and_orders() -> None:
     table = new_table(memory_store(), SCHEMA)
     put_parquet(table, "a", pa.table({"s": ["x"], "extra": [9], "n": pa.array([1], pa.int64())}))
     put_parquet(table, "b", pa.table({"p": ["y"]}))
@@ -177,7 +177,7 @@ def test_columns_in_another_order_more_of_them_and_fewer() -> None:
     assert table.scan(columns=["s"], where="n IS NULL").to_arrow()["s"].to_pylist() == [None]
 
 
-def test_partition_values_of_the_log_win_over_the_file() -> None:
+def test_partition_values_come_from_the_log_not_the_file() -> None:
     table = new_table(memory_store(), SCHEMA, partition_by=["p"])
     put_parquet(table, "a", pa.table({"n": [1], "s": ["x"], "p": ["wrong"]}), partition_values={"p": "right"})
     put_parquet(table, "b", pa.table({"n": [2], "s": ["x"]}), partition_values={"p": ""})
@@ -195,7 +195,7 @@ def test_int96_and_nanoseconds_are_read_as_microseconds() -> None:
     assert found.cast(pa.int64()).to_pylist() == [0, 1_577_836_800_123_456, 1_577_836_800_123_456]
 
 
-def test_narrower_types_and_dictionaries_are_read_as_the_tables() -> None:
+def test_narrower_types_and_dictionaries_are_cast_to_the_table_types() -> None:
     table = new_table(memory_store(), pa.schema([("n", pa.int64()), ("s", pa.string())]))
     data = pa.table({"n": pa.array([1], pa.int32()), "s": pa.array(["x"]).dictionary_encode()})
     put_parquet(table, "a", data)
@@ -208,7 +208,7 @@ MAPPED = pa.schema([("n", pa.int64()), ("st", pa.struct([("x", pa.string())])), 
 
 
 def mapped_table(mode: str) -> Table:
-    """A table whose columns were renamed by another engine: files know them as col-1 and so on, or by their ids."""
+    """A table with column mapping by another engine: files name the columns col-1 and so on, or have their ids."""
     table = new_table(memory_store(), MAPPED, partition_by=["p"])
     old = load(table.store).head.metadata
     fields = json.loads(old.schema_string)["fields"]
@@ -233,10 +233,10 @@ def with_id(name: str, kind: pa.DataType, number: int) -> pa.Field:
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_mapped_columns_are_found_in_the_files(mode: str) -> None:
+def test_mapped_columns_are_read(mode: str) -> None:
     table = mapped_table(mode)
-    # By id the names in the file mean nothing, and may even be those of other columns.
-    names = {1: "col-1", 2: "col-2", 4: "col-4"} if mode == "name" else {1: "col-2", 2: "n", 4: "whatever"}
+    # With the mode id, names in the file mean nothing, and can even be names of other columns.
+    names = {1: "col-1", 2: "col-2", 4: "col-4"} if mode == "name" else {1: "col-2", 2: "n", 4: "any"}
     inner = pa.struct([with_id(names[4], pa.string(), 4)])
     schema = pa.schema([with_id(names[2], inner, 2), with_id(names[1], pa.int64(), 1)])
     rows = pa.table([pa.array([{names[4]: "a"}, None], inner), pa.array([1, 2])], schema=schema)
@@ -249,7 +249,7 @@ def test_mapped_columns_are_found_in_the_files(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_mapped_columns_are_written_as_the_table_maps_them(mode: str) -> None:
+def test_mapped_columns_are_written(mode: str) -> None:
     table = mapped_table(mode)
     table.insert([{"n": number, "st": {"x": str(number)}, "p": "part"} for number in range(5)])
     (add,) = live_files(table)
@@ -274,7 +274,7 @@ def test_mapped_columns_are_written_as_the_table_maps_them(mode: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "garbage"])
-def test_a_damaged_data_file_is_a_corrupt_log_that_names_it(damage: str) -> None:
+def test_a_damaged_data_file_is_an_error_with_its_path(damage: str) -> None:
     table = new_table(memory_store())
     table.insert(numbers(range(10)))
     (file,) = live_files(table)
@@ -289,7 +289,7 @@ def test_a_damaged_data_file_is_a_corrupt_log_that_names_it(damage: str) -> None
         physical_rows(table.store, DataFile.of(file))
 
 
-def test_rows_cannot_be_counted_without_statistics_but_they_can_be_read() -> None:
+def test_without_statistics_num_rows_fails_but_count_works() -> None:
     table = new_table(memory_store())
     put_parquet(table, "a", numbers([1, 2]))
     assert table.at().num_files == 1
@@ -298,8 +298,8 @@ def test_rows_cannot_be_counted_without_statistics_but_they_can_be_read() -> Non
     assert reopen(table).scan().count() == 2
 
 
-def test_files_that_spell_texts_as_views(tmp_path: Path) -> None:
-    """Deltalake's rewrites leave such files, and Arrow has no kernel to take rows of them by position."""
+def test_files_with_string_views(tmp_path: Path) -> None:
+    """Deltalake writes such files when it rewrites, and Arrow cannot take rows of string views by position."""
     path = str(tmp_path / "t")
     schema = pa.schema([("n", pa.int64()), ("s", pa.string())])
     table = Table.create(path, schema, properties={"delta.enableInCommitTimestamps": "false"})
@@ -316,7 +316,7 @@ def test_files_that_spell_texts_as_views(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.large_list(pa.int64()), pa.list_(pa.int64(), 2)])
-def test_files_that_spell_lists_otherwise(kind: pa.DataType) -> None:
+def test_files_with_large_and_fixed_size_lists(kind: pa.DataType) -> None:
     table = new_table(memory_store(), pa.schema([("v", pa.list_(pa.int64()))]))
     table.insert([{"v": [1, 2]}])
     (file,) = live_files(table)
@@ -327,7 +327,7 @@ def test_files_that_spell_lists_otherwise(kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("null", [False, True])
-def test_a_long_list_means_what_a_short_one_does(null: bool) -> None:
+def test_in_with_a_long_list_gives_the_same_result_as_a_short_one(null: bool) -> None:
     kinds: dict[str, tuple[pa.DataType, list[str], list[Any]]] = {
         "i": (pa.int32(), ["1", "2.0", "2.5", "99999999999", "-3"], [1, 2, -3, 5, None]),
         "x": (pa.float64(), ["1", "2.5", "-3e0", "7"], [1.0, 2.5, -3.0, 5.0, None]),
