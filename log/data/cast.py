@@ -57,7 +57,7 @@ def misfit(where: str, field: pa.Field, found: object, error: Exception | None =
     detail = f": {error}" if error else ""
     return SchemaMismatchError(
         f"column {where!r} is {field.type} in the table but {found} in the data{detail}",
-        advice="cast the column in the data if that loses nothing",
+        advice="cast it in the data if that loses nothing",
         column=where,
     )
 

@@ -224,7 +224,7 @@ def check_partition_columns(table_schema: pa.Schema, partition_by: Sequence[str]
         if not partition_values.is_partitionable(table_schema.field(name).type):
             raise SchemaMismatchError(
                 f"cannot partition by {name!r}: its type is {table_schema.field(name).type}",
-                advice="partition by a column that is neither nested nor void",
+                advice="partition by a column that is not nested and not void",
                 column=name,
             )
     if all(field.name in partition_by or pt.is_null(field.type) for field in table_schema):

@@ -62,9 +62,9 @@ class Overwrite:
         self._where = where
         self._names = list(writer.metadata.partition_columns)
         if dynamic and (where is not None or not self._names):
-            fault = "where is given as well" if where is not None else "the table is not partitioned"
+            fault = "both where and dynamic are given" if where is not None else "the table is not partitioned"
             raise ConfigurationError(
-                f"cannot overwrite the partitions of the data (dynamic): {fault}",
+                f"cannot overwrite the partitions of the data: {fault}",
                 advice="leave one of the two out" if where is not None else "overwrite the whole table",
             )
         self._dynamic = dynamic

@@ -146,7 +146,7 @@ def to_timestamp_ms(moment: datetime | str) -> int:
     if parsed.tzinfo is None:
         raise ConfigurationError(
             f"{str(moment)!r} has no time zone, so its meaning would depend on the machine",
-            advice="add a time zone, such as Z for UTC",
+            advice="add one, such as Z for UTC",
         )
     return (parsed - _EPOCH) // timedelta(milliseconds=1)
 

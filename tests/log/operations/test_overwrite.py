@@ -56,7 +56,7 @@ def test_overwrite_where_dynamic_and_whole_table(table: Table) -> None:
     ("arguments", "kind", "message"),
     [
         ({"where": "k = 1"}, PredicateError, "'k' is no partition column"),
-        ({"where": "part = 'a'", "dynamic": True}, ConfigurationError, "where is given as well"),
+        ({"where": "part = 'a'", "dynamic": True}, ConfigurationError, "both where and dynamic"),
         ({"where": "part = 'b'"}, ConfigurationError, "2 of 2 rows are outside where"),
         ({"where": "part = 'a' AND"}, PredicateError, "cannot be parsed"),
     ],
