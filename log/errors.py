@@ -270,10 +270,13 @@ class PredicateError(TidelogError):
 
 
 class SchemaMismatchError(TidelogError):
-    """The data does not fit the table's schema. Change the data, or the table's columns."""
+    """The data does not fit the table's schema. Change the data, or the table's columns.
+
+    `column` is empty if the error is not about one column.
+    """
 
     code = "TIDELOG_SCHEMA_MISMATCH"
-    column: str
+    column: str = ""
 
 
 class FencedError(TidelogError):

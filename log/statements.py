@@ -178,19 +178,33 @@ class Statements:
         """
         return committed(self.begin().restore(version=version, timestamp=timestamp).commit())
 
-    def set_properties(self, properties: Mapping[str, object]) -> Committed:
-        """Set and remove table properties. Makes no commit if nothing changes.
+    def set_properties(self, properties: Mapping[str, object], *, allow_protocol_upgrade: bool = False) -> Committed:
+        """Set table properties, and remove those whose value is None. If nothing changes, there is no commit.
 
-        A property that depends on a table feature adds the feature to the table's protocol.
+        A property that needs a table feature, such as `delta.enableChangeDataFeed`, adds the feature to the protocol's
+        feature lists. Protocol versions below (3, 7) lack one list or both.
 
         Args:
-            properties: Names mapped to new values; None removes a property. `Table.create` lists the names.
+            properties: Values by property name: strings, numbers, booleans, or None to remove the property.
+            allow_protocol_upgrade: Raise the protocol's versions if a property needs it: to (1, 7) or (2, 7), for
+                deletion vectors to (3, 7). All features that the old versions imply stay. Readers and writers without
+                support for the new versions can then no longer use the table. Versions are never lowered.
+
+        Returns:
+            The commit, or the newest version if nothing changed.
 
         Raises:
-            ConfigurationError: A property is unknown or cannot be changed, or a value is wrong.
-            UnsupportedFeatureError: The table's protocol is too old to list a feature that is needed.
+            ConfigurationError: If a property is unknown, has an invalid value or cannot be changed.
+            UnsupportedFeatureError: If the protocol's versions would have to be raised, and that is not allowed.
+            ConflictError: If other writers changed the table's metadata or protocol at the same time, repeatedly.
+
+        Example:
+            >>> table.set_properties({"delta.enableChangeDataFeed": True}, allow_protocol_upgrade=True)
+
         """
-        return self.statement(lambda transaction: transaction.set_properties(properties))
+        return self.statement(
+            lambda transaction: transaction.set_properties(properties, allow_protocol_upgrade=allow_protocol_upgrade)
+        )
 
     def add_columns(self, fields: pa.Schema | Iterable[pa.Field]) -> Committed:
         """Add nullable columns after the existing ones. They are null in old rows; no data file is read or written.

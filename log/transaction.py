@@ -195,11 +195,17 @@ class Transaction:
             version = timeline.snapshot_version(timestamp)
         return self._keep(overwrite.stage_restore(self._store, self._state, load(self._store, version)))
 
-    def set_properties(self, properties: Mapping[str, object]) -> Transaction:
-        """Stage new values of table properties. Arguments and errors as for `Table.set_properties`."""
+    def set_properties(self, properties: Mapping[str, object], *, allow_protocol_upgrade: bool = False) -> Transaction:
+        """Stage setting table properties, and removing those whose value is None; as `Table.set_properties`."""
         self._require_unstaged()
-        head, path = self._state.head, self._store.url
-        return self._keep(set_properties.stage_set_properties(head, path, self._system, properties), ())
+        staged = set_properties.stage_set_properties(
+            self._state.head,
+            self._store.url,
+            self._system,
+            properties,
+            allow_protocol_upgrade=allow_protocol_upgrade,
+        )
+        return self._keep(staged, ())
 
     def add_columns(self, fields: pa.Schema | Iterable[pa.Field]) -> Transaction:
         """Stage new columns. Arguments and errors as for `Table.add_columns`."""

@@ -1,1 +1,18 @@
-"""Data files: reading and writing their rows in the table's types."""
+"""Data files: conform rows to a table's schema, write them, and read them back.
+
+From rows to a file:
+
+- `conform`: Arrow tables, frames and lists of dicts as an Arrow table with exactly the table's schema
+- `cast`: one column cast to the table's type, if no value changes
+- `python_rows`: dicts as Arrow columns of the table's types
+- `grouping`: number rows by the values of some columns
+- `physical_schema`: a table's columns under the names, ids and types that its data files use
+- `writer`: write data files and change files, one partition each, with statistics
+- `external_files`: the `add` actions of files that another program wrote, such as Spark's JVM
+
+From a file to rows:
+
+- `reader`: the live rows of a data file, in the table's schema
+- `deletion_vectors`: the positions of a file's dead rows
+- `row_maps`: where a compaction moved each row
+"""

@@ -1,7 +1,8 @@
-"""Casting columns to a table's types without losing anything: neither digits nor meaning.
+"""Cast columns to a table's types, but only if every value keeps its digits and its meaning.
 
-An integer may become a wider number if each value fits exactly; a text never becomes a number, a local time never a
-moment, and a struct's field that the table lacks is never dropped. Nested types are held to the same, field by field.
+An integer becomes a wider number if each value fits exactly. A string never becomes a number, a timestamp without a
+zone never one with a zone, and a struct's field that the table lacks is never dropped. Nested types follow the same
+rules, field by field.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from tidelog.log.errors import SchemaMismatchError
 
 
 def cast(values: pa.Array, field: pa.Field, where: str) -> pa.Array:
-    """`values` as the type of `field`, nulls checked. Raises SchemaMismatchError naming the column at `where`."""
+    """Cast `values` to the type of `field` and check for nulls.
+
+    `where` is the column's path, for the SchemaMismatchError if they do not fit.
+    """
     if pt.is_dictionary(values.type):
         values = _decoded(values)
     if not field.nullable and values.null_count:
         raise SchemaMismatchError(
-            f"column {where!r} cannot be null, but {values.null_count} rows of the data have none",
+            f"column {where!r} cannot be null, but {values.null_count} rows of the data have no value",
             advice="fill or drop those rows",
             column=where,
         )
@@ -35,33 +39,33 @@ def cast(values: pa.Array, field: pa.Field, where: str) -> pa.Array:
         result = values.cast(field.type, safe=True)
     except pa.ArrowException as error:
         raise misfit(where, field, values.type, error) from error
-    # Arrow's safe casts round a floating number to a narrower one.
+    # Even a safe cast in Arrow rounds a float64 to a float32.
     if pt.is_floating(values.type) and not _same_numbers(values, result):
         raise misfit(where, field, values.type)
     return result
 
 
 def _decoded(values: pa.DictionaryArray) -> pa.Array:
-    """The values that a dictionary stands for. Arrow takes no rows of views, which Polars' categoricals are."""
+    """The values behind a dictionary. Arrow's `take` does not support string views, which Polars' categoricals use."""
     known = values.dictionary
     plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(known.type, known.type)
     return known.cast(plain).take(values.indices)
 
 
 def misfit(where: str, field: pa.Field, found: object, error: Exception | None = None) -> SchemaMismatchError:
-    """The error for data of the type `found` that does not fit the table's `field`."""
+    """The error for data of type `found` that does not fit the table's `field`."""
     detail = f": {error}" if error else ""
     return SchemaMismatchError(
         f"column {where!r} is {field.type} in the table but {found} in the data{detail}",
-        advice="cast it in the data where nothing gets lost",
+        advice="cast it in the data if that loses nothing",
         column=where,
     )
 
 
 def match_names(names: list[str], wanted: list[str], where: str = "") -> dict[str, str]:
-    """Which of `names` fills each of `wanted`: the same name, or else the same but for case (Spark's rule).
+    """Map the names in `wanted` to the `names` that fill them: the same name, or one that differs in case only.
 
-    Raises SchemaMismatchError for a name that is not wanted, or that comes twice.
+    That is Spark's rule. Raises SchemaMismatchError for a name that is not wanted or that occurs twice.
     """
     by_lower = {name.lower(): name for name in wanted}
     exact = set(wanted)
@@ -77,14 +81,16 @@ def match_names(names: list[str], wanted: list[str], where: str = "") -> dict[st
             )
         if target in chosen:
             raise SchemaMismatchError(
-                f"the data has the column {full!r} twice", advice="rename or drop one of them", column=full
+                f"the data has the column {full!r} twice",
+                advice="rename or drop one of them; names that differ in case only count as the same",
+                column=full,
             )
         chosen[target] = name
     return chosen
 
 
 def missing(count: int, field: pa.Field, where: str) -> pa.Array:
-    """The column of nulls for a field that the data lacks. Raises SchemaMismatchError where it cannot be null."""
+    """The nulls for a field that the data lacks. Raises SchemaMismatchError if the field cannot be null."""
     if not field.nullable:
         raise SchemaMismatchError(
             f"the data lacks the column {where!r}, which cannot be null",
@@ -95,7 +101,7 @@ def missing(count: int, field: pa.Field, where: str) -> pa.Array:
 
 
 def offsets_with_nulls(offsets: pa.Array, valid: pa.Array) -> pa.Array:
-    """A list's offsets, null where the list is: the form in which Arrow's `from_arrays` takes validity."""
+    """A list's offsets, null where the list is null: Arrow's `from_arrays` takes validity in this form."""
     present = pa.concat_arrays([valid, pa.array([True])])
     return pc.if_else(present, offsets.cast(pa.int32()), pa.scalar(None, pa.int32()))
 
@@ -122,7 +128,7 @@ def _cast_struct(values: pa.StructArray, field: pa.Field, where: str) -> pa.Arra
     kind = field.type
     names = [child.name for child in values.type]
     sources = match_names(names, [child.name for child in kind], where)
-    # A child below a null parent is no value; what a library left there is not looked at.
+    # Values below a null parent mean nothing, and libraries leave anything there: ignore them.
     present = values.filter(values.is_valid()) if values.null_count else values
     children = []
     for child in kind:
@@ -135,9 +141,10 @@ def _cast_struct(values: pa.StructArray, field: pa.Field, where: str) -> pa.Arra
 
 
 def spread_struct(children: list[pa.Array], kind: pa.StructType, valid: pa.Array) -> pa.Array:
-    """The struct whose fields are `children` where `valid` is true, and null elsewhere.
+    """A struct array that is null where `valid` is false; `children` have the fields of the other rows only.
 
-    Below a null parent a child repeats some other row's value: nobody sees it, and a child that cannot be null is not.
+    Below a null parent a child repeats another row's value. No reader sees it, and a child that cannot be null has
+    none.
     """
     count = pc.sum(valid.cast(pa.int64())).as_py() or 0
     if count == len(valid):
@@ -150,7 +157,7 @@ def spread_struct(children: list[pa.Array], kind: pa.StructType, valid: pa.Array
 
 
 def _used(values: pa.Array, inner: pa.Array) -> pa.Array:
-    """The elements that the lists hold; a library may leave others before or behind them."""
+    """The elements that the lists refer to; the array may have unused ones before and after them."""
     first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
     return inner.slice(first, last - first)
 
@@ -165,7 +172,7 @@ def _loose(field: pa.Field) -> pa.Field:
 
 
 def _same_meaning(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether values of the one type can be values of the other at all; each is checked by the cast."""
+    """Whether a cast between the types can keep the meaning; the cast itself checks each value."""
     if pt.is_integer(source):
         return bool(pt.is_integer(target) or pt.is_floating(target) or pt.is_decimal(target))
     if pt.is_timestamp(source):

@@ -1,4 +1,4 @@
-"""Making data fit a table's schema: columns by name, safe casts only, missing nullable columns filled with null."""
+"""Conform data to a table's schema: columns matched by name, safe casts only, missing nullable columns as null."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from tidelog.log.data import python_rows
 from tidelog.log.data.cast import cast, match_names, missing
 from tidelog.log.errors import SchemaMismatchError
 
-# The column in which pandas hands out an index that is not simply the row number.
+# The column that pandas writes for an index that is more than the row number.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
 def to_arrow_table(data: Any, schema: pa.Schema) -> pa.Table:
-    """`data` (an Arrow stream of any library, a RecordBatchReader, or a list of dicts) with exactly `schema`.
+    """Read all of `data` into an Arrow table with exactly `schema`.
 
+    `data` is anything with an Arrow stream (pyarrow, pandas, Polars, DuckDB), a RecordBatchReader, or a list of dicts.
     Raises SchemaMismatchError naming the column that does not fit.
     """
     held = hold(data)
@@ -30,7 +31,7 @@ def to_arrow_table(data: Any, schema: pa.Schema) -> pa.Table:
 
 
 def hold(data: Any) -> pa.Table | Sequence[Any]:
-    """All of `data` in memory, so that it can be read twice: an Arrow table, or the list of dicts that it is."""
+    """Load all of `data` into memory, so that it can be read twice: an Arrow table, or the list of dicts as given."""
     if isinstance(data, pa.Table):
         return data
     if hasattr(data, "__arrow_c_stream__"):
@@ -40,14 +41,13 @@ def hold(data: Any) -> pa.Table | Sequence[Any]:
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
         return data
     raise SchemaMismatchError(
-        f"data of the type {type(data).__name__} cannot be written",
-        advice="give an Arrow table, a pandas, Polars or DuckDB frame, a RecordBatchReader or a list of dicts",
-        column="",
+        f"cannot write data of type {type(data).__name__}",
+        advice="pass an Arrow table, a pandas, Polars or DuckDB frame, a RecordBatchReader or a list of dicts",
     )
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`table` with exactly the columns of `schema`, in its order. Raises SchemaMismatchError."""
+    """`table` with exactly the columns of `schema`, in the schema's order. Raises SchemaMismatchError."""
     sources = match_names(table.column_names, schema.names)
     columns = [_column(table, sources.get(field.name), field) for field in schema]
     return pa.table(columns, schema=schema)
@@ -61,6 +61,6 @@ def _column(table: pa.Table, source: str | None, field: pa.Field) -> pa.ChunkedA
 
 
 def without_index(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`table` without the columns in which pandas hands out an index."""
+    """`table` without the columns that pandas adds for its index."""
     extra = [name for name in table.column_names if _PANDAS_INDEX.fullmatch(name) and name not in schema.names]
     return table.drop_columns(extra) if extra else table

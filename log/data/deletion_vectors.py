@@ -1,4 +1,4 @@
-"""Dead rows: reading and writing the deletion vectors that hold them."""
+"""Read and write deletion vectors, the sets of dead rows of data files."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tidelog.log.format.deletion_vector import StoredBitmap
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
-# Other engines' clean-up leaves folders that begin with an underscore alone: one of them was seen to delete live
-# vectors that lay elsewhere.
+# Other engines' clean-up skips folders whose names begin with an underscore. Outside such a folder, one engine was seen
+# to delete live vectors.
 VECTOR_FOLDER = "_dv"
 
 
 def read_dead_rows(store: Store, descriptor: DeletionVectorDescriptor) -> BitMap64:
-    """The positions that a deletion vector holds, its checksum and cardinality verified."""
+    """The row positions in a deletion vector. Verifies its checksum and its cardinality."""
     dead = deletion_vector.decode_bitmap(read_bitmap(store, deletion_vector.location(descriptor), {}))
     if len(dead) != descriptor.cardinality:
         raise CorruptLogError(
-            f"a deletion vector of {store.url} holds {len(dead)} rows where the log says {descriptor.cardinality}",
+            f"a deletion vector of {store.url} holds {len(dead)} rows, but the log says {descriptor.cardinality}",
             advice="restore the file from a backup",
             path=store.url,
         )
@@ -32,7 +32,10 @@ def read_dead_rows(store: Store, descriptor: DeletionVectorDescriptor) -> BitMap
 
 
 def read_bitmap(store: Store, where: StoredBitmap | bytes, known: dict[str, bytes]) -> bytes:
-    """A vector's bitmap, its checksum verified. `known` keeps the files that were read: one may hold many vectors."""
+    """A vector's bitmap, with its checksum verified.
+
+    `known` caches the content of the vector files by path, because one file can hold many vectors.
+    """
     if isinstance(where, bytes):
         return where
     if where.path not in known:
@@ -54,7 +57,7 @@ def read_bitmap(store: Store, where: StoredBitmap | bytes, known: dict[str, byte
 
 
 def write_dead_rows(store: Store, system: System, vectors: Sequence[BitMap64]) -> list[DeletionVectorDescriptor]:
-    """Write these vectors, none of them empty, as one file, durable on return; a descriptor for each, in order."""
+    """Write non-empty vectors as one file, durable on return. Returns a descriptor for each, in the same order."""
     if not vectors:
         return []
     bitmaps = [deletion_vector.encode_bitmap(vector) for vector in vectors]

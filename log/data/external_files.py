@@ -1,7 +1,7 @@
-"""Taking up data files that another program, such as Spark's JVM, wrote for a transaction of ours.
+"""Add data files that another program, such as Spark's JVM, wrote for one of our transactions.
 
-What the log has to say of them is in the files themselves: row counts and bounds in the footers, and, as such a file
-keeps the table's partition columns, the partition's values in its first row.
+The `add` action is built from the file itself: row counts and bounds come from the footer, and the partition's values
+from the first row, because such a file keeps the partition columns.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tidelog.log.storage import FileStatus
 
 
 def take_up(writer: DataWriter, path: str, status: FileStatus) -> AddFile | None:
-    """The `add` of a file of whole rows of one partition; None where it has no row.
+    """The `add` action for a file that holds whole rows of one partition, or None if it has no rows.
 
-    Raises DataFileMissingError where it went meanwhile, WriteVerificationError where it is of several partitions.
+    Raises DataFileMissingError if the file is gone, WriteVerificationError if its rows are in several partitions.
     """
     try:
         with pq.ParquetFile(writer.store.open_input(path)) as parquet:
@@ -39,8 +39,8 @@ def take_up(writer: DataWriter, path: str, status: FileStatus) -> AddFile | None
             )
     except FileNotFoundError as error:
         raise DataFileMissingError(
-            f"the file {path} of {writer.store.url} went before it was committed",
-            advice="let nothing but tidelog clean up below the table; the batch can be run again",
+            f"the file {path} of {writer.store.url} was deleted before it was committed",
+            advice="run the batch again, and let only tidelog delete files below the table's path",
             path=writer.store.url,
         ) from error
 
@@ -59,9 +59,9 @@ def _partition_values(writer: DataWriter, parquet: pq.ParquetFile) -> dict[str, 
 
 
 def _require_one_value(writer: DataWriter, parquet: pq.ParquetFile, name: str) -> None:
-    """Raise WriteVerificationError where the footer shows that a partition column has several values in the file."""
+    """Raise WriteVerificationError if the footer's bounds show several values of a partition column."""
     footer = parquet.metadata
-    column = next(place for place in range(footer.num_columns) if footer.schema.column(place).path == name)
+    column = next(index for index in range(footer.num_columns) if footer.schema.column(index).path == name)
     seen: set[Any] = set()
     for number in range(footer.num_row_groups):
         chunk = footer.row_group(number).column(column)
@@ -69,17 +69,22 @@ def _require_one_value(writer: DataWriter, parquet: pq.ParquetFile, name: str) -
         if found is not None and found.has_null_count and found.null_count:
             seen.add(None)
         if found is not None and found.has_min_max:
-            seen |= {found.min_raw, found.max_raw}
+            seen |= {_comparable(found.min_raw), _comparable(found.max_raw)}
     if len(seen) > 1:
         raise WriteVerificationError(
-            f"a file written for {writer.store.url} has several values of the partition column {name!r}",
-            advice="run it again, and report this; nothing was committed",
+            f"a file written for {writer.store.url} has several values in the partition column {name!r}",
+            advice="nothing was committed; run the write again, and report this as a bug",
             path=writer.store.url,
         )
 
 
+def _comparable(bound: Any) -> Any:
+    """A bound that equals itself: NaN does not, and Spark writes it as the bounds of a column that holds NaN only."""
+    return "NaN" if bound != bound else bound  # noqa: PLR0124 - only NaN differs from itself
+
+
 def _statistics(writer: DataWriter, parquet: pq.ParquetFile) -> str:
-    """As `DataWriter.write_file` has it: partition columns have no bounds, the log tells their values."""
+    """The file's statistics, like those of `DataWriter.write_file`: partition columns have no bounds."""
     configuration = writer.metadata.configuration
     named = properties.statistics_columns(configuration)
     return footer_statistics.collect_from_footer(

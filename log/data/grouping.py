@@ -1,4 +1,4 @@
-"""Numbering the rows of a table by the values of some columns."""
+"""Number the rows of a table by the values of some columns."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pyarrow.types as pt
 
 
 def group_numbers(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
-    """For each row the number (int64, from 0 in the order of first rows) of its group by the columns `names`.
+    """The number of each row's group by the columns `names` (int64, from 0 in the order of the groups' first rows).
 
-    Null and NaN are values like others.
+    Null is equal to null, NaN to NaN and -0.0 to 0.0, as in Spark's `groupBy`.
     """
     codes = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), table.num_rows)])
     for name in names:
@@ -24,6 +24,6 @@ def group_numbers(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
             continue
         digit = pc.index_in(column, value_set=values).cast(pa.int64())
         codes = pc.add(pc.multiply(codes, len(values)), digit)
-        # Numbered anew after each column, so that no product of many columns overflows.
+        # Renumbered after each column, so that the product over many columns cannot overflow.
         codes = pc.index_in(codes, value_set=codes.unique()).cast(pa.int64())
     return codes

@@ -1,7 +1,7 @@
-"""From the columns that a data file has to the columns that the table has now, and back.
+"""Convert between a data file's columns and the table's columns.
 
-A file may lack columns and nested fields that were added later (they are null), hold narrower types that were widened
-since, know columns by physical names or ids (column mapping), and use an older spelling of a type (int96 timestamps).
+A file can lack columns and nested fields that were added later (they are null), have a narrower type than the table has
+now, use physical names or ids for columns (column mapping), and use an older form of a type (int96 timestamps).
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from tidelog.log.format.schema import PARQUET_ID, field_id, is_variant, physical
 
 
 def find_field(field: pa.Field, candidates: pa.Schema | pa.StructType) -> int | None:
-    """Which of a file's fields holds the table's `field`: by id where the table maps by id, else by physical name."""
+    """The index of the file's field that holds the table's `field`, or None.
+
+    Fields match by id if the table maps columns by id, else by physical name.
+    """
     wanted = field_id(field)
     name = physical_name(field)
     for index in range(len(candidates)):
@@ -31,18 +34,18 @@ def find_field(field: pa.Field, candidates: pa.Schema | pa.StructType) -> int | 
 
 
 def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
-    """`values` of a file as the type of the table's `field`; nested fields are matched one by one."""
+    """Cast a file's `values` to the type of the table's `field`; nested fields are matched one by one."""
     kind = field.type
     if not pt.is_nested(kind):
         return _cast(values, kind)
     if pt.is_list(kind) and _is_other_list(values.type):
         values = values.cast(pa.list_(values.type.value_field))
     if not _same_nesting(values.type, kind):
-        raise pa.ArrowTypeError(f"column {field.name!r} is a {values.type} in the file and a {kind} in the table")
+        raise pa.ArrowTypeError(f"column {field.name!r} is {values.type} in the file but {kind} in the table")
     if values.offset:
         values = pa.concat_arrays([values])
     if is_variant(field):
-        _refuse_shredded(values)
+        _refuse_shredded(values, field)
     if pt.is_struct(kind):
         children = [_child(values, kind.field(index)) for index in range(kind.num_fields)]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
@@ -54,7 +57,7 @@ def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def to_physical(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`rows`, columns of the table's `schema`, under the names and ids by which data files know them."""
+    """`rows` under the names and ids that data files use; their columns are some of those in `schema`."""
     fields = [physical_field(schema.field(name)) for name in rows.column_names]
     if pa.schema(fields).equals(rows.schema, check_metadata=True):
         return rows
@@ -66,9 +69,9 @@ def to_physical(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def physical_path(path: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
-    """The names by which data files know a column of the table, or a field in one; case does not matter.
+    """The path of a column, or of a field in one, in the names that data files use; case does not matter.
 
-    A name that there is not stays as it is.
+    An unknown name stays as it is.
     """
     fields = list(schema)
     found = []
@@ -81,7 +84,7 @@ def physical_path(path: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
 
 
 def physical_field(field: pa.Field) -> pa.Field:
-    """A column of the table as data files have it."""
+    """A column of the table as it is in data files."""
     number = (field.metadata or {}).get(PARQUET_ID)
     metadata = None if number is None else {PARQUET_ID: number}
     return pa.field(physical_name(field), _physical_type(field.type), nullable=field.nullable, metadata=metadata)
@@ -96,9 +99,9 @@ def _physical_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_other_list(kind: pa.DataType) -> bool:
-    """Whether a file spells a list in one of Arrow's other ways, as its own schema in the file may say."""
-    others = (pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
-    return any(other(kind) for other in others)
+    """Whether the type is one of Arrow's other list types, which an Arrow schema inside the file can ask for."""
+    tests = (pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
+    return any(test(kind) for test in tests)
 
 
 def _same_nesting(found: pa.DataType, wanted: pa.DataType) -> bool:
@@ -111,7 +114,7 @@ def _child(values: pa.StructArray, field: pa.Field) -> pa.Array:
 
 
 def _offsets(values: pa.Array) -> pa.Array:
-    """The list's offsets, null where the list is: the form in which `from_arrays` takes validity."""
+    """A list's offsets, null where the list is null: Arrow's `from_arrays` takes validity in this form."""
     if not values.null_count:
         return values.offsets
     present = pa.concat_arrays([values.is_valid(), pa.array([True])])
@@ -122,7 +125,7 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if values.type.equals(kind):
         return values
     if pt.is_timestamp(values.type) and pt.is_timestamp(kind):
-        # int96 timestamps arrive in nanoseconds; Spark's resolution is the microsecond.
+        # int96 timestamps are in nanoseconds; Spark keeps microseconds.
         return values.cast(kind, safe=False)
     return values.cast(kind)
 
@@ -132,8 +135,10 @@ def _parquet_id(field: pa.Field) -> int | None:
     return None if text is None else int(text)
 
 
-def _refuse_shredded(values: pa.Array) -> None:
+def _refuse_shredded(values: pa.Array, field: pa.Field) -> None:
     if values.type.get_field_index("typed_value") >= 0:
         raise UnsupportedFeatureError(
-            "a variant column is shredded", advice="read it with another engine", path="", features="variantShredding"
+            f"the variant column {field.name!r} is shredded, which tidelog cannot read",
+            advice="read the table with another engine, or leave the column out",
+            features="variantShredding",
         )

@@ -1,7 +1,7 @@
-"""Python rows (dicts) as Arrow columns of a table's types.
+"""Convert Python rows (dicts) to Arrow columns of a table's types.
 
-Arrow converts a Python value to a wanted type generously (1.5 becomes the integer 1); here a value keeps its own type
-first and is then cast like any column, so that rows and frames are held to the same.
+Arrow's own conversion to a given type is lenient (1.5 becomes the integer 1). Here a value first gets the type that
+Arrow infers and is then cast like any column, so that the same rules hold for dicts and for frames.
 """
 
 from __future__ import annotations
@@ -29,18 +29,21 @@ def require_dicts(rows: Sequence[Any]) -> None:
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise SchemaMismatchError(
-                f"row {number} is a {type(row).__name__}, not a dict", advice="give a list of dicts", column=""
+                f"row {number} is a {type(row).__name__}, not a dict", advice="pass a list of dicts"
             )
 
 
 def plain_column(values: list[Any], where: str) -> pa.Array:
-    """Values of a column that the table lacks, in a type of their own. Raises SchemaMismatchError."""
+    """Values of a column that the table lacks, in the type that Arrow infers.
+
+    Raises SchemaMismatchError if they have no common type.
+    """
     try:
         return pa.array(values)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise SchemaMismatchError(
-            f"column {where!r} of the data has no one type: {_type_name(values)}",
-            advice="give its values one type",
+            f"column {where!r} of the data mixes types: {_type_name(values)}",
+            advice="use one type for all of its values",
             column=where,
         ) from error
 
@@ -77,7 +80,7 @@ def _column(values: list[Any], field: pa.Field, where: str) -> pa.Array:
 
 
 def _to_float32(values: pa.Array, field: pa.Field, where: str) -> pa.Array:
-    """Python has no float of 32 bits: its digits are rounded, but a number must not become infinite."""
+    """Round to float32, which Python lacks. A finite number that would become infinite is an error."""
     result = cast(values, pa.field(field.name, pa.float64(), nullable=field.nullable), where).cast(pa.float32())
     if pc.sum(pc.is_inf(result)).as_py() != pc.sum(pc.is_inf(values.cast(pa.float64()))).as_py():
         raise misfit(where, field, values.type)
@@ -105,7 +108,7 @@ def _maps(values: list[Any], field: pa.Field, where: str) -> pa.Array:
 
 
 def _present(values: list[Any], field: pa.Field, where: str, kinds: Any) -> list[Any]:
-    """The values that are not null, each of which must be of one of `kinds`."""
+    """The values that are not null. Raises SchemaMismatchError unless each is an instance of `kinds`."""
     present = [value for value in values if value is not None]
     wrong = next((v for v in present if not isinstance(v, kinds) or isinstance(v, (str, bytes))), None)
     if wrong is not None:

@@ -1,9 +1,11 @@
-"""Row maps: where each row of a compaction went, where its order alone does not tell.
+"""Row maps: where a compaction moved each row, for compactions that change the order of rows.
 
-A table with the columns `input`, `position`, `output`, `output_position`, one row for each row that moved, sorted by
-the first two. `input` and `output` number the files of the compaction's lineage; positions count dead rows, too. What
-is not in it did not move. It lies as an Arrow file below `_tidelog/rowmaps/`, for as long as a transaction may be in
-flight that was made before the compaction.
+A row map is a table with the columns `input`, `position`, `output` and `output_position`, sorted by the first two, with
+one row for each row that moved. `input` and `output` are the numbers of files in the compaction's lineage; positions
+count dead rows, too. Rows that are not listed did not move.
+
+It is an Arrow file below `_tidelog/rowmaps/`, kept for as long as a transaction can be in flight that began before the
+compaction.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ def row_map_schema() -> pa.Schema:
 
 
 def write_row_map(store: Store, system: System, row_map: pa.Table) -> str:
-    """Write a row map, durable on return; its path below the table."""
+    """Write a row map, durable on return. Returns its path below the table."""
     path = f"{ROW_MAP_FOLDER}/{system.uuid()}.arrow"
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with store.create(path) as file, pa.ipc.new_file(file, row_map_schema(), options=options) as writer:
@@ -49,6 +51,8 @@ def read_row_map(store: Store, path: str) -> pa.Table:
         ) from error
     if found.schema != row_map_schema():
         raise CorruptLogError(
-            f"the row map {path} of {store.url} has other columns", advice="run the operation again", path=store.url
+            f"the row map {path} of {store.url} has columns other than {', '.join(ROW_MAP_COLUMNS)}",
+            advice="run the operation again",
+            path=store.url,
         )
     return found

@@ -1,7 +1,7 @@
-"""Writing data files: rows grouped by partition, parquet that every reader takes, statistics beside them.
+"""Write data files: rows split by partition, as parquet that every reader supports, with statistics for the log.
 
-Files are named `<2 hex>/part-<uuid>.parquet`: partition values never decide a path. Each file is durable when its
-`AddFile` is returned; without a commit that names it, it is garbage that no reader sees.
+Files are named `<2 hex>/part-<uuid>.parquet`; paths do not depend on partition values. A file is durable once its
+`AddFile` is returned. Until a commit names it, no reader sees it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tidelog.log.format.schema import columns_of, physical_name
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
-# The folder of change files is the protocol's own; readers expect the column under this name.
+# The Delta protocol prescribes both names.
 CHANGE_FOLDER = "_change_data"
 CHANGE_TYPE = "_change_type"
 
 
 @dataclass(frozen=True)
 class DataWriter:
-    """Writes data files for one version of a table's metadata; `written` names them all."""
+    """Writes data files for one version of a table's metadata, and lists them in `written`."""
 
     store: Store
     metadata: Metadata
     system: System
-    # Paths below the table, in the order of writing; also of files whose writing failed.
+    # Paths below the table, in the order of writing, including files whose write failed.
     written: list[str] = field(default_factory=list, compare=False)
 
     @cached_property
@@ -45,7 +45,7 @@ class DataWriter:
         return columns_of(self.metadata, self.store.url)
 
     def write(self, table: pa.Table, *, data_change: bool = True) -> list[AddFile]:
-        """Write `table`, whose schema is the table's; at least one file a partition, none for no rows."""
+        """Write `table`, which has the table's schema: one file or more per partition, none if there are no rows."""
         return [
             add
             for values, rows in self._by_partition(table)
@@ -53,19 +53,19 @@ class DataWriter:
         ]
 
     def write_partition(self, rows: pa.Table, values: dict[str, str | None], *, data_change: bool) -> Iterator[AddFile]:
-        """Write rows of one partition (partition columns left out), in files of about the target size.
+        """Write one partition's rows (without the partition columns) in files of about the target size.
 
-        `values` has the partition values as the `add` action does.
+        `values` are the partition values as the `add` action holds them.
         """
         target = properties.size_bytes(self.metadata.configuration, properties.TARGET_FILE_SIZE)
-        # In memory a column is rarely smaller than in a compressed file, so no file gets larger than the target.
+        # Columns are rarely smaller in memory than in a compressed file, so files stay below the target.
         pieces = max(1, -(-rows.nbytes // target))
         length = max(1, -(-rows.num_rows // pieces))
         for start in range(0, rows.num_rows, length):
             yield self.write_file(rows.slice(start, length), values, data_change=data_change)
 
     def write_file(self, rows: pa.Table, values: dict[str, str | None], *, data_change: bool) -> AddFile:
-        """Write rows of one partition (partition columns left out) as one file, whatever its size."""
+        """Write one partition's rows (without the partition columns) as a single file of any size."""
         name = self.system.uuid()
         path = f"{name[:2]}/part-{name}.parquet"
         physical = to_physical(_without_void(rows), self.schema)
@@ -86,7 +86,10 @@ class DataWriter:
         )
 
     def write_changes(self, table: pa.Table, change_type: str) -> list[AddCDCFile]:
-        """Write change rows of one type; `table` has the table's schema. One file a partition, none for no rows."""
+        """Write change rows of one type: one file per partition, none if there are no rows.
+
+        `table` has the table's schema.
+        """
         written = []
         for values, rows in self._by_partition(table):
             path = f"{CHANGE_FOLDER}/cdc-{self.system.uuid()}.parquet"
@@ -97,10 +100,14 @@ class DataWriter:
         return written
 
     def prepared(self, table: pa.Table) -> pa.Table:
-        """Rows as the table will give them back: an empty text partitions as null does, and -0.0 as 0.0.
+        """`table` with the partition values that a reader of the table will see.
 
-        `table` may have some of the columns only. Raises SchemaMismatchError where that makes a null of what cannot
-        be null.
+        An empty string becomes null, because the Delta log cannot tell them apart. -0.0 becomes 0.0: they are equal, so
+        they are one partition, like the one group that Spark's `groupBy` and `repartition` make of them. (Spark's own
+        `partitionBy` makes two folders, and can fail if one task has both values.) NaN is a partition, too.
+
+        `table` can lack columns. Raises SchemaMismatchError if an empty string becomes null in a column that cannot be
+        null.
         """
         for name in self.metadata.partition_columns:
             if name not in table.column_names:
@@ -113,7 +120,7 @@ class DataWriter:
                 values = pc.add(values, pa.scalar(0, field.type))
             if values.null_count and not field.nullable:
                 raise SchemaMismatchError(
-                    f"column {name!r} cannot be null, and an empty text partitions as null",
+                    f"partition column {name!r} cannot be null, and an empty string in it counts as null",
                     advice="fill or drop those rows",
                     column=name,
                 )
@@ -121,15 +128,16 @@ class DataWriter:
         return table
 
     def _by_partition(self, table: pa.Table) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
-        """The rows of each partition with its values under the names that the log knows the columns by."""
+        """Each partition's values, under the physical column names that the log uses, and its rows."""
         names = {name: physical_name(self.schema.field(name)) for name in self.metadata.partition_columns}
         for values, rows in split_by_partition(self.prepared(table), self.metadata.partition_columns):
             yield {names[name]: text for name, text in values.items()}, rows
 
     def _with_partition(self, physical: pa.Table, values: Mapping[str, str | None]) -> pa.Table:
-        """The file's columns and the partition's, in the table's order.
+        """The file's columns plus the partition columns, in the table's order.
 
-        The log alone tells partition values; but Polars, unless folders spell them, takes them from the files.
+        Partition values count only as the log has them, but Polars reads them from the files if they are not in the
+        folders' names.
         """
         columns = {name: physical[name] for name in physical.column_names}
         fields = {field.name: field for field in physical.schema}
@@ -142,7 +150,7 @@ class DataWriter:
         return pa.table([columns[name] for name in order], schema=pa.schema([fields[name] for name in order]))
 
     def _write_parquet(self, path: str, rows: pa.Table) -> int:
-        """Write one file, durable on return; its size in bytes."""
+        """Write one file, durable on return. Returns its size in bytes."""
         self.written.append(path)
         with self.store.create(path) as file:
             pq.write_table(
@@ -158,14 +166,14 @@ class DataWriter:
 
 
 def _without_void(rows: pa.Table) -> pa.Table:
-    """A void column has no place in parquet; readers take its absence for null."""
+    """`rows` without void columns, which parquet cannot hold; readers see a missing column as null."""
     return rows.select([field.name for field in rows.schema if not pt.is_null(field.type)])
 
 
 def split_by_partition(
     table: pa.Table, partition_columns: Sequence[str]
 ) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
-    """The rows of each partition, in their order, without the partition columns, and the partition's values."""
+    """Each partition's values, and its rows in their order, without the partition columns."""
     if not partition_columns:
         if table.num_rows:
             yield {}, table
@@ -181,7 +189,7 @@ def split_by_partition(
     order = pc.sort_indices(numbers)  # stable
     ordered, keys = data.take(order), table.select(names)
     start = 0
-    # Numbered in the order of their first rows, so the counts come in the order of the numbers, too.
+    # Groups are numbered in the order of their first rows, and value_counts lists them in that order.
     for length in counts.field("counts").to_pylist():
         yield _texts(keys, order[start].as_py()), ordered.slice(start, length)
         start += length
@@ -192,44 +200,44 @@ def _texts(groups: pa.Table, row: int) -> dict[str, str | None]:
 
 
 def partition_text(value: pa.Scalar, field: pa.Field) -> str | None:
-    """A partition column's value as the log has it. Raises SchemaMismatchError for one that the log cannot hold."""
+    """A partition column's value as text for the log. Raises SchemaMismatchError if the log cannot hold it."""
     try:
         return partition_values.to_text(value.as_py(), field.type)
     except UnicodeDecodeError as error:
         raise SchemaMismatchError(
-            f"a value of the binary partition column {field.name!r} is not UTF-8, which the log cannot hold",
-            advice="partition by a text or number column instead",
+            f"the binary partition column {field.name!r} has a value that is not UTF-8, which the log cannot hold",
+            advice="partition by a string or number column instead",
             column=field.name,
         ) from error
 
 
 def check_partition_columns(table_schema: pa.Schema, partition_by: Sequence[str]) -> None:
-    """Raise SchemaMismatchError unless `partition_by` names distinct, partitionable columns, and leaves one over."""
+    """Raise SchemaMismatchError unless `partition_by` names distinct columns of plain types, and not all of them."""
     for name in partition_by:
         if name not in table_schema.names or partition_by.count(name) > 1:
+            fault = "it is named twice" if name in table_schema.names else "the schema has no such column"
             raise SchemaMismatchError(
-                f"cannot partition by {name!r}: the schema has no such column, or it is named twice",
+                f"cannot partition by {name!r}: {fault}",
                 advice=f"choose from {', '.join(table_schema.names)}",
                 column=name,
             )
         if not partition_values.is_partitionable(table_schema.field(name).type):
             raise SchemaMismatchError(
-                f"cannot partition by {name!r} of the type {table_schema.field(name).type}",
-                advice="partition by a column that is not nested",
+                f"cannot partition by {name!r}: its type is {table_schema.field(name).type}",
+                advice="partition by a column that is not nested and not void",
                 column=name,
             )
     if all(field.name in partition_by or pt.is_null(field.type) for field in table_schema):
         raise SchemaMismatchError(
-            "every column is a partition column or void, so no file could hold a row",
-            advice="leave at least one column with a type out of partition_by",
-            column=table_schema.names[0],
+            "every column is a partition column or void, so data files would have no columns",
+            advice="leave at least one column that is not void out of partition_by",
         )
 
 
 def check_statistics_columns(
     table_schema: pa.Schema, partition_by: Sequence[str], configuration: Mapping[str, str]
 ) -> None:
-    """Raise ConfigurationError unless the columns chosen for statistics are distinct columns of the data files."""
+    """Raise ConfigurationError unless the columns chosen for statistics are distinct columns that can have them."""
     chosen = properties.statistics_columns(configuration) or ()
     for column in chosen:
         fault = _statistics_fault(table_schema, partition_by, column)
@@ -238,7 +246,7 @@ def check_statistics_columns(
         if fault:
             raise ConfigurationError(
                 f"the table property {properties.STATISTICS_COLUMNS!r} cannot name {'.'.join(column)!r}, which {fault}",
-                advice="name columns of numbers, texts, dates or timestamps, or structs of them",
+                advice="name columns of numbers, strings, dates or timestamps, or structs of them",
             )
 
 
@@ -257,4 +265,4 @@ def _statistics_fault(table_schema: pa.Schema, partition_by: Sequence[str], colu
             return "is not in the schema"
         kind = found.type
     has_statistics = pt.is_struct(kind) or statistics.is_ordered(kind)
-    return None if has_statistics else f"has the type {kind}, which statistics have no bounds for"
+    return None if has_statistics else f"is {kind}, a type that has no bounds in statistics"

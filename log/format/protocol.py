@@ -53,6 +53,7 @@ FEATURES_BY_PROPERTY: Mapping[str, str] = {
 
 _FEATURES_READER_VERSION = 3
 _FEATURES_WRITER_VERSION = 7
+_MAPPING_READER_VERSION = 2
 # What each writer version before feature lists implies (Delta protocol, "Writer Version Requirements").
 _LEGACY_WRITER = {
     2: {"appendOnly", "invariants"},
@@ -136,31 +137,41 @@ def has_change_data_feed(protocol: Protocol, metadata: Metadata) -> bool:
 def allows(protocol: Protocol, feature: str) -> bool:
     """Whether a table of this protocol may make use of a feature that tidelog writes."""
     if protocol.min_writer_version < _FEATURES_WRITER_VERSION:
-        implied = (features for version, features in _LEGACY_WRITER.items() if version <= protocol.min_writer_version)
-        return any(feature in features for features in implied)
+        return feature in _implied_features(protocol)
     in_reader = feature not in READER_FEATURES or feature in (protocol.reader_features or ())
     return in_reader and feature in (protocol.writer_features or ())
 
 
-def with_feature(protocol: Protocol, feature: str, path: str) -> Protocol:
-    """The protocol with one more feature in its lists.
+def with_feature(protocol: Protocol, feature: str) -> Protocol:
+    """The protocol that also allows `feature`: feature lists contain it, and versions without such lists are raised.
 
-    Raises UnsupportedFeatureError where it has no such list: its versions are never raised.
+    Lists that are new contain every feature that the old versions imply, since older versions of the table may use it
+    (Delta protocol, "Table Features for New and Existing Tables"). Versions are never lowered.
     """
-    for_readers = feature in READER_FEATURES
-    no_list = protocol.min_writer_version < _FEATURES_WRITER_VERSION
-    if no_list or (for_readers and protocol.min_reader_version < _FEATURES_READER_VERSION):
-        versions = f"({protocol.min_reader_version}, {protocol.min_writer_version})"
-        raise UnsupportedFeatureError(
-            f"this needs the table feature {feature}, which a table of the protocol {versions} cannot have",
-            advice="raise the protocol first with an engine that does so, such as delta-spark: "
-            f"ALTER TABLE ... SET TBLPROPERTIES ('delta.feature.{feature}' = 'supported')",
-            path=path,
-            features=feature,
-        )
-    readers = tuple(sorted({*(protocol.reader_features or ()), feature})) if for_readers else protocol.reader_features
-    writers = tuple(sorted({*(protocol.writer_features or ()), feature}))
-    return msgspec.structs.replace(protocol, reader_features=readers, writer_features=writers)
+    reader_version, readers = protocol.min_reader_version, protocol.reader_features
+    if protocol.min_writer_version < _FEATURES_WRITER_VERSION:
+        writers = _implied_features(protocol)
+    else:
+        writers = set(protocol.writer_features or ())
+    if feature in READER_FEATURES:
+        if reader_version < _FEATURES_READER_VERSION:
+            reader_version, readers = _FEATURES_READER_VERSION, tuple(writers & READER_FEATURES)
+        readers = tuple(sorted({*(readers or ()), feature}))
+    return Protocol(
+        min_reader_version=reader_version,
+        min_writer_version=max(protocol.min_writer_version, _FEATURES_WRITER_VERSION),
+        reader_features=readers,
+        writer_features=tuple(sorted({*writers, feature})),
+    )
+
+
+def _implied_features(protocol: Protocol) -> set[str]:
+    """The features that a writer version without a feature list implies; column mapping needs a reader version, too."""
+    features: set[str] = set()
+    for version, implied in _LEGACY_WRITER.items():
+        if version <= protocol.min_writer_version:
+            features |= implied
+    return features if protocol.min_reader_version >= _MAPPING_READER_VERSION else features - {"columnMapping"}
 
 
 def _used_invariants(metadata: Metadata) -> set[str]:

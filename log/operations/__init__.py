@@ -1,1 +1,24 @@
-"""Operations: what each statement stages, from INSERT to a change of properties."""
+"""What each statement stages: the files to add, the rows to delete and the metadata to change, before the commit.
+
+Table and schema:
+
+- `create_table`: version 0 of a new table
+- `drop_table`: end a table and delete its files
+- `add_columns`: new columns at the end of the schema
+- `schema_evolution`: the columns and struct fields that data has and the table lacks
+- `set_properties`: set and remove table properties, with the protocol features that they need
+
+Rows:
+
+- `delete_update`: DELETE and UPDATE by a predicate
+- `upsert`: replace or delete rows by key
+- `overwrite`: OVERWRITE, TRUNCATE and RESTORE
+
+Shared parts:
+
+- `row_matcher`: find files with matching rows, and delete rows by deletion vector or by rewriting files
+- `keys`: rows identified by key columns
+- `upsert_data`: split an upsert's data into rows to write and keys to delete
+- `update_images`: the addresses of the new rows that an UPDATE writes
+- `staged_parts`: stage an operation in parts, over some of the files each
+"""

@@ -1,4 +1,4 @@
-"""Staging new columns: the schema changes, no file does, and rows that are there have null in them."""
+"""Stage new columns: only the schema changes, and existing rows have null in them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tidelog.log.system import System
 
 
 def stage_add_columns(head: Head, path: str, system: System, fields: Any) -> Staged | None:
-    """The table has `fields`, a schema or several fields of Arrow, behind its own columns; None without any field.
+    """Stage adding `fields`, an Arrow schema or a list of Arrow fields, after the table's columns. None if it is empty.
 
-    Raises ConfigurationError for a name that is taken or a column that cannot be null, SchemaMismatchError for a type
-    that Delta does not have, UnsupportedFeatureError for one that the table's protocol does not allow.
+    Raises ConfigurationError for a name that exists or a column that cannot be null, SchemaMismatchError for a type
+    that Delta lacks, UnsupportedFeatureError for a type that the table's protocol does not allow.
     """
     new = _fields_of(fields)
     if not new:
@@ -50,12 +50,12 @@ def stage_add_columns(head: Head, path: str, system: System, fields: Any) -> Sta
 
 
 def require_timestamps(protocol: Protocol, new: pa.Schema, path: str) -> None:
-    """Raise UnsupportedFeatureError for a timestamp without a zone where the protocol does not allow any."""
+    """Raise UnsupportedFeatureError for a timestamp without a zone if the protocol does not allow them."""
     if has_timestamp_ntz(new) and not allows(protocol, "timestampNtz"):
         raise UnsupportedFeatureError(
-            "a timestamp without a zone needs the table feature timestampNtz, which the table's protocol does not name",
-            advice="add a timestamp with a zone, or add the feature first with an engine that does so, such as "
-            "delta-spark: ALTER TABLE ... SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')",
+            "a timestamp without a time zone needs the table feature timestampNtz, which the table's protocol lacks",
+            advice="use a timestamp with a time zone, or add the feature with another engine first; in delta-spark: "
+            "ALTER TABLE ... SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')",
             path=path,
             features="timestampNtz",
         )
@@ -67,28 +67,36 @@ def _fields_of(fields: Any) -> list[pa.Field]:
         if all(isinstance(field, pa.Field) for field in found):
             return found
     raise ConfigurationError(
-        f"{fields!r} are no fields",
-        advice="give a pyarrow schema or a list of fields, such as [pa.field('n', pa.int64())]",
+        f"new columns must be a pyarrow schema or a list of pyarrow fields (got {_kind_of(fields)})",
+        advice="pass, for example, [pa.field('n', pa.int64())]",
     )
+
+
+def _kind_of(fields: Any) -> str:
+    """The type that was passed instead of a field, for an error."""
+    wrong = fields
+    if isinstance(fields, (list, tuple)):
+        wrong = next(field for field in fields if not isinstance(field, pa.Field))
+    return type(wrong).__name__
 
 
 def _require_addable(field: pa.Field, table: pa.Schema) -> None:
     if not field.nullable:
         raise ConfigurationError(
-            f"the column {field.name!r} cannot be added as one that is never null: rows that are there have no value",
+            f"the new column {field.name!r} must allow nulls, because existing rows have no value for it",
             advice="leave nullable=False out",
         )
     whole, _, inner = field.name.partition(".")
     parent = next((known for known in table if known.name.lower() in {field.name.lower(), whole.lower()}), None)
     if parent is not None and pt.is_struct(parent.type) and (inner or pt.is_struct(field.type)):
         raise ConfigurationError(
-            f"{field.name!r} would change the struct {parent.name!r}, and a field cannot be added to a struct",
-            advice="add a column of its own",
+            f"cannot add {field.name!r} to the struct {parent.name!r}: only top-level columns can be added",
+            advice="add a top-level column with another name",
         )
 
 
 def _with_fields(metadata: Metadata, added: list[dict[str, Any]], system: System) -> Metadata:
-    """The metadata with more fields; those that are there stay as their writer spelled them."""
+    """The metadata with more fields; the JSON of existing fields does not change."""
     schema = msgspec.json.decode(metadata.schema_string)
     configuration = dict(metadata.configuration)
     if configuration.get(properties.COLUMN_MAPPING_MODE, "none") != "none":

@@ -1,4 +1,4 @@
-"""Creating a table: its first commit."""
+"""Create a table: its first commit."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tidelog.log.system import System
 def create(
     store: Store, schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, object], system: System
 ) -> bool:
-    """Put version 0 of a new, empty table; False where a table is there already.
+    """Write version 0 of a new, empty table. Returns False if the table exists already.
 
-    Raises SchemaMismatchError for a schema that Delta cannot hold, ConfigurationError for a bad property.
+    Raises SchemaMismatchError for a schema that Delta cannot hold, ConfigurationError for an invalid property.
     """
     return loop.put_first_version(store, _first_commit(schema, partition_by, properties, system), system)
 
@@ -35,7 +35,9 @@ def _first_commit(
     schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, object], system: System
 ) -> Staged:
     if isinstance(partition_by, str):
-        raise ConfigurationError("partition_by is one text", advice=f"give a list: [{partition_by!r}]")
+        raise ConfigurationError(
+            "partition_by must be a list of column names, not a string", advice=f"pass [{partition_by!r}]"
+        )
     configuration = {**table_properties.NEW_TABLE_DEFAULTS, **table_properties.validate(properties)}
     columns = table_schema(schema)
     _require_distinct_names(columns)
@@ -61,17 +63,17 @@ def _first_commit(
 
 def _require_distinct_names(schema: pa.Schema) -> None:
     if not schema.names:
-        raise ConfigurationError("the schema has no column", advice="give at least one")
+        raise ConfigurationError("the schema has no columns", advice="add at least one")
     require_distinct(list(schema), "the schema")
 
 
 def require_distinct(fields: Sequence[pa.Field], where: str) -> None:
-    """Raise ConfigurationError unless names differ, also within nested types."""
+    """Raise ConfigurationError if two names at the same level differ in case only, or not at all."""
     lowered = [field.name.lower() for field in fields]
     for field in fields:
         if lowered.count(field.name.lower()) > 1:
             raise ConfigurationError(
-                f"{where} has {field.name!r} more than once (case does not count)", advice="rename one"
+                f"{where} has {field.name!r} more than once (names are compared without case)", advice="rename one"
             )
         kind = field.type
         inner = [kind.field(index) for index in range(kind.num_fields)] if pt.is_nested(kind) else []

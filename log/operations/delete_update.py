@@ -1,8 +1,8 @@
-"""Staging DELETE and UPDATE: the rows that match a predicate die, and an update adds their new images.
+"""Stage DELETE and UPDATE: delete the rows that match a predicate; an update also writes their new images.
 
-Where the table has deletion vectors on, rows die by a vector; where not, each file touched is written anew without
-them (copy-on-write). With the change data feed on, an update writes its change rows; a delete does where it copies,
-and else is told by the difference of the vectors.
+With deletion vectors on, rows are deleted by a vector; otherwise their files are rewritten without them
+(copy-on-write). With the change data feed on, an update writes change rows, and so does a delete that rewrites files.
+The changes of a delete by vectors are the difference between the old and the new vectors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidelog.log.state.loader import LogState
 
 
 def stage_delete(state: LogState, writer: DataWriter, where: str) -> Staged:
-    """The rows for which `where` is true die. Raises PredicateError."""
+    """Stage deleting the rows for which `where` is true. Raises PredicateError."""
     change = _RowChange(state, writer, where, whole_rows=False)
     deletes, cdc = [], []
     for matched in change.matches():
@@ -49,9 +49,10 @@ def stage_delete(state: LogState, writer: DataWriter, where: str) -> Staged:
 
 
 def stage_update(state: LogState, writer: DataWriter, where: str, assignments: Mapping[str, str]) -> Staged:
-    """The rows for which `where` is true get new values: `assignments` maps columns to SQL expressions of the old row.
+    """Stage new values for the rows for which `where` is true.
 
-    Raises PredicateError, SchemaMismatchError where a new value does not fit its column.
+    `assignments` maps columns to SQL expressions over the old row. Raises PredicateError, and SchemaMismatchError for a
+    value that does not fit its column.
     """
     change = _RowChange(state, writer, where, whole_rows=True)
     change.check(assignments)
@@ -82,45 +83,50 @@ def stage_update(state: LogState, writer: DataWriter, where: str, assignments: M
 
 
 class _RowChange(RowMatcher):
-    """What both operations share: the rows for which a predicate is true."""
+    """Matches rows by a predicate, for both operations."""
 
     def __init__(self, state: LogState, writer: DataWriter, where: str, *, whole_rows: bool) -> None:
         super().__init__(state, writer)
-        # Against the table's own columns first, which is what an error shall speak of.
+        # Parsed without the position column, so that errors list the table's columns only.
         self.predicate = predicate.parse(where, self.schema)
         self._position = free_name(self.schema)
         numbered = pa.schema([*self.schema, pa.field(self._position, pa.int64(), nullable=False)])
-        # Change rows of a delete are needed where it copies only.
+        # A delete by vectors writes no change rows, so it needs no columns but the position.
         whole_rows = whole_rows or (self.feed and not self.vectors)
         self._selection = Selection(numbered, where, None if whole_rows else [self._position])
 
     def check(self, assignments: Mapping[str, str]) -> None:
-        """Raise PredicateError or SchemaMismatchError for assignments that no row could take."""
+        """Raise PredicateError or SchemaMismatchError for assignments that are invalid for any row."""
         if not isinstance(assignments, Mapping):
             raise ConfigurationError(
-                f"set is a {type(assignments).__name__}", advice="give set={'column': 'SQL expression'}"
+                f"set must be a dict (got {type(assignments).__name__})",
+                advice="pass set={'column': 'SQL expression'}",
             )
         if not assignments:
-            raise ConfigurationError("an update sets no column", advice="give set={'column': 'SQL expression'}")
+            raise ConfigurationError(
+                "set is empty, so the update would change nothing", advice="pass set={'column': 'SQL expression'}"
+            )
         self.assigned(self.schema.empty_table(), assignments)
 
     def matches(self) -> Iterator[Matched]:
-        """The files that hold matching rows, with these."""
+        """The files with matching rows, and those rows."""
         for add in self.candidates(self.predicate):
             rows = pa.Table.from_batches(self._matching(add), schema=self._selection.schema)
             if rows.num_rows:
                 yield Matched(add, BitMap64(rows[self._position].to_pylist()), rows.drop_columns([self._position]))
 
     def assigned(self, rows: pa.Table, assignments: Mapping[str, str]) -> pa.Table:
-        """The rows with their new values, each of which is computed from the old ones."""
+        """The rows with their new values, all computed from the old values."""
         by_name = {self._column(name): text for name, text in assignments.items()}
         if len(by_name) < len(assignments):
-            raise ConfigurationError("a column is set twice", advice="case does not matter in column names")
+            raise ConfigurationError(
+                "set has the same column twice", advice="column names that differ in case only are the same column"
+            )
         for name, text in by_name.items():
             if not isinstance(text, str):
                 raise PredicateError(
-                    f"the new value of {name!r} is a {type(text).__name__}, not SQL text",
-                    advice=f"write an expression such as {name} + 1, or a literal such as 'text' in quotes of its own",
+                    f"the new value of {name!r} must be SQL text (got {type(text).__name__})",
+                    advice=f'pass an expression such as "{name} + 1"; SQL quotes strings, as in "\'text\'"',
                     token=str(text),
                 )
         columns = [
@@ -138,27 +144,27 @@ class _RowChange(RowMatcher):
             yield from self._selection.apply(pa.RecordBatch.from_arrays(numbered, schema=schema))
 
     def _column(self, name: str) -> str:
-        """The table's spelling of a column; case does not matter, as in Spark."""
+        """A column's name as the table has it; case does not matter, as in Spark."""
         same = [known for known in self.schema.names if known.lower() == str(name).lower()]
         if name in same or same:
             return name if name in same else str(same[0])
         raise PredicateError(
             f"there is no column {name!r} to set",
-            advice=f"the columns are {', '.join(self.schema.names)}; a field of a struct cannot be set alone",
+            advice=f"the columns are {', '.join(self.schema.names)}; a single field of a struct cannot be set",
             token=name,
         )
 
 
 def require_row_changes(configuration: Mapping[str, str], path: str) -> None:
-    """Raise AppendOnlyError for a table that forbids removing and changing rows."""
+    """Raise AppendOnlyError if the table forbids deleting and changing rows."""
     if properties.flag(configuration, properties.APPEND_ONLY):
         raise AppendOnlyError(
-            f"{path} is append-only: rows cannot be removed or changed",
-            advice=f"insert instead, or set {properties.APPEND_ONLY} to false first",
+            f"the table {path} is append-only: its rows cannot be deleted or changed",
+            advice=f"insert rows instead, or set {properties.APPEND_ONLY} to false first",
             path=path,
         )
 
 
 def _predicate_parameter(where: str) -> str:
-    """As delta-spark writes it: a JSON list of texts."""
+    """A JSON list with the predicate, as delta-spark records it."""
     return msgspec.json.encode([where]).decode()

@@ -1,8 +1,8 @@
-"""Dropping a table.
+"""Drop a table.
 
-One commit is the end of it: a protocol that demands a feature that nobody has, so that from this moment on every
-engine, whatever it knew of the table, refuses to read and to write it. Only then are the files deleted, the last
-commit at the very end, so that a drop that was interrupted can be told from a damaged table, and finished.
+A last commit ends the table: its protocol demands a feature that no engine has, so from then on every engine refuses to
+read or write it. Only then are the files deleted, the last commit at the very end. An interrupted drop can therefore be
+recognised and finished, and is not mistaken for a damaged table.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from tidelog.log.system import System
 _LOGGER = logging.getLogger(__name__)
 
 _FEATURE = "tidelog.dropped"
-_NOBODYS = Protocol(
+_UNSUPPORTED = Protocol(
     min_reader_version=3, min_writer_version=7, reader_features=(_FEATURE,), writer_features=(_FEATURE,)
 )
-# What belongs to a table besides its data files.
+# Folders in which every file belongs to the table.
 _OWN_FOLDERS = (f"{filenames.LOG_FOLDER}/", "_tidelog/", "_dv/", "_change_data/")
-# Data files and vectors that no version names (a writer died), by the names that tidelog, Spark and delta-rs give them.
+# Names that tidelog, Spark and delta-rs give to data files and vectors. A writer that died leaves some that no version
+# names.
 _DATA_FILE = re.compile(
     r"(^|/)(part-(\d{5}-)?[0-9a-f]{8}-[0-9a-f-]{27}[\w.-]*\.parquet|deletion_vector_[0-9a-f-]{36}\.bin)$"
 )
@@ -48,7 +49,7 @@ def drop(store: Store, system: System) -> None:
     if last is None:
         state = load(store)
         require_writable(state.head.protocol, state.head.metadata, store.url)
-        ending = Staged(operation="DROP TABLE", operation_class=OperationClass.NONE, protocol=_NOBODYS)
+        ending = Staged(operation="DROP TABLE", operation_class=OperationClass.NONE, protocol=_UNSUPPORTED)
         outcome = loop.commit(store, state, ending, system).outcome
         if not isinstance(outcome, Committed):
             raise AssertionError(outcome)
@@ -57,18 +58,18 @@ def drop(store: Store, system: System) -> None:
 
 
 def require_not_dropped(store: Store, error: CorruptLogError | UnsupportedFeatureError | None = None) -> None:
-    """Raise TableNotFoundError where a drop of the table has begun, which `error` comes from; else return."""
+    """Raise TableNotFoundError, caused by `error`, if a drop of the table has begun."""
     if _dropped_at(store) is None:
         return
     raise TableNotFoundError(
-        f"the table at {store.url} was dropped, and not all of its files are deleted yet",
+        f"the table at {store.url} was dropped, but some of its files are not deleted yet",
         advice="wait for the drop, or call Table.drop(path) to finish it",
         path=store.url,
     ) from error
 
 
 def _dropped_at(store: Store) -> int | None:
-    """The version that ended the table, or None where the newest one did not."""
+    """The version that ended the table, or None if the newest version did not end it."""
     found = [file for status in store.list(filenames.LOG_FOLDER) if (file := filenames.parse_log_file(status.name))]
     newest = max((file.version for file in found if file.kind is LogFileKind.COMMIT), default=None)
     if newest is None:
@@ -77,39 +78,39 @@ def _dropped_at(store: Store) -> int | None:
         actions = read_commit(store, newest).others
     except (CorruptLogError, FileNotFoundError):
         return None
-    return newest if _NOBODYS in actions else None
+    return newest if _UNSUPPORTED in actions else None
 
 
 def _delete_files(store: Store, version: int) -> None:
     last = filenames.commit_path(version)
     everything = [path for path, _ in store.walk()]
-    others = {other for path in everything if (other := retention.table_inside(path))}
+    nested_tables = tuple({nested for path in everything if (nested := retention.table_inside(path))})
     named = dict(zip(everything, _named(store).named(everything), strict=True))
-    left = 0
-    for path in sorted(everything, key=_turn):
+    kept = 0
+    for path in sorted(everything, key=_deletion_order):
         own = path.startswith(_OWN_FOLDERS) or named[path] or _DATA_FILE.search(path)
         if path == last:
             continue
-        if not own or path.startswith(tuple(others)):
-            left += 1
+        if not own or path.startswith(nested_tables):
+            kept += 1
             continue
         if path == _FIRST and not is_there(store, version):
-            return  # another drop has finished meanwhile, and what lies here may be a new table
+            return  # another drop has finished in the meantime, and this may be the commit of a new table
         store.delete(path)
     store.delete(last)
     store.remove_empty_folders()
-    if left:
-        _LOGGER.info("%d files below %s are not the dropped table's and stay", left, store.url)
+    if kept:
+        _LOGGER.info("kept %d files below %s that do not belong to the dropped table", kept, store.url)
 
 
-def _turn(path: str) -> tuple[int, str]:
-    """The log goes after what it names; its first version, which keeps a new table out, at the end."""
+def _deletion_order(path: str) -> tuple[int, str]:
+    """Sort key: the files that the log names, then the log, then version 0, which prevents a new table until then."""
     in_log = path.startswith(_OWN_FOLDERS[0])
     return in_log + (path == _FIRST), path
 
 
 def _named(store: Store) -> References:
-    """What the log names, as far as it is still there."""
+    """The files that the log names, if the log can still be read."""
     found = References()
     try:
         state = load(store).files()

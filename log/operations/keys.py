@@ -1,6 +1,6 @@
-"""Rows by their keys: the key's columns, each key once, and which rows of a table have one of them.
+"""Rows identified by key columns: choose the columns, check the keys, and find the rows that have one of them.
 
-Values are compared as in `group_numbers`: NaN is a value like others, -0.0 is 0.0. A null is no key.
+Values are compared as in `group_numbers`: NaN is equal to NaN, and -0.0 to 0.0. Keys cannot contain null.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from tidelog.log.errors import ConfigurationError, DuplicateKeyError, SchemaMism
 from tidelog.log.format import properties
 from tidelog.log.predicate import And, Column, Comparison, Expression, In, Literal
 
-# More values of a column are looked for as the range that they span, which is all that statistics know to test.
+# Up to this number of values a predicate lists each; beyond, it has their range, which is enough for statistics.
 _FEW_VALUES = 50
-# So many of the keys that are wrong are named in an error.
+# The number of duplicate keys that an error shows.
 _NAMED_KEYS = 3
 
 
 def key_columns(given: Sequence[str], schema: pa.Schema, configuration: Mapping[str, str]) -> list[str]:
-    """The key's columns: those given, else the table's own. Raises ConfigurationError."""
+    """The key columns: those given, or else the table's primary key. Raises ConfigurationError."""
     if isinstance(given, str):
-        raise ConfigurationError("keys is one text", advice=f"give a list: [{given!r}]")
+        raise ConfigurationError("keys must be a list of column names, not a string", advice=f"pass [{given!r}]")
     keys = list(dict.fromkeys(given or ())) or list(properties.primary_key(configuration))
     if not keys:
         raise ConfigurationError(
-            "no keys are given", advice=f"pass keys=[...], or set the property {properties.PRIMARY_KEY}"
+            "no keys are given",
+            advice=f"pass keys=[...], or set the property {properties.PRIMARY_KEY}",
         )
     for name in keys:
         if name not in schema.names:
@@ -39,14 +40,17 @@ def key_columns(given: Sequence[str], schema: pa.Schema, configuration: Mapping[
                 f"there is no key column {name!r}", advice=f"the columns are {', '.join(schema.names)}"
             )
         if pt.is_nested(schema.field(name).type):
-            raise ConfigurationError(f"the key column {name!r} is nested", advice="choose a plain column")
+            raise ConfigurationError(
+                f"the key column {name!r} is nested, with type {schema.field(name).type}",
+                advice="choose key columns that are not structs, lists or maps",
+            )
     return keys
 
 
 class Keys:
-    """Distinct keys without a null, one row each; `names` are their columns.
+    """Distinct keys without nulls, one row each; `names` are the key columns, `path` is the table for errors.
 
-    Raises SchemaMismatchError for a null, DuplicateKeyError for a key that comes twice. `path` names the table.
+    Raises SchemaMismatchError for a null, DuplicateKeyError for a key that occurs twice.
     """
 
     def __init__(self, rows: pa.Table, names: Sequence[str], path: str) -> None:
@@ -57,17 +61,17 @@ class Keys:
         self._steps = list(self._numbered())
 
     def places(self, rows: pa.Table) -> Int64Array:
-        """For each row of `rows`, which has the key's columns, the place of its key; -1 for another one."""
+        """The index of each row's key among the keys, or -1 if it is not one of them. `rows` has the key columns."""
         codes = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)])
         for name, (values, known) in zip(self.names, self._steps, strict=True):
             codes = _place(_next_codes(codes, rows[name], values), known)
         return np.asarray(pc.fill_null(codes, -1), dtype=np.int64)
 
     def _numbered(self) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """For each column its values, and the codes that the keys have by the columns up to it.
+        """For each key column its distinct values, and the codes of the keys by the columns up to it.
 
-        Only the keys are hashed, however many rows are looked up. A code is the place among those codes; the last
-        column's are the places of the keys, which are distinct.
+        Only the keys are hashed, no matter how many rows are looked up. After each column a code is replaced by its
+        index among the distinct codes. After the last column that index is the key's own, because keys are distinct.
         """
         codes = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), self.table.num_rows)])
         for name in self.names:
@@ -78,7 +82,7 @@ class Keys:
             codes = _place(codes, known)
 
     def predicate(self) -> Expression:
-        """What is true for every row with one of the keys, and false for as many others as statistics can tell."""
+        """A predicate that is true for every row with one of the keys, and narrow enough to prune files."""
         parts = [part for name in self.names if (part := _may_be(name, self.table[name])) is not None]
         if not parts:
             return Literal(True)  # noqa: FBT003 - a value
@@ -89,7 +93,7 @@ class Keys:
 
 
 def _may_be(name: str, values: pa.ChunkedArray) -> Expression | None:
-    """That a column holds one of `values`, or lies between them; None where no predicate says it of each."""
+    """A predicate that a column has one of `values`, or is in their range; None if no predicate covers all of them."""
     if pt.is_binary(values.type):
         return None
     if pt.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
@@ -106,7 +110,7 @@ def _may_be(name: str, values: pa.ChunkedArray) -> Expression | None:
 
 
 def _next_codes(codes: pa.ChunkedArray, column: pa.ChunkedArray, values: pa.Array) -> pa.ChunkedArray:
-    """Codes of the columns so far and one more; null where a value is none of `values`."""
+    """Extend the codes by one more column; null where its value is not among `values`."""
     return pc.add(pc.multiply(codes, len(values)), _place(_comparable(column), values))
 
 
@@ -127,8 +131,8 @@ def _require_no_null(keys: pa.Table) -> None:
         nulls = keys[name].null_count
         if nulls:
             raise SchemaMismatchError(
-                f"the key column {name!r} is null in {nulls} rows of the data, and null is equal to nothing "
-                "(an empty text partitions as null)",
+                f"the key column {name!r} is null in {nulls} rows of the data, and a null key matches no row (in a "
+                "partition column, an empty string counts as null)",
                 advice="fill or drop those rows",
                 column=name,
             )
@@ -140,12 +144,12 @@ def _require_distinct(keys: pa.Table, path: str) -> None:
     first[np.unique(numbers, return_index=True)[1]] = True
     if first.all():
         return
-    doubled = np.unique(numbers[~first])
-    places = [int(np.flatnonzero(numbers == number)[0]) for number in doubled[:_NAMED_KEYS]]
-    named = ", ".join(str(keys.slice(place, 1).to_pylist()[0]) for place in places)
+    duplicates = np.unique(numbers[~first])
+    rows = [int(np.flatnonzero(numbers == number)[0]) for number in duplicates[:_NAMED_KEYS]]
+    named = ", ".join(str(keys.slice(row, 1).to_pylist()[0]) for row in rows)
     raise DuplicateKeyError(
-        f"{len(doubled)} keys have several rows each in the data, among them {named}",
-        advice="keep one row a key, such as the newest",
+        f"{len(duplicates)} keys have several rows each in the data, such as {named}",
+        advice="keep one row per key, such as the newest",
         path=path,
         key=named,
     )

@@ -1,4 +1,4 @@
-"""Staging OVERWRITE, TRUNCATE and RESTORE: what is live in their scope when they commit is replaced, whatever it is."""
+"""Stage OVERWRITE, TRUNCATE and RESTORE, which replace all rows that are live in their scope when they commit."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
 
-# What a table has grown into cannot be taken back by restoring an older version: readers rely on it.
+# Properties that a restore keeps, because later commits and files depend on them.
 _KEPT = re.compile(r"delta\.(enableInCommitTimestamps|inCommitTimestampEnablement\w+|columnMapping\..+)")
 
 
 def stage_overwrite(
     state: LogState, writer: DataWriter, rows: pa.Table, where: str | None, *, dynamic: bool
 ) -> Staged | None:
-    """`rows` take the place of all that is in the scope; None where both are empty.
+    """Stage replacing all rows in the scope by `rows`; None if there are neither old nor new rows.
 
-    The scope is the partitions that `where` describes, with `dynamic` those that the rows are in, else the table.
-    Raises PredicateError, ConfigurationError for rows outside of `where`.
+    The scope is the partitions that `where` selects, or with `dynamic` those of the rows, or else the whole table.
+    Raises PredicateError, and ConfigurationError for rows outside `where`.
     """
     overwrite = Overwrite(writer, where, dynamic=dynamic)
     return overwrite.staged(state, overwrite.write(rows))
@@ -39,9 +39,10 @@ def stage_overwrite(
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """Rows that were written to take the place of others, or a part of them; picklable.
+    """The files written for an overwrite, or for a part of it; picklable.
 
-    `outside` counts those that are not in the scope, which are not written. `partitions` are theirs, where asked for.
+    `rows` counts the rows, `outside` those that are not in the scope: if there are any, nothing is written.
+    `partitions` are the partitions of the rows, in a dynamic overwrite only.
     """
 
     adds: tuple[AddFile, ...]
@@ -51,9 +52,9 @@ class WrittenFiles:
 
 
 class Overwrite:
-    """An OVERWRITE in two steps, of which the first one can be shared out by rows.
+    """An OVERWRITE in two steps: `write`, which can run on parts of the rows in parallel, and `staged`.
 
-    Raises PredicateError, ConfigurationError for a `where` and `dynamic` that the table cannot take.
+    Raises PredicateError, and ConfigurationError for a `where` or `dynamic` that does not fit the table.
     """
 
     def __init__(self, writer: DataWriter, where: str | None, *, dynamic: bool) -> None:
@@ -61,13 +62,16 @@ class Overwrite:
         self._where = where
         self._names = list(writer.metadata.partition_columns)
         if dynamic and (where is not None or not self._names):
-            what = "both where and dynamic are given" if where is not None else "the table is not partitioned"
-            raise ConfigurationError(f"cannot overwrite the partitions of the data: {what}", advice="leave one out")
+            fault = "both where and dynamic are given" if where is not None else "the table is not partitioned"
+            raise ConfigurationError(
+                f"cannot overwrite the partitions of the data: {fault}",
+                advice="leave one of the two out" if where is not None else "overwrite the whole table",
+            )
         self._dynamic = dynamic
         self._scope = partition_scope(where, writer.metadata, writer.store.url)
 
     def write(self, rows: pa.Table) -> WrittenFiles:
-        """Write rows, as DataWriter.prepared gives them, if all of them are in the scope."""
+        """Write rows that `DataWriter.prepared` returned, if all of them are in the scope."""
         inside = rows.num_rows
         if self._scope.predicate is not None:
             inside = rows.filter(predicate.to_arrow(self._scope.predicate, rows.schema)).num_rows
@@ -76,14 +80,14 @@ class Overwrite:
         return WrittenFiles(tuple(adds), rows.num_rows, rows.num_rows - inside, partitions)
 
     def staged(self, state: LogState, *parts: WrittenFiles) -> Staged | None:
-        """The operation, whose rows are those of `parts`; None where it has nothing to do.
+        """The operation with the rows of all `parts`; None if there is nothing to do.
 
-        Raises ConfigurationError for rows outside of the scope.
+        Raises ConfigurationError for rows outside the scope.
         """
         rows, outside = sum(part.rows for part in parts), sum(part.outside for part in parts)
         if outside:
             raise ConfigurationError(
-                f"{outside} of {rows} rows lie outside of where={self._where!r}",
+                f"{outside} of {rows} rows are outside where={self._where!r}",
                 advice="filter the data, or widen the predicate",
             )
         writer, scope = self._writer, self._scope
@@ -116,7 +120,7 @@ class Overwrite:
 
 
 def stage_truncate(state: LogState, metadata: Metadata, path: str, where: str | None) -> Staged | None:
-    """Every row of the scope dies; None where there is none."""
+    """Stage deleting every row of the scope; None if there are no rows."""
     scope = partition_scope(where, metadata, path)
     gone = in_scope(state.files().values, scope, metadata, path)
     if not gone.num_rows:
@@ -131,9 +135,10 @@ def stage_truncate(state: LogState, metadata: Metadata, path: str, where: str | 
 
 
 def stage_restore(store: Store, current: LogState, target: LogState) -> Staged | None:
-    """The table's rows and schema become those of `target`; None where they are the same.
+    """Stage restoring the rows, schema and properties of `target`; None if they are the same.
 
-    Raises HistoryExpiredError where files of the target are gone, ConfigurationError where column mapping has changed.
+    Raises HistoryExpiredError if files of the target are gone, ConfigurationError if the target has another column
+    mapping or partitioning.
     """
     gone, back = difference(current.files().adds, target.files().adds)
     metadata = _restored_metadata(current.head.metadata, target.head.metadata)
@@ -161,16 +166,19 @@ def _distinct(partitions: pa.Table) -> pa.Table:
 
 
 def _restored_metadata(current: Metadata, target: Metadata) -> Metadata | None:
-    """The target's schema and properties, but for what cannot be taken back; None where that is what is there."""
+    """The target's schema and properties, except for those that a restore keeps; None if nothing changes."""
     mode = "delta.columnMapping.mode"
     if current.configuration.get(mode, "none") != target.configuration.get(mode, "none"):
         raise ConfigurationError(
-            "the version's columns are mapped in another way than the table's now", advice="restore a later version"
+            "that version has another column mapping mode than the table has now", advice="restore a later version"
         )
     kept = {key: value for key, value in current.configuration.items() if _KEPT.fullmatch(key)}
     own = {key: value for key, value in target.configuration.items() if not _KEPT.fullmatch(key)}
     if (current.partition_columns, current.id) != (target.partition_columns, target.id):
-        raise ConfigurationError("the version is of another partitioning", advice="restore a later version")
+        raise ConfigurationError(
+            "that version has other partition columns or another table id than the table has now",
+            advice="restore a later version",
+        )
     restored = msgspec.structs.replace(
         current, schema_string=target.schema_string, configuration={**own, **kept}, description=target.description
     )

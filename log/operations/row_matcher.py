@@ -1,7 +1,6 @@
-"""Rows that die: which files may hold them, and what becomes of a file once they are found.
+"""Find the files that can have matching rows, and delete rows from a file.
 
-Where the table has deletion vectors on, rows die by a vector; where not, the file is written anew without them
-(copy-on-write).
+With deletion vectors on, rows are deleted by a vector; otherwise the file is rewritten without them (copy-on-write).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tidelog.log.state.loader import LogState
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """What matched in one file: the positions, and those rows (without columns where nobody needs them)."""
+    """The matching rows of one file, and their positions. The rows have no columns if they are not needed."""
 
     add: AddFile
     positions: BitMap64
@@ -36,7 +35,7 @@ class Matched:
 
 
 class RowMatcher:
-    """What operations that change rows share: finding the files, and how rows die in this table."""
+    """The base of operations that change rows: it finds the files and deletes rows in the way that the table needs."""
 
     def __init__(self, state: LogState, writer: DataWriter) -> None:
         head = state.head
@@ -47,12 +46,12 @@ class RowMatcher:
         self._writer = writer
 
     def candidates(self, expression: Expression) -> list[AddFile]:
-        """The live files that may hold a row for which `expression` is true."""
+        """The live files that can have a row for which `expression` is true."""
         found = prune_values(self._state.files().values, expression, self.schema, self._writer.metadata)
         return files.to_adds(found.files)
 
     def delete(self, matched: Matched) -> RowDelete:
-        """How the matched rows of one file die."""
+        """Stage deleting the matched rows of one file."""
         count = physical_rows(self._writer.store, DataFile.of(matched.add))
         if self.vectors:
             return RowDelete(matched.add, matched.positions, count)
@@ -63,7 +62,7 @@ class RowMatcher:
         return self._writer.write_changes(rows, change_type)
 
     def _survivors(self, matched: Matched) -> Iterator[AddFile]:
-        """The file's other live rows, in files of their own."""
+        """Write the file's remaining live rows to new files."""
         inside = [field for field in self.schema if field.name not in self._writer.metadata.partition_columns]
         schema = pa.schema(inside)
         dead = np.fromiter(matched.positions, dtype=np.int64, count=len(matched.positions))
@@ -84,7 +83,7 @@ def free_name(schema: pa.Schema) -> str:
 
 
 def file_metrics(deletes: Sequence[RowDelete], adds: Sequence[AddFile]) -> dict[str, int]:
-    """What became of files, as the commit reports it."""
+    """The commit's metrics about files."""
     survivors = [add for delete in deletes for add in delete.survivors or ()]
     copied = sum(statistics.num_records(add.stats) or 0 for add in survivors)
     whole = sum(1 for delete in deletes if not delete.needs_vector)

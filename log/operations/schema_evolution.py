@@ -1,6 +1,6 @@
-"""Schema evolution: the table gets the columns, and the fields of structs, that data has and it lacks.
+"""Schema evolution: add the columns and struct fields that data has and the table lacks.
 
-Old rows have null in them. A type never changes: what does not fit the table's stays an error of the write.
+Old rows have null in them. Types never change: data that does not fit a column's type remains an error of the write.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tidelog.log.system import System
 
 
 def evolved(head: Head, path: str, system: System, data: pa.Schema) -> Metadata | None:
-    """The table's metadata with what `data` has besides, all nullable; None where it has nothing new.
+    """The table's metadata plus the columns and fields that are new in `data`, all nullable; None if nothing is new.
 
-    Names are compared without their case. Raises SchemaMismatchError for a column without a type or of one that Delta
-    does not have, ConfigurationError for a name that the change feed needs or that comes twice, UnsupportedFeatureError
-    for a type that the table's protocol does not allow.
+    Names are compared without case. Raises SchemaMismatchError for a column that has only nulls and no type, or a type
+    that Delta lacks, ConfigurationError for a name that the change feed needs or that occurs twice,
+    UnsupportedFeatureError for a type that the table's protocol does not allow.
     """
     schema = msgspec.json.decode(head.metadata.schema_string)
     merge = _Merge(head.metadata, schema["fields"], system)
@@ -47,7 +47,7 @@ def evolved(head: Head, path: str, system: System, data: pa.Schema) -> Metadata 
 
 
 class _Merge:
-    """Folds the data's fields into the table's, which stay as their writer spelled them."""
+    """Merges the data's fields into the table's; the JSON of existing fields does not change."""
 
     def __init__(self, metadata: Metadata, fields: list[Field], system: System) -> None:
         configuration = metadata.configuration
@@ -57,7 +57,7 @@ class _Merge:
         self._system = system
 
     def fields(self, known: list[Field], data: list[pa.Field], where: str) -> list[Field]:
-        """The table's fields, and behind them those that only the data has."""
+        """The table's fields, followed by those that only the data has."""
         merged = list(known)
         places = {field["name"].lower(): place for place, field in enumerate(known)}
         for field in data:
@@ -70,7 +70,7 @@ class _Merge:
         return merged
 
     def _kind(self, known: Any, data: pa.DataType, where: str) -> Any:
-        """The table's type, with the structs in it grown."""
+        """The table's type, with new fields added to the structs in it."""
         if isinstance(known, str):
             return known
         if known["type"] == "struct" and pt.is_struct(data):
@@ -84,8 +84,8 @@ class _Merge:
     def _new(self, field: pa.Field, full: str) -> list[Field]:
         if pt.is_null(field.type):
             raise SchemaMismatchError(
-                f"the data's new column {full!r} has no type, as all of it is null",
-                advice="cast it to the type that it is to have, or drop it",
+                f"the data's new column {full!r} has no type, because all of its values are null",
+                advice="cast it to the type that the table's column should have, or drop it",
                 column=full,
             )
         self.has_news = True

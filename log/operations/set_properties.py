@@ -1,4 +1,4 @@
-"""Staging a change of table properties."""
+"""Stage a change of table properties."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.writer import check_statistics_columns
-from tidelog.log.errors import ConfigurationError
+from tidelog.log.errors import ConfigurationError, UnsupportedFeatureError
 from tidelog.log.format import properties as table_properties
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.protocol import FEATURES_BY_PROPERTY, allows, has_in_commit_timestamps, with_feature
@@ -20,28 +20,32 @@ from tidelog.log.read.changes import change_schema
 from tidelog.log.state.head import Head
 from tidelog.log.system import System
 
-# What no user sets, and why.
-_NOT_TO_BE_SET: Mapping[str, str] = {
-    table_properties.COLUMN_MAPPING_MODE: "files that are there know their columns in the way of the mode",
-    table_properties.COLUMN_MAPPING_MAX_ID: "it counts the columns that there ever were",
-    table_properties.IN_COMMIT_TIMESTAMP_VERSION: "it tells since when commits carry their time",
-    table_properties.IN_COMMIT_TIMESTAMP_START: "it tells since when commits carry their time",
+# Properties that users cannot set, and why.
+_FIXED: Mapping[str, str] = {
+    table_properties.COLUMN_MAPPING_MODE: "existing data files name their columns as the mode prescribes",
+    table_properties.COLUMN_MAPPING_MAX_ID: "it counts all columns that the table ever had",
+    table_properties.IN_COMMIT_TIMESTAMP_VERSION: "it records since when commits contain their time",
+    table_properties.IN_COMMIT_TIMESTAMP_START: "it records since when commits contain their time",
 }
 
 
-def stage_set_properties(head: Head, path: str, system: System, changes: Mapping[str, object]) -> Staged | None:
-    """`changes` are set, a property whose value is None is removed; None where that changes nothing.
+def stage_set_properties(
+    head: Head, path: str, system: System, changes: Mapping[str, object], *, allow_protocol_upgrade: bool = False
+) -> Staged | None:
+    """Stage setting the properties in `changes` and removing those whose value is None. None if nothing changes.
 
-    A property that rests on a table feature puts it on the protocol's lists, where the protocol has lists. Raises
-    ConfigurationError for a bad property, UnsupportedFeatureError where the protocol cannot have the feature.
+    A property that needs a table feature adds it to the protocol's feature lists. If the protocol's versions have no
+    such lists, `allow_protocol_upgrade` raises them.
+
+    Raises ConfigurationError for an invalid property, UnsupportedFeatureError if the versions would have to be raised.
     """
     _require_changeable(changes, head.metadata)
-    changes = {key: value for key, value in changes.items() if key not in _NOT_TO_BE_SET}
+    changes = {key: value for key, value in changes.items() if key not in _FIXED}
     texts = table_properties.validate({key: value for key, value in changes.items() if value is not None})
     kept = {key: value for key, value in head.metadata.configuration.items() if key not in changes}
     metadata = msgspec.structs.replace(head.metadata, configuration={**kept, **texts})
     _check(texts, metadata, path)
-    protocol = _protocol_for(texts, head.protocol, path)
+    protocol = _protocol_for(texts, head.protocol, path, allow_upgrade=allow_protocol_upgrade)
     if (protocol, metadata) == (head.protocol, head.metadata):
         return None
     staged = Staged(
@@ -56,18 +60,20 @@ def stage_set_properties(head: Head, path: str, system: System, changes: Mapping
 
 def _require_changeable(changes: Any, metadata: Metadata) -> None:
     if not isinstance(changes, Mapping) or not all(isinstance(key, str) for key in changes):
-        raise ConfigurationError(f"{changes!r} are no properties", advice="give a dict of texts to values")
+        raise ConfigurationError(
+            "properties must be a dict with strings as keys", advice="pass, for example, {'delta.appendOnly': True}"
+        )
     for key, value in changes.items():
         present = metadata.configuration.get(key)
-        if key in _NOT_TO_BE_SET and present != (None if value is None else str(value)):
+        if key in _FIXED and present != (None if value is None else str(value)):
             raise ConfigurationError(
-                f"the table property {key!r} cannot be changed: {_NOT_TO_BE_SET[key]}",
-                advice="copy the rows to a new table that has it from the start",
+                f"the table property {key!r} cannot be changed: {_FIXED[key]}",
+                advice="copy the rows to a new table that has the property from the start",
             )
 
 
 def _check(texts: Mapping[str, str], metadata: Metadata, path: str) -> None:
-    """Raise ConfigurationError for a property that does not go with the table's columns."""
+    """Raise ConfigurationError for a property that does not fit the table's columns."""
     schema = columns_of(metadata, path)
     if table_properties.flag(texts, table_properties.ENABLE_CHANGE_DATA_FEED):
         change_schema(schema, "cdc")
@@ -75,15 +81,34 @@ def _check(texts: Mapping[str, str], metadata: Metadata, path: str) -> None:
         check_statistics_columns(schema, metadata.partition_columns, texts)
 
 
-def _protocol_for(texts: Mapping[str, str], protocol: Protocol, path: str) -> Protocol:
+def _protocol_for(texts: Mapping[str, str], protocol: Protocol, path: str, *, allow_upgrade: bool) -> Protocol:
+    """The protocol with every table feature that the properties need."""
     for key, feature in FEATURES_BY_PROPERTY.items():
         if table_properties.flag(texts, key) and not allows(protocol, feature):
-            protocol = with_feature(protocol, feature, path)
+            wanted = with_feature(protocol, feature)
+            if not allow_upgrade and _versions(wanted) != _versions(protocol):
+                raise UnsupportedFeatureError(
+                    f"the property {key!r} needs the table feature {feature}, which the table's protocol "
+                    f"({_named(protocol)}) does not allow",
+                    advice=f"pass allow_protocol_upgrade=True to raise the protocol to {_named(wanted)}; clients "
+                    "that do not support these can then no longer use the table",
+                    path=path,
+                    features=feature,
+                )
+            protocol = wanted
     return protocol
 
 
+def _versions(protocol: Protocol) -> tuple[int, int]:
+    return protocol.min_reader_version, protocol.min_writer_version
+
+
+def _named(protocol: Protocol) -> str:
+    return f"reader version {protocol.min_reader_version}, writer version {protocol.min_writer_version}"
+
+
 def _with_commit_times(staged: Staged, head: Head, protocol: Protocol, metadata: Metadata, system: System) -> Staged:
-    """With the note since when commits carry their time, where this turns that on; without it, where it ends."""
+    """Record since when commits contain their time if this commit turns that on; drop the record if it turns it off."""
     before, after = has_in_commit_timestamps(head.protocol, head.metadata), has_in_commit_timestamps(protocol, metadata)
     if before == after:
         return staged

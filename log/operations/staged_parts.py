@@ -1,7 +1,7 @@
-"""An operation staged in shares: each looks into some of the table's files, and the parts make one transaction.
+"""Stage an operation in parts, over some of the table's files each, and join the parts to one transaction.
 
-For DELETE and UPDATE, whose work on one file says nothing about another: done over shares of the files that may hold
-matching rows, anywhere, it comes to the same as done over all of them at once.
+This works for DELETE and UPDATE, which handle each file independently: split over the files that can have matching
+rows, on any machine, they give the same result as on all files at once.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ Stage: TypeAlias = Callable[[LogState, DataWriter], Staged]
 
 
 def stage_part(head: Head, writer: DataWriter, stage: Stage, adds: Sequence[AddFile]) -> Staged:
-    """What `stage` makes of a table that has these files only; with none of them, an operation that matches nothing."""
+    """Run `stage` on a table that has only the files `adds`. Without files it matches nothing."""
     return stage(state_of(head, writer, adds), writer)
 
 
 def state_of(head: Head, writer: DataWriter, adds: Sequence[AddFile]) -> LogState:
-    """The state of a table that has these files only."""
+    """The state of a table that has only the files `adds`."""
     only = files.FileState(files.add_table(adds), files.EMPTY.removes) if adds else files.EMPTY
     return LogState(writer.store, head, only, ())
 
 
 def without_progress(head: Head) -> Head:
-    """The head without what each application wrote of itself, which can be long and no share needs."""
+    """The head without transaction ids and domain metadata, which can be long and which no part needs."""
     return replace(head, transactions={}, domains={})
 
 
 def join_parts(first: Staged, parts: Iterable[Staged]) -> Staged:
-    """The parts of one operation as one: what they kill and write together, what they count added up."""
+    """Join the parts of one operation: their deletes and files, with metrics added up."""
     deletes: list[RowDelete] = list(first.deletes)
     adds: list[AddFile] = list(first.adds)
     cdc: list[AddCDCFile] = list(first.cdc)
     metrics = dict(first.metrics)
     for part in parts:
-        deletes += (_moved_on(delete, len(adds)) for delete in part.deletes)
+        deletes += (_shifted(delete, len(adds)) for delete in part.deletes)
         adds += part.adds
         cdc += part.cdc
         for name, count in part.metrics.items():
@@ -51,8 +51,8 @@ def join_parts(first: Staged, parts: Iterable[Staged]) -> Staged:
     return replace(first, deletes=tuple(deletes), adds=tuple(adds), cdc=tuple(cdc), metrics=metrics)
 
 
-def _moved_on(delete: RowDelete, count: int) -> RowDelete:
-    """The delete, where so many files of other parts come before those that hold its images."""
+def _shifted(delete: RowDelete, count: int) -> RowDelete:
+    """The delete with the indices of its images' files shifted by `count` files of earlier parts."""
     if delete.images is None:
         return delete
     return replace(delete, images=UpdateImages(delete.images.adds + count, delete.images.positions))

@@ -1,4 +1,4 @@
-"""Where an update's new rows were written: for each row that it deletes, the address of its image."""
+"""The addresses of an update's images: for each row that it deletes, the file and position of the new row."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tidelog.log.format.actions import AddFile
 def with_image_addresses(
     deletes: Sequence[RowDelete], writer: DataWriter, rows: pa.Table, adds: Sequence[AddFile]
 ) -> list[RowDelete]:
-    """The deletes with the addresses of their images.
+    """The deletes, with the addresses of their images.
 
-    `rows` are the images in the order of the deletes and their positions; `adds` are the files that
-    `DataWriter.write` made of them: partition by partition, each in the order of the rows.
+    `rows` are the images in the order of the deletes and their positions. `adds` are the files in which
+    `DataWriter.write` stored them: partition by partition, each in the order of the rows.
     """
     partition_columns = writer.metadata.partition_columns
     order = np.argsort(group_numbers(writer.prepared(rows), partition_columns).to_numpy(), kind="stable")

@@ -1,7 +1,7 @@
-"""Staging UPSERT: rows with the keys of the data die, and the data's rows take their place.
+"""Stage UPSERT: replace the table rows that have the keys of the data with the data's rows.
 
-The data and its keys are held in memory, and with the change data feed on the old rows as well; of the table only the
-key columns of files that may hold one of the keys are read, some files at a time.
+The data and its keys are held in memory, and with the change data feed on the replaced rows, too. From the table, only
+the key columns are read, and only of files that can have one of the keys, a few files at a time.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ UPSERT_METRICS = (
     "numDeletionVectorsAdded",
 )
 
-# Rows of small files are looked up together, so that the keys are hashed once for all of them, not once a file.
+# Files are looked up together up to this number of rows, so that the keys are not hashed once for every small file.
 _JOINED_ROWS = 500_000
 
 
 def stage_upsert(
     state: LogState, writer: DataWriter, data: Any, names: Sequence[str], delete_where: str | None
 ) -> Staged | None:
-    """Each row of `data` replaces the table's rows of its key, whose columns are `names`; None where nothing changes.
+    """Stage replacing, for each row of `data`, all table rows with its key; None if nothing changes.
 
-    A row for which `delete_where` is true adds nothing. Of several rows of one key in the table all die.
+    `names` are the key columns. A row for which `delete_where` is true deletes its key and adds nothing.
     Raises SchemaMismatchError, DuplicateKeyError, PredicateError.
     """
-    written, gone = split_upsert(data, writer.schema, names, delete_where)
-    written, gone = writer.prepared(written), writer.prepared(gone)
-    if not written.num_rows and not gone.num_rows:
+    written, deleted = split_upsert(data, writer.schema, names, delete_where)
+    written, deleted = writer.prepared(written), writer.prepared(deleted)
+    if not written.num_rows and not deleted.num_rows:
         return None
-    keys = Keys(pa.concat_tables([written.select(gone.column_names), gone]), names, writer.store.url)
+    keys = Keys(pa.concat_tables([written.select(deleted.column_names), deleted]), names, writer.store.url)
     change = _Upsert(state, writer, keys, written.num_rows)
     deletes = change.deletes()
     if not written.num_rows and not deletes:
@@ -65,16 +65,16 @@ def stage_upsert(
 
 
 class Pairs:
-    """Which keys have rows in the table; the first `written` of them are those of rows to be added."""
+    """Which keys have rows in the table. The first `written` keys belong to rows that are added."""
 
     def __init__(self, keys: int, written: int) -> None:
         self.written = written
         self.matched: BoolArray = np.zeros(keys, dtype=bool)
 
     def followed(self, places: Int64Array) -> BoolArray:
-        """For each of some more of the table's rows, whose keys have these places, whether a new row follows it.
+        """Whether a new row replaces each of these table rows, given as the indices of their keys.
 
-        A second row of a key has no image of its own among the new ones: the feed tells it as deleted.
+        If the table has several rows of a key, a new row replaces the first, and the feed shows the rest as deleted.
         """
         first = np.zeros(len(places), dtype=bool)
         first[np.unique(places, return_index=True)[1]] = True
@@ -91,7 +91,7 @@ def staged_upsert(
     adds: Sequence[AddFile],
     cdc: Sequence[AddCDCFile],
 ) -> Staged:
-    """The operation of which these are the whole."""
+    """The operation as one value."""
     updated = int(pairs.matched[: pairs.written].sum())
     metrics = {
         "numSourceRows": keys.table.num_rows,
@@ -114,14 +114,14 @@ def staged_upsert(
 
 
 class KeyMatcher(RowMatcher):
-    """The rows that some keys have in the table."""
+    """Finds the table rows that have one of some keys."""
 
     def __init__(self, state: LogState, writer: DataWriter, keys: Keys) -> None:
         super().__init__(state, writer)
         self._keys = keys
 
     def found(self) -> Iterator[tuple[AddFile, Int64Array, Int64Array]]:
-        """The files that hold rows of the keys: the rows' positions, and the places of their keys."""
+        """The files with rows that have one of the keys: the rows' positions, and the indices of their keys."""
         waiting: list[tuple[AddFile, Int64Array, pa.Table]] = []
         length = 0
         for add in self.candidates(self._keys.predicate()):
@@ -135,12 +135,12 @@ class KeyMatcher(RowMatcher):
             yield from self._looked_up(waiting)
 
     def old_changes(self, old: pa.Table, follows: BoolArray) -> list[AddCDCFile]:
-        """The change rows of rows that die, `follows` those that a new row follows."""
+        """The change rows for deleted rows; `follows` marks those that a new row replaces."""
         before = self.cdc(old.filter(pa.array(follows)), UPDATE_PREIMAGE)
         return before + self.cdc(old.filter(pa.array(~follows)), DELETE)
 
     def new_changes(self, new: pa.Table, known: BoolArray) -> list[AddCDCFile]:
-        """The change rows of rows that are added, `known` those whose key was there."""
+        """The change rows for added rows; `known` marks those whose key existed."""
         after = self.cdc(new.filter(pa.array(known)), UPDATE_POSTIMAGE)
         return after + self.cdc(new.filter(pa.array(~known)), INSERT)
 
@@ -152,9 +152,9 @@ class KeyMatcher(RowMatcher):
         for add, positions, rows in waiting:
             own = places[start : start + rows.num_rows]
             start += rows.num_rows
-            hit = own >= 0
-            if hit.any():
-                yield add, positions[hit], own[hit]
+            found = own >= 0
+            if found.any():
+                yield add, positions[found], own[found]
 
     def _read_keys(self, add: AddFile) -> tuple[Int64Array, pa.Table]:
         schema = pa.schema([self.schema.field(name) for name in self._keys.names])
@@ -168,7 +168,7 @@ class KeyMatcher(RowMatcher):
 
 
 class _Upsert(KeyMatcher):
-    """Those of the keys of the data, and what becomes of them; the first `written` keys are those of added rows."""
+    """The table rows that match the data's keys. The first `written` keys belong to rows that are added."""
 
     def __init__(self, state: LogState, writer: DataWriter, keys: Keys, written: int) -> None:
         super().__init__(state, writer, keys)
@@ -177,7 +177,7 @@ class _Upsert(KeyMatcher):
         self._new_rows_follow: list[BoolArray] = []
 
     def deletes(self) -> list[RowDelete]:
-        """How the rows die, file by file."""
+        """Stage deleting the matching rows, file by file."""
         deletes = []
         for add, positions, places in self.found():
             rows = self.whole_rows(add, BitMap64(positions)) if self.feed else pa.table({})
@@ -187,7 +187,7 @@ class _Upsert(KeyMatcher):
         return deletes
 
     def changes(self, written: pa.Table) -> list[AddCDCFile]:
-        """The change rows of the whole commit: a reader looks at nothing else in a version that has any."""
+        """All change rows of the commit, because readers of a version with change files read nothing else."""
         cdc = []
         if self._old_rows:
             cdc += self.old_changes(pa.concat_tables(self._old_rows), np.concatenate(self._new_rows_follow))
@@ -195,7 +195,7 @@ class _Upsert(KeyMatcher):
 
 
 def _parameters(names: Sequence[str], delete_where: str | None) -> dict[str, str]:
-    """As delta-spark writes those of its MERGE: JSON lists of texts."""
+    """The parameters that delta-spark records for a MERGE: JSON lists."""
     condition = " AND ".join(f"target.`{name}` = source.`{name}`" for name in names)
     matched = [{"actionType": "update"}]
     if delete_where is not None:

@@ -1,1 +1,10 @@
-"""Reading a table: snapshots, scans, the timeline of its versions, and the changes between two of them."""
+"""Read a table: its state at a version, its rows, its history, and the changes between two versions.
+
+- `snapshot`: `Snapshot`, the table at one version
+- `scan`: `Scan`, the rows of a snapshot, filtered and projected
+- `debt`: `Debt`, what compaction and a checkpoint would save
+- `timeline`: the retained commits, by ID version and by time
+- `change_files`: which files hold the changes of a commit, and their rows
+- `changes`: `Changes`, the rows changed between two points in the history
+- `net_changes`: the net effect of a run of changes, one row per key
+"""

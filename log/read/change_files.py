@@ -1,8 +1,9 @@
-"""From a commit to the files whose rows are its changes.
+"""The files that hold the changes of a commit, and their rows.
 
-Source: the Delta protocol, "Change Data Files". Where a version has `cdc` files, they alone tell its changes. Else a
-file added is its rows inserted, a file removed its rows deleted, and a file removed and added again with another
-deletion vector is the rows by which the two vectors differ. A compaction (`dataChange=false`) changes nothing.
+If a version has `cdc` files, its changes are in them and nowhere else. Otherwise an added file means that its rows were
+inserted, a removed file that they were deleted. A file removed and added again with another deletion vector changed the
+rows in which the two vectors differ. A compaction (`dataChange=false`) changes no rows. Source: the Delta protocol,
+"Change Data Files".
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ UPDATE_PREIMAGE, UPDATE_POSTIMAGE = "update_preimage", "update_postimage"
 
 @dataclass(frozen=True, slots=True)
 class VectorDifference:
-    """The rows that are dead in `dead` and live in `live` (None: a file without a vector)."""
+    """The rows that are dead with the vector `dead` and live with the vector `live` (None: no vector)."""
 
     dead: DeletionVectorDescriptor
     live: DeletionVectorDescriptor | None
 
     @property
     def rows(self) -> int:
-        """How many rows at least the two differ by."""
+        """A lower bound for the number of rows."""
         return max(0, self.dead.cardinality - (self.live.cardinality if self.live else 0))
 
     def positions(self, store: Store) -> BitMap64:
@@ -50,8 +51,8 @@ class VectorDifference:
 class ChangeFile:
     """A file whose rows are changes of one commit; picklable.
 
-    The rows are the live ones of `file`, or those at a `difference` of two vectors. `change_type` is None where the
-    file itself has the column. `rows` is None where no statistics tell it.
+    The rows are the live rows of `file`, or the rows in the `difference` of two vectors. `change_type` is None if the
+    file has that column itself. `rows` is None if there are no statistics.
     """
 
     file: DataFile
@@ -70,15 +71,16 @@ class ChangeFile:
 
 
 def appended_files(commit: Commit, timestamp_ms: int, path: str) -> list[ChangeFile]:
-    """The files whose rows `commit` inserted, in its own order; none for a compaction.
+    """The files whose rows `commit` inserted, in its order; none for a compaction.
 
-    Raises NotAppendOnlyError where the commit removed or changed rows.
+    Raises NotAppendOnlyError if the commit removed or changed rows.
     """
     for remove in commit.removes:
         if remove.data_change:
             raise NotAppendOnlyError(
                 f"version {commit.version} of {path} removed or changed rows, which an append-only reader cannot show",
-                advice="start after that version, or read with the change mode 'cdc'",
+                advice="start after that version, or read with the change mode 'cdc' (a start is exclusive here, and "
+                "inclusive in Delta's change feed)",
                 path=path,
                 version=commit.version,
             )
@@ -88,10 +90,10 @@ def appended_files(commit: Commit, timestamp_ms: int, path: str) -> list[ChangeF
 def changed_files(
     commit: Commit, timestamp_ms: int, partition_values_of: Callable[[int, RemoveFile], dict[str, str | None]]
 ) -> Iterator[ChangeFile]:
-    """The files whose rows are the changes of `commit`: deletions first, then insertions.
+    """The files that hold the changes of `commit`: deletions first, then insertions.
 
-    `partition_values_of` finds, for a version and a remove that does not tell them, the partition values of the file
-    as it was at that version.
+    `partition_values_of` takes a version and a remove without partition values, and finds those that the file had at
+    that version.
     """
     if commit.cdc:
         for cdc in commit.cdc:
@@ -109,7 +111,7 @@ def changed_files(
             rows = _live_rows(remove.stats, remove.deletion_vector)
             yield ChangeFile(file, commit.version, timestamp_ms, remove.size or 0, rows, DELETE, stats=remove.stats)
         else:
-            # What the file says of its rows now need not hold for those that died.
+            # The new add's statistics need not cover the rows that died.
             add = msgspec.structs.replace(adds[path], stats=remove.stats)
             yield from _revised(commit, timestamp_ms, add, remove.deletion_vector, DELETE)
     for path, add in adds.items():
@@ -120,7 +122,7 @@ def changed_files(
 
 
 def read_change_batches(store: Store, change: ChangeFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of one change file with exactly `schema`, its change columns filled in where it has them."""
+    """The rows of one change file with exactly `schema`, including the change columns that `schema` has."""
     own = {COMMIT_VERSION: change.version, COMMIT_TIMESTAMP: change.timestamp_ms * 1000}
     constants = own if change.change_type is None else {**own, CHANGE_TYPE: change.change_type}
     data_schema = pa.schema([field for field in schema if field.name not in constants])
@@ -143,7 +145,7 @@ def _inserted(commit: Commit, timestamp_ms: int, add: AddFile) -> ChangeFile:
 def _revised(
     commit: Commit, timestamp_ms: int, add: AddFile, before: DeletionVectorDescriptor | None, change_type: str
 ) -> Iterator[ChangeFile]:
-    """The rows that died (DELETE) or came back (INSERT) when a file's vector went from `before` to the add's."""
+    """The rows that died (DELETE) or came back (INSERT) when a file's vector changed from `before` to the add's."""
     dead, live = (add.deletion_vector, before) if change_type == DELETE else (before, add.deletion_vector)
     if dead is None or dead == live:
         return

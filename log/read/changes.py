@@ -1,7 +1,7 @@
-"""Changes between two points of a table's history.
+"""The changes between two points of a table's history.
 
-An interval is left-open, (after, until], by ID version or by time. A compaction in it contributes nothing, even where
-its rows lie in compacted files now: the files that the data-changing commits named are read.
+An interval is (after, until], by ID version or by time. A start is exclusive here, and inclusive in Delta's change
+feed. Compactions add no changes, because the rows come from the files that the data-changing commits named.
 """
 
 from __future__ import annotations
@@ -37,29 +37,32 @@ CHANGE_MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 def change_schema(table_schema: pa.Schema, mode: Mode = "append") -> pa.Schema:
-    """The columns of the change feed: the table's, the change type (not in append mode), commit version and time."""
+    """The columns of the change feed: the table's, the change type (not in append mode), commit version and time.
+
+    Raises ConfigurationError if the table has a column of such a name.
+    """
     own = [pa.field(COMMIT_VERSION, pa.int64()), pa.field(COMMIT_TIMESTAMP, TIMESTAMP)]
     if mode != "append":
         own.insert(0, pa.field(CHANGE_TYPE, pa.string()))
     for field in own:
         if field.name in table_schema.names:
             raise ConfigurationError(
-                f"the table has a column {field.name!r} of its own, which the change feed adds",
+                f"the table has a column {field.name!r}, a name that the change feed uses for its own column",
                 advice="rename the column",
             )
     return pa.schema([*table_schema, *own])
 
 
 def require_mode(mode: str) -> Mode:
-    """The mode; raises ConfigurationError for one that there is not."""
+    """Return `mode`; raise ConfigurationError if it is unknown."""
     if mode not in CHANGE_MODES:
-        raise ConfigurationError(f"there is no change mode {mode!r}", advice=f"use one of {', '.join(CHANGE_MODES)}")
+        raise ConfigurationError(f"unknown change mode {mode!r}", advice=f"use one of {', '.join(CHANGE_MODES)}")
     return mode
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequest:
-    """Which changes a caller wants to see, and how; `keys` are for the mode `net`."""
+    """The changes that a caller asks for; `keys` count in the mode `net` only."""
 
     mode: Mode
     where: str | None
@@ -73,7 +76,10 @@ def change_files_of(
     path: str,
     partition_values_of: Callable[[int, RemoveFile], dict[str, str | None]],
 ) -> list[ChangeFile]:
-    """The files that hold the changes of these commits; see `changed_files`. Raises NotAppendOnlyError."""
+    """The files that hold the changes of these commits, with their times; see `changed_files`.
+
+    Raises NotAppendOnlyError.
+    """
     return [
         file
         for commit, stamp in commits
@@ -86,10 +92,31 @@ def change_files_of(
 
 
 class Changes(RowReader):
-    """The changes of an interval: in commit order, or in `net` mode one row a key at most.
+    """The changed rows of an interval of a table's history; made by `Table.changes`.
 
-    `complete_until` is a commit time up to which no later commit can appear, so that a reader may go on from there.
-    Reading raises HistoryExpiredError where a file that a change names was vacuumed.
+    The interval is (after, until]: a start is exclusive here, and inclusive in Delta's change feed. Rows come in commit
+    order. In the mode `net` there is at most one row per key, ordered by the key's last version.
+
+    Nothing is read before the rows are requested. Every way of reading works several times. Use `to_arrow`,
+    `to_batches`, `to_reader`, `to_pandas` or `count`, or pass the object to anything that takes an Arrow stream, such
+    as Polars or DuckDB.
+
+    Attributes:
+        schema: The chosen columns. To choose from are the table's own, `_change_type` (string; not in the mode
+            `append`), `_commit_version` (int64) and `_commit_timestamp` (timestamp in microseconds, UTC).
+        complete_until: The commit time (UTC) of the table's newest version when the changes were requested. Every later
+            commit has a later time, so a reader that gave no `until` can continue with `after=changes.complete_until`.
+
+    Raises:
+        HistoryExpiredError: While reading, if a vacuum deleted a file that holds changes.
+        DuplicateKeyError: While reading in the mode `net`, if a key has several rows at a time.
+        CorruptLogError: While reading, if a file cannot be read.
+
+    Example:
+        >>> changes = table.changes(after=12, mode="cdc", where="price > 100")
+        >>> changes.to_arrow()
+        >>> table.changes(after=changes.complete_until)
+
     """
 
     def __init__(
@@ -114,9 +141,13 @@ class Changes(RowReader):
         self._files = files
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as record batches of `schema`; read file by file as they are consumed, in `net` mode all first."""
+        """Read the rows as record batches of `schema`.
+
+        Files are read one by one as the batches are consumed. In the mode `net` all changes of the interval are read
+        into memory first.
+        """
         if self._request.mode == "net":
-            # A row's fate is known at the end of the interval only, and its predicate is judged on what came of it.
+            # The net effect is known at the end of the interval only, and the predicate applies to it.
             everything = pa.Table.from_batches(self._read(self._full_schema), schema=self._full_schema)
             batches: Iterable[pa.RecordBatch] = net_changes(
                 everything, self._request.keys, self._store.url
@@ -138,10 +169,11 @@ class Changes(RowReader):
                 yield from read_change_batches(self._store, change, schema)
             except DataFileMissingError as error:
                 raise HistoryExpiredError(
-                    f"the rows that version {change.version} of {self._store.url} changed are gone: its files were "
-                    "removed by a vacuum",
-                    advice=f"begin after version {change.version}, or from a snapshot, and keep deleted files longer "
-                    "(delta.deletedFileRetentionDuration)",
+                    f"the changes of version {change.version} of {self._store.url} are no longer available: a vacuum "
+                    "deleted their files",
+                    advice=f"start after version {change.version} (a start is exclusive here, and inclusive in Delta's "
+                    "change feed) or read a snapshot; to keep deleted files longer, raise "
+                    "delta.deletedFileRetentionDuration",
                     path=self._store.url,
                     earliest_version=change.version,
                     latest_version=self._files[-1].version,

@@ -1,4 +1,4 @@
-"""What a table owes to its next compaction and checkpoint, told from its log alone."""
+"""Table debt: small files, dead rows and the uncheckpointed log tail, measured from the log only."""
 
 from __future__ import annotations
 
@@ -11,19 +11,28 @@ from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import list_segment, pointed_version
 from tidelog.log.storage import Store
 
-# A file below this share of the target size is small.
+# A file smaller than this share of the target size is small.
 SMALL_SHARE = 3 / 4
 
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """What makes one version of a table slower to read than it needs to be.
+    """What makes one version of a table slower to read than it needs to be; returned by `Table.debt`.
 
-    `files` counts the live files; of these, `small_files` with `small_bytes` together are smaller than three quarters
-    of `tidelog.targetFileSize`, and `dead_row_files` have a deletion vector, with `dead_rows` rows in all. `log_tail`
-    counts the commits since the newest checkpoint.
+    A small file counts even if it is the only file of its partition, although compaction cannot make it larger.
 
-    A small file that has no other beside it in its partition counts, too, though no compaction can make it larger.
+    Attributes:
+        files: The number of live files.
+        small_files: Those of them that are smaller than three quarters of `tidelog.targetFileSize`.
+        small_bytes: The total size of the small files, in bytes.
+        dead_rows: Rows that are deleted but still stored, in live files.
+        dead_row_files: The number of live files with dead rows (with a deletion vector).
+        log_tail: The number of commits since the newest checkpoint.
+
+    Example:
+        >>> if table.debt().small_files > 100:
+        ...     table.compact()
+
     """
 
     files: int
@@ -35,7 +44,7 @@ class Debt:
 
 
 def debt_of(store: Store, state: LogState) -> Debt:
-    """The debt of one version; works on whole columns, and makes no object of a file."""
+    """The debt of one version. Works on whole columns, without a Python object for each file."""
     adds = state.files().adds
     sizes = adds["size"]
     target = properties.size_bytes(state.head.metadata.configuration, properties.TARGET_FILE_SIZE)
@@ -54,8 +63,8 @@ def debt_of(store: Store, state: LogState) -> Debt:
 def _log_tail(store: Store, version: int) -> int:
     """How many commits a reader of the version has to replay.
 
-    The log's own pointer to its newest checkpoint is one small file, a listing one name for each commit that is kept;
-    so only where the pointer does not help is the log listed.
+    The log is listed only if its pointer to the newest checkpoint does not help: the pointer is one small file, but a
+    listing has one name for each retained commit.
     """
     pointed = pointed_version(store)
     if pointed is not None and 0 <= pointed <= version:

@@ -1,4 +1,4 @@
-"""The net effect of a run of changes: one row a key at most."""
+"""The net effect of a run of changes: at most one row per key."""
 
 from __future__ import annotations
 
@@ -26,42 +26,45 @@ _CHANGE_COLUMNS = frozenset({CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP})
 
 
 def net_changes(changes: pa.Table, keys: Sequence[str], path: str) -> pa.Table:
-    """What `changes` (change mode `cdc`, in commit order) come to for each key, ordered by commit version.
+    """Reduce `changes` (mode `cdc`, in commit order) to the net effect on each key, ordered by commit version.
 
-    A key that was not there before and is after is an `insert` of its last row; one that was there and is gone a
-    `delete` of its first; one that was there and has another row now an `update_postimage`; one whose row is the same
-    again gives nothing. Version and time are those of the key's last change. Null is a value like another here.
+    - a key that is new: `insert` with its last row
+    - a key that is gone: `delete` with its first row
+    - a key that has a different row: `update_postimage` with its last row
+    - a key that was neither there before nor after, or has an equal row again: nothing
 
-    Raises DuplicateKeyError where a key has several rows at once, so that no single row is its net effect.
+    Version and time are those of the key's last change. As a key, null is equal to null.
+
+    Raises DuplicateKeyError if a key has several rows at a time, because then its net effect is not one row.
     """
     if not changes.num_rows:
         return changes
-    # Sorted by key, then by version; within a version what is taken away comes before what takes its place.
-    takes_away = pc.is_in(changes[CHANGE_TYPE], value_set=pa.array([DELETE, UPDATE_PREIMAGE]))
-    gives = np.array(pc.invert(takes_away))
+    # Sort by key, then by version, and within a version old rows before new rows.
+    is_old = pc.is_in(changes[CHANGE_TYPE], value_set=pa.array([DELETE, UPDATE_PREIMAGE]))
+    is_new = np.array(pc.invert(is_old))
     groups = np.array(group_numbers(changes, list(keys)))
-    order = np.lexsort((gives, np.array(changes[COMMIT_VERSION]), groups))
-    groups, gives = groups[order], gives[order]
+    order = np.lexsort((is_new, np.array(changes[COMMIT_VERSION]), groups))
+    groups, is_new = groups[order], is_new[order]
     same_group = groups[1:] == groups[:-1]
-    doubled = np.flatnonzero(same_group & (gives[1:] == gives[:-1]))
+    doubled = np.flatnonzero(same_group & (is_new[1:] == is_new[:-1]))
     if len(doubled):
         row = changes.slice(int(order[doubled[0]]), 1)
         raise _duplicate(row, keys, path)
     first = np.concatenate([[True], ~same_group])
     last = np.concatenate([~same_group, [True]])
-    was_there, is_there = ~gives[first], gives[last]
+    existed, exists = ~is_new[first], is_new[last]
     first_rows, last_rows = order[first], order[last]
     changed = _differ(changes, first_rows, last_rows)
-    keep = (was_there != is_there) | (was_there & is_there & changed)
-    # A deleted key shows the row that readers before the interval know.
-    shown = np.where(is_there, last_rows, first_rows)[keep]
+    keep = (existed != exists) | (existed & exists & changed)
+    # A deleted key shows the row that it had before the interval.
+    shown = np.where(exists, last_rows, first_rows)[keep]
     stamped = last_rows[keep]
-    kinds = np.where(is_there, np.where(was_there, UPDATE_POSTIMAGE, INSERT), DELETE)[keep]
+    kinds = np.where(exists, np.where(existed, UPDATE_POSTIMAGE, INSERT), DELETE)[keep]
     return _assembled(changes, shown, stamped, kinds)
 
 
 def _assembled(changes: pa.Table, shown: Any, stamped: Any, kinds: Any) -> pa.Table:
-    """Data columns of the rows `shown`, commit version and time of the rows `stamped`, in the order of the latter."""
+    """The data columns of the rows `shown` with the commit version and time of the rows `stamped`, in their order."""
     by_version = np.argsort(stamped, kind="stable")
     data, stamps = changes.take(pa.array(shown[by_version])), changes.take(pa.array(stamped[by_version]))
     columns = []
@@ -74,12 +77,12 @@ def _assembled(changes: pa.Table, shown: Any, stamped: Any, kinds: Any) -> pa.Ta
 
 
 def _differ(changes: pa.Table, left: Any, right: Any) -> BoolArray:
-    """For each pair of rows, whether any column of the table differs."""
+    """Whether each pair of rows differs in any column of the table."""
     result = np.zeros(len(left), dtype=bool)
     names = [name for name in changes.column_names if name not in _CHANGE_COLUMNS]
     apart = np.flatnonzero(left != right)
     before, after = (changes.select(names).take(pa.array(rows[apart])) for rows in (left, right))
-    # Python's equality knows every type, nested ones too; NaN is made equal to itself.
+    # Python compares every type, also nested ones; `_plain` makes NaN equal to itself.
     differs = [_plain(one) != _plain(two) for one, two in zip(before.to_pylist(), after.to_pylist(), strict=True)]
     result[apart] = differs
     return result
@@ -97,8 +100,8 @@ def _duplicate(row: pa.Table, keys: Sequence[str], path: str) -> DuplicateKeyErr
     key = {name: row[name][0].as_py() for name in keys}
     version = row[COMMIT_VERSION][0].as_py()
     return DuplicateKeyError(
-        f"the key {key} of {path} has several rows at once by version {version}, so it has no net effect",
-        advice="read with the mode 'cdc', or make the keys unique",
+        f"the key {key} of {path} has several rows at a time in version {version}, so its net effect is not one row",
+        advice="read with the change mode 'cdc', or make the keys unique",
         path=path,
         key=str(key),
     )

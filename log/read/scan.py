@@ -1,4 +1,4 @@
-"""Reading rows: a set of files, the columns wanted, a predicate; nothing is read before the rows are asked for."""
+"""Read rows from a set of files, with a predicate and a choice of columns. Reading is lazy."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ from tidelog.log.storage import Store
 
 
 def columns_text(schema: pa.Schema) -> str:
-    """The columns as a `repr` shows them: `[id: int64, name: string]`."""
+    """The columns for a `repr`: `[id: int64, name: string]`."""
     return f"[{', '.join(f'{field.name}: {field.type}' for field in schema)}]"
 
 
 class RowReader:
-    """The ways in which rows are handed out, for scans and changes alike."""
+    """The reading methods that scans and changes share. Each call reads again."""
 
     schema: pa.Schema
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as record batches of `schema`, read as they are consumed."""
+        """Read the rows as record batches of `schema`, as they are consumed."""
         raise AssertionError
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream."""
+        """Read the rows as a `pyarrow.RecordBatchReader`, as they are consumed."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def to_arrow(self) -> pa.Table:
-        """All rows as one Arrow table."""
+        """Read all rows into a `pyarrow.Table`."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def to_pandas(self) -> Any:
-        """All rows as a pandas frame."""
+        """Read all rows into a pandas DataFrame. Needs pandas."""
         return self.to_arrow().to_pandas()
 
     def count(self) -> int:
-        """How many rows there are."""
+        """Count the rows."""
         return sum(batch.num_rows for batch in self.to_batches())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The Arrow PyCapsule protocol, by which Polars, DuckDB and pandas read without a copy."""
+        """Export a stream through Arrow's PyCapsule interface, which Polars, DuckDB and pandas read without a copy."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
 class Selection:
-    """Which columns are given out and which rows pass, over rows of `schema`.
+    """A filter and a projection over rows of `schema`.
 
     Raises PredicateError for a predicate that cannot be evaluated or a column that does not exist.
     """
@@ -63,7 +63,11 @@ class Selection:
     def __init__(self, schema: pa.Schema, where: str | None, columns: Sequence[str] | None) -> None:
         self.where = where
         if isinstance(columns, str):
-            raise PredicateError("columns is one text", advice=f"give a list: [{columns!r}]", token=columns)
+            raise PredicateError(
+                "columns must be a list of column names, not a string",
+                advice=f"pass columns=[{columns!r}]",
+                token=columns,
+            )
         chosen = list(schema.names if columns is None else columns)
         for name in chosen:
             if name not in schema.names:
@@ -76,7 +80,7 @@ class Selection:
         self._filter = None if self.tree is None else predicate.to_arrow(self.tree, self.read_schema)
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The chosen columns of the rows that pass; `batch` has the columns of `read_schema`."""
+        """Filter and project a batch that has the columns of `read_schema`. Raises PredicateError."""
         if self._filter is None:
             yield _select(batch, self.schema)
             return
@@ -85,7 +89,7 @@ class Selection:
         except pa.ArrowException as error:
             raise PredicateError(
                 f"the predicate {self.where!r} cannot be evaluated on all rows: {error}",
-                advice="cast in the query instead",
+                advice="leave the predicate out and filter the rows in your own query",
                 token=str(self.where),
             ) from error
         for piece in passed.to_batches():
@@ -100,9 +104,27 @@ def _select(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class Scan(RowReader):
-    """The rows of one snapshot. The files are fixed when the scan is made; commits made later do not show.
+    """The rows of one version of a table; made by `Table.scan` and `Snapshot.scan`.
 
-    Files that the predicate rules out by their partition values and statistics are not opened.
+    The set of files is fixed when the scan is made, so later commits do not show. Nothing is read before the rows are
+    requested, and every call reads again. Files that the predicate rules out by partition values and statistics are
+    not opened.
+
+    Use `to_arrow`, `to_batches`, `to_reader`, `to_pandas` or `count`, or pass the scan to anything that takes an Arrow
+    stream, such as Polars or DuckDB.
+
+    Attributes:
+        schema: The chosen columns, in the order in which they were chosen.
+
+    Raises:
+        PredicateError: While reading, if the predicate cannot be evaluated on a row, for example on overflow.
+        CorruptLogError: While reading, if a file is damaged or missing (DataFileMissingError).
+
+    Example:
+        >>> scan = table.scan("price > 100", columns=["id", "price"])
+        >>> scan.to_arrow()
+        >>> print(scan.explain())
+
     """
 
     def __init__(
@@ -129,13 +151,14 @@ class Scan(RowReader):
         return prune_values(values, tree, self._table_schema, self._metadata)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as record batches of `schema`, read file by file as they are consumed."""
+        """Read the rows as record batches of `schema`, file by file as they are consumed."""
         yield from self._read(self._pruned.files)
 
     def count(self) -> int:
-        """How many rows there are; files whose statistics tell it are not opened.
+        """Count the rows, without opening files whose statistics have the count.
 
-        They do for all rows of a file: without a predicate, or where one over partition columns covers the file.
+        Statistics count all live rows of a file. They suffice without a predicate, and with a predicate over partition
+        columns only if all of the file's rows match.
         """
         files, tree = self._pruned.files, self._selection.tree
         values = self._load_values()
@@ -154,7 +177,7 @@ class Scan(RowReader):
         return counted
 
     def explain(self) -> str:
-        """What would be read, in words, and by which rule files are left out."""
+        """Describe what a read would open, and how many files are left out and why."""
         pruned = self._pruned
         columns = ", ".join(self._selection.read_schema.names) or "none"
         return "\n".join(

@@ -1,4 +1,4 @@
-"""A snapshot: the table as it was at one version, whatever is committed afterwards."""
+"""A snapshot: the table at one version."""
 
 from __future__ import annotations
 
@@ -22,10 +22,20 @@ from tidelog.log.system import to_datetime
 
 
 class Snapshot:
-    """The table at one ID version. Immutable; its files are listed when they are first needed."""
+    """The table at one ID version, unaffected by later commits; made by `Table.at`.
+
+    A snapshot is immutable. It loads the list of files when that is first needed. Reading rows fails with
+    CorruptLogError (DataFileMissingError) once a vacuum has deleted files of the version.
+
+    Example:
+        >>> snapshot = table.at(version=12)
+        >>> snapshot.num_rows, snapshot.timestamp
+        >>> snapshot.scan("price > 100").to_arrow()
+
+    """
 
     def __init__(self, store: Store, state: LogState, times: CommitTimes | None = None) -> None:
-        """`times`: the table's commit times, where a caller has them at hand."""
+        """`times` are the table's commit times, if the caller has loaded them already."""
         protocol.require_readable(state.head.protocol, store.url)
         self._times = times or CommitTimes(store)
         self._store = store
@@ -38,33 +48,42 @@ class Snapshot:
 
     @property
     def timestamp(self) -> datetime:
-        """When the version was committed, UTC."""
+        """The commit time of the version, UTC."""
         head = self._state.head
         if protocol.has_in_commit_timestamps(head.protocol, head.metadata):
             return to_datetime(head.timestamp_ms)
-        # By file times, which only all the earlier ones together make increase.
+        # File times can go backwards; with all earlier ones they are corrected to increase.
         return to_datetime(max(self._times.at(head.version), head.timestamp_ms))
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns, partition columns included."""
+        """The columns, including partition columns."""
         return columns_of(self._state.head.metadata, self._store.url)
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        """The partition columns."""
+        """The names of the partition columns; empty for a table without partitions."""
         return self._state.head.metadata.partition_columns
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The table properties, as the log holds them."""
+        """The table properties in the log: strings, without defaults."""
         return MappingProxyType(self._state.head.metadata.configuration)
 
     def files(self, where: str | None = None) -> pa.Table:
-        """The live files, one row each, with the columns of the protocol's `add` action, in log order.
+        """List the live files, one row each, in log order.
 
-        `where`: only those of the partitions for which this SQL text over partition columns is true. Raises
-        PredicateError for another column.
+        Args:
+            where: SQL over partition columns; only files of partitions for which it is true are listed.
+
+        Returns:
+            A table with the columns of the Delta protocol's `add` action, such as `path`, `size` (bytes),
+            `partitionValues` and `stats`.
+
+        Raises:
+            PredicateError: If `where` is invalid or uses a column that does not partition the table.
+            CorruptLogError: If `where` is given and a file's partition value is unreadable.
+
         """
         if where is None:
             return self._state.files().adds
@@ -74,27 +93,41 @@ class Snapshot:
 
     @property
     def num_files(self) -> int:
-        """How many live files there are."""
+        """The number of live files."""
         totals = self._state.head.totals
         return self.files().num_rows if totals is None else totals.num_files
 
     @property
     def num_rows(self) -> int:
-        """How many live rows there are, from the files' statistics.
+        """The number of live rows, from the files' statistics.
 
-        Raises CorruptLogError where another writer left a file without statistics; `scan().count()` reads them all.
+        Raises:
+            CorruptLogError: If another writer left a file without a row count; `scan().count()` counts its rows.
+
         """
         rows = self._state.files().values.live_rows()
         if rows.null_count:
             raise CorruptLogError(
-                f"a file of {self._store.url} has no row count in its statistics",
-                advice="count with scan().count()",
+                f"the statistics of a file of {self._store.url} have no row count",
+                advice="count the rows with scan().count()",
                 path=self._store.url,
             )
         return pc.sum(rows).as_py() or 0
 
     def scan(self, where: str | None = None, columns: Sequence[str] | None = None) -> Scan:
-        """The rows for which the SQL text `where` is true, with `columns` (None: all of them)."""
+        """Read rows of this version.
+
+        Args:
+            where: SQL text; only rows for which it is true are read. None reads all rows.
+            columns: The columns to read, in this order. None reads all columns.
+
+        Returns:
+            A `Scan`, which reads nothing before its rows are requested.
+
+        Raises:
+            PredicateError: If `where` is invalid or a column does not exist.
+
+        """
         head = self._state.head
         return Scan(self._store, lambda: self._state.files().values, head.metadata, self.schema, where, columns)
 

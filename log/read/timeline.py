@@ -17,9 +17,9 @@ from tidelog.log.state.segment import earliest_version, is_there, range_error
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
 
-# An ID version, or a moment: an aware datetime or ISO-8601 text with a zone.
+# An ID version, or a time: an aware datetime or an ISO-8601 string with a time zone.
 Point: TypeAlias = int | datetime | str
-# Where an interval begins that holds the whole history: version 0 is the first after it.
+# The start of an interval that covers the whole history: version 0 is the first version after it.
 BEFORE_FIRST = -1
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -27,7 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The commits up to `version`, the newest that is loaded, whose commit time is `timestamp_ms`."""
+    """The commits up to `version`, the newest that is loaded; `timestamp_ms` is its commit time."""
 
     store: Store
     system: System
@@ -36,15 +36,17 @@ class Timeline:
     timestamp_ms: int
 
     def newest_first(self) -> Iterator[tuple[Commit, int]]:
-        """Each commit with its commit time in ms, back to the oldest that is still there."""
+        """Each commit with its commit time in ms, from the newest to the oldest that is retained."""
         for commit in versions.newest_first(self.store, self.version):
             yield commit, self.times.of(commit)
 
     def between(self, after: int, until: int) -> Iterator[tuple[Commit, int]]:
-        """The commits in (after, until] with their times, oldest first, read as they are consumed.
+        """The commits in (after, until] with their times in ms, oldest first, read as they are consumed.
 
-        Raises HistoryExpiredError where some of them are gone or not there yet, before the first one if that can be
-        told without listing the log: a feed asks for every micro-batch.
+        A start is exclusive here, and inclusive in Delta's change feed.
+
+        Raises HistoryExpiredError if some of them are expired or not committed yet. That happens before the first
+        commit if it is known without listing the log, because a feed reads this way for every micro-batch.
         """
         if after < until and (until > self.version or not is_there(self.store, after + 1)):
             raise self._unavailable(after, until)
@@ -56,36 +58,42 @@ class Timeline:
             yield commit, self.times.of(commit)
 
     def snapshot_version(self, moment: datetime | str) -> int:
-        """The version of the table at `moment`. Raises HistoryExpiredError for a time outside the history."""
+        """The version of the table at `moment`. Raises HistoryExpiredError for a time outside the retained history."""
         at_ms = to_timestamp_ms(moment)
         earliest = earliest_version(self.store, self.version)
         if at_ms > max(self.system.now_ms(), self.timestamp_ms):
-            raise range_error(self.store, f"{to_datetime(at_ms)} lies in the future", earliest, self.version)
+            raise range_error(self.store, f"{to_datetime(at_ms)} is in the future", earliest, self.version)
         found = versions.version_at(self.times, at_ms, earliest, self.version)
         if found is None:
-            raise range_error(self.store, f"{to_datetime(at_ms)} lies before the history", earliest, self.version)
+            what = f"{to_datetime(at_ms)} is before the retained history"
+            raise range_error(self.store, what, earliest, self.version)
         return found
 
     def interval_end(self, point: Point) -> int:
-        """The version that an end of an interval stands for; a time before the first commit is BEFORE_FIRST.
+        """The version that the start or the end of an interval means; BEFORE_FIRST for a time before version 0.
 
-        Raises HistoryExpiredError for a point outside the history. A time that has not come yet is one: the interval
+        A start is exclusive here, and inclusive in Delta's change feed: to begin with version 5, start at 4.
+
+        Raises HistoryExpiredError for a point outside the retained history, such as a time in the future: the interval
         would grow while it is read.
         """
         if isinstance(point, bool) or not isinstance(point, (int, str, datetime)):
             kind = type(point).__name__
-            raise ConfigurationError(f"a point in history cannot be a {kind}", advice="give a version or a time")
+            raise ConfigurationError(
+                f"the start or end of an interval cannot be a {kind}",
+                advice="pass a version (int) or a time (aware datetime or ISO-8601 string)",
+            )
         earliest = 0 if is_there(self.store, 0) else versions.earliest_commit(self.store, self.version)
         if isinstance(point, int):
             if not BEFORE_FIRST <= point <= self.version:
-                raise range_error(self.store, f"version {point} is not there", earliest, self.version)
+                raise range_error(self.store, f"version {point} does not exist", earliest, self.version)
             return point
         at_ms = to_timestamp_ms(point)
         if at_ms > max(self.system.now_ms(), self.timestamp_ms):
-            raise range_error(self.store, f"{to_datetime(at_ms)} lies in the future", earliest, self.version)
+            raise range_error(self.store, f"{to_datetime(at_ms)} is in the future", earliest, self.version)
         found = versions.version_at(self.times, at_ms, earliest, self.version)
         if found is None and earliest > 0:
-            raise range_error(self.store, f"{point} lies before the history", earliest, self.version)
+            raise range_error(self.store, f"{point} is before the retained history", earliest, self.version)
         return BEFORE_FIRST if found is None else found
 
     def nth_version(self, n: int) -> int:
@@ -109,20 +117,26 @@ class Timeline:
 
     def _unavailable(self, after: int, until: int) -> HistoryExpiredError:
         earliest = versions.earliest_commit(self.store, self.version)
-        what = f"changes in versions {after + 1} to {until} are not all available"
+        start = "from version 0" if after == BEFORE_FIRST else f"after version {after}"
+        what = (
+            f"the changes {start} up to version {until} are not all available (a start is exclusive here, and "
+            "inclusive in Delta's change feed)"
+        )
         return range_error(self.store, what, earliest, self.version)
 
 
 def require_version(version: object) -> None:
-    """Raise ConfigurationError for what is neither None nor a whole number."""
+    """Raise ConfigurationError unless `version` is None or an int."""
     if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
-        raise ConfigurationError(f"{version!r} is no version", advice="give a whole number; a time goes by timestamp=")
+        raise ConfigurationError(
+            f"{version!r} is not a version", advice="pass a whole number; for a time use timestamp="
+        )
 
 
 def to_timestamp_ms(moment: datetime | str) -> int:
-    """Whole milliseconds since the epoch of an aware datetime or ISO-8601 text. Raises ConfigurationError."""
+    """An aware datetime or ISO-8601 string as whole milliseconds since the epoch. Raises ConfigurationError."""
     if not isinstance(moment, (str, datetime)):
-        raise ConfigurationError(f"{moment!r} is no time", advice="give an aware datetime or ISO-8601 text")
+        raise ConfigurationError(f"{moment!r} is not a time", advice="pass an aware datetime or an ISO-8601 string")
     try:
         parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError as error:
@@ -131,7 +145,7 @@ def to_timestamp_ms(moment: datetime | str) -> int:
         ) from error
     if parsed.tzinfo is None:
         raise ConfigurationError(
-            f"{str(moment)!r} has no time zone, so it means another moment on each machine",
+            f"{str(moment)!r} has no time zone, so its meaning would depend on the machine",
             advice="add one, such as Z for UTC",
         )
     return (parsed - _EPOCH) // timedelta(milliseconds=1)
@@ -139,4 +153,6 @@ def to_timestamp_ms(moment: datetime | str) -> int:
 
 def _require_positive(n: int) -> None:
     if n < 1:
-        raise ConfigurationError(f"n counts from 1, the newest, but it is {n}", advice="give 1 or more")
+        raise ConfigurationError(
+            f"n must be at least 1, not {n}", advice="pass 1 for the newest, 2 for the one before it"
+        )

@@ -115,7 +115,10 @@ def _options(store: Store) -> dict[str, str]:
 
 
 def _prepared(rows: DataFrame, writer: DataWriter) -> DataFrame:
-    """The rows with partition values as the table will return them; see DataWriter.prepared."""
+    """Partition values as a reader of the table will see them, by the same rules as `DataWriter.prepared`.
+
+    An empty string becomes null, and -0.0 becomes 0.0.
+    """
     for name in writer.metadata.partition_columns:
         kind, column = writer.schema.field(name).type, F.col(quoted(name))
         if pt.is_string(kind) or pt.is_binary(kind):

@@ -1,4 +1,4 @@
-"""Data that fits a table's schema, and data that does not."""
+"""Conforming data to a table's schema: what is cast, and what is an error."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ def one(kind: pa.DataType) -> pa.Schema:
 # --- columns ---------------------------------------------------------------------------------------------------------
 
 
-def test_columns_go_by_name_and_missing_ones_are_null() -> None:
+def test_columns_match_by_name_and_missing_ones_are_null() -> None:
     data = pa.table({"s": ["x"], "n": [1]})
     assert to_arrow_table(data, SCHEMA).to_pylist() == [{"n": 1, "s": "x"}]
     assert to_arrow_table(pa.table({"s": ["x"]}), SCHEMA).to_pylist() == [{"n": None, "s": "x"}]
     assert to_arrow_table([{"s": "x"}, {"n": 2}], SCHEMA).to_pylist() == [{"n": None, "s": "x"}, {"n": 2, "s": None}]
 
 
-def test_the_case_of_names_does_not_matter_unless_the_exact_name_is_there() -> None:
+def test_names_match_without_case() -> None:
     assert to_arrow_table(pa.table({"N": [1], "S": ["x"]}), SCHEMA).to_pylist() == [{"n": 1, "s": "x"}]
     assert to_arrow_table([{"N": 1, "S": "x"}], SCHEMA).to_pylist() == [{"n": 1, "s": "x"}]
 
 
 @pytest.mark.parametrize("names", [["n", "extra"], ["n", "n"], ["n", "N"]])
-def test_columns_that_do_not_fit_are_named(names: list[str]) -> None:
+def test_unknown_and_duplicate_columns_are_named(names: list[str]) -> None:
     data = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=names)
     with pytest.raises(SchemaMismatchError) as raised:
         to_arrow_table(data, SCHEMA)
     assert raised.value.fields["column"] == names[1]
 
 
-def test_a_key_that_is_no_column_is_named() -> None:
+def test_an_unknown_dict_key_is_named() -> None:
     with pytest.raises(SchemaMismatchError) as raised:
         to_arrow_table([{"n": 1}, {"n": 2, "extra": 3}], SCHEMA)
     assert raised.value.fields["column"] == "extra"
@@ -55,7 +55,7 @@ def test_a_key_that_is_no_column_is_named() -> None:
 @pytest.mark.parametrize(
     "data", [None, 5, "text", b"bytes", {"n": [1]}, [1, 2], [("n", 1)], [{"n": 1}, None], object()]
 )
-def test_what_holds_no_rows_is_refused(data: Any) -> None:
+def test_data_without_rows_is_an_error(data: Any) -> None:
     with pytest.raises(SchemaMismatchError):
         to_arrow_table(data, SCHEMA)
 
@@ -91,13 +91,13 @@ def test_what_holds_no_rows_is_refused(data: Any) -> None:
     ],
     ids=str,
 )
-def test_values_are_cast_where_nothing_is_lost(values: pa.Array, kind: pa.DataType, expected: list[Any]) -> None:
+def test_values_are_cast_if_nothing_is_lost(values: pa.Array, kind: pa.DataType, expected: list[Any]) -> None:
     found = to_arrow_table(pa.table({"c": values}), one(kind))
     assert found.schema.equals(one(kind))
     assert found["c"].to_pylist() == expected
 
 
-# --- values that do not ----------------------------------------------------------------------------------------------
+# --- values that do not fit ------------------------------------------------------------------------------------------
 
 MISFITS = [
     (pa.array([300], pa.int64()), pa.int8()),
@@ -122,7 +122,7 @@ MISFITS = [
     (pa.array([1e300]), pa.float32()),
     (pa.array([[1]]), pa.int64()),
     (pa.array([b"\xff"]), pa.string()),
-    # The same below a nested type.
+    # Nested types follow the same rules.
     (pa.array([{"x": "1"}]), pa.struct([("x", pa.int64())])),
     (pa.array([{"x": 1}]), pa.struct([("x", pa.string())])),
     (pa.array([["1"]]), pa.list_(pa.int64())),
@@ -134,7 +134,7 @@ MISFITS = [
 
 
 @pytest.mark.parametrize(("values", "kind"), MISFITS, ids=[f"{values.type}->{kind}" for values, kind in MISFITS])
-def test_values_that_would_lose_or_change_are_refused(values: pa.Array, kind: pa.DataType) -> None:
+def test_casts_that_lose_or_change_values_are_errors(values: pa.Array, kind: pa.DataType) -> None:
     with pytest.raises(SchemaMismatchError) as raised:
         to_arrow_table(pa.table({"c": values}), one(kind))
     assert raised.value.fields["column"].split(".")[0] == "c"
@@ -160,19 +160,19 @@ ROW_MISFITS: list[tuple[Any, pa.DataType]] = [
     (float("nan"), pa.int64()),
     ({"x": 1.5}, pa.struct([("x", pa.int64())])),
     ([1.5], pa.list_(pa.int64())),
-    (dt.datetime(2020, 1, 1), ZONED),  # noqa: DTZ001 - that is the point
+    (dt.datetime(2020, 1, 1), ZONED),  # noqa: DTZ001 - without a zone on purpose
     (dt.datetime(2020, 1, 1, tzinfo=UTC), NTZ),
 ]
 
 
 @pytest.mark.parametrize(("value", "kind"), ROW_MISFITS, ids=[f"{value!r}->{kind}" for value, kind in ROW_MISFITS])
-def test_rows_as_dicts_are_held_to_the_same(value: Any, kind: pa.DataType) -> None:
+def test_dicts_follow_the_same_rules(value: Any, kind: pa.DataType) -> None:
     with pytest.raises(SchemaMismatchError) as raised:
         to_arrow_table([{"c": None}, {"c": value}], one(kind))
     assert raised.value.fields["column"].split(".")[0] == "c"
 
 
-def test_a_key_of_a_struct_that_the_table_lacks_is_refused() -> None:
+def test_an_unknown_struct_field_is_an_error() -> None:
     with pytest.raises(SchemaMismatchError):
         to_arrow_table([{"c": {"x": 1, "lost": 2}}], one(pa.struct([("x", pa.int64())])))
 
@@ -185,16 +185,16 @@ REQUIRED = pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string
 @pytest.mark.parametrize(
     "data", [[{"n": None}], [{"s": "x"}], pa.table({"s": ["x"]}), pa.table({"n": pa.array([1, None], pa.int64())})]
 )
-def test_a_column_that_cannot_be_null_is_not(data: Any) -> None:
+def test_nulls_in_a_required_column_are_errors(data: Any) -> None:
     with pytest.raises(SchemaMismatchError) as raised:
         to_arrow_table(data, REQUIRED)
     assert raised.value.fields["column"] == "n"
 
 
-def test_data_that_claims_to_fit_is_checked_all_the_same() -> None:
-    lying = pa.Table.from_arrays([pa.array([None], pa.int64()), pa.array(["x"])], schema=REQUIRED)
+def test_data_with_the_right_schema_is_still_checked_for_nulls() -> None:
+    null_inside = pa.Table.from_arrays([pa.array([None], pa.int64()), pa.array(["x"])], schema=REQUIRED)
     with pytest.raises(SchemaMismatchError):
-        to_arrow_table(lying, REQUIRED)
+        to_arrow_table(null_inside, REQUIRED)
 
 
 NESTED_REQUIRED = [
@@ -205,20 +205,20 @@ NESTED_REQUIRED = [
 
 
 @pytest.mark.parametrize(("kind", "value"), NESTED_REQUIRED, ids=["struct", "array", "map"])
-def test_nested_values_that_cannot_be_null_are_not(kind: pa.DataType, value: Any) -> None:
+def test_nulls_in_required_nested_values_are_errors(kind: pa.DataType, value: Any) -> None:
     table = new_table(memory_store(), one(kind))
     with pytest.raises(SchemaMismatchError):
         table.insert([{"c": value}])
 
 
 @pytest.mark.parametrize(("kind", "_"), NESTED_REQUIRED, ids=["struct", "array", "map"])
-def test_a_null_parent_of_them_is_fine(kind: pa.DataType, _: Any) -> None:
+def test_a_null_parent_of_required_values_is_allowed(kind: pa.DataType, _: Any) -> None:
     table = new_table(memory_store(), one(kind))
     table.insert([{"c": None}])
     assert table.scan().to_arrow().to_pylist() == [{"c": None}]
 
 
-def test_a_pandas_index_is_no_column() -> None:
+def test_a_pandas_index_is_not_a_column() -> None:
     table = new_table(memory_store(), SCHEMA)
     table.insert(pd.DataFrame({"n": [2, 1], "s": ["a", "b"]}).sort_values("n"))
     assert table.scan().to_arrow()["n"].to_pylist() == [1, 2]

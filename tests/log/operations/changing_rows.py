@@ -1,15 +1,19 @@
-"""What the tests of row changes share: a table in each of the ways in which rows die and changes are told."""
+"""Helpers for tests of operations: tables with and without deletion vectors and change feed, and racing writers."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
-from tests.log.support import memory_store, new_table
+from tests.log.support import memory_store, metadata, new_table, put_commit, reopen
 from tidelog.log import Table
+from tidelog.log.format.actions import Protocol
+from tidelog.log.state.loader import load
 
 SCHEMA = pa.schema([("k", pa.int64()), ("part", pa.string()), ("v", pa.int32()), ("price", pa.decimal128(10, 2))])
 VECTORS_OFF: dict[str, object] = {"delta.enableDeletionVectors": False}
@@ -36,8 +40,39 @@ def bag(data: Any) -> Counter[str]:
 
 
 def filled(kind: str) -> Table:
-    """Thirteen rows in three partitions, one of which is that of null."""
+    """A table with thirteen rows in three partitions, one of them the null partition."""
     table = new_table(memory_store(), SCHEMA, partition_by=["part"], properties=KINDS[kind])
     table.insert([*rows(range(6)), *rows(range(6, 10), "b")])
     table.insert(rows(range(10, 13), None))
     return table
+
+
+def table_of(reader: int, writer: int, *features: str, **configuration: str) -> Table:
+    """A table that another writer made with this protocol."""
+    store = memory_store()
+    lists: dict[str, Any] = {}
+    if writer == 7:
+        lists["writer_features"] = features
+    if reader == 3:
+        lists["reader_features"] = tuple(name for name in features if name in {"deletionVectors", "timestampNtz"})
+    protocol = Protocol(min_reader_version=reader, min_writer_version=writer, **lists)
+    put_commit(store, 0, protocol, metadata(SCHEMA, configuration=configuration), info={"inCommitTimestamp": None})
+    return Table(store, load(store))
+
+
+def protocol_of(table: Table) -> Protocol:
+    return load(table.store).head.protocol
+
+
+def lose_once(table: Table, act: Callable[[Table], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let another writer act once, right after the table's next transaction has begun."""
+    begin, raced = Table.begin, [False]
+
+    def begin_and_lose(self: Table) -> Any:
+        transaction = begin(self)
+        if self is table and not raced[0]:
+            raced[0] = True
+            act(reopen(table))
+        return transaction
+
+    monkeypatch.setattr(Table, "begin", begin_and_lose)

@@ -1,4 +1,4 @@
-"""Adding columns: no file changes, old rows have null in them, and every kind of table takes them."""
+"""Adding columns: no file changes, old rows have null in them, and mapped columns get ids."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.log.operations.changing_rows import FEED_ON, KINDS, SCHEMA, bag, filled, rows
-from tests.log.operations.test_set_properties import lose_once, table_of
+from tests.log.operations.changing_rows import FEED_ON, KINDS, SCHEMA, bag, filled, lose_once, rows, table_of
 from tests.log.support import live_files, memory_store, metadata, new_table, put_commit, reopen, stage_compaction
 from tidelog.log import OperationClass, Table
 from tidelog.log.errors import (
@@ -35,7 +34,7 @@ def table(request: pytest.FixtureRequest) -> Table:
     return filled(request.param)
 
 
-def test_old_rows_have_null_and_new_ones_values(table: Table) -> None:
+def test_old_rows_have_null_and_new_rows_values(table: Table) -> None:
     before, files = bag(table.scan().to_arrow()), live_files(table)
     committed = table.add_columns(NEW)
     assert table.schema.names == [*SCHEMA.names, "note", "place"]
@@ -65,7 +64,7 @@ def test_old_rows_have_null_and_new_ones_values(table: Table) -> None:
     assert bag(reopen(table).scan().to_arrow()) == bag(table.scan().to_arrow())
 
 
-def test_files_of_both_kinds_are_compacted_into_one() -> None:
+def test_files_with_and_without_the_column_are_compacted_together() -> None:
     table = new_table(memory_store(), SCHEMA)
     table.insert(rows(range(3)))
     table.add_columns([pa.field("n", pa.int64())])
@@ -74,7 +73,7 @@ def test_files_of_both_kinds_are_compacted_into_one() -> None:
     assert table.refresh().scan(columns=["k", "n"]).to_arrow().sort_by("k")["n"].to_pylist() == [None, None, None, 3]
 
 
-def test_no_column_is_no_commit(table: Table) -> None:
+def test_without_columns_there_is_no_commit(table: Table) -> None:
     version = table.version
     assert table.add_columns([]).version == version == table.add_columns(pa.schema([])).version
 
@@ -85,28 +84,32 @@ def test_no_column_is_no_commit(table: Table) -> None:
         (
             [pa.field("n", pa.int64(), nullable=False)],
             ConfigurationError,
-            "'n' cannot be added as one that is never null",
+            "the new column 'n' must allow nulls",
         ),
         ([pa.field("K", pa.int64())], ConfigurationError, "has 'k' more than once"),
         ([pa.field("n", pa.int64()), pa.field("N", pa.int64())], ConfigurationError, "'n' more than once"),
         ([pa.field("n", pa.struct([("a", pa.int64()), ("A", pa.int64())]))], ConfigurationError, "'a' more than once"),
         ([pa.field("n", pa.duration("s"))], SchemaMismatchError, "column 'n' has the Arrow type"),
-        ([pa.field("s.y", pa.int64())], ConfigurationError, "a field cannot be added to a struct"),
-        ([pa.field("S", pa.struct([("x", pa.int64()), ("y", pa.int64())]))], ConfigurationError, "added to a struct"),
+        ([pa.field("s.y", pa.int64())], ConfigurationError, "cannot add 's.y' to the struct 's'"),
+        (
+            [pa.field("S", pa.struct([("x", pa.int64()), ("y", pa.int64())]))],
+            ConfigurationError,
+            "cannot add 'S' to the struct 's'",
+        ),
         ([pa.field("n", pa.timestamp("us"))], UnsupportedFeatureError, "needs the table feature timestampNtz"),
         (
             [pa.field("n", pa.list_(pa.timestamp("us")))],
             UnsupportedFeatureError,
             "needs the table feature timestampNtz",
         ),
-        ([pa.field("_change_type", pa.string())], ConfigurationError, "which the change feed adds"),
-        (pa.field("n", pa.int64()), ConfigurationError, "are no fields"),
-        ({"n": pa.int64()}, ConfigurationError, "are no fields"),
-        ("n", ConfigurationError, "are no fields"),
-        (None, ConfigurationError, "are no fields"),
+        ([pa.field("_change_type", pa.string())], ConfigurationError, "a name that the change feed uses"),
+        (pa.field("n", pa.int64()), ConfigurationError, r"a list of pyarrow fields \(got Field\)"),
+        ({"n": pa.int64()}, ConfigurationError, r"fields \(got str\)"),
+        ("n", ConfigurationError, r"fields \(got str\)"),
+        (None, ConfigurationError, r"fields \(got NoneType\)"),
     ],
 )
-def test_what_cannot_be_added(fields: Any, kind: type[TidelogError], message: str) -> None:
+def test_invalid_columns(fields: Any, kind: type[TidelogError], message: str) -> None:
     schema = pa.schema([*SCHEMA, ("s", pa.struct([("x", pa.int64())]))])
     table = new_table(memory_store(), schema, properties=FEED_ON)
     with pytest.raises(kind, match=message):
@@ -114,13 +117,13 @@ def test_what_cannot_be_added(fields: Any, kind: type[TidelogError], message: st
     assert table.refresh().version == 0
 
 
-def test_a_local_time_where_the_protocol_names_its_feature() -> None:
+def test_a_timestamp_without_zone_if_the_protocol_has_the_feature() -> None:
     table = table_of(3, 7, "timestampNtz")
     table.add_columns(field for field in [pa.field("n", pa.timestamp("us"))])
     assert table.schema.field("n").type == pa.timestamp("us")
 
 
-def test_the_protocol_stays_and_so_does_what_the_writer_said_of_its_columns() -> None:
+def test_the_protocol_and_the_json_of_old_columns_do_not_change() -> None:
     store = memory_store()
     text = (
         '{"fields":[{"nullable":true,"metadata":{"comment":"c","big":12345678901234567890},"type":"long","name":"k"}],'
@@ -172,7 +175,7 @@ _MAPPED_FIELDS = [
 
 @pytest.mark.parametrize("highest", ["9", None, "3"])
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_a_mapped_table(mode: str, highest: str | None) -> None:
+def test_new_columns_of_a_mapped_table_get_ids_and_physical_names(mode: str, highest: str | None) -> None:
     store = memory_store()
     configuration = {"delta.columnMapping.mode": mode}
     if highest is not None:
@@ -212,10 +215,10 @@ def _ids(node: Any) -> Any:
             yield from _ids(value)
 
 
-# --- others at the same time -----------------------------------------------------------------------------------------
+# --- concurrent writers ----------------------------------------------------------------------------------------------
 
 
-def test_two_at_once_both_succeed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_add_is_a_conflict_and_the_statement_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table(memory_store(), SCHEMA)
     staged = table.begin().add_columns([pa.field("mine", pa.int64())])
     reopen(table).add_columns([pa.field("yours", pa.int64())])
@@ -226,7 +229,7 @@ def test_two_at_once_both_succeed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert table.schema.names == [*SCHEMA.names, "yours", "theirs", "mine"]
 
 
-def test_writers_with_the_old_columns_pass() -> None:
+def test_transactions_with_the_old_columns_commit() -> None:
     table = new_table(memory_store(), SCHEMA)
     table.insert(rows(range(3)))
     inserting, deleting = table.begin().insert(rows(range(3, 4))), table.begin().delete("k = 0")

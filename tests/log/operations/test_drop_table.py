@@ -1,15 +1,16 @@
-"""Dropping a table: at once for every reader, finished after a crash, and nothing deleted that is not the table's."""
+"""Dropping a table: it ends for all readers at once, survives a crash, and deletes only files of the table."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from tests.log.support import NUMBERS, memory_url, numbers, read_numbers
 from tidelog.log import Table
-from tidelog.log.errors import ProtocolChangedException, StoreUnavailableError, TableNotFoundError
+from tidelog.log.errors import ProtocolChangedException, StoreUnavailableError, TableNotFoundError, TableReplacedError
 from tidelog.log.storage.local import LocalStore
 
 
@@ -23,7 +24,7 @@ def filled(path: str) -> Table:
 
 
 @pytest.mark.parametrize("kind", ["local", "memory"])
-def test_nothing_is_left(kind: str, tmp_path: Path) -> None:
+def test_drop_deletes_all_files_and_the_path_can_be_reused(kind: str, tmp_path: Path) -> None:
     path = str(tmp_path / "t") if kind == "local" else memory_url()
     table = filled(path)
     Table.drop(path)
@@ -37,7 +38,7 @@ def test_nothing_is_left(kind: str, tmp_path: Path) -> None:
     assert read_numbers(Table.open(path)) == [7]
 
 
-def test_what_is_not_the_table_s_stays(tmp_path: Path) -> None:
+def test_hidden_files_and_nested_tables_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "t"
     filled(str(path))
     inner = filled(str(path / "inner"))
@@ -47,8 +48,10 @@ def test_what_is_not_the_table_s_stays(tmp_path: Path) -> None:
     assert read_numbers(inner.refresh()) == [0, 3, 4, 10]
 
 
-def test_a_drop_ends_the_table_before_a_file_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed after each deletion in turn: the table is gone for everyone, and the next drop finishes."""
+def test_an_interrupted_drop_hides_the_table_and_can_be_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kill the drop after each number of deletions: the table is gone for everyone, and the next drop finishes."""
     path = str(tmp_path / "t")
     older = filled(path)
     writing = older.begin().insert(numbers([100]))
@@ -83,8 +86,53 @@ def test_a_drop_ends_the_table_before_a_file_is_gone(tmp_path: Path, monkeypatch
     assert not Path(path).exists()
 
 
-def test_a_path_without_a_table(tmp_path: Path) -> None:
+def test_dropping_a_path_without_a_table_deletes_nothing(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     with pytest.raises(TableNotFoundError):
         Table.drop(str(tmp_path))
     assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_drop_deletes_orphaned_data_files_and_keeps_foreign_files(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = Table.create(str(path), NUMBERS)
+    table.insert([{"n": 1}])
+    (path / "notes.txt").write_text("mine")
+    (path / "raw").mkdir()
+    (path / "raw" / "in.csv").write_text("1")
+    orphan = path / "ab" / "part-00000-abcdef01-2345-6789-abcd-ef0123456789-c000.snappy.parquet"
+    orphan.parent.mkdir(exist_ok=True)
+    orphan.write_text("a writer died")
+    Table.drop(str(path))
+    assert sorted(file.name for file in path.rglob("*") if file.is_file()) == ["in.csv", "notes.txt"]
+
+
+def test_create_after_an_interrupted_drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "t")
+    table = Table.create(path, NUMBERS)
+    table.insert([{"n": 1}])
+    with monkeypatch.context() as patched:
+        patched.setattr("tidelog.log.operations.drop_table._delete_files", lambda *_: None)
+        Table.drop(path)
+    for exist_ok in (True, False):
+        with pytest.raises(TableNotFoundError, match=r"call Table.drop\(path\) to finish it"):
+            Table.create(path, NUMBERS, exist_ok=exist_ok)
+    Table.drop(path)
+    assert Table.create(path, NUMBERS).version == 0
+
+
+@pytest.mark.parametrize("commits", [0, 1, 5])
+def test_a_transaction_of_a_dropped_table_cannot_commit_to_its_successor(commits: int, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    table = Table.create(path, NUMBERS)
+    table.insert([{"n": 1}])
+    staged = [table.begin().insert([{"n": 5}]), table.begin().delete("n = 1"), table.begin().overwrite([{"n": 9}])]
+    Table.drop(path)
+    other = Table.create(path, pa.schema([("other", pa.string())]))
+    for _ in range(commits):
+        other.insert([{"other": "x"}])
+    for transaction in staged:
+        with pytest.raises(TableReplacedError, match="nothing was committed"):
+            transaction.commit()
+    assert Table.open(path).version == commits
+    assert Table.open(path).schema.names == ["other"]

@@ -1,4 +1,4 @@
-"""Schema evolution: what data has besides comes into the table by the same commit as its rows."""
+"""Schema evolution: new columns and fields are added in the same commit as the rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def evolve_and_insert(table: Table, rows: pa.Table) -> Committed:
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_a_new_column_comes_with_the_rows_in_every_kind_of_table(kind: str) -> None:
+def test_a_new_column_is_added_with_the_rows(kind: str) -> None:
     table = filled(kind)
     before = bag(table.scan().to_arrow())
     rows = pa.table({"K": pa.array([50], pa.int64()), "part": ["a"], "Note": ["n"]})
@@ -60,7 +60,7 @@ def test_a_new_column_comes_with_the_rows_in_every_kind_of_table(kind: str) -> N
 
 
 @pytest.mark.parametrize("mode", ["upsert", "overwrite"])
-def test_rows_may_change_by_the_same_commit(mode: str) -> None:
+def test_rows_can_change_in_the_same_commit(mode: str) -> None:
     table = new_table(memory_store(), SCHEMA, partition_by=["part"], properties=FEED_ON)
     table.insert([{"k": 1, "part": "a"}, {"k": 2, "part": "b"}])
     rows = pa.table({"k": pa.array([1], pa.int64()), "part": ["a"], "note": ["n"]})
@@ -77,7 +77,7 @@ def test_rows_may_change_by_the_same_commit(mode: str) -> None:
     assert sorted(kinds) == (["update_postimage", "update_preimage"] if mode == "upsert" else ["delete", "insert"])
 
 
-def test_fields_within_structs_lists_and_maps_grow() -> None:
+def test_fields_are_added_to_structs_in_lists_and_maps() -> None:
     table = places()
     place = {"X": 2.0, "y": 3.0, "tags": [{"t": "new", "n": 7}]}
     schema = pa.schema([("k", pa.int64()), ("Place", WIDER_PLACE), ("m", pa.map_(pa.string(), WIDER_PLACE))])
@@ -92,7 +92,7 @@ def test_fields_within_structs_lists_and_maps_grow() -> None:
     ]
 
 
-def test_data_with_nothing_new_changes_nothing() -> None:
+def test_data_without_new_columns_changes_nothing() -> None:
     table = places()
     for schema in (table.schema, pa.schema([("K", pa.int32())]), pa.schema([("place", pa.string())])):
         assert not table.begin().evolve(schema)
@@ -101,10 +101,18 @@ def test_data_with_nothing_new_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("field", "kind", "message"),
     [
-        (pa.field("v", pa.null()), SchemaMismatchError, "the data's new column 'v' has no type, as all of it is null"),
+        (
+            pa.field("v", pa.null()),
+            SchemaMismatchError,
+            "the data's new column 'v' has no type, because all of its values are null",
+        ),
         (pa.field("v", pa.duration("s")), SchemaMismatchError, "'v'"),
-        (pa.field("_commit_version", pa.int64()), ConfigurationError, "'_commit_version' of its own"),
-        (pa.field("_change_type", pa.string()), ConfigurationError, "'_change_type' of its own"),
+        (
+            pa.field("_commit_version", pa.int64()),
+            ConfigurationError,
+            "'_commit_version', a name that the change feed uses",
+        ),
+        (pa.field("_change_type", pa.string()), ConfigurationError, "'_change_type', a name that the change feed uses"),
         (pa.field("v", pa.timestamp("us")), UnsupportedFeatureError, "timestampNtz"),
         (
             pa.field("place", pa.struct([("y", pa.float64()), ("Y", pa.float64())])),
@@ -113,7 +121,7 @@ def test_data_with_nothing_new_changes_nothing() -> None:
         ),
     ],
 )
-def test_what_a_table_cannot_get(field: pa.Field, kind: type[TidelogError], message: str) -> None:
+def test_invalid_new_columns(field: pa.Field, kind: type[TidelogError], message: str) -> None:
     table = places()
     with pytest.raises(kind) as caught:
         table.begin().evolve(pa.schema([field]))
@@ -121,12 +129,12 @@ def test_what_a_table_cannot_get(field: pa.Field, kind: type[TidelogError], mess
     assert caught.value.advice
 
 
-def test_a_column_cannot_come_twice_in_different_case() -> None:
+def test_new_columns_that_differ_in_case_only_are_an_error() -> None:
     with pytest.raises(ConfigurationError, match="more than once"):
         places().begin().evolve(pa.schema([("v", pa.int64()), ("V", pa.int64())]))
 
 
-def test_two_who_evolve_at_once_conflict_and_the_loser_leaves_no_file() -> None:
+def test_concurrent_evolution_is_a_conflict_and_the_loser_leaves_no_file() -> None:
     table = places()
     rows = pa.table({"k": pa.array([9], pa.int64()), "note": ["n"]})
     loser = table.begin()
@@ -139,7 +147,7 @@ def test_two_who_evolve_at_once_conflict_and_the_loser_leaves_no_file() -> None:
     assert len([path for path, _ in table.store.walk() if path.endswith(".parquet")]) == len(files) - 1
 
 
-def test_an_appender_and_a_compaction_do_not_disturb_it() -> None:
+def test_a_concurrent_append_is_harmless() -> None:
     table = places()
     rows = pa.table({"k": pa.array([9], pa.int64()), "note": ["n"]})
     transaction = table.begin()
@@ -152,7 +160,7 @@ def test_an_appender_and_a_compaction_do_not_disturb_it() -> None:
     assert sorted(table.refresh().scan(columns=["k"]).to_arrow()["k"].to_pylist()) == [1, 2, 5, 9]
 
 
-def test_it_comes_before_anything_is_staged() -> None:
+def test_evolve_after_staging_is_an_error() -> None:
     table = places()
     transaction = table.begin().insert([{"k": 1}])
     with pytest.raises(ConfigurationError, match="an operation is already staged"):

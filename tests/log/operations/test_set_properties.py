@@ -1,4 +1,4 @@
-"""Setting table properties: what may be set on which protocol, and what the commit then says."""
+"""Setting table properties: validation, the features that they need, in-commit timestamps and concurrent writers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.log.operations.changing_rows import SCHEMA, keys, rows
+from tests.log.operations.changing_rows import SCHEMA, keys, lose_once, rows, table_of
 from tests.log.support import (
     START_MS,
     Clock,
@@ -40,19 +40,6 @@ SINCE_VERSION = "delta.inCommitTimestampEnablementVersion"
 SINCE_TIME = "delta.inCommitTimestampEnablementTimestamp"
 
 
-def table_of(reader: int, writer: int, *features: str, **configuration: str) -> Table:
-    """A table as another writer made it, of that protocol."""
-    store = memory_store()
-    lists: dict[str, Any] = {}
-    if writer == 7:
-        lists["writer_features"] = features
-    if reader == 3:
-        lists["reader_features"] = tuple(name for name in features if name in {"deletionVectors", "timestampNtz"})
-    protocol = Protocol(min_reader_version=reader, min_writer_version=writer, **lists)
-    put_commit(store, 0, protocol, metadata(SCHEMA, configuration=configuration), info={"inCommitTimestamp": None})
-    return Table(store, load(store))
-
-
 def actions(table: Table, kind: type) -> list[Any]:
     return [action for action in read_commit(table.store, table.version).actions if isinstance(action, kind)]
 
@@ -78,7 +65,7 @@ def test_properties_are_set_and_removed() -> None:
     assert keys(table) == [0, 2]
 
 
-def test_no_change_is_no_commit() -> None:
+def test_without_a_change_there_is_no_commit() -> None:
     table = new_table(memory_store(), SCHEMA)
     for properties in ({}, {"delta.checkpointInterval": "100"}, {"tidelog.primaryKey": None}, {"mine": None}):
         assert table.set_properties(properties).version == 0
@@ -93,37 +80,37 @@ def test_no_change_is_no_commit() -> None:
         ({"delta.checkpointInterval": "often"}, ConfigurationError, "cannot be 'often'"),
         ({"mine": "x", "delta.appendOnly": "maybe"}, ConfigurationError, "expected true or false"),
         ({"delta.dataSkippingStatsColumns": "nothing"}, ConfigurationError, "which is not in the schema"),
-        ({"delta.columnMapping.mode": "name"}, ConfigurationError, "cannot be changed: files that are there"),
+        ({"delta.columnMapping.mode": "name"}, ConfigurationError, "cannot be changed: existing data files"),
         ({"delta.columnMapping.maxColumnId": 9}, ConfigurationError, "cannot be changed"),
-        ({SINCE_VERSION: "1"}, ConfigurationError, "cannot be changed: it tells since when"),
-        (["delta.appendOnly"], ConfigurationError, "are no properties"),
-        ({1: "x"}, ConfigurationError, "are no properties"),
+        ({SINCE_VERSION: "1"}, ConfigurationError, "cannot be changed: it records since when"),
+        (["delta.appendOnly"], ConfigurationError, "must be a dict"),
+        ({1: "x"}, ConfigurationError, "must be a dict with strings as keys"),
     ],
 )
-def test_what_cannot_be_set(properties: Any, kind: type[TidelogError], message: str) -> None:
+def test_invalid_properties(properties: Any, kind: type[TidelogError], message: str) -> None:
     table = new_table(memory_store(), SCHEMA)
     with pytest.raises(kind, match=message):
         table.set_properties(properties)
     assert table.refresh().version == 0
 
 
-def test_a_mapped_table_keeps_its_mode() -> None:
+def test_the_column_mapping_mode_cannot_be_changed() -> None:
     table = table_of(2, 5, **{"delta.columnMapping.mode": "none"})
     with pytest.raises(ConfigurationError, match="cannot be changed"):
         table.set_properties({"delta.columnMapping.mode": None})
     assert table.set_properties({"delta.columnMapping.mode": "none"}).version == 0
 
 
-def test_a_column_that_the_feed_adds() -> None:
+def test_the_feed_cannot_be_enabled_with_a_column_of_its_name() -> None:
     table = new_table(memory_store(), pa.schema([("_change_type", pa.string())]))
-    with pytest.raises(ConfigurationError, match="a column '_change_type' of its own"):
+    with pytest.raises(ConfigurationError, match="a column '_change_type', a name that the change feed uses"):
         table.set_properties({"delta.enableChangeDataFeed": True})
 
 
-# --- properties that rest on a table feature -------------------------------------------------------------------------
+# --- properties that need a table feature ----------------------------------------------------------------------------
 
 
-def test_a_feature_joins_the_lists() -> None:
+def test_a_feature_is_added_to_the_lists() -> None:
     table = new_table(memory_store(), SCHEMA)
     table.insert(rows(range(3)))
     (before,) = [load(table.store).head.protocol]
@@ -141,7 +128,7 @@ def test_a_feature_joins_the_lists() -> None:
     assert actions(table, Protocol) == []
 
 
-def test_vectors_can_be_turned_on_and_off() -> None:
+def test_deletion_vectors_can_be_turned_on_and_off() -> None:
     table = table_of(3, 7, "appendOnly")
     table.insert(rows(range(4)))
     table.delete("k = 0")
@@ -168,10 +155,13 @@ def test_vectors_can_be_turned_on_and_off() -> None:
         (1, 7, "delta.enableDeletionVectors", "deletionVectors"),
     ],
 )
-def test_a_protocol_is_not_raised(reader: int, writer: int, name: str, feature: str) -> None:
+def test_the_protocol_versions_are_not_raised_unasked(reader: int, writer: int, name: str, feature: str) -> None:
     table = table_of(reader, writer)
-    with pytest.raises(UnsupportedFeatureError, match=f"the table feature {feature}.*delta.feature.{feature}"):
+    versions = f"reader version {reader}, writer version {writer}"
+    message = rf"{name}' needs the table feature {feature}.*\({versions}\).*pass allow_protocol_upgrade=True to raise"
+    with pytest.raises(UnsupportedFeatureError, match=message) as raised:
         table.set_properties({name: True})
+    assert raised.value.fields == {"path": table.path, "features": feature}
     assert table.refresh().version == 0
     assert table.set_properties({name: False}).version == 1
 
@@ -180,13 +170,13 @@ def test_a_protocol_is_not_raised(reader: int, writer: int, name: str, feature: 
     ("reader", "writer", "name"),
     [(1, 2, "delta.appendOnly"), (1, 4, "delta.enableChangeDataFeed"), (2, 5, "delta.enableChangeDataFeed")],
 )
-def test_what_an_old_protocol_has_already(reader: int, writer: int, name: str) -> None:
+def test_properties_that_an_old_protocol_allows(reader: int, writer: int, name: str) -> None:
     table = table_of(reader, writer)
     table.set_properties({name: True})
     assert (table.properties, actions(table, Protocol)) == ({name: "true"}, [])
 
 
-def test_a_property_whose_feature_another_writer_forgot() -> None:
+def test_a_feature_that_another_writer_forgot_is_added() -> None:
     table = table_of(1, 7, "appendOnly", **{"delta.enableChangeDataFeed": "true"})
     table.set_properties({"delta.enableChangeDataFeed": True})
     assert actions(table, Protocol)[0].writer_features == ("appendOnly", "changeDataFeed")
@@ -202,7 +192,7 @@ def test_a_property_whose_feature_another_writer_forgot() -> None:
 # --- in-commit timestamps --------------------------------------------------------------------------------------------
 
 
-def test_commit_times_begin_with_the_commit_that_turns_them_on() -> None:
+def test_in_commit_timestamps_begin_with_the_enabling_commit() -> None:
     clock = Clock()
     table = new_table(memory_store(clock), SCHEMA, properties=PLAIN, system=clock)
     with pytest.raises(UnsupportedFeatureError):
@@ -239,7 +229,7 @@ def test_commit_times_begin_with_the_commit_that_turns_them_on() -> None:
     assert table.refresh().properties[SINCE_TIME] == str(stamp)
 
 
-def test_whoever_comes_before_that_commit_is_a_conflict() -> None:
+def test_a_concurrent_commit_is_a_conflict_when_timestamps_are_enabled() -> None:
     table = new_table(memory_store(), SCHEMA, properties={**PLAIN, "delta.enableChangeDataFeed": True})
     staged = table.begin().set_properties({"delta.enableInCommitTimestamps": True})
     reopen(table).insert(rows(range(1)))
@@ -248,7 +238,7 @@ def test_whoever_comes_before_that_commit_is_a_conflict() -> None:
     assert SINCE_VERSION not in table.refresh().properties
 
 
-def test_and_the_statement_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_statement_retries_when_timestamps_are_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table(memory_store(), SCHEMA, properties={**PLAIN, "delta.enableChangeDataFeed": True})
     lose_once(table, lambda other: other.insert(rows(range(1))), monkeypatch)
     table.set_properties({"delta.enableInCommitTimestamps": True})
@@ -257,24 +247,10 @@ def test_and_the_statement_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert table.properties[SINCE_TIME] == str(stamp)
 
 
-# --- others at the same time -----------------------------------------------------------------------------------------
+# --- concurrent writers ----------------------------------------------------------------------------------------------
 
 
-def lose_once(table: Table, act: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another writer acts after the table's next transaction has begun."""
-    begin, raced = Table.begin, [False]
-
-    def begin_and_lose(self: Table) -> Any:
-        transaction = begin(self)
-        if self is table and not raced[0]:
-            raced[0] = True
-            act(reopen(table))
-        return transaction
-
-    monkeypatch.setattr(Table, "begin", begin_and_lose)
-
-
-def test_two_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_properties_are_a_conflict_and_the_statement_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table(memory_store(), SCHEMA)
     staged = table.begin().set_properties({"mine": "1"})
     reopen(table).set_properties({"yours": "2"})
@@ -285,7 +261,7 @@ def test_two_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"mine": "1", "yours": "2", "theirs": "3"}.items() <= table.properties.items()
 
 
-def test_an_insert_passes_harmless_properties_and_no_new_feature() -> None:
+def test_an_insert_commits_over_harmless_properties_but_not_over_a_new_feature() -> None:
     table = new_table(memory_store(), SCHEMA)
     inserting = table.begin().insert(rows(range(1)))
     table.set_properties({"delta.checkpointInterval": 5})
@@ -296,7 +272,7 @@ def test_an_insert_passes_harmless_properties_and_no_new_feature() -> None:
         inserting.commit()
 
 
-def test_properties_are_set_beside_rows() -> None:
+def test_properties_are_set_over_a_concurrent_insert() -> None:
     table = new_table(memory_store(), SCHEMA)
     staged = table.begin().set_properties({"mine": "1"})
     table.insert(rows(range(1)))
@@ -304,7 +280,7 @@ def test_properties_are_set_beside_rows() -> None:
     assert (getattr(outcome, "rebased_over", None), table.refresh().properties["mine"]) == ((1,), "1")
 
 
-def test_another_writer_s_metadata_is_kept() -> None:
+def test_metadata_of_another_writer_is_kept() -> None:
     store = memory_store()
     foreign = metadata(SCHEMA, configuration={"delta.checkpoint.writeStatsAsJson": "true"}, name="n", description="d")
     put_commit(

@@ -1,4 +1,4 @@
-"""Operations staged in shares: together the parts are what one call stages."""
+"""Operations staged in parts: joined, they equal the operation staged at once."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ DELETE = partial(stage_delete, where="k IN (2, 8, 11) OR v = 90")
 UPDATE = partial(stage_update, where="k > 3", assignments={"part": "'c'", "v": "k + 1"})
 
 
-def in_shares(stage: Stage, size: int, state: LogState, writer: DataWriter) -> Staged:
-    """The operation over all files of the table, so many of them a share."""
+def in_parts(stage: Stage, size: int, state: LogState, writer: DataWriter) -> Staged:
+    """Stage the operation in parts of `size` files each."""
     adds, head = files.to_adds(state.files().adds), without_progress(state.head)
     parts = [stage_part(head, writer, stage, adds[at : at + size]) for at in range(0, len(adds), size)]
     return join_parts(stage_part(head, writer, stage, ()), parts)
@@ -33,12 +33,12 @@ def in_shares(stage: Stage, size: int, state: LogState, writer: DataWriter) -> S
 @pytest.mark.parametrize("size", [1, 2, 9])
 @pytest.mark.parametrize("stage", [DELETE, UPDATE])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_parts_together_are_the_operation(kind: str, stage: Stage, size: int) -> None:
+def test_joined_parts_equal_the_whole_operation(kind: str, stage: Stage, size: int) -> None:
     expected, found = filled(kind), filled(kind)
     before = found.version
     one, other = expected.begin(), found.begin()
     whole = one.stage(stage(one.state, one.writer)).commit()
-    shared = other.stage(in_shares(stage, size, other.state, other.writer)).commit()
+    shared = other.stage(in_parts(stage, size, other.state, other.writer)).commit()
     ours, theirs = (
         Counter({name: count for name, count in outcome.metrics.items() if name != "numAddedFiles"})  # type: ignore[union-attr]
         for outcome in (shared, whole)
@@ -52,7 +52,7 @@ def test_parts_together_are_the_operation(kind: str, stage: Stage, size: int) ->
 
 
 def part(name: str, *adds: str, images: list[tuple[int, int]] | None = None) -> Staged:
-    """A part that kills rows of one file; their images are at (index into its own files, row)."""
+    """A part that deletes rows of one file; `images` are (index of the part's file, row) of their new rows."""
     places = np.array(images or [], dtype=np.int64).reshape(-1, 2)
     delete = RowDelete(
         file_named(name),
@@ -65,7 +65,7 @@ def part(name: str, *adds: str, images: list[tuple[int, int]] | None = None) -> 
     )
 
 
-def test_images_are_counted_among_the_files_of_all_parts() -> None:
+def test_image_addresses_are_shifted_when_parts_are_joined() -> None:
     nothing = Staged("UPDATE", OperationClass.UPDATE_DELETE, metrics={"n": 0})
     parts = [
         part("a", "a0", "a1", images=[(0, 7), (1, 8)]),

@@ -1,4 +1,4 @@
-"""The rows that an interval inserted."""
+"""Changes of an interval in the mode append: its ends, its columns, and commits that are not inserts."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tidelog.log.format import filenames
 from tidelog.log.format.actions import AddFile
 from tidelog.log.system import to_datetime
 
-# Version 3 and 5 are compactions; the others insert their own number.
+# Versions 3 and 5 are compactions; every other version inserts its own number and ten times that.
 COMPACTIONS = (3, 5)
 LAST = 7
 
 
 def at(version: float) -> dt.datetime:
-    """When `version` was committed; a half is between two."""
+    """The commit time of `version`; a half is a time between two commits."""
     return to_datetime(START_MS + int(version * 1000))
 
 
@@ -79,8 +79,10 @@ _ENDS = st.integers(0, 2 * LAST).map(lambda half: half / 2)
 
 
 @given(after=_ENDS, until=_ENDS, after_as=st.sampled_from("vt"), until_as=st.sampled_from("vtx"))
-def test_any_interval_is_open_on_the_left(after: float, until: float, after_as: str, until_as: str) -> None:
-    """Either end by ID version, by time or by text; half a version lies between two commits."""
+def test_an_interval_excludes_its_start_and_includes_its_end(
+    after: float, until: float, after_as: str, until_as: str
+) -> None:
+    """Each end is an ID version, a time or a string; half a version is a time between two commits."""
     lower: Any = int(after) if after_as == "v" else at(after)
     upper: Any = int(until) if until_as == "v" else at(until)
     if until_as == "x":
@@ -89,7 +91,7 @@ def test_any_interval_is_open_on_the_left(after: float, until: float, after_as: 
     assert found == inserted(int(after), int(until))
 
 
-def test_adjacent_intervals_add_up() -> None:
+def test_adjacent_intervals_have_all_changes_once() -> None:
     points = [None, 2, at(3.5), 4, at(6), None]
     rows = []
     for after, until in itertools.pairwise(points):
@@ -97,7 +99,7 @@ def test_adjacent_intervals_add_up() -> None:
     assert rows == inserted(-1, LAST)
 
 
-def test_the_rows_are_those_of_the_files_that_were_inserted_not_of_the_compacted_ones() -> None:
+def test_changes_do_not_read_compacted_files() -> None:
     table = make_table()
     compacted = [file for file in live_files(table) if not file.data_change]
     assert compacted
@@ -106,17 +108,17 @@ def test_the_rows_are_those_of_the_files_that_were_inserted_not_of_the_compacted
     assert table.changes(mode="append").to_arrow().to_pylist() == inserted(-1, LAST)
 
 
-def test_a_time_before_the_table_is_its_beginning() -> None:
+def test_a_time_before_the_table_means_its_beginning() -> None:
     assert TABLE.changes(mode="append", after=at(-100), until=1).to_arrow()["n"].to_pylist() == [1, 10]
     assert TABLE.changes(mode="append", until=at(-100)).count() == 0
 
 
-def test_an_interval_that_ends_before_it_begins_is_empty() -> None:
+def test_an_interval_that_ends_before_its_start_is_empty() -> None:
     assert TABLE.changes(mode="append", after=4, until=2).count() == 0
     assert TABLE.changes(mode="append", after=4, until=4).count() == 0
 
 
-def test_columns_and_predicates_may_name_the_commit() -> None:
+def test_columns_and_predicates_can_use_commit_columns() -> None:
     changes = TABLE.changes(mode="append", where="_commit_version >= 4 AND n < 60", columns=["_commit_version", "n"])
     assert changes.to_arrow().to_pylist() == [
         {"_commit_version": 4, "n": 4},
@@ -137,7 +139,7 @@ def test_changes_refresh_the_table() -> None:
     assert table.version == 1
 
 
-def test_a_reader_that_follows_misses_nothing_and_sees_nothing_twice() -> None:
+def test_a_following_reader_sees_every_row_once() -> None:
     table = new_table(memory_store())
     writer, seen, after = reopen(table), [], None
     for number in range(6):
@@ -152,12 +154,12 @@ def test_a_reader_that_follows_misses_nothing_and_sees_nothing_twice() -> None:
 
 
 @pytest.mark.parametrize(("after", "until"), [(None, LAST + 1), (3, 99), (-2, None), (-5, 2)])
-def test_versions_that_are_not_there_are_an_error_that_names_the_range(after: int | None, until: int | None) -> None:
+def test_unavailable_versions_are_an_error_with_the_available_range(after: int | None, until: int | None) -> None:
     with pytest.raises(HistoryExpiredError, match=f"0 to {LAST}"):
         TABLE.changes(mode="append", after=after, until=until)
 
 
-def test_commits_that_were_cleaned_up_are_an_error_not_a_gap() -> None:
+def test_expired_commits_are_an_error_not_a_gap() -> None:
     table = make_table()
     table.checkpoint()
     for version in range(4):
@@ -169,7 +171,7 @@ def test_commits_that_were_cleaned_up_are_an_error_not_a_gap() -> None:
         assert table.changes(mode="append", after=lower).to_arrow()["n"].to_pylist()[0] in (4, 6)
 
 
-def test_a_point_is_no_bool_and_a_mode_is_known() -> None:
+def test_an_invalid_start_or_mode_is_an_error() -> None:
     with pytest.raises(ConfigurationError):
         TABLE.changes(mode="append", after=True)
     with pytest.raises(ConfigurationError, match="never"):
@@ -177,18 +179,18 @@ def test_a_point_is_no_bool_and_a_mode_is_known() -> None:
 
 
 @pytest.mark.parametrize("name", ["_commit_version", "_commit_timestamp"])
-def test_a_column_of_the_feeds_own_name_is_an_error(name: str) -> None:
+def test_a_column_named_like_a_commit_column_is_an_error(name: str) -> None:
     table = new_table(memory_store(), pa.schema([("n", pa.int64()), (name, pa.int64())]))
     table.insert([{"n": 1, name: 2}])
     with pytest.raises(ConfigurationError, match=name):
         table.changes(mode="append")
 
 
-# --- commits that are no inserts -------------------------------------------------------------------------------------
+# --- commits that are not inserts ------------------------------------------------------------------------------------
 
 
 def with_a_delete() -> tuple[Table, AddFile]:
-    """Version 3 removes what version 1 inserted."""
+    """A table whose version 3 removes the rows that version 1 inserted."""
     table = new_table(memory_store())
     table.insert(numbers([1]))
     table.insert(numbers([2]))
@@ -198,7 +200,7 @@ def with_a_delete() -> tuple[Table, AddFile]:
     return table, file
 
 
-def test_a_commit_that_removed_rows_is_an_error_that_names_it() -> None:
+def test_append_mode_fails_at_a_commit_that_removed_rows() -> None:
     table, _ = with_a_delete()
     for after, until in ((None, None), (2, None), (2, 3)):
         with pytest.raises(NotAppendOnlyError) as raised:
@@ -206,13 +208,13 @@ def test_a_commit_that_removed_rows_is_an_error_that_names_it() -> None:
         assert raised.value.version == 3
 
 
-def test_intervals_beside_it_are_read() -> None:
+def test_append_mode_reads_intervals_without_that_commit() -> None:
     table, _ = with_a_delete()
     assert table.changes(mode="append", until=2).to_arrow()["n"].to_pylist() == [1, 2]
     assert table.changes(mode="append", after=3).to_arrow()["n"].to_pylist() == [3]
 
 
-def test_a_deletion_vector_that_grew_is_no_insert() -> None:
+def test_a_larger_deletion_vector_is_not_an_insert() -> None:
     table = new_table(memory_store())
     table.insert(numbers([1, 2]))
     (file,) = live_files(table)
@@ -226,9 +228,17 @@ def fields(file: AddFile) -> dict[str, Any]:
     return {name: getattr(file, name) for name in file.__struct_fields__}
 
 
-def test_files_that_did_not_change_data_are_no_inserts() -> None:
+def test_files_without_data_change_are_not_inserts() -> None:
     table = new_table(memory_store())
     table.insert(numbers([1]))
     (file,) = live_files(table)
     put_foreign(table, AddFile(**{**fields(file), "data_change": False, "stats": None}))
     assert table.changes(mode="append").to_arrow()["n"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("name", ["_change_type", "_commit_version", "_commit_timestamp"])
+def test_a_table_with_a_feed_cannot_have_its_column_names(name: str) -> None:
+    schema = pa.schema([(name, pa.string()), ("n", pa.int64())])
+    with pytest.raises(ConfigurationError, match="a name that the change feed uses"):
+        new_table(memory_store(), schema, properties={"delta.enableChangeDataFeed": True})
+    assert new_table(memory_store(), schema).version == 0

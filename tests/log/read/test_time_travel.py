@@ -1,4 +1,4 @@
-"""The two version axes: ID versions and time versions."""
+"""Time travel by ID version and by time, the history, and commit times."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def table(clock: Clock) -> Table:
-    """Version n, n = 1 to 3, was committed n x 10 seconds after the table and holds the rows 1 to n."""
+    """A table with versions 1 to 3: version n was committed n x 10 seconds after version 0 and has the rows 1 to n."""
     table = new_table(memory_store(), system=clock)
     for number in (1, 2, 3):
         clock.ms += 10 * SECOND
@@ -50,7 +50,7 @@ def table(clock: Clock) -> Table:
 # --- by version ------------------------------------------------------------------------------------------------------
 
 
-def test_at_a_version(table: Table) -> None:
+def test_at_a_version_has_the_rows_of_that_version(table: Table) -> None:
     for version in range(4):
         snapshot = table.at(version=version)
         assert snapshot.version == version
@@ -60,13 +60,13 @@ def test_at_a_version(table: Table) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 100, -1])
-def test_a_version_outside_the_history_names_the_range(table: Table, version: int) -> None:
+def test_a_version_outside_the_history_is_an_error_with_the_range(table: Table, version: int) -> None:
     with pytest.raises(HistoryExpiredError, match="0 to 3") as raised:
         table.at(version=version)
     assert (raised.value.fields["earliest_version"], raised.value.fields["latest_version"]) == (0, 3)
 
 
-def test_a_version_that_was_cleaned_up_names_the_range(table: Table) -> None:
+def test_an_expired_version_is_an_error_with_the_range(table: Table) -> None:
     table.checkpoint()
     for version in range(3):
         table.store.delete(filenames.commit_path(version))
@@ -80,25 +80,25 @@ def test_a_version_that_was_cleaned_up_names_the_range(table: Table) -> None:
 @pytest.mark.parametrize(
     ("seconds", "version"), [(0, 0), (9.999, 0), (10, 1), (10.001, 1), (19.999, 1), (20, 2), (29, 2), (30, 3)]
 )
-def test_at_a_time_is_the_state_at_or_before_it(table: Table, seconds: float, version: int) -> None:
+def test_at_a_time_is_the_newest_version_at_or_before_it(table: Table, seconds: float, version: int) -> None:
     assert table.at(timestamp=at(seconds)).version == version
     assert table.at(timestamp=at(seconds).isoformat()).version == version
 
 
-def test_a_time_may_be_written_in_any_zone(table: Table) -> None:
+def test_a_time_can_have_any_time_zone(table: Table) -> None:
     east = dt.timezone(dt.timedelta(hours=5, minutes=30))
     assert table.at(timestamp=at(20).astimezone(east)).version == 2
     assert table.at(timestamp=at(20).astimezone(east).isoformat()).version == 2
     assert table.at(timestamp=at(20).isoformat().replace("+00:00", "Z")).version == 2
 
 
-def test_a_part_of_a_millisecond_counts_as_before_the_next(table: Table) -> None:
+def test_fractions_of_a_millisecond_round_down(table: Table) -> None:
     assert table.at(timestamp=at(20) - dt.timedelta(microseconds=1)).version == 1
     assert table.at(timestamp=at(20) + dt.timedelta(microseconds=999)).version == 2
 
 
 @pytest.mark.parametrize("moment", [dt.datetime(2023, 11, 14, 22), "2023-11-14T22:00:00"])  # noqa: DTZ001
-def test_a_time_without_a_zone_is_an_error(table: Table, moment: Any) -> None:
+def test_a_time_without_a_time_zone_is_an_error(table: Table, moment: Any) -> None:
     for use in (
         lambda: table.at(timestamp=moment),
         lambda: table.changes(mode="append", after=moment),
@@ -109,24 +109,24 @@ def test_a_time_without_a_zone_is_an_error(table: Table, moment: Any) -> None:
 
 
 @pytest.mark.parametrize("moment", ["yesterday", "", "2023-13-01T00:00:00Z"])
-def test_a_text_that_is_no_time_is_an_error(table: Table, moment: str) -> None:
+def test_a_string_that_is_not_a_time_is_an_error(table: Table, moment: str) -> None:
     with pytest.raises(ConfigurationError, match="ISO"):
         table.at(timestamp=moment)
 
 
-def test_a_time_in_the_future_is_an_error_that_names_the_range(table: Table, clock: Clock) -> None:
+def test_a_time_in_the_future_is_an_error_with_the_range(table: Table, clock: Clock) -> None:
     clock.ms += 5 * SECOND
     assert table.at(timestamp=at(35)).version == 3
     with pytest.raises(HistoryExpiredError, match="0 to 3"):
         table.at(timestamp=at(35.001))
 
 
-def test_a_time_before_the_first_version_is_an_error_that_names_the_range(table: Table) -> None:
+def test_a_time_before_the_first_version_is_an_error_with_the_range(table: Table) -> None:
     with pytest.raises(HistoryExpiredError, match="0 to 3"):
         table.at(timestamp=at(-0.001))
 
 
-def test_a_time_before_what_was_kept_is_an_error(table: Table) -> None:
+def test_a_time_before_the_retained_history_is_an_error(table: Table) -> None:
     table.checkpoint()
     for version in range(3):
         table.store.delete(filenames.commit_path(version))
@@ -135,13 +135,13 @@ def test_a_time_before_what_was_kept_is_an_error(table: Table) -> None:
     assert table.at(timestamp=at(30)).version == 3
 
 
-def test_a_version_and_a_time_are_one_too_many(table: Table) -> None:
+def test_a_version_and_a_time_together_are_an_error(table: Table) -> None:
     with pytest.raises(ConfigurationError):
         table.at(version=1, timestamp=at(10))
 
 
-def test_a_time_is_looked_up_without_listing_the_log(clock: Clock) -> None:
-    """A log of a hundred thousand commits takes longer to list than to search."""
+def test_looking_up_a_time_does_not_list_the_log(clock: Clock) -> None:
+    """Listing a log of a hundred thousand commits takes longer than searching it."""
     store = Counting(memory_store())
     table = new_table(store, system=clock)
     for number in (1, 2, 3):
@@ -155,7 +155,7 @@ def test_a_time_is_looked_up_without_listing_the_log(clock: Clock) -> None:
     assert store.lists == 0
 
 
-def test_a_gap_in_an_interval_is_history_that_is_gone(table: Table) -> None:
+def test_a_missing_commit_in_an_interval_is_expired_history(table: Table) -> None:
     table.store.delete(filenames.commit_path(2))
     with pytest.raises(HistoryExpiredError, match="3 to 3"):
         list(table.timeline.between(0, 3))
@@ -177,7 +177,7 @@ def test_history_is_newest_first(table: Table) -> None:
     assert table.history(0) == []
 
 
-def test_history_goes_up_to_the_loaded_version_and_back_to_what_is_kept(table: Table) -> None:
+def test_history_covers_the_retained_commits_up_to_the_loaded_version(table: Table) -> None:
     reopen(table).insert(numbers([4]))
     assert table.history()[0].version == 3
     table.refresh().checkpoint()
@@ -186,7 +186,7 @@ def test_history_goes_up_to_the_loaded_version_and_back_to_what_is_kept(table: T
     assert [record.version for record in table.history()] == [4, 3, 2]
 
 
-def test_the_nth_most_recent(table: Table) -> None:
+def test_the_nth_most_recent_version_and_time(table: Table) -> None:
     assert [table.latest_version(n) for n in (1, 2, 4)] == [3, 2, 0]
     assert [table.latest_timestamp(n) for n in (1, 2, 3)] == [at(30), at(20), at(10)]
     assert table.latest_version() == 3
@@ -200,7 +200,7 @@ def test_the_nth_most_recent(table: Table) -> None:
             use(0)
 
 
-def test_a_compaction_makes_an_id_version_and_no_time_version(table: Table, clock: Clock) -> None:
+def test_a_compaction_has_an_id_version_and_no_time_version(table: Table, clock: Clock) -> None:
     clock.ms += 10 * SECOND
     outcome = stage_compaction(table).commit()
     assert isinstance(outcome, Committed)
@@ -218,7 +218,7 @@ def test_a_compaction_makes_an_id_version_and_no_time_version(table: Table, cloc
         assert [record.operation_class for record in records] == ["MINOR", "INSERT", "MINOR"]
         assert [seen.latest_timestamp(n) for n in (1, 2, 3, 4)] == [at(50), at(30), at(20), at(10)]
         assert [seen.latest_version(n) for n in (1, 2, 3)] == [6, 5, 4]
-    # The rows of every point of either axis are the same as if nothing had been compacted.
+    # A compaction does not change the rows at any version or time.
     assert read_numbers(table.at(version=4)) == read_numbers(table.at(version=3)) == [1, 2, 3]
     assert table.at(timestamp=at(45)).version == 4
     assert read_numbers(table.at(timestamp=at(45))) == [1, 2, 3]
@@ -227,7 +227,7 @@ def test_a_compaction_makes_an_id_version_and_no_time_version(table: Table, cloc
 
 
 @pytest.mark.parametrize("without", ["nothing", "checksums", "checksums and commits"])
-def test_the_time_version_is_found_however_the_table_was_loaded(table: Table, clock: Clock, without: str) -> None:
+def test_the_time_version_is_known_without_checksums_and_old_commits(table: Table, clock: Clock, without: str) -> None:
     clock.ms += 10 * SECOND
     stage_compaction(table).commit()
     table.checkpoint()
@@ -240,7 +240,7 @@ def test_the_time_version_is_found_however_the_table_was_loaded(table: Table, cl
     assert reopen(table).time_version == at(30)
 
 
-def test_change_files_make_a_time_version(table: Table) -> None:
+def test_change_files_alone_make_a_time_version(table: Table) -> None:
     version = put_foreign(table, AddCDCFile(path="x", partition_values={}, size=1))
     table.refresh()
     assert table.history(1)[0].time_version == table.at(version=version).timestamp == table.time_version
@@ -249,7 +249,7 @@ def test_change_files_make_a_time_version(table: Table) -> None:
 # --- clocks ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_clock_that_steps_back_does_not_take_the_log_with_it(table: Table, clock: Clock) -> None:
+def test_commit_times_increase_when_the_clock_steps_back(table: Table, clock: Clock) -> None:
     clock.ms -= 3600 * SECOND
     assert table.insert(numbers([4])).timestamp == at(30.001)
     assert table.insert(numbers([5])).timestamp == at(30.002)
@@ -259,7 +259,7 @@ def test_a_clock_that_steps_back_does_not_take_the_log_with_it(table: Table, clo
     assert stamps == sorted(set(stamps), reverse=True)
 
 
-def test_a_reader_with_a_clock_behind_may_ask_for_the_newest_commits_time(table: Table, clock: Clock) -> None:
+def test_a_reader_with_a_slow_clock_can_read_at_the_newest_commit_time(table: Table, clock: Clock) -> None:
     clock.ms -= 3600 * SECOND
     assert table.at(timestamp=at(30)).version == 3
 

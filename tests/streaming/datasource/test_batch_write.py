@@ -187,7 +187,7 @@ def test_spark_refuses_other_modes(spark: SparkSession, path: Path, mode: str) -
     ("select", "options", "message"),
     [
         (["n * 1000000000000 as n", "part"], {}, "TIDELOG_SCHEMA_MISMATCH: column 'n' is int32 in the table but int64"),
-        (["*"], {"where": "part = 'a'"}, "TIDELOG_CONFIGURATION: 5 of 10 rows lie outside of where=.part = 'a'."),
+        (["*"], {"where": "part = 'a'"}, "TIDELOG_CONFIGURATION: 5 of 10 rows are outside where=.part = 'a'."),
     ],
 )
 def test_mistakes_that_only_a_task_finds_leave_nothing(

@@ -140,7 +140,7 @@ def test_a_tidelog_error_of_a_task_is_raised_by_the_commit(table: Table, monkeyp
 def test_rows_outside_where_leave_no_files(table: Table) -> None:
     plan = planned(table, overwrite=True, where="part = 'a'")
     results = [task(plan, rows(1)), task(plan, rows(2, part="b"))]
-    with pytest.raises(ConfigurationError, match="1 of 2 rows lie outside"):
+    with pytest.raises(ConfigurationError, match="1 of 2 rows are outside"):
         commit(plan, *results)
     assert num_data_files(table) == 0
 

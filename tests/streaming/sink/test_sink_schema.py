@@ -65,7 +65,7 @@ def test_new_columns_and_fields_come_with_the_batch_that_has_them(
         ("cast(n as string) n", True, SchemaMismatchError, "'n' is int64 in the table but string in the data"),
         ("n; 1 N", True, SchemaMismatchError, "the data has the column 'N' twice"),
         ("n; null more", True, SchemaMismatchError, "the data's new column 'more' has no type"),
-        ("n; 1 _commit_version", True, ConfigurationError, "'_commit_version' of its own, which the change feed adds"),
+        ("n; 1 _commit_version", True, ConfigurationError, "'_commit_version', a name that the change feed uses"),
     ],
 )
 def test_what_does_not_fit_is_named_and_nothing_is_written(
@@ -93,5 +93,5 @@ def test_no_table_is_made_with_a_column_of_the_change_feed_s(
     path = tmp_path / "table"
     stream = source.put().stream(spark).selectExpr("n", "'x' _change_type")
     error = refused(stream, Sink(str(path), writer=writer), tmp_path / "cp", ConfigurationError)
-    assert "the table has a column '_change_type' of its own, which the change feed adds; rename" in str(error)
+    assert "has a column '_change_type', a name that the change feed uses for its own column; rename" in str(error)
     assert not path.exists()
