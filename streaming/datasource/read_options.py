@@ -185,7 +185,7 @@ class _Moments:
         if self._session_zone is None:
             raise ConfigurationError(
                 f"the option {name!r} has no time zone: {text!r}",
-                advice=f"add one, such as {moment.isoformat()}Z, or call register(spark), which notes the session's zone",
+                advice=f"add one, such as {moment.isoformat()}Z, or call register(spark) to use the session's zone",
             )
         self.used_zone = self._session_zone
         return in_zone(moment, self._session_zone)

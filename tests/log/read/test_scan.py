@@ -345,5 +345,5 @@ def test_in_with_a_long_list_gives_the_same_result_as_a_short_one(null: bool) ->
         for negation in ("", "NOT "):
             short = table.scan(f"{name} {negation}IN ({', '.join(few)})").to_arrow()
             assert table.scan(f"{name} {negation}IN ({many})").to_arrow().equals(short), (name, negation)
-    with pytest.raises(PredicateError, match="cannot be compared"):
+    with pytest.raises(PredicateError, match="do not match: b is bool"):
         table.scan(f"b IN ({', '.join(['7'] * 60)})").to_arrow()

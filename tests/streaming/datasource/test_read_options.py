@@ -68,7 +68,7 @@ def test_storage_options_lose_the_prefix_and_keep_their_case() -> None:
             None,
             "give a whole number, 'earliest' or 'latest'; the start is exclusive",
         ),
-        (PATH | {"timestampAsOf": "soon"}, None, "'timestampAsOf' cannot be 'soon'; write ISO-8601 with a time zone"),
+        (PATH | {"timestampAsOf": "soon"}, None, "'timestampAsOf' cannot be 'soon'; write ISO-8601, such as"),
         (PATH | {"startingTimestamp": "soon"}, None, "the start is exclusive: reading begins after it, while Delta"),
         (PATH | {"versionAsOf": "1", "timestampAsOf": "2026-01-01Z"}, None, "exclude each other; leave one out"),
         (PATH | {"startingVersion": "latest", "startingTimestamp": "2026-01-01Z"}, None, "exclude each other"),

@@ -37,7 +37,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("one_file_a_task")]
     [
         (lambda one, _: one.delete("nothing = 1"), PredicateError, "there is no column 'nothing'"),
         (lambda one, _: one.delete("upper(part) = 'A'"), PredicateError, "not supported"),
-        (lambda one, _: one.update("k = 1", {}), ConfigurationError, "set is empty, so the update would change nothing"),
+        (
+            lambda one, _: one.update("k = 1", {}),
+            ConfigurationError,
+            "set is empty, so the update would change nothing",
+        ),
         (lambda one, _: one.update("k = 1", {"nothing": "1"}), PredicateError, "no column 'nothing' to set"),
         # Only a task finds this, since it reads the values.
         (lambda one, _: one.update("k > 5", {"v": "k * 1000000000"}), SchemaMismatchError, "column 'v' is int32"),
