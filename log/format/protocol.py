@@ -1,4 +1,4 @@
-"""What a table's protocol asks of a reader and a writer, and whether tidelog has it."""
+"""Protocol versions and table features: what a table requires of readers and writers, and what tidelog supports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidelog.log.format import properties
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.schema import has_timestamp_ntz
 
-# What tidelog reads; `variantShredding` is refused file by file.
+# The features that tidelog can read. `variantShredding` is missing: it is refused file by file.
 READER_FEATURES = frozenset(
     {
         "columnMapping",
@@ -26,7 +26,7 @@ READER_FEATURES = frozenset(
         "variantType-preview",
     }
 )
-# What tidelog writes; a table may list other features as long as it makes no use of them.
+# The features that tidelog can write. A table may list other features as long as it does not use them.
 WRITER_FEATURES = frozenset(
     {
         "appendOnly",
@@ -43,7 +43,7 @@ WRITER_FEATURES = frozenset(
     }
 )
 
-# The feature that a true property rests on.
+# The feature that each property requires when it is true.
 FEATURES_BY_PROPERTY: Mapping[str, str] = {
     properties.APPEND_ONLY: "appendOnly",
     properties.ENABLE_CHANGE_DATA_FEED: "changeDataFeed",
@@ -53,7 +53,7 @@ FEATURES_BY_PROPERTY: Mapping[str, str] = {
 
 _FEATURES_READER_VERSION = 3
 _FEATURES_WRITER_VERSION = 7
-# What each writer version before feature lists implies (Delta protocol, "Writer Version Requirements").
+# The features that each writer version without feature lists implies (Delta protocol, "Writer Version Requirements").
 _LEGACY_WRITER = {
     2: {"appendOnly", "invariants"},
     3: {"checkConstraints"},
@@ -64,7 +64,7 @@ _LEGACY_WRITER = {
 
 
 def for_new_table(schema: pa.Schema, configuration: dict[str, str]) -> Protocol:
-    """The lowest protocol that has what the properties and the schema of a new table ask for."""
+    """The lowest protocol that supports the properties and the schema of a new table."""
     both = set()
     if properties.flag(configuration, properties.ENABLE_DELETION_VECTORS):
         both.add("deletionVectors")
@@ -91,7 +91,7 @@ def for_new_table(schema: pa.Schema, configuration: dict[str, str]) -> Protocol:
 
 
 def require_readable(protocol: Protocol, path: str) -> None:
-    """Raise UnsupportedFeatureError naming each reader feature in use that tidelog does not have."""
+    """Raise UnsupportedFeatureError, naming the features, if tidelog cannot read this protocol."""
     missing: set[str] = set()
     if protocol.min_reader_version > _FEATURES_READER_VERSION:
         missing.add(f"reader version {protocol.min_reader_version}")
@@ -101,7 +101,7 @@ def require_readable(protocol: Protocol, path: str) -> None:
 
 
 def require_writable(protocol: Protocol, metadata: Metadata, path: str) -> None:
-    """Raise UnsupportedFeatureError naming each writer feature in use that tidelog does not have."""
+    """Raise UnsupportedFeatureError, naming the features, if tidelog cannot write to this table."""
     require_readable(protocol, path)
     missing: set[str] = set()
     if protocol.min_writer_version > _FEATURES_WRITER_VERSION:
@@ -116,25 +116,25 @@ def require_writable(protocol: Protocol, metadata: Metadata, path: str) -> None:
 
 
 def has_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether commits of the table carry an in-commit timestamp."""
+    """Whether the table's commits carry an in-commit timestamp."""
     listed = "inCommitTimestamp" in (protocol.writer_features or ())
     return listed and properties.flag(metadata.configuration, properties.ENABLE_IN_COMMIT_TIMESTAMPS)
 
 
 def has_deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether a writer may put rows into deletion vectors."""
+    """Whether a writer may create deletion vectors."""
     listed = "deletionVectors" in (protocol.writer_features or ())
     return listed and properties.flag(metadata.configuration, properties.ENABLE_DELETION_VECTORS)
 
 
 def has_change_data_feed(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether a writer has to leave change rows."""
+    """Whether a writer has to write change rows."""
     listed = allows(protocol, "changeDataFeed")
     return listed and properties.flag(metadata.configuration, properties.ENABLE_CHANGE_DATA_FEED)
 
 
 def allows(protocol: Protocol, feature: str) -> bool:
-    """Whether a table of this protocol may make use of a feature that tidelog writes."""
+    """Whether a table with this protocol may use `feature`, which must be one that tidelog writes."""
     if protocol.min_writer_version < _FEATURES_WRITER_VERSION:
         implied = (features for version, features in _LEGACY_WRITER.items() if version <= protocol.min_writer_version)
         return any(feature in features for features in implied)
@@ -143,17 +143,17 @@ def allows(protocol: Protocol, feature: str) -> bool:
 
 
 def with_feature(protocol: Protocol, feature: str, path: str) -> Protocol:
-    """The protocol with one more feature in its lists.
+    """The protocol with `feature` added to its lists.
 
-    Raises UnsupportedFeatureError where it has no such list: its versions are never raised.
+    Raises UnsupportedFeatureError if the protocol has no feature lists: its versions are never raised.
     """
     for_readers = feature in READER_FEATURES
     no_list = protocol.min_writer_version < _FEATURES_WRITER_VERSION
     if no_list or (for_readers and protocol.min_reader_version < _FEATURES_READER_VERSION):
         versions = f"({protocol.min_reader_version}, {protocol.min_writer_version})"
         raise UnsupportedFeatureError(
-            f"this needs the table feature {feature}, which a table of the protocol {versions} cannot have",
-            advice="raise the protocol first with an engine that does so, such as delta-spark: "
+            f"this needs the table feature {feature}, which a table with protocol {versions} cannot have",
+            advice="upgrade the protocol first with an engine that can, such as delta-spark: "
             f"ALTER TABLE ... SET TBLPROPERTIES ('delta.feature.{feature}' = 'supported')",
             path=path,
             features=feature,
@@ -168,7 +168,7 @@ def _used_invariants(metadata: Metadata) -> set[str]:
 
 
 def _unused(features: Iterable[str], metadata: Metadata) -> set[str]:
-    """Those of `features` that the table allows but has no use of, so that a writer need not know them."""
+    """The features that the table lists but does not use, so that a writer can ignore them."""
     fields = metadata.schema_string
     in_use = {
         "checkConstraints": any(key.startswith("delta.constraints.") for key in metadata.configuration),
@@ -182,15 +182,15 @@ def _require(missing: set[str], doing: str, path: str) -> None:
     if missing:
         names = ", ".join(sorted(missing))
         raise UnsupportedFeatureError(
-            f"{doing} this table needs {names}, which tidelog does not have",
-            advice="use an engine that has it, or drop the feature from the table",
+            f"{doing} this table requires {names}, which tidelog does not support",
+            advice="use an engine that supports it, or drop the feature from the table",
             path=path,
             features=names,
         )
 
 
 def same(left: Protocol | Metadata, right: Protocol | Metadata) -> bool:
-    """Whether two protocol or metadata actions say the same, so that a re-written copy is no change."""
+    """Whether two protocol or metadata actions mean the same, so that rewriting one as the other changes nothing."""
     if isinstance(left, Metadata) and isinstance(right, Metadata):
         left, right = (msgspec.structs.replace(value, created_time=None) for value in (left, right))
     if isinstance(left, Protocol) and isinstance(right, Protocol):
@@ -199,7 +199,7 @@ def same(left: Protocol | Metadata, right: Protocol | Metadata) -> bool:
 
 
 def _in_order(protocol: Protocol) -> Protocol:
-    """With its features in order: they are sets, and delta-rs writes them in any order."""
+    """The protocol with sorted features: they are sets, and delta-rs writes them in any order."""
     lists = (protocol.reader_features, protocol.writer_features)
     reader, writer = (None if features is None else tuple(sorted(set(features))) for features in lists)
     return msgspec.structs.replace(protocol, reader_features=reader, writer_features=writer)

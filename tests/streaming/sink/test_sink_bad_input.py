@@ -47,7 +47,7 @@ def source(tmp_path: Path) -> Input:
         ({"name": "x" * 101}, ConfigurationError, "use up to 100 letters, digits, dots, dashes, underscores"),
         ({"on_reset": "ignore"}, ConfigurationError, "on_reset cannot be 'ignore'; use one of error, adopt"),
         ({"properties": {"delta.nonsense": 1}}, ConfigurationError, "unknown table property 'delta.nonsense'; use one"),
-        ({"properties": {"tidelog.minorSpan": "soon"}}, ConfigurationError, "expected a span such as '1 day'"),
+        ({"properties": {"tidelog.minorSpan": "soon"}}, ConfigurationError, "it must be a duration such as '1 day'"),
         ({"path": "ftp://bucket/t"}, StoreNotSupportedError, "use a local path, file://, memory://, s3://"),
         ({"path": "hdfs://host/t"}, StoreNotSupportedError, "not known to create a file if and only if it is absent"),
     ],
@@ -213,7 +213,7 @@ def test_a_schema_that_does_not_fit(
         (["n", "N as other"], ["missing"], "cannot partition by 'missing'"),
         (["n"], ["n"], "every column is a partition column"),
         (["n", "array(n) as a"], ["a"], "partition by a column that is not nested"),
-        (["n", "interval 1 day as a"], [], "which a Delta table cannot hold; cast it to one of string, long"),
+        (["n", "interval 1 day as a"], [], "which a Delta table cannot hold; cast it to string, long"),
     ],
 )
 def test_a_table_that_cannot_be_made(
