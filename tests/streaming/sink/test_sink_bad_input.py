@@ -156,7 +156,7 @@ def test_a_damaged_log(spark: SparkSession, source: Input, tmp_path: Path) -> No
     (path / "_delta_log" / f"{1:020d}.crc").unlink()
     error = refused(source.put().stream(spark), Sink(str(path)), tmp_path / "cp", CorruptLogError)
     assert "commit 1 of" in str(error)
-    assert "restore the file of _delta_log from a backup" in str(error)
+    assert "restore the file in _delta_log from a backup" in str(error)
 
 
 def test_a_ledger_that_would_expire(spark: SparkSession, source: Input, tmp_path: Path) -> None:
