@@ -49,7 +49,11 @@ def source(tmp_path: Path) -> Input:
         ({"properties": {"delta.nonsense": 1}}, ConfigurationError, "unknown table property 'delta.nonsense'; use one"),
         ({"properties": {"tidelog.minorSpan": "soon"}}, ConfigurationError, "it must be a duration such as '1 day'"),
         ({"path": "ftp://bucket/t"}, StoreNotSupportedError, "use a local path, file://, memory://, s3://"),
-        ({"path": "hdfs://host/t"}, StoreNotSupportedError, "not known to create a file if and only if it is absent"),
+        (
+            {"path": "hdfs://host/t"},
+            StoreNotSupportedError,
+            "is not a supported store: commits need one that creates a file only if it is absent",
+        ),
     ],
 )
 def test_a_sink_that_cannot_work_is_not_made(arguments: dict[str, Any], kind: type[TidelogError], message: str) -> None:
@@ -128,7 +132,7 @@ def test_a_path_below_a_file(spark: SparkSession, source: Input, tmp_path: Path)
     (tmp_path / "file").write_text("not a folder")
     sink = Sink(str(tmp_path / "file" / "table"))
     error = refused(source.put().stream(spark), sink, tmp_path / "cp", PathNotWritableError)
-    assert "check the path, its owner and whether the file system is mounted read-only" in str(error)
+    assert "check the path, its permissions and whether the file system is mounted read-only" in str(error)
 
 
 def test_a_file_system_that_makes_no_folders(spark: SparkSession, source: Input, tmp_path: Path) -> None:
