@@ -54,7 +54,10 @@ def is_small(add: AddFile, target: int) -> bool:
 
 
 def by_partition(found: Iterable[Candidate]) -> list[list[Candidate]]:
-    """The files of each partition, oldest commit first, in log order where they are of one time."""
+    """The files of each partition by modification time, oldest first; files with the same time keep their log order.
+
+    A file that gets a deletion vector keeps its modification time, but moves to the end of the log order.
+    """
     groups: dict[tuple[tuple[str, str | None], ...], list[Candidate]] = {}
     for file in found:
         groups.setdefault(tuple(sorted(file.add.partition_values.items())), []).append(file)
