@@ -3,7 +3,7 @@
 A logical file is a path with the id of its deletion vector; its newest add or remove wins.
 
 Rows are in log order: those of the checkpoint first, in the checkpoint's order, then by commit and, within a commit, by
-the order of its actions. What counts is the newest add, so a file that gets another deletion vector moves to the end.
+the order of its actions. A live file that is added again, for example with another deletion vector, keeps its place.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor, RemoveFile
 from tidelog.log.format.paths import canonical
+from tidelog.log.state import file_order
+from tidelog.log.state.file_order import Mentions
 from tidelog.log.state.file_values import FileValues
 from tidelog.log.state.path_hashes import Hashes, is_among, path_hashes
 
@@ -75,8 +77,6 @@ POOL = pa.system_memory_pool()
 _MAX_CHUNKS = 256
 # Creating an Arrow table has a fixed cost, so small commits share one table of at least this many rows.
 _TABLE_ROWS = 4096
-# Up to this many rows are dropped by slicing around them; more would create too many chunks.
-_MAX_SLICES = 64
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,7 @@ class _Side:
         self._orders = [np.zeros(base.num_rows, dtype=np.int64)]
         self._waiting_orders: list[Int64Array] = []
         self._keep: BoolArray | None = None
+        self._moves: tuple[Int64Array, Int64Array] | None = None
 
     def extend(self, number: int, actions: Sequence[Any]) -> None:
         """Append the actions of one commit. Those of small commits wait until there are enough for a table."""
@@ -179,24 +180,32 @@ class _Side:
         self._keep = np.ones(len(self.suspects), dtype=bool)
         self._keep[np.flatnonzero(self.suspects)] = newest
 
+    def move(self, rows: Int64Array, places: Int64Array) -> None:
+        """Put `rows` at `places`, whose rows are dropped. Both count only suspects."""
+        if len(rows):
+            positions = np.flatnonzero(self.suspects)
+            self._moves = positions[rows], positions[places]
+
     def result(self) -> pa.Table:
         """The rows to keep; copied into one chunk if there are very many."""
         table = self.table()
         if self._keep is not None and not self._keep.all():
-            table = _without(table, np.flatnonzero(~self._keep))
-            self.hashes = self.hashes[self._keep]
+            if self._moves is None:
+                table = file_order.without(table, np.flatnonzero(~self._keep))
+                self.hashes = self.hashes[self._keep]
+            else:
+                rows = self._rows(self._keep, *self._moves)
+                table = file_order.rearranged(table, rows, POOL)
+                self.hashes = self.hashes[rows]
         return table.combine_chunks() if table["path"].num_chunks > _MAX_CHUNKS else table
 
-
-def _without(table: pa.Table, rows: Int64Array) -> pa.Table:
-    """The table without `rows` (ascending). A few rows are dropped by slicing around them, which copies nothing."""
-    if len(rows) > _MAX_SLICES:
-        keep = np.ones(table.num_rows, dtype=bool)
-        keep[rows] = False
-        return table.filter(pa.array(keep))
-    edges = [-1, *rows.tolist(), table.num_rows]
-    runs = [(before + 1, after) for before, after in itertools.pairwise(edges) if after > before + 1]
-    return pa.concat_tables([table.slice(first, end - first) for first, end in runs] or [table.slice(0, 0)])
+    def _rows(self, keep: BoolArray, moved: Int64Array, places: Int64Array) -> Int64Array:
+        """The rows to keep, in their final order."""
+        rows = np.arange(len(keep))
+        rows[places] = moved
+        filled = keep.copy()
+        filled[places], filled[moved] = True, False
+        return rows[filled]
 
 
 def _suspect_repeated(adds: _Side, removes: _Side) -> None:
@@ -221,11 +230,25 @@ def _drop_superseded(adds: _Side, removes: _Side) -> None:
 
     A commit should not both add and remove a logical file. If one does, the add counts.
     """
-    suspects = [side.table().filter(pa.array(side.suspects)) for side in (removes, adds)]
-    named = pa.chunked_array([chunk for table in suspects for chunk in keys(table).chunks], pa.string())
-    newest = _newest_rows(named, np.concatenate([side.orders()[side.suspects] for side in (removes, adds)]))
-    removes.decide(newest[: suspects[0].num_rows])
-    adds.decide(newest[suspects[0].num_rows :])
+    removed, added = (side.table().filter(pa.array(side.suspects)) for side in (removes, adds))
+    orders = np.concatenate([side.orders()[side.suspects] for side in (removes, adds)])
+    logical_files = paths = _numbered(keys(removed), keys(added))
+    if any(table["deletionVector"].null_count < len(table) for table in (removed, added)):
+        paths = _numbered(_canonical_paths(removed), _canonical_paths(added))
+    newest = _newest_rows(logical_files, orders)
+    count = len(removed)
+    removes.decide(newest[:count])
+    adds.decide(newest[count:])
+    removals = Mentions(paths[:count], logical_files[:count], orders[:count])
+    additions = Mentions(paths[count:], logical_files[count:], orders[count:])
+    adds.move(*file_order.moves(additions, removals, newest[count:]))
+
+
+def _numbered(*columns: pa.ChunkedArray) -> Int64Array:
+    """One number per value of these columns, together; equal values have equal numbers."""
+    values = pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
+    numbers: Int64Array = values.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+    return numbers
 
 
 def add_table(actions: Sequence[AddFile]) -> pa.Table:
@@ -274,9 +297,7 @@ def to_removes(table: pa.Table) -> list[RemoveFile]:
 
 def keys(table: pa.Table) -> pa.ChunkedArray:
     """Each row's logical file as one string: its canonical path, a null character and its deletion vector's id."""
-    path = table["path"]
-    if pc.any(pc.starts_with(path, "file:")).as_py():
-        path = pa.chunked_array([pa.array([canonical(text) for text in path.to_pylist()], pa.string())])
+    path = _canonical_paths(table)
     vector = table["deletionVector"]
     if vector.null_count == len(vector):
         return path
@@ -285,6 +306,13 @@ def keys(table: pa.Table) -> pa.ChunkedArray:
     )
     offset = pc.struct_field(vector, "offset").cast(pa.string())
     return pc.coalesce(pc.binary_join_element_wise(base, offset, "@"), base, path)
+
+
+def _canonical_paths(table: pa.Table) -> pa.ChunkedArray:
+    path = table["path"]
+    if pc.any(pc.starts_with(path, "file:")).as_py():
+        return pa.chunked_array([pa.array([canonical(text) for text in path.to_pylist()], pa.string())])
+    return path
 
 
 def _texts(values: Sequence[str | None]) -> pa.Array:
@@ -335,16 +363,15 @@ def _from_row(row: dict[str, Any], kind: type[_T]) -> _T:
     return msgspec.convert(values, kind)
 
 
-def _newest_rows(named: pa.ChunkedArray, orders: Int64Array) -> BoolArray:
-    """For each row, whether it has the highest order among the rows with its key.
+def _newest_rows(logical_files: Int64Array, orders: Int64Array) -> BoolArray:
+    """For each row, whether it has the highest order among the rows of its logical file.
 
-    If several rows have the same key and order (a writer's duplicate), the last one counts.
+    If several rows have the same logical file and order (a writer's duplicate), the last one counts.
     """
-    encoded = named.combine_chunks().dictionary_encode()
     ascending = np.argsort(orders, kind="stable")
-    last = np.empty(len(encoded.dictionary), dtype=np.int64)
-    # NumPy assigns repeated indices in order, so the newest row of each key remains.
-    last[encoded.indices.to_numpy()[ascending]] = ascending
+    last = np.empty(logical_files.max() + 1, dtype=np.int64)
+    # NumPy assigns repeated indices in order, so the newest row of each logical file remains.
+    last[logical_files[ascending]] = ascending
     newest = np.zeros(len(orders), dtype=bool)
     newest[last] = True
     return newest

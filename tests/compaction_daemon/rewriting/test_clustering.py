@@ -81,16 +81,14 @@ def assert_maps_every_row(table: Table, group: MoveGroup) -> None:
 
 
 def test_rows_are_sorted_and_the_map_tells_where_they_went() -> None:
-    # A clock, because files written within the same millisecond have no older one.
-    clock = Clock()
-    table = new_table(memory_store(), SCHEMA, partition_by=["part"], system=clock)
+    # The clock stands still, so the files have the same time.
+    table = new_table(memory_store(), SCHEMA, partition_by=["part"], system=Clock())
     put(table, 5, 3, 9)
-    clock.ms += 1
     put(table, 4, 3)
     delete_rows(table, [1], file=0)
     group = clustered(table, "n")
     assert group.row_map is not None
-    # A later commit added the first file again, with the deletion vector, but it is still the older file.
+    # A later commit adds the first file again, with its deletion vector, but it is still the older file.
     assert [entry.rows for entry in group.lineage.inputs] == [3, 2]
     assert group.row_map.to_pylist() == [
         {"input": 0, "position": 0, "output": 0, "output_position": 2},
