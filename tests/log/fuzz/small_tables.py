@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.log.state import test_checkpoint_kinds as kinds
+from tests.log.state.foreign_checkpoints import json_lines, split
 from tests.log.support import (
     START_MS,
     Clock,
@@ -232,7 +232,7 @@ def _put_parts(store: Store) -> None:
 
 
 def _put_v2(store: Store, *, as_json: bool) -> None:
-    file_rows, others = kinds.split(_checkpoint_rows(store))
+    file_rows, others = split(_checkpoint_rows(store))
     content, name = _parquet(file_rows.select(["add", "remove"])), f"{_CHECKPOINT_ID}.parquet"
     store.put_if_absent(f"{LOG}/_sidecars/{name}", content)
     extra: list[dict[str, Any]] = [
@@ -241,7 +241,7 @@ def _put_v2(store: Store, *, as_json: bool) -> None:
     ]
     stem = f"{LOG}/{AT:020d}.checkpoint.{_CHECKPOINT_ID}"
     if as_json:
-        lines = [*kinds.json_lines(others), *extra]
+        lines = [*json_lines(others), *extra]
         store.put_if_absent(f"{stem}.json", b"\n".join(json.dumps(line).encode() for line in lines))
     else:
         rows = pa.concat_tables([others, pa.Table.from_pylist(extra)], promote_options="default")

@@ -44,22 +44,22 @@ def put_parts(store: Store, version: int, parts: int, *, without: Collection[int
 
 
 def put_v2_parquet(store: Store, version: int, name: str) -> None:
-    file_rows, others = _split(classic_rows(store, version))
+    file_rows, others = split(classic_rows(store, version))
     sidecars = [{"sidecar": entry} for entry in _put_sidecars(store, file_rows)]
     extra = pa.Table.from_pylist([*sidecars, {"checkpointMetadata": {"version": version}}])
     store.put_if_absent(f"_delta_log/{name}", parquet(pa.concat_tables([others, extra], promote_options="default")))
 
 
 def put_v2_json(store: Store, version: int, name: str) -> None:
-    file_rows, others = _split(classic_rows(store, version))
-    lines = _json_lines(others)
+    file_rows, others = split(classic_rows(store, version))
+    lines = json_lines(others)
     lines += [{"sidecar": entry} for entry in _put_sidecars(store, file_rows)]
     lines.append({"checkpointMetadata": {"version": version}})
     store.put_if_absent(f"_delta_log/{name}", _encoded(lines))
 
 
 def put_v2_json_without_sidecars(store: Store, version: int, name: str) -> None:
-    store.put_if_absent(f"_delta_log/{name}", _encoded(_json_lines(classic_rows(store, version))))
+    store.put_if_absent(f"_delta_log/{name}", _encoded(json_lines(classic_rows(store, version))))
 
 
 _UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
@@ -83,7 +83,7 @@ def _divided(rows: pa.Table, parts: int) -> list[pa.Table]:
     return [rows.slice(start, end - start) for start, end in itertools.pairwise(edges)]
 
 
-def _split(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+def split(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The file actions, and all other actions."""
     pairs = rows.select(["add", "remove"]).to_pylist()
     is_file = pa.array([row["add"] is not None or row["remove"] is not None for row in pairs])
@@ -100,7 +100,7 @@ def _put_sidecars(store: Store, rows: pa.Table) -> list[dict[str, Any]]:
     return entries
 
 
-def _json_lines(rows: pa.Table) -> list[dict[str, Any]]:
+def json_lines(rows: pa.Table) -> list[dict[str, Any]]:
     """Each row as a JSON action."""
     lines = []
     for row in rows.to_pylist():

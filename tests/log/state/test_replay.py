@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -151,7 +152,7 @@ def test_rows_are_rearranged_alike_by_slicing_and_by_take(way: str, data: st.Dat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_order, "_MAX_SLICED_ROWS", 64 if way == "slices" else -1)
         if way == "take overflows":
-            patch.setattr(file_order.pc, "take", overflow)
+            patch.setattr(pc, "take", overflow)
         found = file_order.rearranged(table, np.array(rows, dtype=np.int64), files.POOL)
     assert found["path"].to_pylist() == [table["path"][row].as_py() for row in rows]
     assert found.schema == table.schema
