@@ -51,7 +51,7 @@ _TEXT_MAPS = ("configuration", "options", "tags")
 
 
 class UnreadableCheckpointError(CorruptLogError):
-    """A checkpoint cannot be read; an older one or the commits may do instead."""
+    """A checkpoint cannot be read; an older one or the commits can do instead."""
 
 
 def read_partial_head(store: Store, checkpoint: CheckpointFiles) -> PartialHead:

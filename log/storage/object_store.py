@@ -147,7 +147,7 @@ class ObjectStore(Store):
     # --- locations ---
 
     def _locate(self, path: str) -> tuple[str, str]:
-        """Bucket and key of a path; a URL of the same kind of store may name another bucket."""
+        """Bucket and key of a path; a URL of the same kind of store can name another bucket."""
         if path.startswith("/"):  # as in Hadoop: relative to the root of the same bucket
             return self._root.bucket, path.strip("/")
         found = location.parse_location(path)
