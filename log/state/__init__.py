@@ -8,6 +8,7 @@ Folding commits into a state is pure; loading them is not.
 - `versions`: find a version by time, and the oldest commit that still exists
 - `head`: `Head`, the state without the file list: protocol, metadata, transaction ids, totals
 - `files`: `FileState`, the live files and tombstones as Arrow columns
+- `file_order`: keep live files in commit order
 - `path_hashes`: hashes of file paths, to find repeated paths fast
 - `file_values`: decode partition values and statistics of many files on demand
 - `loader`: load a version as a `LogState`, and advance it by new commits
