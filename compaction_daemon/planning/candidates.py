@@ -43,7 +43,7 @@ class PackedFiles:
 
 
 def candidates_of(table: pa.Table) -> list[Candidate]:
-    """The files of a table of the schema ADD, in log order."""
+    """The files of a table of the schema ADD, in its order."""
     rows = FileValues(table).rows().to_pylist()
     return [Candidate(add, count) for add, count in zip(to_adds(table), rows, strict=True)]
 
@@ -54,7 +54,7 @@ def is_small(add: AddFile, target: int) -> bool:
 
 
 def by_partition(found: Iterable[Candidate]) -> list[list[Candidate]]:
-    """The files of each partition, oldest commit first, in log order where they are of one time."""
+    """The files of each partition by modification time, oldest first; files with the same time are in commit order."""
     groups: dict[tuple[tuple[str, str | None], ...], list[Candidate]] = {}
     for file in found:
         groups.setdefault(tuple(sorted(file.add.partition_values.items())), []).append(file)

@@ -1,4 +1,20 @@
-"""What is on disk, as values: actions, file names, schema, partition values, statistics, deletion vectors.
+"""The table's on-disk format as plain values. It follows the open Delta Lake protocol.
 
-Pure: nothing here opens a file, reads a clock or knows Spark. The protocol is Delta Lake's.
+This package is pure: it opens no file, reads no clock and knows nothing about Spark.
+
+- `actions`: the actions of a commit as typed values, and their JSON lines
+- `commit_info`: typed access to the known keys of `commitInfo`
+- `filenames`: names of the files in `_delta_log/`: build them, parse them
+- `paths`: convert between the URIs in actions and storage paths
+- `protocol`: protocol versions and table features: what a table requires, what tidelog supports
+- `properties`: table properties: validate, parse, defaults
+- `schema`: convert between Spark's schema JSON and Arrow schemas
+- `column_mapping`: assign column ids and physical names
+- `partition_values`: convert partition values to and from text
+- `statistics`: write a data file's statistics from its rows
+- `footer_statistics`: write a data file's statistics from its parquet footer
+- `statistics_reader`: read the statistics of many files as Arrow columns
+- `deletion_vector`: encode, decode and locate deletion vectors
+- `lineage`: the record of where a compaction moved each row
+- `seal`: a checksum inside checkpoint and `.crc` files
 """

@@ -1,7 +1,7 @@
-"""The actions of a commit, one typed value each, and their JSON lines.
+"""The actions of a commit as typed values, and their JSON lines.
 
-Keys are those of the Delta protocol; unknown actions and unknown keys are ignored, as readers must. `commitInfo`
-is free-form there, so it stays a dictionary here and `commit_info` gives its known keys.
+Keys are those of the Delta protocol. Unknown actions and keys are ignored, as the protocol requires of readers.
+`commitInfo` is free-form, so it stays a dictionary; `commit_info` reads its known keys.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import msgspec
 
 from tidelog.log.format.paths import canonical
 
-# The widths that checkpoints have for them; a longer number is no valid action.
+# The integer widths of checkpoints; an action with a larger number is invalid.
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class _Action(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
-    """The common settings: immutable, camelCase on disk, absent keys left out; never part of a cycle."""
+    """Common settings: immutable, camelCase on disk, absent keys left out, never part of a reference cycle."""
 
 
 class Protocol(_Action, frozen=True, gc=False):
-    """The least versions, and from (3, 7) on the features, that a reader and a writer must know."""
+    """The minimum versions and, from (3, 7) on, the features that readers and writers must support."""
 
     min_reader_version: int
     min_writer_version: int
@@ -34,7 +34,7 @@ class Protocol(_Action, frozen=True, gc=False):
 
 
 class Format(msgspec.Struct, frozen=True):
-    """The data files' format: always parquet."""
+    """The format of the data files: always parquet."""
 
     provider: str = "parquet"
     options: dict[str, str] = {}
@@ -47,7 +47,7 @@ class Metadata(_Action, frozen=True, gc=False):
     format: Format
     partition_columns: tuple[str, ...]
     configuration: dict[str, str]
-    # Tables that never got a schema exist; they have no column.
+    # Some tables never got a schema; they have no columns.
     schema_string: str = '{"type":"struct","fields":[]}'
     name: str | None = None
     description: str | None = None
@@ -55,7 +55,7 @@ class Metadata(_Action, frozen=True, gc=False):
 
 
 class DeletionVectorDescriptor(_Action, frozen=True, gc=False):
-    """Where the set of a file's dead positions lies: `u` relative file, `p` absolute file, `i` inline."""
+    """Where a file's deletion vector is stored: `u` relative path, `p` absolute path, `i` inline."""
 
     storage_type: str
     path_or_inline_dv: str
@@ -65,13 +65,13 @@ class DeletionVectorDescriptor(_Action, frozen=True, gc=False):
 
     @property
     def unique_id(self) -> str:
-        """The identity that, with the path, names a logical file (protocol, "Reconciliation")."""
+        """The id that identifies a logical file together with its path (protocol, "Reconciliation")."""
         base = self.storage_type + self.path_or_inline_dv
         return base if self.offset is None else f"{base}@{self.offset}"
 
 
 class AddFile(_Action, frozen=True, gc=False):
-    """A data file (with its deletion vector) that is part of the table from this commit on."""
+    """A data file, with its deletion vector, that this commit adds to the table."""
 
     path: str
     partition_values: dict[str, str | None]
@@ -87,11 +87,11 @@ class AddFile(_Action, frozen=True, gc=False):
 
     @property
     def key(self) -> FileKey:
-        """The logical file: its path and its deletion vector's id."""
+        """The logical file: its path and the id of its deletion vector."""
         return canonical(self.path), self.deletion_vector.unique_id if self.deletion_vector else None
 
     def removed(self, now_ms: int, *, data_change: bool) -> RemoveFile:
-        """The action that takes this logical file out of the table, in the extended form that readers need."""
+        """The action that removes this logical file, in the extended form that readers need."""
         return RemoveFile(
             path=self.path,
             data_change=data_change,
@@ -108,7 +108,7 @@ class AddFile(_Action, frozen=True, gc=False):
 
 
 class RemoveFile(_Action, frozen=True, gc=False):
-    """A logical file that is no longer part of the table; kept as a tombstone until its retention ends."""
+    """A logical file that this commit removes from the table; kept as a tombstone until its retention ends."""
 
     path: str
     data_change: bool
@@ -124,23 +124,23 @@ class RemoveFile(_Action, frozen=True, gc=False):
 
     @property
     def key(self) -> FileKey:
-        """The logical file: its path and its deletion vector's id."""
+        """The logical file: its path and the id of its deletion vector."""
         return canonical(self.path), self.deletion_vector.unique_id if self.deletion_vector else None
 
 
 class AddCDCFile(_Action, frozen=True, gc=False):
-    """A file of change rows; where a version has any, the change feed reads only these."""
+    """A file of change rows. If a version has any, the change feed reads only these."""
 
     path: str
     partition_values: dict[str, str | None]
     size: Long
-    # Always false, and always written: a factory's value is not left out as a default.
+    # Always false, and always written: omit_defaults does not apply to factories.
     data_change: bool = msgspec.field(default_factory=bool)
     tags: dict[str, str | None] | None = None
 
 
 class SetTransaction(_Action, frozen=True, gc=False):
-    """An application's progress: the newest `version` that it has committed."""
+    """An application's progress: the newest `version` it has committed."""
 
     app_id: str
     version: Long
@@ -148,7 +148,7 @@ class SetTransaction(_Action, frozen=True, gc=False):
 
 
 class Sidecar(_Action, frozen=True, gc=False):
-    """In a V2 checkpoint: a file below `_delta_log/_sidecars` that holds adds and removes."""
+    """Part of a V2 checkpoint: a file in `_delta_log/_sidecars` that holds adds and removes."""
 
     path: str
     size_in_bytes: Long
@@ -156,7 +156,7 @@ class Sidecar(_Action, frozen=True, gc=False):
 
 
 class DomainMetadata(_Action, frozen=True, gc=False):
-    """A named configuration of the table; `removed` is its tombstone."""
+    """A named configuration of the table; `removed` marks a tombstone."""
 
     domain: str
     configuration: str
@@ -196,7 +196,7 @@ _KEY_OF_TYPE: dict[type, str] = {
 
 
 class _Parts(NamedTuple):
-    """The actions of a commit by their kind."""
+    """The actions of a commit by kind."""
 
     adds: list[AddFile]
     removes: list[RemoveFile]
@@ -206,7 +206,7 @@ class _Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit's content: `info` is empty where the writer left no commitInfo."""
+    """The content of a commit. `info` is empty if the writer left no commitInfo."""
 
     version: Long
     info: CommitInfo
@@ -232,7 +232,7 @@ class Commit:
         """The actions that are not files."""
         return self._parts.others
 
-    # One for all of them: until Python 3.12 each cached property takes a lock of its own.
+    # One cached property for all kinds: before Python 3.12, each cached property takes its own lock.
     @cached_property
     def _parts(self) -> _Parts:
         parts = _Parts([], [], [], [])
@@ -249,26 +249,26 @@ class Commit:
 
     @property
     def transactions(self) -> list[SetTransaction]:
-        """The applications' progress."""
+        """The progress of applications."""
         return [action for action in self.others if isinstance(action, SetTransaction)]
 
     @property
     def data_change(self) -> bool:
-        """Whether this commit is a user's logical change, which alone makes a time version."""
+        """Whether this commit changes the table's rows; only such commits have a time version."""
         if self.cdc or any(add.data_change for add in self.adds):
             return True
         return any(remove.data_change for remove in self.removes)
 
 
 def encode_commit(info: CommitInfo, actions: Iterable[Action]) -> bytes:
-    """The commit as newline-delimited JSON, `commitInfo` first as in-commit timestamps demand."""
+    """Encode a commit as newline-delimited JSON, with `commitInfo` first as in-commit timestamps require."""
     lines: list[dict[str, Action | CommitInfo]] = [{"commitInfo": info}]
     lines.extend({_KEY_OF_TYPE[type(action)]: action} for action in actions)
     return b"".join(_ENCODER.encode(line) + b"\n" for line in lines)
 
 
 def decode_commit(version: int, content: bytes) -> Commit:
-    """The commit that `content` spells. Raises `msgspec.MsgspecError` where a line is not an action."""
+    """Decode a commit. Raises `msgspec.MsgspecError` if a line is not a valid action."""
     lines = _decode_lines(content)
     if not lines:
         raise msgspec.DecodeError("the file is empty")
@@ -278,26 +278,26 @@ def decode_commit(version: int, content: bytes) -> Commit:
         found = (line.add or _other(line) for line in lines)
         return Commit(version, info, tuple(action for action in found if action is not None))
     commit = Commit(version, info, tuple(adds))
-    # A large commit holds nothing else: keeping the adds apart saves looking at each of them again.
+    # A large commit often has only adds; storing them now saves another pass over the actions.
     commit.__dict__["_parts"] = _Parts(adds, [], [], [])
     return commit
 
 
 def decode_info(version: int, content: bytes) -> CommitInfo:
-    """The commitInfo of the commit that `content` spells, by its first line alone where it stands there."""
+    """Decode only a commit's commitInfo. Fast if it is on the first line."""
     first = content[: content.find(b"\n") + 1]
     info = decode_commit(version, first).info if first.strip() else {}
     return info or decode_commit(version, content).info
 
 
 def decode_sidecars(content: bytes) -> list[Sidecar]:
-    """The sidecars that a V2 checkpoint in JSON names. Raises `msgspec.MsgspecError`."""
+    """Decode the sidecars in a V2 checkpoint's JSON. Raises `msgspec.MsgspecError`."""
     return [line.sidecar for line in _decode_lines(content) if line.sidecar is not None]
 
 
 def _decode_lines(content: bytes) -> list[_Line]:
     try:
-        # msgspec skips keys that it does not know without looking whether they are text.
+        # msgspec skips unknown keys without checking that they are valid UTF-8.
         if not content.isascii():
             content.decode()
         return _DECODER.decode_lines(content)
@@ -306,7 +306,7 @@ def _decode_lines(content: bytes) -> list[_Line]:
 
 
 def _other(line: _Line) -> Action | None:
-    """The action of a line that is not an add; None for one that is unknown or no action."""
+    """The action of a line other than an add; None if it is unknown or absent."""
     choices: Sequence[Action | None] = (
         line.remove,
         line.txn,
@@ -319,5 +319,5 @@ def _other(line: _Line) -> Action | None:
 
 
 def encode_action(value: Any) -> bytes:
-    """Any of these values as one JSON text."""
+    """Encode an action, or a structure that contains actions, as JSON."""
     return _ENCODER.encode(value)

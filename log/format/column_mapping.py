@@ -1,6 +1,6 @@
-"""Column mapping: the ids and physical names that a table which maps its columns gives to new ones.
+"""Column mapping: assign ids and physical names to new columns.
 
-Source: the Delta protocol, "Column Mapping". Fields are those of a `schemaString`, as plain objects.
+Source: the Delta protocol, "Column Mapping". Fields are the plain objects of a `schemaString`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 
 def highest_id(fields: Sequence[Field]) -> int:
-    """The highest id of any field, nested ones included; 0 without any."""
+    """The highest id of any field, including nested ones; 0 if no field has an id."""
     ids = [int((field.get("metadata") or {}).get(_ID, 0)) for field in fields]
     return max([0, *ids, *(highest_id(_fields_within(field["type"])) for field in fields)])
 
 
 def mapped(fields: Sequence[Field], last_id: int, new_name: Callable[[], str]) -> tuple[list[Field], int]:
-    """The fields, nested ones included, with ids after `last_id` and physical names; and the last id then."""
+    """Give all fields, including nested ones, ids after `last_id` and physical names.
+
+    Returns the new fields and the last id assigned.
+    """
     result = []
     for field in fields:
         last_id += 1
@@ -44,7 +47,7 @@ def _mapped_type(kind: Any, last_id: int, new_name: Callable[[], str]) -> tuple[
 
 
 def _fields_within(kind: Any) -> list[Field]:
-    """The fields of the structs in a type."""
+    """The fields of all structs within a type."""
     if isinstance(kind, str):
         return []
     within = list(kind.get("fields", ()))

@@ -1,7 +1,7 @@
-"""The known keys of `commitInfo`, read from whatever a writer left there.
+"""Typed access to the known keys of `commitInfo`.
 
-The protocol leaves commitInfo free-form; a key of an unexpected type counts as absent. tidelog's own data goes
-under the one key `tidelog`.
+The protocol leaves commitInfo free-form, so a key with a value of an unexpected type counts as absent. tidelog's own
+data is under the single key `tidelog`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _T = TypeVar("_T", int, str, dict[str, Any])
 
 
 def in_commit_timestamp_ms(info: CommitInfo) -> int | None:
-    """The in-commit timestamp, or None for a commit without one (or with one that is no date)."""
+    """The in-commit timestamp in ms since the epoch; None if it is absent or out of range."""
     stamp = _typed(info, "inCommitTimestamp", int)
     return stamp if stamp is None or 0 <= stamp <= MAX_TIMESTAMP_MS else None
 
 
 def written_timestamp_ms(info: CommitInfo) -> int | None:
-    """The writer's own wall-clock time; not unique and not monotonic."""
+    """The writer's wall-clock time in ms since the epoch; neither unique nor monotonic."""
     return _typed(info, "timestamp", int)
 
 
@@ -33,7 +33,7 @@ def txn_id(info: CommitInfo) -> str | None:
 
 
 def operation_name(info: CommitInfo) -> str:
-    """The operation's name as the writer gave it, or an empty text."""
+    """The operation's name as the writer gave it; empty if absent."""
     return _typed(info, "operation", str) or ""
 
 
@@ -43,13 +43,13 @@ def user_metadata(info: CommitInfo) -> str | None:
 
 
 def metrics(info: CommitInfo) -> dict[str, str]:
-    """The operation's metrics, every value as text."""
+    """The operation's metrics, with every value as text."""
     raw = _typed(info, "operationMetrics", dict) or {}
     return {str(key): str(value) for key, value in raw.items()}
 
 
 def tidelog(info: CommitInfo) -> dict[str, Any]:
-    """What tidelog recorded: operation class, lineage, batch."""
+    """What tidelog recorded about the commit: operation class, lineage, batch."""
     return _typed(info, "tidelog", dict) or {}
 
 

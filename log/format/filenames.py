@@ -1,4 +1,4 @@
-"""The names of the log's files below `_delta_log/`, made and recognised."""
+"""Names of the files in `_delta_log/`: build them and parse them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_VERSION = 2**63 - 1
 
 
 class LogFileKind(Enum):
-    """What a file of the log is."""
+    """The kinds of log files."""
 
     COMMIT = auto()
     CHECKPOINT = auto()
@@ -23,7 +23,7 @@ class LogFileKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A recognised file of the log; a multi-part checkpoint's file is number `part` (from 1) of `parts`."""
+    """A parsed log file name. For a file of a multi-part checkpoint, `part` counts from 1 to `parts`."""
 
     name: str
     kind: LogFileKind
@@ -34,7 +34,7 @@ class LogFile:
 
 _VERSION = r"(?P<version>\d{20})"
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-# After a version of so many digits.
+# What follows the version's 20 digits.
 _SUFFIXES = {
     LogFileKind.COMMIT: ".json",
     LogFileKind.CHECKPOINT: ".checkpoint.parquet",
@@ -50,22 +50,22 @@ _PATTERNS = (
 
 
 def commit_path(version: int) -> str:
-    """The path, relative to the table, of a commit."""
+    """The path of a commit, relative to the table."""
     return f"{LOG_FOLDER}/{version:020d}.json"
 
 
 def checksum_path(version: int) -> str:
-    """The path of a commit's version checksum."""
+    """The path of a version's checksum file, relative to the table."""
     return f"{LOG_FOLDER}/{version:020d}.crc"
 
 
 def checkpoint_path(version: int) -> str:
-    """The path of a classic single-file checkpoint."""
+    """The path of a classic single-file checkpoint, relative to the table."""
     return f"{LOG_FOLDER}/{version:020d}.checkpoint.parquet"
 
 
 def parse_log_file(name: str) -> LogFile | None:
-    """The log file that a bare name denotes, or None for a name that is none of the log's."""
+    """Parse a bare file name. None if it is not the name of a log file."""
     kind = _KINDS.get(name[_DIGITS:])
     if kind and _is_version(name[:_DIGITS]):
         return LogFile(name, kind, int(name[:_DIGITS]))
@@ -78,7 +78,7 @@ def parse_log_file(name: str) -> LogFile | None:
 
 
 def versions(names: Iterable[str], kind: LogFileKind) -> list[int]:
-    """The versions of the single files of `kind` among bare names, in their order; quick, as there may be very many."""
+    """The versions in the names of single-file `kind` files, in the order of `names`; fast for very many names."""
     suffix = _SUFFIXES[kind]
     length = _DIGITS + len(suffix)
     found = [name[:_DIGITS] for name in names if len(name) == length and name.endswith(suffix)]

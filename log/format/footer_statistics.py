@@ -1,7 +1,7 @@
-"""File statistics from a parquet footer, for files that another writer (Spark's JVM) wrote: no row is read again.
+"""File statistics from a parquet footer, for files that another writer (Spark's JVM) wrote. Reads no rows.
 
-They follow the same rules as those of `tidelog.log.format.statistics`. What the footer does not tell, such as the
-bounds of a text column whose values are very long, is left out.
+The rules are those of `tidelog.log.format.statistics`. Values that the footer lacks, such as the bounds of a string
+column with very long values, are left out.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tidelog.log.format import statistics
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A column without fields of its own: its path, and which of the file's parquet columns it is.
+    """A leaf column: its path and the index of its parquet column.
 
-    `column` is None for a list or a map, whose footers count elements.
+    `column` is None for a list or a map, because the footer counts their elements, not rows.
     """
 
     path: tuple[str, ...]
@@ -39,9 +39,9 @@ def collect_from_footer(
     indexed_columns: int = statistics.DEFAULT_INDEXED_COLUMNS,
     only: Collection[tuple[str, ...]] | None = None,
 ) -> str:
-    """The statistics of a data file by its footer and its Arrow schema, but for some columns.
+    """The statistics of a data file from its footer and Arrow schema, without the top-level columns `leave_out`.
 
-    See `statistics.collect` for the rest.
+    See `statistics.collect` for the other arguments.
     """
     leaves = (leaf for leaf in _leaves(schema) if leaf.path[0] not in leave_out)
     if only is None:
@@ -65,7 +65,7 @@ def _of_column(footer: pq.FileMetaData, leaf: _Leaf) -> Mapping[str, Any]:
 
 
 def _bounds(footer: pq.FileMetaData, column: int, groups: list[Any]) -> tuple[Any, Any]:
-    """The least and the greatest value of all row groups; None where one of them does not tell."""
+    """The minimum and maximum over all row groups; None if a row group lacks them."""
     lows, highs = [], []
     for number, group in enumerate(groups):
         if group is None:
@@ -77,7 +77,7 @@ def _bounds(footer: pq.FileMetaData, column: int, groups: list[Any]) -> tuple[An
                 return None, None
             lows.append(group.min)
             highs.append(group.max)
-        except (OverflowError, ValueError):  # a date that Python's calendar does not have
+        except (OverflowError, ValueError):  # a date outside Python's calendar
             return None, None
     return (min(lows), max(highs)) if lows else (None, None)
 
@@ -87,7 +87,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _leaves(schema: pa.Schema) -> Iterator[_Leaf]:
-    """The leaves of a file, in the order of its parquet columns."""
+    """The leaf columns of a file, in the order of its parquet columns."""
     start = 0
     for field in schema:
         for path, kind in _plain_fields((field.name,), field.type):
@@ -104,7 +104,7 @@ def _plain_fields(path: tuple[str, ...], kind: pa.DataType) -> Iterator[tuple[tu
 
 
 def _width(kind: pa.DataType) -> int:
-    """How many parquet columns hold a value of this type."""
+    """The number of parquet columns that hold a value of this type."""
     if not pt.is_nested(kind):
         return 1
     return sum(_width(kind.field(index).type) for index in range(kind.num_fields))

@@ -1,12 +1,12 @@
-"""Lineage: how a compaction records where each row went, so that a change staged before it can follow.
+"""Lineage: the record of where a compaction moved each row, so that a change staged before it can follow its rows.
 
-It lies in `commitInfo.tidelog.lineage`. For each group: its inputs (path, the id of the deletion vector that the
-rewrite *read*, physical rows) in order, and every output written (path, rows). For order-preserving output the
-address of live row `r` of input `i` is `base_i + rank(r)`: `base_i` the live rows of the inputs before `i`, `rank`
-the live positions before `r`.
+It is stored in `commitInfo.tidelog.lineage`. Each group lists its inputs in order (path, id of the deletion vector that
+the rewrite *read*, physical rows) and every output it wrote (path, rows). If the output keeps the order, live row `r`
+of input `i` has the address `base_i + rank(r)`: `base_i` is the number of live rows in the inputs before `i`, and
+`rank(r)` the number of live positions before `r`.
 
-Output in another order (clustered, or rebased over another compaction) names a row map
-instead; see `tidelog.log.data.row_maps`.
+If the output has another order (clustered, or rebased over another compaction), the group names a row map instead; see
+`tidelog.log.data.row_maps`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 
 class LineageInput(msgspec.Struct, frozen=True, rename="camel"):
-    """A file that was read: `rows` counts its physical rows, dead ones included."""
+    """A file that was read. `rows` counts its physical rows, including dead ones."""
 
     path: str
     dv_id: str | None
@@ -25,14 +25,14 @@ class LineageInput(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LineageOutput(msgspec.Struct, frozen=True):
-    """A file that was written, `rows` long, whether or not it was added."""
+    """A file that was written, with its row count, whether or not the commit added it."""
 
     path: str
     rows: int
 
 
 class LineageGroup(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The rows of `inputs`, in order, became the rows of `outputs`, in order; or as the file `row_map` says."""
+    """The live rows of `inputs` became the rows of `outputs`: in order, or as the file `row_map` says."""
 
     inputs: tuple[LineageInput, ...]
     outputs: tuple[LineageOutput, ...]
@@ -40,17 +40,17 @@ class LineageGroup(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
 
 class Lineage(msgspec.Struct, frozen=True):
-    """All groups of one compaction commit."""
+    """All groups of a compaction's commit."""
 
     groups: tuple[LineageGroup, ...]
 
     def to_builtins(self) -> Any:
-        """The plain objects that go into commitInfo."""
+        """The lineage as plain objects for commitInfo."""
         return msgspec.to_builtins(self)
 
 
 def from_builtins(raw: Any) -> Lineage | None:
-    """The lineage that a commit records, or None where it records none that can be read."""
+    """The lineage recorded in a commit; None if there is none or it cannot be read."""
     if raw is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Partition values are text in the log; this is how each type is spelled and read back.
+"""Convert partition values to and from their text in the log.
 
 Source: the Delta protocol, "Partition Value Serialization". Timestamps are written in UTC (ISO-8601 with `Z`);
-the older form without a zone is read as UTC.
+the older form without a time zone is read as UTC.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tidelog.log.errors import CorruptLogError
 
 
 def is_partitionable(kind: pa.DataType) -> bool:
-    """Whether a column of this type may partition a table: any type but the nested ones."""
+    """Whether a table can be partitioned by a column of this type: any type except nested ones and null."""
     return not (pt.is_nested(kind) or pt.is_null(kind))
 
 
 def to_text(value: Any, kind: pa.DataType) -> str | None:
-    """The text of one Python `value` of the Arrow type `kind`; null (and empty text) is None.
+    """The text of a Python `value` of Arrow type `kind`; null and empty values become None.
 
-    Raises UnicodeDecodeError for binary that is no UTF-8.
+    Raises UnicodeDecodeError for a binary value that is not valid UTF-8.
     """
     if value in (None, "", b""):
         return None
@@ -45,16 +45,17 @@ def to_text(value: Any, kind: pa.DataType) -> str | None:
 
 
 def from_text(text: str | None, kind: pa.DataType) -> Any:
-    """The Python value that `text` spells for the Arrow type `kind`; null and empty text are None.
+    """Parse `text` as a Python value of Arrow type `kind`; null and empty text become None.
 
-    Raises CorruptLogError where the text does not spell one.
+    Raises CorruptLogError if the text is not such a value.
     """
     if text is None or text == "":
         return None
     try:
         return _parse(text, kind)
     except (ValueError, ArithmeticError) as error:
-        raise CorruptLogError(f"the partition value {text!r} is not a {kind}", path="") from error
+        message = f"the partition value {text!r} is not a valid {kind}"
+        raise CorruptLogError(message, advice="restore the log from a backup") from error
 
 
 def _parse(text: str, kind: pa.DataType) -> Any:
@@ -84,7 +85,7 @@ def _timestamp_text(value: datetime, *, zoned: bool) -> str:
 
 
 def _parse_timestamp(text: str, *, zoned: bool) -> datetime:
-    # Spark trims trailing zeros of the fraction; fromisoformat takes any digits from Python 3.11 on.
+    # Spark trims trailing zeros of the fraction; fromisoformat accepts any number of digits since Python 3.11.
     value = datetime.fromisoformat(re.sub(r"\s+", " ", text))
     if not zoned:
         return value.replace(tzinfo=None)
@@ -92,9 +93,9 @@ def _parse_timestamp(text: str, *, zoned: bool) -> datetime:
 
 
 def decode_column(maps: pa.ChunkedArray, name: str, kind: pa.DataType) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """One partition column of many files, from their `partitionValues`: the values, and whether each is known.
+    """Decode one partition column of many files from their `partitionValues`: the values, and whether each is known.
 
-    The second is false where a file's map lacks the column (then the file itself holds it) or spells no value.
+    A value is unknown if the file's map lacks the column (then the file itself holds it) or if its text is invalid.
     """
     found = [_texts_of(chunk, name) for chunk in maps.chunks]
     texts = pa.chunked_array([texts for texts, _ in found], pa.string())
@@ -107,7 +108,7 @@ def decode_column(maps: pa.ChunkedArray, name: str, kind: pa.DataType) -> tuple[
 
 
 def _texts_of(maps: pa.MapArray, name: str) -> tuple[pa.Array, pa.Array]:
-    """The text of a column in each map, and whether the map has it. Of a repeated key the last counts, as in JSON."""
+    """A column's text in each map, and whether the map has it. If a key repeats, the last one counts, as in JSON."""
     offsets = maps.offsets.to_numpy()
     hits = np.flatnonzero(pc.equal(maps.keys, name).to_numpy(zero_copy_only=False))
     hits = hits[(hits >= offsets[0]) & (hits < offsets[-1])] if len(maps) else hits[:0]

@@ -1,6 +1,6 @@
-"""Table properties: which ones may be set, what each may hold, and how it is read.
+"""Table properties: validate, parse, defaults.
 
-A key that tidelog does not know, or a value that does not fit, is a ConfigurationError when it is set.
+Setting an unknown key or an invalid value raises ConfigurationError.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 ENABLE_DELETION_VECTORS = "delta.enableDeletionVectors"
 ENABLE_IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
-# Since when commits carry their time: kept by who turns that on, and set by nobody else.
+# The version and time from which commits carry their timestamp. The writer that enables them sets these two.
 IN_COMMIT_TIMESTAMP_VERSION = "delta.inCommitTimestampEnablementVersion"
 IN_COMMIT_TIMESTAMP_START = "delta.inCommitTimestampEnablementTimestamp"
 ENABLE_CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
@@ -36,10 +36,10 @@ MAX_TRANSACTION_TIME = "tidelog.maxTransactionTime"
 CONFLICT_POLICY = "tidelog.conflictPolicy"
 METADATA_RETRY = "tidelog.metadataRetry"
 
-# What each of them is: `tidelog.log.conflict.policies`.
+# Defined in `tidelog.log.conflict.policies`.
 CONFLICT_POLICIES = ("delta-table", "transactional-table", "write-serializable", "serializable")
 
-# Other engines' clean-up knows nothing of tidelog's consumers, so new tables turn the automatic one off.
+# Other engines' log cleanup ignores tidelog's consumers, so new tables turn automatic cleanup off.
 NEW_TABLE_DEFAULTS: Mapping[str, str] = {
     ENABLE_DELETION_VECTORS: "true",
     ENABLE_IN_COMMIT_TIMESTAMPS: "true",
@@ -70,41 +70,41 @@ _SIZES = {"": 1, "b": 1, "kb": 2**10, "kib": 2**10, "mb": 2**20, "mib": 2**20, "
 
 
 def parse_flag(text: str) -> bool:
-    """`true` or `false`."""
+    """Parse `true` or `false`."""
     if text.lower() not in {"true", "false"}:
-        message = "expected true or false"
+        message = "it must be true or false"
         raise ValueError(message)
     return text.lower() == "true"
 
 
 def parse_duration_ms(text: str) -> int:
-    """A span such as `1 day`, `12 hours` or `interval 30 days`, in milliseconds."""
+    """Parse a duration such as `1 day`, `12 hours` or `interval 30 days` to milliseconds."""
     words = re.sub(r"^interval\s+", "", text.strip().lower())
     match = re.fullmatch(r"(\d+)\s*([a-z]+?)s?", words)
     if not match or match.group(2) not in _UNITS_MS:
-        message = "expected a span such as '1 day' or '12 hours'"
+        message = "it must be a duration such as '1 day' or '12 hours'"
         raise ValueError(message)
     return int(match.group(1)) * _UNITS_MS[match.group(2)]
 
 
 def parse_size_bytes(text: str) -> int:
-    """A size such as `134217728`, `128 MiB` or `128mb`, in bytes (all units are powers of 1024)."""
+    """Parse a size such as `134217728`, `128 MiB` or `128mb` to bytes (all units are powers of 1024)."""
     match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
     if not match or match.group(2) not in _SIZES or int(match.group(1)) == 0:
-        message = "expected a size above zero, such as '128 MiB'"
+        message = "it must be a size greater than zero, such as '128 MiB'"
         raise ValueError(message)
     return int(match.group(1)) * _SIZES[match.group(2)]
 
 
 def _parse_policy(text: str) -> str:
     if text not in CONFLICT_POLICIES:
-        raise ValueError(f"expected one of {', '.join(CONFLICT_POLICIES)}")
+        raise ValueError(f"it must be one of {', '.join(CONFLICT_POLICIES)}")
     return text
 
 
 def _parse_count(text: str) -> int:
     if not text.strip().isdigit() or int(text) == 0:
-        message = "expected a whole number above zero"
+        message = "it must be a whole number greater than zero"
         raise ValueError(message)
     return int(text)
 
@@ -113,39 +113,39 @@ def _parse_indexed_columns(text: str) -> int:
     if text.strip() == "-1":
         return -1
     if not text.strip().isdigit():
-        message = "expected a whole number, or -1 for every column"
+        message = "it must be a whole number, or -1 for all columns"
         raise ValueError(message)
     return int(text)
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Column names with commas between them, such as `id, day`."""
+    """Parse comma-separated column names such as `id, day`."""
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) < len(names):
-        message = "expected distinct column names with commas between them"
+        message = "it must be distinct column names separated by commas"
         raise ValueError(message)
     return names
 
 
 def spell_names(names: Sequence[str]) -> str | None:
-    """The text that `parse_names` reads as these names; None where no text is read so."""
+    """The text that `parse_names` reads as these names; None if no such text exists."""
     text = ", ".join(names)
     return text if names and all(name == name.strip() and "," not in name for name in names) else None
 
 
-# One part of a column name: plain, or in backticks, of which a doubled one stands for itself.
+# One part of a column name: plain, or in backticks (a doubled backtick is a literal one).
 _NAME_PART = r"(?:`(?:[^`]|``)+`|[^`.,\s](?:[^`.,]*[^`.,\s])?)"
 _COLUMN_NAME = re.compile(rf"\s*({_NAME_PART}(?:\.{_NAME_PART})*)\s*")
 
 
 def parse_column_names(text: str) -> tuple[tuple[str, ...], ...]:
-    """Column names such as ``id, place.city, `odd.name` ``, each as the names from the top level down."""
+    """Parse column names such as ``id, place.city, `odd.name` ``; each becomes its parts, from the top level down."""
     columns = []
     position = 0
     while True:
         match = _COLUMN_NAME.match(text, position)
         if not match or (match.end() < len(text) and text[match.end()] != ","):
-            message = "expected column names with commas between them, backticks around a name with dots or commas"
+            message = "it must be column names separated by commas; put names with dots or commas in backticks"
             raise ValueError(message)
         parts = re.findall(_NAME_PART, match.group(1))
         columns.append(tuple(part[1:-1].replace("``", "`") if part[0] == "`" else part for part in parts))
@@ -177,9 +177,10 @@ _PREFIXES = ("tidelog.", "delta.")
 
 
 def validate(configuration: Mapping[str, object]) -> dict[str, str]:
-    """The properties as texts (True becomes `true`). Raises ConfigurationError naming key and allowed values.
+    """Check properties and convert their values to text (True becomes `true`).
 
-    Keys of no known prefix are the user's own and are kept as they are.
+    Keys without the prefix `tidelog.` or `delta.` are the user's own and are not checked. Raises ConfigurationError,
+    which names the key and the allowed values.
     """
     texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in configuration.items()}
     for key, text in texts.items():
@@ -188,22 +189,22 @@ def validate(configuration: Mapping[str, object]) -> dict[str, str]:
         if key not in _KNOWN:
             known = ", ".join(sorted(_KNOWN))
             message = f"unknown table property {key!r}"
-            raise ConfigurationError(message, advice=f"use one of {known}, or a prefix of your own")
+            raise ConfigurationError(message, advice=f"use one of {known}, or a key with your own prefix")
         try:
             _KNOWN[key](text)
         except ValueError as error:
-            message = f"the table property {key!r} cannot be {text!r}: {error}"
-            raise ConfigurationError(message, advice="change the value") from error
+            message = f"the table property {key!r} cannot be {text!r}"
+            raise ConfigurationError(message, advice=str(error)) from error
     return texts
 
 
 def flag(configuration: Mapping[str, str], key: str) -> bool:
-    """A true-or-false property; absent is false."""
+    """A boolean property; false if absent."""
     return configuration.get(key, "false").lower() == "true"
 
 
 def duration_ms(configuration: Mapping[str, str], key: str) -> int:
-    """A span property in milliseconds, or its default."""
+    """A duration property in milliseconds, or its default."""
     return _read(configuration, key, parse_duration_ms)
 
 
@@ -218,7 +219,7 @@ def count(configuration: Mapping[str, str], key: str) -> int:
 
 
 def indexed_columns(configuration: Mapping[str, str]) -> int:
-    """How many leaf columns get statistics; a very large number for `-1` (all)."""
+    """How many leaf columns get statistics; a very large number for `-1` (all columns)."""
     number = _read(configuration, INDEXED_COLUMNS, _parse_indexed_columns)
     return 2**31 if number < 0 else number
 
@@ -229,27 +230,27 @@ def conflict_policy(configuration: Mapping[str, str]) -> str:
 
 
 def metadata_retry(configuration: Mapping[str, str]) -> bool:
-    """Whether a lost race is retried by metadata alone before the policy's matrix ends it; absent is true."""
+    """Whether a transaction that lost a race is rebased before the conflict policy is applied; true if absent."""
     return _read(configuration, METADATA_RETRY, parse_flag)
 
 
 def primary_key(configuration: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that a row is known by, as the table declares them (it is no constraint); empty without any."""
+    """The columns that identify a row, as the table declares them (not a constraint); empty if it declares none."""
     text = configuration.get(PRIMARY_KEY)
     return () if text is None else parse_names(text)
 
 
 def statistics_columns(configuration: Mapping[str, str]) -> tuple[tuple[str, ...], ...] | None:
-    """The columns that get statistics, instead of a number of them; None where the property is not set."""
+    """The columns that get statistics, which override `indexed_columns`; None if the property is not set."""
     try:
         text = configuration.get(STATISTICS_COLUMNS)
         return None if text is None else parse_column_names(text)
-    except ValueError:  # another writer's value that we cannot read
+    except ValueError:  # another writer's value that tidelog cannot parse
         return None
 
 
 def _read(configuration: Mapping[str, str], key: str, parse: Callable[[str], _T]) -> _T:
     try:
         return parse(configuration.get(key, _READ_DEFAULTS[key]))
-    except ValueError:  # another writer's value that we cannot read: its default is safer than no table
+    except ValueError:  # another writer's value that tidelog cannot parse; the default is better than failing
         return parse(_READ_DEFAULTS[key])

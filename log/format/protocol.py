@@ -1,4 +1,4 @@
-"""What a table's protocol asks of a reader and a writer, and whether tidelog has it."""
+"""Protocol versions and table features: what a table requires of readers and writers, and what tidelog supports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidelog.log.format import properties
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.schema import has_timestamp_ntz
 
-# What tidelog reads; `variantShredding` is refused file by file.
+# The features that tidelog can read. `variantShredding` is missing: it is refused file by file.
 READER_FEATURES = frozenset(
     {
         "columnMapping",
@@ -26,7 +26,7 @@ READER_FEATURES = frozenset(
         "variantType-preview",
     }
 )
-# What tidelog writes; a table may list other features as long as it makes no use of them.
+# The features that tidelog can write. A table may list other features as long as it does not use them.
 WRITER_FEATURES = frozenset(
     {
         "appendOnly",
@@ -43,7 +43,7 @@ WRITER_FEATURES = frozenset(
     }
 )
 
-# The feature that a true property rests on.
+# The feature that each property requires when it is true.
 FEATURES_BY_PROPERTY: Mapping[str, str] = {
     properties.APPEND_ONLY: "appendOnly",
     properties.ENABLE_CHANGE_DATA_FEED: "changeDataFeed",
@@ -65,7 +65,7 @@ _LEGACY_WRITER = {
 
 
 def for_new_table(schema: pa.Schema, configuration: dict[str, str]) -> Protocol:
-    """The lowest protocol that has what the properties and the schema of a new table ask for."""
+    """The lowest protocol that supports the properties and the schema of a new table."""
     both = set()
     if properties.flag(configuration, properties.ENABLE_DELETION_VECTORS):
         both.add("deletionVectors")
@@ -92,7 +92,7 @@ def for_new_table(schema: pa.Schema, configuration: dict[str, str]) -> Protocol:
 
 
 def require_readable(protocol: Protocol, path: str) -> None:
-    """Raise UnsupportedFeatureError naming each reader feature in use that tidelog does not have."""
+    """Raise UnsupportedFeatureError, naming the features, if tidelog cannot read this protocol."""
     missing: set[str] = set()
     if protocol.min_reader_version > _FEATURES_READER_VERSION:
         missing.add(f"reader version {protocol.min_reader_version}")
@@ -102,7 +102,7 @@ def require_readable(protocol: Protocol, path: str) -> None:
 
 
 def require_writable(protocol: Protocol, metadata: Metadata, path: str) -> None:
-    """Raise UnsupportedFeatureError naming each writer feature in use that tidelog does not have."""
+    """Raise UnsupportedFeatureError, naming the features, if tidelog cannot write to this table."""
     require_readable(protocol, path)
     missing: set[str] = set()
     if protocol.min_writer_version > _FEATURES_WRITER_VERSION:
@@ -117,25 +117,25 @@ def require_writable(protocol: Protocol, metadata: Metadata, path: str) -> None:
 
 
 def has_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether commits of the table carry an in-commit timestamp."""
+    """Whether the table's commits carry an in-commit timestamp."""
     listed = "inCommitTimestamp" in (protocol.writer_features or ())
     return listed and properties.flag(metadata.configuration, properties.ENABLE_IN_COMMIT_TIMESTAMPS)
 
 
 def has_deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether a writer may put rows into deletion vectors."""
+    """Whether a writer may create deletion vectors."""
     listed = "deletionVectors" in (protocol.writer_features or ())
     return listed and properties.flag(metadata.configuration, properties.ENABLE_DELETION_VECTORS)
 
 
 def has_change_data_feed(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether a writer has to leave change rows."""
+    """Whether a writer has to write change rows."""
     listed = allows(protocol, "changeDataFeed")
     return listed and properties.flag(metadata.configuration, properties.ENABLE_CHANGE_DATA_FEED)
 
 
 def allows(protocol: Protocol, feature: str) -> bool:
-    """Whether a table of this protocol may make use of a feature that tidelog writes."""
+    """Whether a table with this protocol may use `feature`, which must be one that tidelog writes."""
     if protocol.min_writer_version < _FEATURES_WRITER_VERSION:
         return feature in _implied_features(protocol)
     in_reader = feature not in READER_FEATURES or feature in (protocol.reader_features or ())
@@ -179,7 +179,7 @@ def _used_invariants(metadata: Metadata) -> set[str]:
 
 
 def _unused(features: Iterable[str], metadata: Metadata) -> set[str]:
-    """Those of `features` that the table allows but has no use of, so that a writer need not know them."""
+    """The features that the table lists but does not use, so that a writer can ignore them."""
     fields = metadata.schema_string
     in_use = {
         "checkConstraints": any(key.startswith("delta.constraints.") for key in metadata.configuration),
@@ -193,15 +193,15 @@ def _require(missing: set[str], doing: str, path: str) -> None:
     if missing:
         names = ", ".join(sorted(missing))
         raise UnsupportedFeatureError(
-            f"{doing} this table needs {names}, which tidelog does not have",
-            advice="use an engine that has it, or drop the feature from the table",
+            f"{doing} this table requires {names}, which tidelog does not support",
+            advice="use an engine that supports it, or drop the feature from the table",
             path=path,
             features=names,
         )
 
 
 def same(left: Protocol | Metadata, right: Protocol | Metadata) -> bool:
-    """Whether two protocol or metadata actions say the same, so that a re-written copy is no change."""
+    """Whether two protocol or metadata actions mean the same, so that rewriting one as the other changes nothing."""
     if isinstance(left, Metadata) and isinstance(right, Metadata):
         left, right = (msgspec.structs.replace(value, created_time=None) for value in (left, right))
     if isinstance(left, Protocol) and isinstance(right, Protocol):
@@ -210,7 +210,7 @@ def same(left: Protocol | Metadata, right: Protocol | Metadata) -> bool:
 
 
 def _in_order(protocol: Protocol) -> Protocol:
-    """With its features in order: they are sets, and delta-rs writes them in any order."""
+    """The protocol with sorted features: they are sets, and delta-rs writes them in any order."""
     lists = (protocol.reader_features, protocol.writer_features)
     reader, writer = (None if features is None else tuple(sorted(set(features))) for features in lists)
     return msgspec.structs.replace(protocol, reader_features=reader, writer_features=writer)

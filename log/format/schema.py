@@ -1,4 +1,4 @@
-"""A table's schema: Spark's StructType JSON in the log, an Arrow schema in Python.
+"""Convert a table's schema between Spark's StructType JSON, as in the log, and Arrow.
 
 | Delta | Arrow |
 |---|---|
@@ -10,8 +10,8 @@
 | struct, array, map, void | struct, list, map, null |
 | variant | struct<value: binary, metadata: binary>, unshredded, as parquet holds it |
 
-Where a table maps columns (`delta.columnMapping.mode`), each Arrow field's metadata holds the name or id by which data
-files and the log know it; `physical_name` and `field_id` read them.
+If a table maps columns (`delta.columnMapping.mode`), each Arrow field's metadata holds its name or id in data files and
+the log; `physical_name` and `field_id` read them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VARIANT = pa.struct([pa.field("value", pa.binary()), pa.field("metadata", pa.bin
 _PHYSICAL_NAME = b"delta.columnMapping.physicalName"
 _FIELD_ID = b"delta.columnMapping.id"
 _TYPE = b"delta.type"
-# The key by which pyarrow knows a parquet column's id.
+# pyarrow's metadata key for a parquet column's id.
 PARQUET_ID = b"PARQUET:field_id"
 
 _PRIMITIVES: dict[str, pa.DataType] = {
@@ -52,7 +52,7 @@ _PRIMITIVES: dict[str, pa.DataType] = {
     "void": pa.null(),
 }
 _NAMES = {kind: name for name, kind in _PRIMITIVES.items()}
-# Arrow types that hold no more than a wider table type does, so that common data needs no cast by hand.
+# Arrow types that fit into a wider table type, so that users need not cast common data.
 _WIDENED: dict[pa.DataType, str] = {
     pa.uint8(): "short",
     pa.uint16(): "integer",
@@ -67,34 +67,46 @@ _WIDENED: dict[pa.DataType, str] = {
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 
 
+class _UnknownTypeError(Exception):
+    """The schema has a type that tidelog does not know."""
+
+
 def columns_of(metadata: Metadata, path: str) -> pa.Schema:
-    """The Arrow schema of a table's metadata, column mapping included. `path` names the table in errors."""
+    """The Arrow schema of a table's metadata, including column mapping. `path` names the table in errors."""
     mode = metadata.configuration.get("delta.columnMapping.mode", "none")
     return from_schema_string(metadata.schema_string, path=path, mapping=mode)
 
 
 def from_schema_string(schema_string: str, *, path: str = "", mapping: str = "none") -> pa.Schema:
-    """The Arrow schema of a `schemaString`. `path` names the table in errors; `mapping` is `none`, `name` or `id`.
+    """Parse a `schemaString`. `path` names the table in errors; `mapping` is `none`, `name` or `id`.
 
-    Raises CorruptLogError where the text is no schema, UnsupportedFeatureError for a type that tidelog cannot read.
+    Raises CorruptLogError if the text is not a schema, UnsupportedFeatureError for a type that tidelog cannot read.
     """
     try:
         fields = msgspec.json.decode(schema_string)["fields"]
         return pa.schema(_distinct([_arrow_field(field, mapping) for field in fields]))
+    except _UnknownTypeError as error:
+        raise UnsupportedFeatureError(
+            f"the schema has a column of type {error}, which tidelog cannot read",
+            advice="use another engine",
+            path=path,
+            features=str(error),
+        ) from None
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        fault = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
         raise CorruptLogError(
-            f"the table's schema cannot be read: {error!r}", advice="restore the log from a backup", path=path
+            f"the table's schema cannot be read: {fault}", advice="restore the log from a backup", path=path
         ) from error
 
 
 def physical_name(field: pa.Field) -> str:
-    """The name by which data files, partition values and statistics know a table's field."""
+    """A field's name in data files, partition values and statistics."""
     name = (field.metadata or {}).get(_PHYSICAL_NAME)
     return str(field.name) if name is None else name.decode()
 
 
 def field_id(field: pa.Field) -> int | None:
-    """The parquet field id by which data files know a table's field, or None where the table does not map by id."""
+    """A field's parquet field id in data files; None if the table does not map columns by id."""
     text = (field.metadata or {}).get(_FIELD_ID)
     return None if text is None else int(text)
 
@@ -105,18 +117,18 @@ def is_variant(field: pa.Field) -> bool:
 
 
 def to_schema_string(schema: pa.Schema) -> str:
-    """The `schemaString` of an Arrow schema; raises SchemaMismatchError for a type that Delta does not have."""
+    """The `schemaString` of an Arrow schema. Raises SchemaMismatchError for a type that Delta does not have."""
     fields = [_delta_field(field, field.name) for field in schema]
     return msgspec.json.encode({"type": "struct", "fields": fields}).decode()
 
 
 def table_schema(schema: pa.Schema) -> pa.Schema:
-    """`schema` with every type replaced by the one that the table will give back."""
+    """`schema` with every type replaced by the one that reading the table returns."""
     return from_schema_string(to_schema_string(schema))
 
 
 def has_timestamp_ntz(kind: pa.DataType | pa.Schema) -> bool:
-    """Whether a timestamp without a zone occurs anywhere, which needs the feature `timestampNtz`."""
+    """Whether a timestamp without a time zone occurs anywhere, which requires the feature `timestampNtz`."""
     if isinstance(kind, pa.Schema):
         return any(has_timestamp_ntz(field.type) for field in kind)
     if pt.is_struct(kind):
@@ -138,7 +150,7 @@ def _arrow_field(field: dict[str, Any], mapping: str) -> pa.Field:
 
 def _distinct(fields: list[pa.Field]) -> list[pa.Field]:
     if len({field.name for field in fields}) < len(fields):
-        raise ValueError(f"two of the fields {[field.name for field in fields]} have one name")
+        raise ValueError(f"the fields {', '.join(field.name for field in fields)} are not distinct")
     return fields
 
 
@@ -150,7 +162,7 @@ def _mapping_metadata(field: dict[str, Any], mapping: str) -> dict[bytes, bytes]
     if mapping == "name" and "delta.columnMapping.id" not in own:
         return known
     number = str(int(own["delta.columnMapping.id"])).encode()
-    # Data files get the ids in both modes; only in one of them are columns found by them.
+    # Data files carry the ids in both modes; only `id` mode finds columns by them.
     return known | {PARQUET_ID: number} | ({_FIELD_ID: number} if mapping == "id" else {})
 
 
@@ -168,7 +180,7 @@ def _arrow_type(kind: str | dict[str, Any], mapping: str) -> pa.DataType:
             value = pa.field("value", inner, nullable=kind.get("valueContainsNull", True))
             return pa.map_(_arrow_type(kind["keyType"], mapping), value)
         case other:
-            return _unsupported_type(str(other))
+            raise _UnknownTypeError(other)
 
 
 def _arrow_primitive(name: str) -> pa.DataType:
@@ -179,16 +191,10 @@ def _arrow_primitive(name: str) -> pa.DataType:
     match = _DECIMAL.fullmatch(name)
     if match:
         return pa.decimal128(int(match.group(1)), int(match.group(2)))
-    # Old writers name strings of a limited length so; the values are plain strings.
+    # Old writers use these for strings of limited length; the values are plain strings.
     if name.startswith(("varchar(", "char(")):
         return pa.string()
-    return _unsupported_type(name)
-
-
-def _unsupported_type(name: str) -> pa.DataType:
-    raise UnsupportedFeatureError(
-        f"the schema has a column of type {name}", advice="read it with another engine", path="", features=name
-    )
+    raise _UnknownTypeError(name)
 
 
 def _delta_field(field: pa.Field, where: str) -> dict[str, Any]:
@@ -222,6 +228,6 @@ def _delta_type(kind: pa.DataType, where: str) -> str | dict[str, Any]:
         }
     raise SchemaMismatchError(
         f"column {where!r} has the Arrow type {kind}, which a Delta table cannot hold",
-        advice="cast it to one of string, long, double, decimal, boolean, binary, date, timestamp first",
+        advice="cast it to string, long, double, decimal, boolean, binary, date or timestamp first",
         column=where,
     )

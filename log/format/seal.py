@@ -1,9 +1,9 @@
-"""A seal: the CRC-32 of a whole file of the log, kept within the file. Damage anywhere in a sealed file is noticed.
+"""Seals: the CRC-32 of a whole log file, stored inside that file, which detects damage anywhere in it.
 
-Parquet's page checksums leave the footer open, and a `.crc` has none at all; damaged, both would be believed. Other
-engines ignore a seal: in a parquet file it lies between the last row group and the footer, where nothing points to, and
-in JSON it is one more text. The CRC counts the seal's digits as zeros and starts from the version, so that the file of
-another version does not pass for this one.
+Parquet's page checksums do not cover the footer, and a `.crc` has no checksum at all; without a seal, damage there
+would go unnoticed. Other engines ignore a seal: in a parquet file it is between the last row group and the footer,
+where nothing points to it, and in JSON it is one more text value. The CRC treats the seal's digits as zeros and starts
+from the version, so that a file of another version does not pass for this one.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ import zlib
 
 _MARK = b"tidelog-crc32:"
 _ZEROS = b"00000000"
-# What a JSON text holds, near its end, where the seal shall be.
+# The placeholder for the seal, near the end of a JSON text.
 UNSEALED = (_MARK + _ZEROS).decode()
-# Behind the seal come only the few characters with which the JSON object ends.
+# Only the few characters that close the JSON object follow the seal.
 _JSON_TAIL = 64
 # A parquet file ends with its footer, the footer's length, and `PAR1`.
 _PARQUET_END = 8
 
 
 def seal_json(content: bytes, version: int) -> bytes:
-    """The JSON text `content`, which ends with UNSEALED in its last value, sealed as the file of `version`."""
+    """Seal the JSON text `content`, whose last value ends with UNSEALED, as a file of `version`."""
     return _sealed(content, content.rindex(_MARK) + len(_MARK), version)
 
 
 def seal_parquet(content: bytes, version: int) -> bytes:
-    """The parquet file `content` sealed as the file of `version`."""
+    """Seal the parquet file `content` as a file of `version`."""
     footer = _footer(content)
     return _sealed(content[:footer] + UNSEALED.encode() + content[footer:], footer + len(_MARK), version)
 
 
 def is_intact_json(content: bytes, version: int) -> bool | None:
-    """Whether the seal fits content and version; None where there is no seal to tell by."""
+    """Whether the seal matches content and version; None if there is no seal."""
     before_tail = max(0, len(content) - _JSON_TAIL)
     found = content.rfind(_MARK, before_tail)
     return None if found < 0 else _fits(content, found + len(_MARK), version)
 
 
 def is_intact_parquet(content: bytes | memoryview, version: int) -> bool | None:
-    """Whether the seal fits content and version; None where there is no seal to tell by."""
+    """Whether the seal matches content and version; None if there is no seal."""
     digits = _footer(content) - len(_ZEROS)
     mark = digits - len(_MARK)
     if mark < 0 or bytes(content[mark:digits]) != _MARK:
@@ -48,7 +48,7 @@ def is_intact_parquet(content: bytes | memoryview, version: int) -> bool | None:
 
 
 def _footer(content: bytes | memoryview) -> int:
-    """Where the footer begins."""
+    """The offset of the footer."""
     length = int.from_bytes(content[-_PARQUET_END : -_PARQUET_END // 2], "little")
     return len(content) - _PARQUET_END - length
 

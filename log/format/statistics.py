@@ -1,9 +1,9 @@
-"""File statistics: the JSON text in `add.stats`.
+"""Write file statistics: the JSON text in `add.stats`.
 
-A reader drops files by them, so a wrong bound silently loses rows. The rules (Delta protocol, "Per-file
-Statistics"): bounds for the first leaf columns only, texts cut to 32 characters with a bound that still holds,
-timestamps cut down to the millisecond (readers add one millisecond to the maximum), nothing for a column
-whose bounds cannot be told exactly (a NaN, an infinity, nested or binary values).
+Readers skip files based on it, so a wrong bound silently loses rows. The rules (Delta protocol, "Per-file
+Statistics"): bounds for the first leaf columns only; strings are cut to 32 characters such that the bound still holds;
+timestamps are rounded down to the millisecond (readers add one millisecond to the maximum); no bounds for a column
+that has no exact ones (a NaN, an infinity, nested or binary values).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TEXT_PREFIX = 32
 _MAX_CHARACTER = "\U0010ffff"
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _DECODER = msgspec.json.Decoder(dict[str, Any])
-# Decimals of many digits must not go through a float when a text is written again.
+# Decimals with many digits must not go through a float when statistics are rewritten.
 _EXACT_DECODER = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal)
 
 
@@ -35,10 +35,10 @@ def collect(
     indexed_columns: int = DEFAULT_INDEXED_COLUMNS,
     only: Collection[tuple[str, ...]] | None = None,
 ) -> str:
-    """The statistics of a data file that holds exactly the rows and columns of `table`.
+    """The statistics of a data file with exactly the rows and columns of `table`.
 
-    Bounds and null counts are those of the first leaf columns, or, where given, of the columns `only` and what lies in
-    them; case does not matter.
+    They have bounds and null counts for the first `indexed_columns` leaf columns or, if `only` is given, for its
+    columns and everything nested in them (case-insensitive).
     """
     leaves = _leaves(table)
     chosen = islice(leaves, indexed_columns) if only is None else (leaf for leaf in leaves if is_chosen(leaf[0], only))
@@ -46,7 +46,7 @@ def collect(
 
 
 def encode(num_rows: int, columns: Mapping[tuple[str, ...], Mapping[str, Any]]) -> str:
-    """The stats text of a file: for each leaf column its `minValues`, `maxValues` and `nullCount`, if known."""
+    """The stats text of a file. `columns` maps each leaf column to its `minValues`, `maxValues` and `nullCount`."""
     trees: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
     for path, known in columns.items():
         for name, value in known.items():
@@ -56,7 +56,7 @@ def encode(num_rows: int, columns: Mapping[tuple[str, ...], Mapping[str, Any]]) 
 
 
 def num_records(stats: str | None) -> int | None:
-    """The physical row count that a stats text tells, or None where it does not."""
+    """The physical row count in a stats text; None if it has none."""
     if stats is None:
         return None
     try:
@@ -67,7 +67,7 @@ def num_records(stats: str | None) -> int | None:
 
 
 def widened(stats: str | None, physical_rows: int) -> str:
-    """The stats text of a file under a deletion vector: its bounds still hold, and are no longer attained."""
+    """The stats text of a file with a deletion vector: the bounds still hold, but may no longer be tight."""
     try:
         known = {} if stats is None else _EXACT_DECODER.decode(stats)
     except msgspec.MsgspecError:
@@ -76,7 +76,7 @@ def widened(stats: str | None, physical_rows: int) -> str:
 
 
 def from_struct(row: dict[str, Any]) -> str:
-    """The stats text of statistics that a checkpoint holds as a struct (`stats_parsed`), absent values left out."""
+    """The stats text of a checkpoint's `stats_parsed` struct, without absent values."""
     return _ENCODER.encode(_pruned(row)).decode()
 
 
@@ -91,14 +91,14 @@ def _pruned(value: Any) -> Any:
 
 
 def truncate_minimum(text: str) -> str:
-    """A text of at most 32 characters that is not above `text`."""
+    """A string of at most 32 characters that is not greater than `text`."""
     return text[:TEXT_PREFIX]
 
 
 def truncate_maximum(text: str) -> str | None:
-    """A text of at most 33 characters that is not below `text` (by code point); None if there is none.
+    """A string of at most 33 characters that is not less than `text` (by code point); None if there is none.
 
-    Forty times `a` becomes thirty-two times `a` and the character U+007F.
+    Example: 40 times `a` becomes 32 times `a` and the character U+007F.
     """
     if len(text) <= TEXT_PREFIX:
         return text
@@ -120,12 +120,12 @@ def _leaves_of(path: tuple[str, ...], values: pa.ChunkedArray) -> Iterator[tuple
         yield path, values
         return
     for index, field in enumerate(values.type):
-        # struct_field (unlike flatten of the storage) makes a child null where its parent is.
+        # Unlike flattening the storage, struct_field makes a child null where its parent is null.
         yield from _leaves_of((*path, field.name), pc.struct_field(values, [index]))
 
 
 def is_chosen(path: tuple[str, ...], columns: Collection[tuple[str, ...]]) -> bool:
-    """Whether a leaf is one of `columns` or lies in one; case does not matter."""
+    """Whether the leaf at `path` is one of `columns` or nested in one; case-insensitive."""
     chosen = {tuple(name.lower() for name in column) for column in columns}
     lowered = tuple(name.lower() for name in path)
     return any(lowered[:length] in chosen for length in range(1, len(path) + 1))
@@ -151,12 +151,12 @@ def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any]:
     both = pc.min_max(values)
     try:
         return both["min"].as_py(), both["max"].as_py()
-    except (OverflowError, ValueError):  # a date or a year that Python's calendar does not have
+    except (OverflowError, ValueError):  # a date outside Python's calendar
         return None, None
 
 
 def spelled(kind: pa.DataType, low: Any, high: Any) -> tuple[Any, Any]:
-    """Two bounds of a type, as the stats text has them; a bound that cannot be told is None."""
+    """The two bounds of a column of type `kind` as in the stats text; an unknown bound is None."""
     if low is None or high is None:
         return None, None
     if pt.is_timestamp(kind):
@@ -170,7 +170,7 @@ def spelled(kind: pa.DataType, low: Any, high: Any) -> tuple[Any, Any]:
 
 
 def is_ordered(kind: pa.DataType) -> bool:
-    """Whether bounds are written for a type."""
+    """Whether bounds are written for columns of this type."""
     numbers = pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)
     return bool(numbers or pt.is_string(kind) or pt.is_date(kind) or pt.is_timestamp(kind))
 

@@ -1,10 +1,10 @@
-"""File statistics as Arrow columns: from the JSON texts of many files to bounds that hold for every row of each.
+"""Read file statistics as Arrow columns: from the JSON texts of many files to bounds that hold for all their rows.
 
-What a text does not tell, or tells in a way that cannot be read, is null: a reader must then keep the file. The bounds
-are widened where writers round (protocol, "Per-file Statistics", and below), never narrowed.
+A value that is missing or cannot be read is null, and the reader must then keep the file. Bounds are widened where
+writers round (protocol, "Per-file Statistics", and below), never narrowed.
 
-Arrow parses pieces of many texts at once, each text inside an object of its own, so that a damaged one cannot shift its
-neighbours: `{"s":<text>}`, a line each. A piece that Arrow refuses is halved; what is small is read text by text.
+Arrow parses many texts at once, one `{"s":<text>}` per line, so that a damaged text cannot shift its neighbours. If
+Arrow refuses a piece, it is halved; a small piece is read text by text.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ import pyarrow.types as pt
 
 Path: TypeAlias = tuple[str, ...]
 
-# Large enough for Arrow to parse on all cores, small enough that the copies of a piece do not matter.
+# Large enough for Arrow to parse on all cores, small enough that copying a piece does not matter.
 _PIECE_BYTES = 64 * 2**20
 _BLOCK_BYTES = 4 * 2**20
-# Below this many texts, halving a refused piece costs more than reading it text by text.
+# Below this many texts, halving a refused piece costs more than reading it one by one.
 _SMALL_PIECE = 1000
-# Arrow's default allocator gives memory back and faults it in again, which made the copies four times as slow.
+# Arrow's default allocator returns memory to the system and faults it in again, which made copies four times slower.
 _POOL = pa.system_memory_pool()
 _MILLISECOND_US = 1000
-# Offsets are spelled in whole minutes, those of old local times had seconds.
+# Offsets are written in whole minutes, but those of old local times had seconds.
 _OFFSET_SLACK_US = 60_000_000
-# Some writers pass decimals through a float of 64 bits, which holds this many digits.
+# Some writers pass decimals through a 64-bit float, which holds this many digits.
 _FLOAT_DIGITS = 15
 _DECIMALS = Context(prec=100)
 _DECODER = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal)
@@ -42,10 +42,10 @@ _EMPTY: Mapping[str, Any] = {}
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """One leaf column, an entry a file: no value is below `low` or above `high`; `nulls` counts rows without a value.
+    """The bounds of one leaf column, one entry per file: no value is less than `low` or greater than `high`.
 
-    Null is unknown. A float's bounds say nothing of NaN. `low` and `high` have the column's type, decimals of many
-    digits a wider one; both are null throughout for types without an order.
+    `nulls` counts the rows without a value. Null means unknown. A float's bounds do not cover NaN. `low` and `high`
+    have the column's type (a wider one for decimals with many digits); they are all null for types without an order.
     """
 
     low: pa.ChunkedArray
@@ -54,14 +54,14 @@ class Bounds:
 
 
 def read_row_counts(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """How many rows each file holds, dead ones included; null where the text does not tell."""
+    """The physical row count of each file, including dead rows; null if unknown."""
     return _decode(texts, {})["rows"]
 
 
 def read_bounds(
     texts: pa.ChunkedArray, leaves: Mapping[Path, pa.DataType]
 ) -> tuple[pa.ChunkedArray, dict[Path, Bounds]]:
-    """The row counts as by `read_rows`, and the bounds of `leaves`, which go by their physical names."""
+    """The row counts as from `read_row_counts`, and the bounds of `leaves`, keyed by their physical names."""
     columns = _decode(texts, leaves)
     bounds = {}
     for number, (path, kind) in enumerate(leaves.items()):
@@ -75,7 +75,7 @@ def read_bounds(
 
 
 def has_bounds(kind: pa.DataType) -> bool:
-    """Whether the values of a type have an order that statistics tell."""
+    """Whether statistics have bounds for values of this type."""
     return bool(_is_number(kind) or _is_spelled(kind) or pt.is_string(kind) or pt.is_boolean(kind))
 
 
@@ -84,7 +84,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _is_spelled(kind: pa.DataType) -> bool:
-    """Whether JSON has the values as texts that are to be parsed."""
+    """Whether JSON holds values of this type as text."""
     return bool(pt.is_date(kind) or pt.is_timestamp(kind))
 
 
@@ -93,7 +93,7 @@ def _is_spelled(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """One value of each text: its key, where it stands, and how a text that Arrow refuses is read."""
+    """One value to read from each text: its key, path and type, and how to convert it in texts that Arrow refuses."""
 
     key: str
     path: Path
@@ -201,7 +201,7 @@ def _at(tree: Any, path: Path) -> Any:
 
 
 def _converter(kind: pa.DataType, rounding: str) -> Callable[[Any], Any]:
-    """How a JSON value is read as `kind`: rounded outwards where it has more digits, None where it is no such value."""
+    """A function that reads a JSON value as `kind`: rounds outwards if it has more digits, returns None if invalid."""
     if pt.is_integer(kind):
         return _integer(kind)
     if pt.is_decimal(kind):
@@ -257,7 +257,7 @@ def _widened(low: pa.ChunkedArray, high: pa.ChunkedArray, kind: pa.DataType) -> 
 
 
 def _moments(low: pa.ChunkedArray, high: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, ...]:
-    """A maximum is cut down to the millisecond."""
+    """Widen timestamps: writers round maximums down to the millisecond."""
     slacks = [pc.if_else(_may_hide_seconds(bound, kind), _OFFSET_SLACK_US, 0) for bound in (low, high)]
     lows, highs = (_spelled(bound, kind).cast(pa.int64()) for bound in (low, high))
     highest = pc.add(pc.add(highs, slacks[1]), _MILLISECOND_US)
@@ -271,7 +271,7 @@ def _may_hide_seconds(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedAr
 
 
 def _spelled(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Dates or timestamps of ISO-8601 texts, null for what is none."""
+    """Parse ISO-8601 dates or timestamps; null if invalid."""
     try:
         return texts.cast(kind)
     except pa.ArrowInvalid:
@@ -286,11 +286,11 @@ def _moment(text: str, kind: pa.DataType) -> date | datetime | None:
             return date.fromisoformat(text)
         moment = datetime.fromisoformat(text)
         if kind.tz is not None:
-            # Without an offset it is in a zone that nobody wrote down.
+            # Without an offset, the time zone is unknown.
             return None if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-    # Some writers spell a timestamp without a zone as if it were UTC's.
+    # Some writers mark a timestamp without time zone as UTC.
     return None if moment.utcoffset() else moment.replace(tzinfo=None)
 
 
@@ -303,7 +303,7 @@ def _decimal_bounds(low: pa.ChunkedArray, high: pa.ChunkedArray, kind: pa.DataTy
 
 
 def _rounding_error(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """More than what a value can lose on its way through a float of 64 bits."""
+    """More than a value can lose on its way through a 64-bit float."""
     kind = values.type
     share = pc.multiply(pc.abs(values.cast(pa.float64())), 10.0**-_FLOAT_DIGITS)
     step = pa.scalar(Decimal(1).scaleb(-kind.scale), pa.decimal256(kind.precision, kind.scale))

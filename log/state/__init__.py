@@ -1,5 +1,19 @@
-"""From the log's files to the state of the table at a version.
+"""The state of the table at a version, built from the files of the log.
 
-A `Segment` names the files that make up a version; `Head` is what a commit needs to know of the table (protocol,
-metadata, stream progress, totals), `FileState` the live files as Arrow columns. Folding is pure; loading is not.
+Folding commits into a state is pure; loading them is not.
+
+- `segment`: find the checkpoint and commits that make up a version
+- `commits`: read single commits
+- `commit_times`: the commit times of a table, with or without in-commit timestamps
+- `versions`: find a version by time, and the oldest commit that still exists
+- `head`: `Head`, the state without the file list: protocol, metadata, transaction ids, totals
+- `files`: `FileState`, the live files and tombstones as Arrow columns
+- `file_order`: keep live files in commit order
+- `path_hashes`: hashes of file paths, to find repeated paths fast
+- `file_values`: decode partition values and statistics of many files on demand
+- `loader`: load a version as a `LogState`, and advance it by new commits
+- `checkpoint_reader`: read checkpoints of every kind
+- `checkpoint`: write classic checkpoints
+- `checkpointing`: `Table.checkpoint`: check the state, drop expired tombstones, write
+- `checksum`: read and write version checksums (`.crc`)
 """

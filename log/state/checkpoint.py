@@ -1,7 +1,7 @@
-"""Writing classic (V1) checkpoints: the reconciled state of one version as one parquet file, and the pointer to it.
+"""Write classic (V1) checkpoints: the reconciled state of a version as one parquet file, and the pointer to it.
 
-One row an action, one struct column a kind, absent structs null, every field nullable: the shape that all readers
-accept. The pointer never names `parts`, which would send readers after a multi-part checkpoint.
+One row per action, one struct column per kind of action, absent structs null, every field nullable: all readers accept
+this shape. The pointer never has `parts`, which would make readers look for a multi-part checkpoint.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.storage import Store
 
-# Enough rows for a reader's threads to share the row groups of a large table, few enough to keep one in memory.
+# Small enough that a reader's threads can share a large table's row groups and keep one in memory.
 _ROW_GROUP_ROWS = 2**17
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
 _TXN = pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])
@@ -37,27 +37,27 @@ _METADATA = pa.struct(
         ("configuration", _TEXT_MAP),
     ]
 )
-# With the feature `v2Checkpoint` a file of the classic name must hold this action, too.
+# With the feature `v2Checkpoint`, a checkpoint with a classic name must hold this action too.
 _CHECKPOINT_METADATA = pa.struct([("version", pa.int64())])
 _DOMAIN = pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())])
 
 
 def write_checkpoint(store: Store, head: Head, state: FileState) -> int:
-    """Write the checkpoint of `head`'s version, then the pointer; returns how many actions it holds.
+    """Write the checkpoint of `head`'s version, then the pointer. Returns the number of actions in it.
 
-    Tombstones in `state` are written as they are: the caller has dropped the expired ones. A checkpoint that is there
-    already holds the same state and is left alone.
+    The rows keep the order of `state`. All tombstones in `state` are written: the caller has dropped the expired ones.
+    An existing checkpoint holds the same state and is left alone.
     """
     table = _to_table(head, state)
     head_rows = table.num_rows - state.adds.num_rows - state.removes.num_rows
     buffer = io.BytesIO()
-    # Paths and statistics hardly repeat: a dictionary of them would be built only to be given up.
+    # Paths and statistics rarely repeat, so building dictionaries for them would be wasted work.
     plain = {f"{action}.{column}" for action in ("add", "remove") for column in ("path", "stats")}
     encoded = [name for name in _leaf_names(table.schema) if name not in plain]
     with pq.ParquetWriter(
         buffer, table.schema, compression="snappy", store_schema=False, use_dictionary=encoded
     ) as writer:
-        # The few rows that are no files get a row group of their own, so that each reader can skip the other part.
+        # The few rows that are not files get a separate row group, so that a reader can skip what it does not need.
         writer.write_table(table.slice(0, head_rows))
         writer.write_table(table.slice(head_rows), row_group_size=_ROW_GROUP_ROWS)
     content = seal.seal_parquet(buffer.getvalue(), head.version)
@@ -76,7 +76,7 @@ def write_checkpoint(store: Store, head: Head, state: FileState) -> int:
 
 
 def totals_of(state: FileState) -> Totals:
-    """The totals of `state`, counted."""
+    """Count the totals of `state`."""
     return Totals(state.adds.num_rows, pc.sum(state.adds["size"]).as_py() or 0)
 
 
@@ -100,7 +100,7 @@ def _to_table(head: Head, state: FileState) -> pa.Table:
 
 
 def _stack(columns: dict[str, Any]) -> pa.Table:
-    """One row for each value: a column is null in the rows of the others."""
+    """A table with one row per value of any column; the other columns are null in that row."""
     total = sum(len(values) for values in columns.values())
     before = 0
     stacked = {}
@@ -114,7 +114,7 @@ def _stack(columns: dict[str, Any]) -> pa.Table:
 
 
 def _leaf_names(schema: pa.Schema) -> list[str]:
-    """The columns of the parquet file, as dotted paths."""
+    """The leaf columns of a parquet file with this schema, as dotted paths."""
     parquet = pq.ParquetFile(_empty_file(schema)).schema
     return [parquet.column(index).path for index in range(len(parquet))]
 

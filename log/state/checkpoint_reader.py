@@ -1,4 +1,4 @@
-"""Reading checkpoints of every kind: classic, multi-part, and V2 (parquet or JSON, with or without sidecars)."""
+"""Read checkpoints of every kind: classic, multi-part, and V2 (parquet or JSON, with or without sidecars)."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _HEAD_KINDS: dict[str, type[Any]] = {
     "txn": SetTransaction,
     "domainMetadata": DomainMetadata,
 }
-# What a file unpacks to is bounded by its size: so many times (statistics repeat), and this much in any case.
+# A file may unpack to at most this many times its size (statistics repeat) plus this many bytes.
 _MAX_PACKING = 1000
 _MIN_UNPACKED_BOUND = 2**26
-# Days from 1970 to the ends of Python's calendar; the first one is left out, in which a fraction is rounded up.
+# Days from 1970 to the ends of Python's calendar. The first day is excluded, because fractions in it round up.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _TICKS_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "sizeInBytes", "cardinality")
@@ -51,11 +51,11 @@ _TEXT_MAPS = ("configuration", "options", "tags")
 
 
 class UnreadableCheckpointError(CorruptLogError):
-    """A checkpoint cannot be read; an older one, or the commits, may serve instead."""
+    """A checkpoint cannot be read; an older one or the commits can do instead."""
 
 
 def read_partial_head(store: Store, checkpoint: CheckpointFiles) -> PartialHead:
-    """The part of a checkpoint that is not files. Raises UnreadableCheckpointError."""
+    """Read everything in a checkpoint except its files. Raises UnreadableCheckpointError."""
     actions: list[Any] = []
     for name in checkpoint.names:
         if name.endswith(".json"):
@@ -66,15 +66,15 @@ def read_partial_head(store: Store, checkpoint: CheckpointFiles) -> PartialHead:
         table = _read_columns(store, f"{filenames.LOG_FOLDER}/{name}", checkpoint.version, list(_HEAD_KINDS))
         for column, kind in _HEAD_KINDS.items():
             actions += [_convert(store, row, kind) for row in _rows(store, table, column)]
-    # A checkpoint without them was cut short, whatever else it holds.
+    # A checkpoint without protocol or metadata was truncated.
     _require_head(store, [type(action) for action in actions])
     return fold(PartialHead(), Commit(version=checkpoint.version, info={}, actions=tuple(actions)), 0)
 
 
 def read_files(store: Store, checkpoint: CheckpointFiles) -> FileState:
-    """The live files and tombstones of a checkpoint. Raises UnreadableCheckpointError.
+    """Read the live files and tombstones of a checkpoint, in its own order. Raises UnreadableCheckpointError.
 
-    Whether it was cut short is for `read_partial_head` to notice, without which nobody reads the files.
+    Does not check for truncation: callers always call `read_partial_head` too, which does.
     """
     pieces: list[FileState] = []
     sidecars: list[Sidecar] = []
@@ -99,7 +99,7 @@ def read_files(store: Store, checkpoint: CheckpointFiles) -> FileState:
 
 
 def sidecar_names(store: Store, checkpoint: CheckpointFiles) -> list[str]:
-    """The sidecars that a checkpoint names, as it spells them. Raises UnreadableCheckpointError."""
+    """The paths of a checkpoint's sidecars, as written in it. Raises UnreadableCheckpointError."""
     names: list[str] = []
     for name in checkpoint.names:
         if name.endswith(".json"):
@@ -111,7 +111,7 @@ def sidecar_names(store: Store, checkpoint: CheckpointFiles) -> list[str]:
 
 
 def read_through(store: Store, checkpoint: CheckpointFiles) -> None:
-    """Read every byte, also of what tidelog has no use for: other engines do. Raises UnreadableCheckpointError."""
+    """Read all columns and rows, even those that only other engines use. Raises UnreadableCheckpointError."""
     sidecars = [_sidecar_path(path) for path in sidecar_names(store, checkpoint)]
     for path in [*(f"{filenames.LOG_FOLDER}/{name}" for name in checkpoint.names), *sidecars]:
         if path.endswith(".json"):
@@ -124,7 +124,7 @@ def read_through(store: Store, checkpoint: CheckpointFiles) -> None:
 
 
 def require_schema(store: Store, head: PartialHead) -> None:
-    """Notice a damaged schema while there is something to fall back to. Raises UnreadableCheckpointError."""
+    """Detect a damaged schema while an older checkpoint can still be used. Raises UnreadableCheckpointError."""
     try:
         if head.metadata is not None:
             columns_of(head.metadata, store.url)
@@ -138,11 +138,11 @@ def _require_head(store: Store, kinds: Sequence[type[Any]]) -> None:
     missing = {Protocol, Metadata}.difference(kinds)
     if missing:
         names = ", ".join(sorted(kind.__name__.lower() for kind in missing))
-        raise _unreadable(store, "its rows", ValueError(f"there is no {names}"))
+        raise _unreadable(store, "its rows", ValueError(f"it has no {names} action"))
 
 
 def _sidecar_path(path: str) -> str:
-    """A sidecar is named by its bare name; some writers give a path below the table."""
+    """The path of a sidecar. The protocol asks for a bare file name; some writers give a path relative to the table."""
     return f"{filenames.SIDECAR_FOLDER}/{path.rsplit('/', 1)[-1]}"
 
 
@@ -171,7 +171,7 @@ def _from_actions(store: Store, actions: Sequence[Any]) -> FileState:
 
 def _require_distinct(names: Sequence[object]) -> None:
     if len(set(names)) < len(names):
-        raise ValueError("a file is named twice")
+        raise ValueError("it lists a file twice")
 
 
 def _from_columns(store: Store, table: pa.Table) -> FileState:
@@ -186,8 +186,8 @@ def _from_columns(store: Store, table: pa.Table) -> FileState:
 
 @cache
 def _format() -> Any:
-    """How parquet is read: Spark's checkpoints have a checksum beside each page."""
-    # Brings pandas with it, which takes longer to import than all the rest; many processes never read a checkpoint.
+    """The parquet format with page checksums verified, which Spark's checkpoints have."""
+    # Imported late because it imports pandas, which is slow, and many processes never read a checkpoint.
     import pyarrow.dataset as ds  # noqa: PLC0415
 
     options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
@@ -195,15 +195,15 @@ def _format() -> Any:
 
 
 def _read_columns(store: Store, path: str, version: int, names: Sequence[str], *, size: int | None = None) -> pa.Table:
-    """Those of the columns `names` that the file has.
+    """Read the columns `names`, as far as the file has them. The rows keep their order.
 
-    Of a sealed file only the columns that hold anything, and the row groups in which any of them does: a column without
-    a value costs as much to read as its rows, of which a large checkpoint has a million.
+    From a sealed file, columns and row groups without any value are skipped: reading a column costs time for every row
+    even if all are null, and a large checkpoint has a million rows.
     """
     try:
         content = store.open_input(path).read_buffer()
         sealed = _require_intact(content, version, size)
-        # A fragment reads row groups in parallel and takes an allocator; see `files` for why it is given one.
+        # A fragment reads row groups in parallel and accepts an allocator; `files` explains why it gets one.
         fragment = _format().make_fragment(pa.BufferReader(content))
         _require_plausible(fragment.metadata, len(content))
         present = [name for name in names if name in fragment.physical_schema.names]
@@ -220,9 +220,9 @@ def _read_columns(store: Store, path: str, version: int, names: Sequence[str], *
 
 
 def _validate(table: pa.Table) -> None:
-    """Notice what page checksums leave open and the decoder does not: texts that are no UTF-8, lists that overlap.
+    """Detect damage that neither page checksums nor the decoder catch: invalid UTF-8, overlapping lists.
 
-    Statistics are most of a large checkpoint and are looked at where they are used.
+    Statistics are skipped: they are most of a large checkpoint and are checked when they are used.
     """
     for column in table.columns:
         for chunk in column.chunks:
@@ -237,28 +237,28 @@ def _validate(table: pa.Table) -> None:
 
 
 def _require_intact(content: pa.Buffer, version: int, size: int | None) -> bool:
-    """Whether a file is sealed. Raises ValueError where its seal is broken, or its size not the one expected."""
+    """Whether the file is sealed. Raises ValueError if its seal is broken or it does not have the expected size."""
     if size is not None and size != len(content):
         raise ValueError(f"it has {len(content)} bytes instead of {size}")
     intact = seal.is_intact_parquet(memoryview(content), version)
     if intact is False:
-        raise ValueError("its checksum differs")
+        raise ValueError("its checksum is wrong")
     return intact is True
 
 
 def _require_plausible(metadata: pq.FileMetaData, size: int) -> None:
-    """Refuse a footer that would have the decoder allocate what so small a file cannot hold."""
+    """Refuse a footer that would make the decoder allocate more than such a small file can hold."""
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     rows, unpacked = sum(group.num_rows for group in groups), sum(group.total_byte_size for group in groups)
-    # A row is an action, most of them with a path of their own, which takes more than a byte however it is packed.
+    # A row is an action, usually with a unique path, which takes more than a byte even when compressed.
     if rows != metadata.num_rows or not 0 <= rows <= size:
-        raise ValueError(f"its footer counts {metadata.num_rows} rows")
+        raise ValueError(f"its footer claims {metadata.num_rows} rows")
     if not 0 <= unpacked <= _MIN_UNPACKED_BOUND + _MAX_PACKING * size:
-        raise ValueError(f"its footer counts {unpacked} bytes")
+        raise ValueError(f"its footer claims {unpacked} bytes")
 
 
 def _held(metadata: pq.FileMetaData, group: int, names: Sequence[str]) -> set[str]:
-    """Which of `names` a row group may hold a value of, by its statistics."""
+    """The columns among `names` that may have a value in a row group, judging by its statistics."""
     held = set()
     columns = metadata.row_group(group)
     for index in range(columns.num_columns):
@@ -281,7 +281,7 @@ def _rows(store: Store, table: pa.Table, name: str) -> list[Any]:
 
 
 def _convert(store: Store, row: Any, kind: type[Any]) -> Any:
-    """A row of a checkpoint as an action; Arrow gives a map as a list of pairs."""
+    """Convert a row of a checkpoint to an action. Arrow returns a map as a list of pairs."""
     try:
         return msgspec.convert(_without_nulls(row), kind)
     except (ValueError, TypeError) as error:
@@ -301,7 +301,7 @@ def _without_nulls(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unnest(table: pa.Table, name: str, schema: pa.Schema, required: Sequence[str]) -> pa.Table:
-    """The rows of one kind of action, with exactly the columns of `schema`. Raises ValueError where one is none."""
+    """The rows of one kind of action, with exactly the columns of `schema`. Raises ValueError if a value is missing."""
     if name not in table.column_names:
         return schema.empty_table()
     values = _present(_structs(table, name))
@@ -313,7 +313,7 @@ def _unnest(table: pa.Table, name: str, schema: pa.Schema, required: Sequence[st
     needed = [columns[column] for column in required]
     needed += [pc.struct_field(vectors, column) for column in _VECTOR_FIELDS] if len(vectors) else []
     if any(values.null_count for values in needed):
-        raise ValueError(f"{name} lacks a value")
+        raise ValueError(f"a row of {name} lacks a required value")
     if "stats" in columns and columns["stats"].null_count and "stats_parsed" in rows.column_names:
         columns["stats"] = pc.coalesce(columns["stats"], _stats_texts(rows["stats_parsed"]))
     return pa.table(list(columns.values()), schema=schema)
@@ -321,12 +321,12 @@ def _unnest(table: pa.Table, name: str, schema: pa.Schema, required: Sequence[st
 
 def _structs(table: pa.Table, name: str) -> pa.ChunkedArray:
     if not pt.is_struct(table[name].type):
-        raise ValueError(f"{name} is a {table[name].type}")
+        raise ValueError(f"{name} is not a struct")
     return table[name]
 
 
 def _present(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values that are not null; without a copy where they stand together, as in most writers' checkpoints."""
+    """The values that are not null, in order; no copy if they are contiguous, as in most writers' checkpoints."""
     if not values.null_count:
         return values
     chunks = []
@@ -347,14 +347,14 @@ def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _stats_texts(parsed: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Statistics that a writer left as columns only, as the JSON texts that the log has elsewhere."""
+    """Convert statistics that a writer stored only as columns to JSON texts as in the rest of the log."""
     rows = itertools.chain.from_iterable(_within_calendar(chunk).to_pylist() for chunk in parsed.chunks)
     texts = [None if row is None else statistics.from_struct(row) for row in rows]
     return pa.chunked_array([pa.array(texts, pa.string())])
 
 
 def _within_calendar(values: pa.Array) -> pa.Array:
-    """The values with the dates and times that Python's calendar does not have, years 1 to 9999, made null."""
+    """The values with dates and times outside Python's calendar (years 1 to 9999) replaced by null."""
     kind = values.type
     if pt.is_struct(kind):
         inner = [_within_calendar(values.field(index)) for index in range(kind.num_fields)]
@@ -372,6 +372,6 @@ def _within_calendar(values: pa.Array) -> pa.Array:
 def _unreadable(store: Store, what: str, error: Exception) -> UnreadableCheckpointError:
     return UnreadableCheckpointError(
         f"a checkpoint of {store.url} cannot be read ({what}): {error}",
-        advice="delete that checkpoint if the commits before it are still there, or restore it from a backup",
+        advice="delete that checkpoint if the commits before it still exist, or restore it from a backup",
         path=store.url,
     )

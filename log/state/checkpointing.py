@@ -1,4 +1,4 @@
-"""When a checkpoint is written: what is looked at before, and what is left out of it."""
+"""Write a checkpoint of a state: verify the version's checksum first, and drop expired tombstones."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def checkpoint(store: Store, state: LogState, system: System) -> None:
     wrong = checksum.disagreements(store, counted)
     if wrong:
         _LOGGER.warning(
-            "the checksum of version %d of %s is wrong and is deleted: %s", head.version, store.url, "; ".join(wrong)
+            "deleting the wrong checksum of version %d of %s: %s", head.version, store.url, "; ".join(wrong)
         )
         store.delete(filenames.checksum_path(head.version))
     retention_ms = properties.duration_ms(head.metadata.configuration, properties.DELETED_FILE_RETENTION)
-    left = files.drop_expired_tombstones(state.files(), system.now_ms() - retention_ms)
-    checkpoint_file.write_checkpoint(store, counted, left)
+    retained = files.drop_expired_tombstones(state.files(), system.now_ms() - retention_ms)
+    checkpoint_file.write_checkpoint(store, counted, retained)

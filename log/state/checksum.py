@@ -1,8 +1,8 @@
-"""The version checksum `%020d.crc`: a version's protocol, metadata, stream progress and totals in one small file.
+"""The version checksum `%020d.crc`: a version's protocol, metadata, transaction ids and totals in one small file.
 
-It lets a writer know what it needs without replaying the log. It is a hint: where it is absent or damaged the log
-itself is read. What goes into it follows what delta-spark believes of it: protocol and metadata must equal the log's,
-and `setTransactions` must be left out where a retention expires some of them.
+With it, a writer need not replay the log. It is a hint: if it is missing or damaged, the log itself is read. Its
+content follows what delta-spark checks: protocol and metadata must equal the log's, and `setTransactions` must be left
+out if a retention expires some of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DECODER = msgspec.json.Decoder(_Checksum)
 
 
 def to_bytes(table_head: Head, *, txn_id: str, in_commit_timestamp_ms: int | None) -> bytes | None:
-    """The checksum of `table_head`'s version, or None where the totals are unknown and none can be written."""
+    """The checksum file of `table_head`'s version; None if the totals are unknown, since it must contain them."""
     if table_head.totals is None:
         return None
     content: dict[str, Any] = {
@@ -54,15 +54,15 @@ def to_bytes(table_head: Head, *, txn_id: str, in_commit_timestamp_ms: int | Non
         content["inCommitTimestampOpt"] = in_commit_timestamp_ms
     if properties.TRANSACTION_RETENTION not in table_head.metadata.configuration:
         content["setTransactions"] = list(table_head.transactions.values())
-    # The seal is looked for at the end.
+    # Last, because readers look for the seal at the end.
     content["tidelog"] = {"timeVersion": table_head.time_version_ms, "seal": seal.UNSEALED}
     return seal.seal_json(encode_action(content), table_head.version)
 
 
 def disagreements(store: Store, counted: Head) -> list[str]:
-    """Where the checksum of a version tells another story than `counted`, the head replayed from the log itself.
+    """The differences between a version's checksum and `counted`, the head replayed from the log itself.
 
-    Empty where there is no checksum, or none that can be read.
+    Empty if there is no checksum or it cannot be read.
     """
     try:
         checksum = _DECODER.decode(store.read(filenames.checksum_path(counted.version)))
@@ -78,13 +78,14 @@ def disagreements(store: Store, counted: Head) -> list[str]:
     if checksum.set_transactions is not None and properties.TRANSACTION_RETENTION not in counted.metadata.configuration:
         known = {entry.app_id: entry.version for entry in counted.transactions.values()}
         found["setTransactions"] = ({entry.app_id: entry.version for entry in checksum.set_transactions}, known)
-    return [f"{name}: {told} instead of {actual}" for name, (told, actual) in found.items() if told != actual]
+    return [f"{name}: {claimed} instead of {actual}" for name, (claimed, actual) in found.items() if claimed != actual]
 
 
 def read_head(store: Store, version: int) -> Head | None:
-    """The head that the checksum of `version` spells, or None where it is absent, damaged or lacks what we need.
+    """The head in the checksum of `version`; None if the file is missing, damaged or lacks something a head needs.
 
-    Other writers' checksums have no seal; one of those counts only if it follows from the checksum and commit before.
+    Other writers' checksums have no seal. Such a checksum counts only if the previous checksum and the commit lead to
+    the same head.
     """
     try:
         content = store.read(filenames.checksum_path(version))
@@ -97,7 +98,7 @@ def read_head(store: Store, version: int) -> Head | None:
 
 
 def _follows(store: Store, found: Head) -> bool:
-    """Whether the checksum of the version before, and the commit, come to the same head."""
+    """Whether the previous version's checksum and the commit lead to the same head."""
     try:
         before = _decode(store.read(filenames.checksum_path(found.version - 1)), found.version - 1)
         commit = read_commit(store, found.version)
@@ -115,7 +116,7 @@ def _follows(store: Store, found: Head) -> bool:
 
 
 def _decode(content: bytes, version: int) -> Head | None:
-    """The head that `content` spells, or None where its seal is broken, or something is missing or malformed."""
+    """The head in `content`; None if its seal is broken, or something is missing or malformed."""
     if seal.is_intact_json(content, version) is False:
         return None
     try:

@@ -1,7 +1,8 @@
-"""When commits were made.
+"""The commit times of a table.
 
-With in-commit timestamps a commit says so itself. Without, its file's modification time counts; copies and restores put
-those out of order, so Delta's readers make them increase: each is at least one millisecond after the one before it.
+With in-commit timestamps, a commit contains its time. Without, the modification time of its file counts. Copying or
+restoring a table can put those out of order, so Delta's readers make them increase: each time is at least one
+millisecond after the one before.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.state.commits import read_info
 from tidelog.log.storage import Store
 
-# So many new commits are looked at one by one before listing them all is the quicker way.
+# Up to this many new commits are looked up one by one; for more, listing the log is faster.
 _MAX_SINGLE = 64
-# After so many single looks the log is listed again, which forgets the commits that were cleaned up meanwhile.
+# After this many single lookups the log is listed again, which forgets commits that were cleaned up since.
 _MAX_SINCE_LISTING = 2**16
 
 
 class CommitTimes:
     """The commit times of one table.
 
-    Where commits carry no timestamp the log is listed once, and after that each new file is looked at: the time of one
-    depends on all before it, so that no search can leave any out.
+    If commits carry no timestamp, the log is listed once and each new file is looked up after that. None can be
+    skipped, because the time of a commit depends on all commits before it.
     """
 
     def __init__(self, store: Store) -> None:
@@ -37,7 +38,7 @@ class CommitTimes:
         return self._by_file(commit.version) if stamp is None else stamp
 
     def at(self, version: int) -> int:
-        """The time of the commit at `version`; -1, before all others, where it is gone."""
+        """The time of the commit at `version` in ms since the epoch; -1, which is before all others, if it is gone."""
         try:
             stamp = commit_info.in_commit_timestamp_ms(read_info(self._store, version))
         except FileNotFoundError:
@@ -45,7 +46,7 @@ class CommitTimes:
         return self._by_file(version) if stamp is None else stamp
 
     def is_by_itself(self, version: int, modified_ms: int) -> bool:
-        """Whether the time of the commit at `version`, whose file was modified then, rests on no earlier commit."""
+        """Whether the time of the commit at `version` (file time `modified_ms`) does not depend on earlier commits."""
         stamp = commit_info.in_commit_timestamp_ms(read_info(self._store, version))
         return stamp is not None or self._by_file(version) == modified_ms
 
@@ -53,15 +54,15 @@ class CommitTimes:
         if version not in self._file_times:
             ahead = version - self._newest
             known = bool(self._file_times) and 0 < ahead <= _MAX_SINGLE
-            if not (known and self._single < _MAX_SINCE_LISTING and self._look_at_each(version)):
+            if not (known and self._single < _MAX_SINCE_LISTING and self._look_up_each(version)):
                 self._list()
         return self._file_times[version]
 
-    def _look_at_each(self, until: int) -> bool:
-        """Take the commits up to `until` in one by one; False where one of them is gone."""
+    def _look_up_each(self, until: int) -> bool:
+        """Look up the commits up to `until` one by one; False if one of them is gone."""
         for version in range(self._newest + 1, until + 1):
             try:
-                self._take(version, self._store.modified_ms(filenames.commit_path(version)))
+                self._record(version, self._store.modified_ms(filenames.commit_path(version)))
             except FileNotFoundError:
                 return False
             self._single += 1
@@ -73,9 +74,9 @@ class CommitTimes:
         for status in self._store.list(filenames.LOG_FOLDER):
             file = filenames.parse_log_file(status.name)
             if file and file.kind is LogFileKind.COMMIT:
-                self._take(file.version, status.modified_ms)
+                self._record(file.version, status.modified_ms)
 
-    def _take(self, version: int, modified_ms: int) -> None:
+    def _record(self, version: int, modified_ms: int) -> None:
         before = self._file_times.get(self._newest, -1)
         self._file_times[version] = max(modified_ms, before + 1)
         self._newest = version

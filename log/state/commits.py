@@ -1,4 +1,4 @@
-"""Reading single commits, and telling when they were made."""
+"""Read single commits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidelog.log.storage import Store
 
 
 def read_commit(store: Store, version: int) -> Commit:
-    """The commit at `version`. Raises FileNotFoundError where there is none, CorruptLogError where it is damaged."""
+    """The commit at `version`. Raises FileNotFoundError if it does not exist, CorruptLogError if it is damaged."""
     content = store.read(filenames.commit_path(version))
     try:
         return decode_commit(version, content)
@@ -22,9 +22,9 @@ def read_commit(store: Store, version: int) -> Commit:
 
 
 def read_info(store: Store, version: int) -> CommitInfo:
-    """What the writer noted about the commit at `version`; raises what `read_commit` does.
+    """The commitInfo of the commit at `version`. Raises the same errors as `read_commit`.
 
-    Cheap for a large commit: where commitInfo comes first, as in-commit timestamps demand, nothing else is decoded.
+    Cheap even for a large commit: if commitInfo is first, as in-commit timestamps require, nothing else is decoded.
     """
     content = store.read(filenames.commit_path(version))
     try:
@@ -34,20 +34,20 @@ def read_info(store: Store, version: int) -> CommitInfo:
 
 
 def read_commits(store: Store, versions: Iterable[int]) -> Iterator[Commit]:
-    """The commits at `versions`, in that order; a missing one is a CorruptLogError (the caller knows of it)."""
+    """The commits at `versions`, in that order. Raises CorruptLogError if one is missing."""
     for version in versions:
         try:
             yield read_commit(store, version)
         except FileNotFoundError as error:
             raise CorruptLogError(
                 f"commit {version} of {store.url} has disappeared",
-                advice="refresh the table; if it stays, restore the file of _delta_log from a backup",
+                advice="refresh the table; if that does not help, restore the file in _delta_log from a backup",
                 path=store.url,
             ) from error
 
 
 def commits_after(store: Store, version: int) -> Iterator[Commit]:
-    """The commits from `version` + 1 on, found by probing for the next one, never by listing."""
+    """The commits from `version` + 1 on. Probes for the next version instead of listing the log."""
     while True:
         version += 1
         try:
@@ -60,12 +60,12 @@ def commits_after(store: Store, version: int) -> Iterator[Commit]:
 def _corrupt(store: Store, version: int, error: Exception) -> CorruptLogError:
     return CorruptLogError(
         f"commit {version} of {store.url} cannot be read: {error}",
-        advice="restore the file of _delta_log from a backup",
+        advice="restore the file in _delta_log from a backup",
         path=store.url,
     )
 
 
 def timestamp_ms(store: Store, commit: Commit) -> int:
-    """When the commit was made: its in-commit timestamp, or else its file's modification time."""
+    """The commit's in-commit timestamp, or the modification time of its file if it has none; in ms since the epoch."""
     stamp = commit_info.in_commit_timestamp_ms(commit.info)
     return store.modified_ms(filenames.commit_path(commit.version)) if stamp is None else stamp

@@ -1,4 +1,4 @@
-"""What the log says about the rows of many files, decoded column by column when it is first asked for, and kept."""
+"""Partition values and statistics of many files, decoded column by column on first use and cached."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Leaf: TypeAlias = tuple[Path, pa.DataType]
 class FileValues:
     """Partition values and statistics of `files`, a table with the columns `partitionValues` and `stats`.
 
-    Columns go by their physical names. Safe to share between threads: at worst two of them decode the same column.
+    Columns are named by their physical names. Safe to share between threads: at worst, two decode the same column.
     """
 
     def __init__(self, files: pa.Table) -> None:
@@ -34,29 +34,29 @@ class FileValues:
         return self._partitions[key]
 
     def rows(self) -> pa.ChunkedArray:
-        """How many rows each file holds, dead ones included; null where its statistics do not tell."""
+        """The physical row count of each file, including dead rows; null if its statistics lack it."""
         if self._rows is None:
             self._rows = statistics_reader.read_row_counts(self.files["stats"])
         return self._rows
 
     def live_rows(self) -> pa.ChunkedArray:
-        """How many rows of each file are not deleted; null where its statistics do not tell."""
+        """The number of live rows in each file; null if its statistics lack the row count."""
         dead = pc.fill_null(pc.struct_field(self.files["deletionVector"], "cardinality"), 0)
         live = pc.subtract(self.rows(), dead)
         return pc.if_else(pc.greater_equal(live, 0), live, pa.scalar(None, pa.int64()))
 
     def bounds(self, leaf: Leaf) -> Bounds:
-        """A leaf column's bounds in each file."""
+        """The bounds of a leaf column in each file."""
         self.load([leaf])
         return self._bounds[leaf]
 
     def load(self, leaves: Iterable[Leaf]) -> None:
-        """Decode the bounds of several leaf columns in one pass over the texts."""
+        """Decode the bounds of several leaf columns in one pass over the statistics."""
         missing = {path: kind for path, kind in leaves if (path, kind) not in self._bounds}
         if missing:
             self._rows, found = statistics_reader.read_bounds(self.files["stats"], missing)
             self._bounds |= {(path, missing[path]): bounds for path, bounds in found.items()}
 
     def has(self, leaves: Iterable[Leaf]) -> bool:
-        """Whether the bounds of all these are decoded already."""
+        """Whether the bounds of all these leaf columns are already decoded."""
         return all(leaf in self._bounds for leaf in leaves)

@@ -1,6 +1,9 @@
-"""The live files and the tombstones of a version, as Arrow columns named as in a checkpoint.
+"""The live files and tombstones of a version, as Arrow columns with the names that a checkpoint uses.
 
-A logical file is a path with its deletion vector's id; its newest add or remove wins. Rows stand in log order.
+A logical file is a path with the id of its deletion vector; its newest add or remove wins.
+
+Rows are in log order: those of the checkpoint first, in the checkpoint's order, then by commit and, within a commit, by
+the order of its actions. A live file that is added again, for example with another deletion vector, keeps its place.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor, RemoveFile
 from tidelog.log.format.paths import canonical
+from tidelog.log.state import file_order
+from tidelog.log.state.file_order import Mentions
 from tidelog.log.state.file_values import FileValues
 from tidelog.log.state.path_hashes import Hashes, is_among, path_hashes
 
@@ -65,27 +70,25 @@ REMOVE = pa.schema(
 
 _T = TypeVar("_T", AddFile, RemoveFile)
 
-# Arrow's default allocator hands memory back to the system and faults it in again, which made a replay of a million
-# files twice as slow as the C library's.
+# Arrow's default allocator returns memory to the system and faults it in again; a replay of a million files took twice
+# as long with it as with the C library's.
 POOL = pa.system_memory_pool()
-# Past this many chunks every scan pays for each of them, so the columns are copied into one piece.
+# Each chunk makes every scan slower, so columns with more chunks are copied into one.
 _MAX_CHUNKS = 256
-# A table has costs of its own, which ten thousand commits of a file each would pay ten thousand times.
+# Creating an Arrow table has a fixed cost, so small commits share one table of at least this many rows.
 _TABLE_ROWS = 4096
-# So many rows are left out by slicing; more would make too many chunks at once.
-_MAX_SLICES = 64
 
 
 @dataclass(frozen=True)
 class FileState:
-    """`adds` are the live files (schema ADD), `removes` the tombstones (schema REMOVE)."""
+    """The live files `adds` (schema ADD) and the tombstones `removes` (schema REMOVE), both in log order."""
 
     adds: pa.Table
     removes: pa.Table
 
     @cached_property
     def values(self) -> FileValues:
-        """The live files' partition values and statistics, decoded as they are asked for."""
+        """The live files' partition values and statistics, decoded on demand."""
         return FileValues(self.adds)
 
     @cached_property
@@ -99,15 +102,15 @@ class FileState:
         return path_hashes(self.removes["path"])
 
 
-# Made of no batches, as `empty_table` makes pyarrow import pandas, which takes longer than all the rest.
+# Built from no batches, because `empty_table` makes pyarrow import pandas, which is slow.
 EMPTY = FileState(pa.Table.from_batches([], schema=ADD), pa.Table.from_batches([], schema=REMOVE))
 
 
 def apply(state: FileState, commits: Iterable[Commit]) -> FileState:
     """The state after `commits`, oldest first: the newest reference to a logical file wins.
 
-    Works on whole columns and compares keys only where a path may occur more than once, so that a refresh costs what
-    the commits hold, and a replay makes no key for the files that nobody touched again.
+    Works on whole columns and compares keys only if a path may occur more than once. So the cost of a refresh depends
+    on the size of the commits, and a replay builds no keys for files that are mentioned once.
     """
     adds, removes = _Side(state.adds, add_table), _Side(state.removes, remove_table)
     for number, commit in enumerate(commits, start=1):
@@ -129,7 +132,7 @@ def apply(state: FileState, commits: Iterable[Commit]) -> FileState:
 
 
 class _Side:
-    """The adds, or the removes: a base and what commits append; each row with its commit's number (the base's is 0)."""
+    """The adds or the removes: a base and the rows that commits append, each with its commit's number (base: 0)."""
 
     def __init__(self, base: pa.Table, to_table: Callable[[Any], pa.Table]) -> None:
         self.tables = [base]
@@ -140,9 +143,10 @@ class _Side:
         self._orders = [np.zeros(base.num_rows, dtype=np.int64)]
         self._waiting_orders: list[Int64Array] = []
         self._keep: BoolArray | None = None
+        self._moves: tuple[Int64Array, Int64Array] | None = None
 
     def extend(self, number: int, actions: Sequence[Any]) -> None:
-        """Append one commit's actions; those of small commits wait until they are worth a table."""
+        """Append the actions of one commit. Those of small commits wait until there are enough for a table."""
         if not actions:
             return
         self._waiting += actions
@@ -151,14 +155,14 @@ class _Side:
             self.flush()
 
     def flush(self) -> None:
-        """Make a table of what waits."""
+        """Convert the waiting actions to a table."""
         if self._waiting:
             self.tables.append(self._to_table(self._waiting))
             self._orders += self._waiting_orders
             self._waiting, self._waiting_orders = [], []
 
     def appended_hashes(self) -> Hashes:
-        """The hashes of the commits' rows."""
+        """The path hashes of the rows that commits appended."""
         if len(self.tables) == 1:
             return np.zeros(0, dtype=np.uint64)
         return path_hashes(pa.concat_tables(self.tables[1:])["path"])
@@ -168,38 +172,46 @@ class _Side:
         return pa.concat_tables(self.tables)
 
     def orders(self) -> Int64Array:
-        """Each row's commit number."""
+        """The commit number of each row."""
         return np.concatenate(self._orders)
 
     def decide(self, newest: BoolArray) -> None:
-        """Keep, of the suspects, those that are `newest`."""
+        """Of the suspects, keep only those that are `newest`."""
         self._keep = np.ones(len(self.suspects), dtype=bool)
         self._keep[np.flatnonzero(self.suspects)] = newest
 
+    def move(self, rows: Int64Array, places: Int64Array) -> None:
+        """Put `rows` at `places`, whose rows are dropped. Both count only suspects."""
+        if len(rows):
+            positions = np.flatnonzero(self.suspects)
+            self._moves = positions[rows], positions[places]
+
     def result(self) -> pa.Table:
-        """The rows to keep; in one piece where there are very many chunks."""
+        """The rows to keep; copied into one chunk if there are very many."""
         table = self.table()
         if self._keep is not None and not self._keep.all():
-            table = _without(table, np.flatnonzero(~self._keep))
-            self.hashes = self.hashes[self._keep]
+            if self._moves is None:
+                table = file_order.without(table, np.flatnonzero(~self._keep))
+                self.hashes = self.hashes[self._keep]
+            else:
+                rows = self._rows(self._keep, *self._moves)
+                table = file_order.rearranged(table, rows, POOL)
+                self.hashes = self.hashes[rows]
         return table.combine_chunks() if table["path"].num_chunks > _MAX_CHUNKS else table
 
-
-def _without(table: pa.Table, rows: Int64Array) -> pa.Table:
-    """The table without `rows` (ascending); a few are left out by slicing around them, which copies nothing."""
-    if len(rows) > _MAX_SLICES:
-        keep = np.ones(table.num_rows, dtype=bool)
-        keep[rows] = False
-        return table.filter(pa.array(keep))
-    edges = [-1, *rows.tolist(), table.num_rows]
-    runs = [(before + 1, after) for before, after in itertools.pairwise(edges) if after > before + 1]
-    return pa.concat_tables([table.slice(first, end - first) for first, end in runs] or [table.slice(0, 0)])
+    def _rows(self, keep: BoolArray, moved: Int64Array, places: Int64Array) -> Int64Array:
+        """The rows to keep, in their final order."""
+        rows = np.arange(len(keep))
+        rows[places] = moved
+        filled = keep.copy()
+        filled[places], filled[moved] = True, False
+        return rows[filled]
 
 
 def _suspect_repeated(adds: _Side, removes: _Side) -> None:
-    """Mark the rows whose path may be named by a commit and by something before it, told by hashes.
+    """Mark the rows whose path may occur both in a commit and before it, judging by hashes.
 
-    The base has each logical file once, so a path that no commit names needs no look.
+    The base has each logical file once, so a path that no commit mentions cannot be superseded.
     """
     sides = (adds, removes)
     base_sizes = [side.tables[0].num_rows for side in sides]
@@ -214,19 +226,33 @@ def _suspect_repeated(adds: _Side, removes: _Side) -> None:
 
 
 def _drop_superseded(adds: _Side, removes: _Side) -> None:
-    """Among the suspects, keep for each logical file the row of the newest commit.
+    """Among the suspects, keep the newest row of each logical file.
 
-    A commit should not add and remove one logical file; where it does, it states the file anew, so the add counts.
+    A commit should not both add and remove a logical file. If one does, the add counts.
     """
-    suspects = [side.table().filter(pa.array(side.suspects)) for side in (removes, adds)]
-    named = pa.chunked_array([chunk for table in suspects for chunk in keys(table).chunks], pa.string())
-    newest = _newest_rows(named, np.concatenate([side.orders()[side.suspects] for side in (removes, adds)]))
-    removes.decide(newest[: suspects[0].num_rows])
-    adds.decide(newest[suspects[0].num_rows :])
+    removed, added = (side.table().filter(pa.array(side.suspects)) for side in (removes, adds))
+    orders = np.concatenate([side.orders()[side.suspects] for side in (removes, adds)])
+    logical_files = paths = _numbered(keys(removed), keys(added))
+    if any(table["deletionVector"].null_count < len(table) for table in (removed, added)):
+        paths = _numbered(_canonical_paths(removed), _canonical_paths(added))
+    newest = _newest_rows(logical_files, orders)
+    count = len(removed)
+    removes.decide(newest[:count])
+    adds.decide(newest[count:])
+    removals = Mentions(paths[:count], logical_files[:count], orders[:count])
+    additions = Mentions(paths[count:], logical_files[count:], orders[count:])
+    adds.move(*file_order.moves(additions, removals, newest[count:]))
+
+
+def _numbered(*columns: pa.ChunkedArray) -> Int64Array:
+    """One number per value of these columns, together; equal values have equal numbers."""
+    values = pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
+    numbers: Int64Array = values.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+    return numbers
 
 
 def add_table(actions: Sequence[AddFile]) -> pa.Table:
-    """The actions as a table of the schema ADD."""
+    """Convert add actions to a table with the schema ADD."""
     columns = [
         _texts([action.path for action in actions]),
         _text_maps([action.partition_values for action in actions]),
@@ -244,7 +270,7 @@ def add_table(actions: Sequence[AddFile]) -> pa.Table:
 
 
 def remove_table(actions: Sequence[RemoveFile]) -> pa.Table:
-    """The actions as a table of the schema REMOVE."""
+    """Convert remove actions to a table with the schema REMOVE."""
     columns = [
         _texts([action.path for action in actions]),
         _numbers([action.deletion_timestamp for action in actions]),
@@ -260,20 +286,18 @@ def remove_table(actions: Sequence[RemoveFile]) -> pa.Table:
 
 
 def to_adds(table: pa.Table) -> list[AddFile]:
-    """The rows of a table of the schema ADD, one value each; for the few files that a caller works on."""
+    """Convert the rows of a table with the schema ADD to actions. Slow, so meant for few files."""
     return [_from_row(row, AddFile) for row in _rows(table)]
 
 
 def to_removes(table: pa.Table) -> list[RemoveFile]:
-    """The rows of a table of the schema REMOVE, one value each."""
+    """Convert the rows of a table with the schema REMOVE to actions. Slow, so meant for few files."""
     return [_from_row(row, RemoveFile) for row in _rows(table)]
 
 
 def keys(table: pa.Table) -> pa.ChunkedArray:
-    """Each row's logical file as one text: its canonical path, and after a null character its vector's id."""
-    path = table["path"]
-    if pc.any(pc.starts_with(path, "file:")).as_py():
-        path = pa.chunked_array([pa.array([canonical(text) for text in path.to_pylist()], pa.string())])
+    """Each row's logical file as one string: its canonical path, a null character and its deletion vector's id."""
+    path = _canonical_paths(table)
     vector = table["deletionVector"]
     if vector.null_count == len(vector):
         return path
@@ -282,6 +306,13 @@ def keys(table: pa.Table) -> pa.ChunkedArray:
     )
     offset = pc.struct_field(vector, "offset").cast(pa.string())
     return pc.coalesce(pc.binary_join_element_wise(base, offset, "@"), base, path)
+
+
+def _canonical_paths(table: pa.Table) -> pa.ChunkedArray:
+    path = table["path"]
+    if pc.any(pc.starts_with(path, "file:")).as_py():
+        return pa.chunked_array([pa.array([canonical(text) for text in path.to_pylist()], pa.string())])
+    return path
 
 
 def _texts(values: Sequence[str | None]) -> pa.Array:
@@ -317,9 +348,8 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
         return table.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError as error:
         raise CorruptLogError(
-            f"a checkpoint holds statistics that are no text: {error}",
-            advice="delete that checkpoint if the commits before it are still there, or restore it from a backup",
-            path="",
+            f"a checkpoint has statistics that are not valid UTF-8: {error}",
+            advice="delete that checkpoint if the commits before it still exist, or restore it from a backup",
         ) from error
 
 
@@ -333,22 +363,21 @@ def _from_row(row: dict[str, Any], kind: type[_T]) -> _T:
     return msgspec.convert(values, kind)
 
 
-def _newest_rows(named: pa.ChunkedArray, orders: Int64Array) -> BoolArray:
-    """For each row, whether it is the one of the highest order among the rows of its key.
+def _newest_rows(logical_files: Int64Array, orders: Int64Array) -> BoolArray:
+    """For each row, whether it has the highest order among the rows of its logical file.
 
-    Of several rows of one key and order (a writer's double) the last one counts.
+    If several rows have the same logical file and order (a writer's duplicate), the last one counts.
     """
-    encoded = named.combine_chunks().dictionary_encode()
     ascending = np.argsort(orders, kind="stable")
-    last = np.empty(len(encoded.dictionary), dtype=np.int64)
-    # Assigned in ascending order, so that the newest row of a key stays.
-    last[encoded.indices.to_numpy()[ascending]] = ascending
+    last = np.empty(logical_files.max() + 1, dtype=np.int64)
+    # NumPy assigns repeated indices in order, so the newest row of each logical file remains.
+    last[logical_files[ascending]] = ascending
     newest = np.zeros(len(orders), dtype=bool)
     newest[last] = True
     return newest
 
 
 def drop_expired_tombstones(state: FileState, before_ms: int) -> FileState:
-    """The state without the tombstones of files that were removed before `before_ms`."""
+    """The state without the tombstones of files removed before `before_ms`."""
     age = pc.fill_null(state.removes["deletionTimestamp"], 0)
     return FileState(state.adds, state.removes.filter(pc.greater_equal(age, before_ms)))

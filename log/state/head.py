@@ -1,7 +1,7 @@
-"""The head: everything of the table's state but its files. It is all that a commit needs to know.
+"""The head: the table's state without its file list. A commit needs nothing else.
 
-Its cost does not depend on how many files the table has: it comes from the newest version checksum (`.crc`) and the
-commits after it, or, where no writer left one, from the checkpoint's few rows that are not files.
+Loading it does not get slower with the number of files: it comes from the newest version checksum (`.crc`) and the
+commits after it or, if there is no checksum, from the few rows of the checkpoint that are not files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidelog.log.format.actions import (
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """How many live files there are, and their size."""
+    """The number of live files and their total size in bytes."""
 
     num_files: int
     size_bytes: int
@@ -30,10 +30,10 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The table at `version`, without its files.
+    """The table at `version`, without its file list.
 
     `timestamp_ms` is the version's commit time. `time_version_ms` is the commit time of the newest data-changing
-    commit that the head was folded from, None where none of those was one. `totals` is None where unknown.
+    commit that the head was folded from; None if there was none. `totals` is None if unknown.
     """
 
     version: int
@@ -48,7 +48,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class PartialHead:
-    """A head while it is folded from the log's beginning or a checkpoint: protocol and metadata may be missing."""
+    """A head while it is being folded from a checkpoint or the first commit: protocol and metadata may be missing."""
 
     protocol: Protocol | None = None
     metadata: Metadata | None = None
@@ -58,7 +58,7 @@ class PartialHead:
     time_version_ms: int | None = None
 
     def complete(self, version: int, timestamp_ms: int, path: str) -> Head:
-        """The head at `version`. Raises CorruptLogError where the log names no protocol or no metadata."""
+        """The head at `version`. Raises CorruptLogError if protocol or metadata is missing."""
         if self.protocol is None or self.metadata is None:
             missing = "protocol" if self.protocol is None else "metadata"
             raise CorruptLogError(
@@ -79,7 +79,7 @@ class PartialHead:
 
 
 def fold(head: PartialHead, commit: Commit, timestamp_ms: int) -> PartialHead:
-    """The state after `commit`; the newest action of each kind (and each application, each domain) wins."""
+    """The head after `commit`: the newest action of each kind (or application, or domain) wins."""
     protocol, metadata = head.protocol, head.metadata
     transactions: dict[str, SetTransaction] = {}
     domains: dict[str, DomainMetadata] = {}
@@ -112,7 +112,7 @@ def advance(head: Head, commit: Commit, timestamp_ms: int, path: str) -> Head:
 
 
 def with_totals(head: Head, totals: Totals) -> Head:
-    """The same head with totals that were counted."""
+    """The same head with other totals."""
     return replace(head, totals=totals)
 
 
@@ -125,7 +125,7 @@ def _merge_domains(
 
 
 def _add_totals(totals: Totals | None, commit: Commit) -> Totals | None:
-    """The totals after the commit, or None once they can no longer be told from the commits alone."""
+    """The totals after the commit; None if the commit alone does not determine them."""
     if totals is None:
         return None
     adds, removes = commit.adds, commit.removes
@@ -138,9 +138,9 @@ def _add_totals(totals: Totals | None, commit: Commit) -> Totals | None:
 def _is_countable(commit: Commit) -> bool:
     """Whether every add is a new logical file and every remove takes a live one of known size.
 
-    A remove without a size is legal, and so is adding a live logical file again (with new statistics, say), which
-    a writer marks as no change of data; neither can be counted. tidelog's own compactions record their lineage and
-    add new files only.
+    Two legal kinds of actions cannot be counted: a remove without a size, and adding a live logical file again, for
+    example with new statistics, which a writer marks with dataChange=false. tidelog's compactions are countable despite
+    dataChange=false: they record their lineage and add only new files.
     """
     if any(remove.size is None for remove in commit.removes):
         return False

@@ -1,4 +1,4 @@
-"""Loading a version: from the log's files to a `LogState`, and from one `LogState` to the next."""
+"""Load a version of the table from the log's files as a `LogState`, and advance a `LogState` by new commits."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tidelog.log.storage import Store
 
 _LOGGER = logging.getLogger(__name__)
 
-# A writer that never looks at the files would hold every commit it saw; past this many it forgets them and, asked for
-# the files after all, reads the log again.
+# A writer that never needs the file list would keep every commit it saw. Beyond this many it drops them, and reads the
+# log again if it needs the files after all.
 _MAX_PENDING_COMMITS = 256
 
 
 class LogState:
-    """One version of the table: its head now, its files when they are first asked for. Immutable to the caller.
+    """One version of the table: its head, loaded at once, and its files, loaded on first use. Immutable to callers.
 
-    The head may come from a version checksum, which is somebody's claim; `replayed` is what the log itself says.
+    The head can come from a version checksum, which can be wrong; `replayed` comes from the log itself.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LogState:
         self._lock = Lock()
 
     def files(self) -> FileState:
-        """The live files and tombstones; the first call may read a checkpoint and commits."""
+        """The live files and tombstones. The first call may read a checkpoint and commits."""
         with self._lock:
             if not isinstance(self._base, FileState) or self._pending:
                 if not isinstance(self._base, FileState):
@@ -58,20 +58,20 @@ class LogState:
             return self._base
 
     def replayed(self) -> Head:
-        """The head as checkpoint and commits alone tell it, with the files counted; reads them where needed."""
+        """The head from checkpoint and commits only, with totals counted from the files. May read all of them."""
         state = self.files()
         if self._replayed is None:
             raise AssertionError(self.head.version)
         return head.with_totals(self._replayed, checkpoint.totals_of(state))
 
     def with_metadata(self, metadata: Metadata) -> LogState:
-        """The same version as it would be with other metadata."""
+        """The same version with other metadata."""
         with self._lock:
             changed = replace(self.head, metadata=metadata)
             return LogState(self._store, changed, self._base, self._pending, replayed=self._replayed)
 
     def advance(self, new_commits: Sequence[Commit]) -> LogState:
-        """The state after `new_commits`, which follow directly on this version."""
+        """The state after `new_commits`, which must directly follow this version."""
         with self._lock:
             base, pending, replayed = self._base, (*self._pending, *new_commits), self._replayed
         new_head = self.head
@@ -87,13 +87,13 @@ class LogState:
         return LogState(self._store, new_head, base, pending if base is not None else (), replayed=replayed)
 
     def _materialise(self) -> FileState:
-        """The files without the pending commits, and with them `_replayed` where it is not known yet."""
+        """Load the files without the pending commits; also sets `_replayed` if it is not known yet."""
         if isinstance(self._base, Segment):
             try:
                 state, replayed = load_files(self._store, self._base, head_known=self._replayed is not None)
             except CorruptLogError:
-                # The files that made up the version when it was opened may have been cleaned up since.
-                _LOGGER.info("reading the log of %s anew", self._store.url)
+                # The log files listed when the version was opened may have been cleaned up since.
+                _LOGGER.info("log files of %s have disappeared; listing the log again", self._store.url)
             else:
                 for commit in self._pending if replayed else ():
                     stamp = commits.timestamp_ms(self._store, commit)
@@ -106,9 +106,9 @@ class LogState:
 
 
 def load(store: Store, version: int | None = None) -> LogState:
-    """The state at `version` (None: the newest). Raises what `list_segment` raises, and CorruptLogError.
+    """The state at `version` (None: the newest). Raises CorruptLogError and the errors of `list_segment`.
 
-    A checkpoint that cannot be read is passed over for an older one.
+    If a checkpoint cannot be read, an older one is used.
     """
     unreadable: set[CheckpointFiles] = set()
     while True:
@@ -118,12 +118,12 @@ def load(store: Store, version: int | None = None) -> LogState:
         except UnreadableCheckpointError as error:
             unreadable.add(_next_older(segment, error))
             continue
-        # Probing finds what was committed while the log was listed.
+        # Probing finds commits that landed while the log was being listed.
         return state if version is not None else state.advance(list(commits.commits_after(store, segment.version)))
 
 
 def _load_segment(store: Store, segment: Segment) -> LogState:
-    """The segment's state: its head from the newest usable checksum, or everything in one pass over the log."""
+    """The segment's state. The head comes from the newest usable checksum or, without one, from a pass over the log."""
     start = checksum.read_head(store, segment.checksum_versions[-1]) if segment.checksum_versions else None
     if start is not None:
         rest = range(start.version + 1, segment.version + 1)
@@ -135,10 +135,10 @@ def _load_segment(store: Store, segment: Segment) -> LogState:
 
 
 def load_files(store: Store, segment: Segment, *, head_known: bool = False) -> tuple[FileState, Head | None]:
-    """Files and head at the segment's version, by one pass over its checkpoint and commits.
+    """Files and head at the segment's version, from one pass over its checkpoint and commits.
 
-    A checkpoint that cannot be read is passed over for an older one, or the commits alone. The head is left out (None)
-    where it was replayed from the same segment before.
+    If a checkpoint cannot be read, an older one is used, or only commits. With `head_known`, meaning that the head was
+    already replayed from the same segment, the returned head is None.
     """
     fold = _HeadFold(store)
     unreadable: set[CheckpointFiles] = set()
@@ -155,15 +155,15 @@ def load_files(store: Store, segment: Segment, *, head_known: bool = False) -> t
             head_known = False
     found = commits.read_commits(store, segment.commit_versions)
     state = files.apply(base, found if head_known else map(fold, found))
-    # Made now, while the paths are at hand: the first refresh will want them at once.
+    # Compute the hashes as part of loading, so that the first refresh does not have to.
     _ = state.add_hashes
     return state, None if head_known else fold.head(segment.version, checkpoint.totals_of(state))
 
 
 def _replay(store: Store, segment: Segment) -> tuple[Head, FileState | None]:
-    """Head and files in one pass over the commits, for a log without a usable checksum.
+    """Head and files from one pass over the commits, for a log without a usable checksum.
 
-    The files are left out (None) where a checkpoint holds most of them and only its few other rows are needed now.
+    If the segment has a checkpoint, the files are None: only the checkpoint's few other rows are read for now.
     """
     fold = _HeadFold(store)
     found = map(fold, commits.read_commits(store, segment.commit_versions))
@@ -177,7 +177,7 @@ def _replay(store: Store, segment: Segment) -> tuple[Head, FileState | None]:
 
 
 class _HeadFold:
-    """Folds the head out of commits that pass by on their way to something else."""
+    """Folds the head while the commits pass through on their way to another consumer."""
 
     def __init__(self, store: Store) -> None:
         self.partial = PartialHead()
@@ -185,15 +185,15 @@ class _HeadFold:
         self._stamp = 0
 
     def begin(self, segment: Segment, start: CheckpointFiles) -> None:
-        """Begin with the checkpoint `start` of the segment."""
+        """Start from the checkpoint `start` of the segment."""
         self.partial = checkpoint_reader.read_partial_head(self._store, start)
         checkpoint_reader.require_schema(self._store, self.partial)
         if not segment.commit_versions:
-            # Its content is in the checkpoint already, but not when it was committed.
+            # The checkpoint has the commit's content, but not its time.
             self._stamp_only(*commits.read_commits(self._store, [start.version]))
 
     def __call__(self, commit: Commit) -> Commit:
-        """Take one more commit in, and hand it on."""
+        """Fold in one commit and pass it on."""
         self._stamp_only(commit)
         self.partial = head.fold(self.partial, commit, self._stamp)
         return commit
@@ -208,23 +208,23 @@ class _HeadFold:
 
 
 def _with_foreign_totals(store: Store, table_head: Head) -> Head:
-    """The head with the totals that another writer counted, where it left a checksum."""
+    """The head with the totals from another writer's checksum, if it left one."""
     found = checksum.read_head(store, table_head.version)
     return table_head if found is None or found.totals is None else head.with_totals(table_head, found.totals)
 
 
 def _next_older(segment: Segment, error: UnreadableCheckpointError) -> CheckpointFiles:
-    """The checkpoint to pass over; raises the error again where the segment has none."""
+    """The checkpoint to skip. Raises the error again if the segment has none."""
     if segment.checkpoint is None:
         raise error
-    _LOGGER.warning("passing over a checkpoint: %s", error)
+    _LOGGER.warning("skipping a checkpoint: %s", error)
     return segment.checkpoint
 
 
 def partition_values_at(store: Store, metadata: Metadata, version: int, remove: RemoveFile) -> dict[str, str | None]:
-    """The partition values of a file that was live at `version`, for a remove that does not tell them.
+    """The partition values of a file that was live at `version`, for a remove without partition values.
 
-    Raises CorruptLogError where it was not live.
+    Raises CorruptLogError if it was not live.
     """
     if not metadata.partition_columns:
         return {}
@@ -232,7 +232,7 @@ def partition_values_at(store: Store, metadata: Metadata, version: int, remove: 
     found = files.to_adds(live.filter(pc.equal(live["path"], remove.path)))
     if not found:
         raise CorruptLogError(
-            f"version {version + 1} of {store.url} removes a file that was not there: {remove.path}",
+            f"version {version + 1} of {store.url} removes a file that is not in the table: {remove.path}",
             advice="restore the log from a backup",
             path=store.url,
         )

@@ -1,7 +1,8 @@
-"""Cheap hashes of a path column, to find out which of a million files a commit could be about.
+"""Fast hashes of a path column, to find which of a million files a commit can refer to.
 
-A hash says only "maybe the same path"; whoever uses it compares the paths themselves. It takes two words of eight bytes
-from near the end of a path, where the usual names hold a UUID, straight from Arrow's buffers: no Python object a file.
+Equal hashes mean only "maybe the same path"; the caller compares the paths themselves. A hash uses two 8-byte words
+from near the end of the path, where common file names have a UUID, and reads them from Arrow's buffers without creating
+a Python object per file.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ Hashes: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 # Within the UUID of both `part-00000-<uuid>-c000.snappy.parquet` and `part-<uuid>.parquet`.
 _FROM_END = (40, 28)
 _WORD = 8
-# Up to so many values, comparing with each is faster than a binary search.
+# Up to this many values, comparing with each one is faster than a binary search.
 _FEW = 16
 _MULTIPLIERS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 
 
 def path_hashes(paths: pa.ChunkedArray) -> Hashes:
-    """One hash a path; spellings of one absolute path have the same."""
+    """One hash per path. Different spellings of the same absolute path have the same hash."""
     if len(paths) and pc.any(pc.starts_with(paths, "file:")).as_py():
         paths = pa.chunked_array([pa.array([canonical(path) for path in paths.to_pylist()], pa.string())])
     chunks = [_chunk_hashes(chunk) for chunk in paths.chunks if len(chunk)]
@@ -34,9 +35,9 @@ def path_hashes(paths: pa.ChunkedArray) -> Hashes:
 
 
 def is_among(hashes: Hashes, ascending: Hashes) -> BoolArray:
-    """For each of `hashes`, whether it is one of the `ascending` values (which may repeat).
+    """For each hash, whether it is one of the `ascending` values, which may repeat.
 
-    numpy's own `isin` and `unique` hash or sort the larger side, which takes seconds for a million values.
+    NumPy's `isin` and `unique` hash or sort the larger side, which takes seconds for a million values.
     """
     found = np.zeros(len(hashes), dtype=bool)
     if len(ascending) <= _FEW:
@@ -55,7 +56,7 @@ def _chunk_hashes(paths: pa.StringArray) -> Hashes:
     starts, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
     data = np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer else np.zeros(0, dtype=np.uint8)
     if len(data) < _WORD or ends[-1] > len(data) - _WORD:
-        # The last words may reach past the buffer's end; what they read there is masked out below.
+        # The last words can extend past the buffer's end; the excess bytes are masked out below.
         data = np.concatenate([data, np.zeros(_WORD, dtype=np.uint8)])
     words: Hashes = np.ndarray((len(data) - _WORD + 1,), dtype="<u8", buffer=data, strides=(1,))
     result = np.zeros(len(paths), dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""Which files of the log make up a version: the newest usable checkpoint and the commits after it."""
+"""Find the log files that make up a version: the newest usable checkpoint and the commits after it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidelog.log.storage import Store
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFiles:
-    """A complete checkpoint of `version`: the bare names of its file or, for a multi-part one, of all its parts."""
+    """A complete checkpoint of `version`, with the bare name of its file or, if it is multi-part, of all its parts."""
 
     version: int
     names: tuple[str, ...]
@@ -23,10 +23,10 @@ class CheckpointFiles:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`version` is made of `checkpoint` (None: none is needed) and the commits after it.
+    """The log files that make up `version`: `checkpoint` (None if not needed) and the commits after it.
 
     `checksum_versions` are the versions within the segment that have a `.crc`, ascending. `earliest_version` is the
-    oldest version that the log can still rebuild.
+    oldest version that the log can still reconstruct.
     """
 
     version: int
@@ -44,11 +44,10 @@ class Segment:
 def list_segment(
     store: Store, version: int | None = None, *, unreadable: Collection[CheckpointFiles] = frozenset()
 ) -> Segment:
-    """The segment of `version` (None: the newest), by listing the log once.
+    """The segment of `version` (None: the newest). Lists the log once.
 
-    `unreadable` are checkpoints that turned out to be damaged. Raises TableNotFoundError where there is no log,
-    HistoryExpiredError where the version is not (or no longer) there, CorruptLogError where a commit in the middle is
-    missing.
+    `unreadable` are checkpoints known to be damaged, which are not used. Raises TableNotFoundError if there is no log,
+    HistoryExpiredError if the version does not exist (any more), CorruptLogError if a commit in the middle is missing.
     """
     names = store.names(filenames.LOG_FOLDER)
     commits = set(filenames.versions(names, LogFileKind.COMMIT))
@@ -60,7 +59,7 @@ def list_segment(
     if not commits and not checkpoints:
         raise TableNotFoundError(
             f"there is no table at {store.url}",
-            advice="check the path, or make one with Table.create or a Sink",
+            advice="check the path, or create the table with Table.create or a Sink",
             path=store.url,
         )
     checkpointed = {checkpoint.version for checkpoint in usable}
@@ -73,31 +72,31 @@ def list_segment(
     first = base.version if base else 0
     within = tuple(checksum for checksum in checksums if first <= checksum <= wanted)
     segment = Segment(wanted, base, within, earliest)
-    # A listing that runs while others commit may show a commit and miss the one before it: a missing one is looked for.
+    # A listing that runs during commits can show a commit and miss the one before it, so look for missing ones.
     absent = (needed for needed in segment.commit_versions if needed not in commits)
     missing = next((needed for needed in absent if not is_there(store, needed)), None)
     if missing is None and checksums and checksums[-1] > newest and not is_there(store, checksums[-1]):
-        # A checksum is written after its commit.
+        # A checksum is written after its commit, so that commit must exist.
         missing = checksums[-1]
     if missing is not None:
         raise CorruptLogError(
-            f"the log of {store.url} lacks the commit {missing}, needed for version {max(wanted, missing)}",
-            advice="restore the missing file of _delta_log from a backup",
+            f"the log of {store.url} lacks commit {missing}, which version {max(wanted, missing)} needs",
+            advice="restore the missing file in _delta_log from a backup",
             path=store.url,
         )
     return segment
 
 
 def list_checkpoints(store: Store) -> list[CheckpointFiles]:
-    """The complete checkpoints, newest first, whether or not they can be read."""
+    """The complete checkpoints, newest first, readable or not."""
     found = (filenames.parse_log_file(status.name) for status in store.list(filenames.LOG_FOLDER))
     return _complete(file for file in found if file and file.kind is LogFileKind.CHECKPOINT)
 
 
 def pointed_version(store: Store) -> int | None:
-    """The version of the checkpoint that `_last_checkpoint` names; None where there is none or it cannot be read.
+    """The version that `_last_checkpoint` points to; None if the file is missing or cannot be read.
 
-    The newest checkpoint, but for one whose writer died before it moved the pointer.
+    This is the newest checkpoint, unless a writer died between writing one and moving the pointer.
     """
     try:
         pointer = msgspec.json.decode(store.read(filenames.LAST_CHECKPOINT))
@@ -108,7 +107,7 @@ def pointed_version(store: Store) -> int | None:
 
 
 def earliest_version(store: Store, head_version: int) -> int:
-    """The oldest version that the log can still rebuild; told without a listing where nothing was ever cleaned up."""
+    """The oldest version that the log can still reconstruct. Lists the log only if it was ever cleaned up."""
     return 0 if is_there(store, 0) else list_segment(store, head_version).earliest_version
 
 
@@ -122,7 +121,7 @@ def is_there(store: Store, version: int) -> bool:
 
 
 def range_error(store: Store, what: str, earliest: int, newest: int) -> HistoryExpiredError:
-    """The error for a point outside the history that is kept."""
+    """The error for a version or time outside the retained history."""
     return HistoryExpiredError(
         what,
         advice=f"the available versions are {earliest} to {newest}",
@@ -133,9 +132,9 @@ def range_error(store: Store, what: str, earliest: int, newest: int) -> HistoryE
 
 
 def _complete(files: Iterable[LogFile]) -> list[CheckpointFiles]:
-    """The complete checkpoints, newest first; of several of one version the single-file ones first.
+    """The complete checkpoints, newest first; for the same version, single-file ones first.
 
-    A multi-part checkpoint counts only if every one of its parts is there: its writer may have died in the middle.
+    A multi-part checkpoint is complete only if all its parts exist: its writer may have died before the last one.
     """
     sets: dict[tuple[int, int, str], dict[int, str]] = {}
     for file in files:
@@ -144,7 +143,7 @@ def _complete(files: Iterable[LogFile]) -> list[CheckpointFiles]:
     complete = [
         (version, parts, CheckpointFiles(version, tuple(names[part] for part in sorted(names))))
         for (version, parts, _), names in sets.items()
-        # Told without counting up to a number that a hostile name chose.
+        # No loop up to `parts`: a hostile file name can make it huge.
         if len(names) == parts and min(names) == 1 and max(names) == parts
     ]
     complete.sort(key=lambda entry: (-entry[0], entry[1], len(entry[2].names[0]), entry[2].names))
@@ -152,7 +151,7 @@ def _complete(files: Iterable[LogFile]) -> list[CheckpointFiles]:
 
 
 def _earliest(commits: set[int], checkpoints: set[int], newest: int) -> int:
-    """The oldest version from which every later one can be rebuilt."""
+    """The oldest version from which every later one can be reconstructed."""
     if len(commits) == newest + 1:
         return 0
     first = newest

@@ -1,4 +1,4 @@
-"""Versions by time and by age: binary search over the commits' timestamps, and walks from the newest back."""
+"""Find versions by time or age: binary search over commit times, and walks from the newest commit backwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidelog.log.storage import Store
 
 
 def newest_first(store: Store, head_version: int) -> Iterator[Commit]:
-    """The commits from `head_version` down to the oldest that is still there."""
+    """The commits from `head_version` down to the oldest that still exists."""
     for version in range(head_version, -1, -1):
         try:
             yield read_commit(store, version)
@@ -22,7 +22,7 @@ def newest_first(store: Store, head_version: int) -> Iterator[Commit]:
 
 
 def earliest_commit(store: Store, head_version: int) -> int:
-    """The oldest commit from which every one up to `head_version` is still there, by one listing."""
+    """The oldest commit from which all commits up to `head_version` still exist. Lists the log once."""
     commits = set(filenames.versions(store.names(filenames.LOG_FOLDER), LogFileKind.COMMIT))
     earliest = head_version
     while earliest - 1 in commits:
@@ -31,9 +31,9 @@ def earliest_commit(store: Store, head_version: int) -> int:
 
 
 def version_at(times: CommitTimes, at_ms: int, earliest_version: int, head_version: int) -> int | None:
-    """The newest version that was committed at or before `at_ms`, or None where all came later.
+    """The newest version committed at or before `at_ms`; None if all were committed later.
 
-    Rests on commit times increasing with the version, so it reads only about log2(versions) commits.
+    Commit times increase with the version, so this reads only about log2(versions) commits.
     """
     low, high = earliest_version, head_version
     found = None

@@ -1,4 +1,18 @@
-"""Where a table's files lie: one small interface, one durable write primitive (put if absent), and its stores."""
+"""Where a table's files are stored: one small interface with one durable write, put-if-absent, and its stores.
+
+- `store`: `Store`, the interface
+- `registry`: `open_store`, from a path or URL to its store
+- `local`: files on a local disk or a mounted file system
+- `memory`: files in this process's memory
+- `object_store`: objects in S3, Google Cloud Storage or Azure Blob Storage
+- `cloud`: `Cloud`, the requests that an object store sends; `s3`, `gcs` and `azure` implement it
+- `location`: parse object store URLs
+- `options`: parse storage options and redact their secrets
+- `retries`: bounded retries of one request
+- `ranged`: read a large object in parts
+- `probe`: prove that a server honours conditional puts
+- `doctor`: test whether a store keeps the promises that a table needs
+"""
 
 from tidelog.log.storage.registry import open_store
 from tidelog.log.storage.store import FileStatus, Store

@@ -26,7 +26,7 @@ _CODES = {
 
 
 class _FileSystem(adlfs.AzureBlobFileSystem):  # type: ignore[misc]
-    """adlfs that takes `container/key` as it is: its own parsing gets `?` and `#` in a key wrong."""
+    """adlfs that uses `container/key` as it is: its own parsing mishandles `?` and `#` in a key."""
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
@@ -38,13 +38,13 @@ class Azure(Cloud):
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(_FileSystem(**{**options, **FIXED}))
-        # The store retries by itself; a client that repeats a conditional put is told that its own object exists.
+        # ObjectStore retries. A client that repeats a conditional put finds its own object and reports a failure.
         self._fs.service_client._config.retry_policy.total_retries = 0  # noqa: SLF001 - adlfs offers no option
 
     @property
     def endpoint(self) -> str:
         """See Cloud."""
-        # A SAS token is part of the client's URL.
+        # The client's URL can contain a SAS token.
         return str(self._fs.service_client.url).partition("?")[0]
 
     @property
@@ -53,7 +53,7 @@ class Azure(Cloud):
         return ".core.windows.net" in (urlsplit(self.endpoint).hostname or "")
 
     def stat(self, bucket: str, key: str) -> FileStatus:
-        """See Cloud. Where folders are real (Gen2) one is no file."""
+        """See Cloud. A real folder (Gen2) does not count as a file."""
         properties = sync(self._fs.loop, self._properties, bucket, key)
         if _is_folder(properties):
             raise FileNotFoundError(key)

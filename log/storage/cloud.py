@@ -1,7 +1,7 @@
-"""What an object store is asked for, over the fsspec file system that knows its credentials and connections.
+"""The requests that an object store sends, through an fsspec file system with its credentials and connections.
 
-A cloud's module uses fsspec's own method where that does exactly what is asked, and the same library's lower-level call
-where it does not: fsspec's listings take a file for a folder that is not there, and its look-ups fall back to listings.
+A cloud's module uses fsspec's method if it does exactly what is needed, and otherwise the library's lower-level call:
+fsspec's listings mistake a file for a missing folder of that name, and its lookups fall back to listings.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from tidelog.log.storage.store import FileStatus
 
 
 class Failure(Enum):
-    """What an error of a cloud's library means to the store."""
+    """What an error from a cloud's library means for the store."""
 
     EXISTS = auto()
     NOT_FOUND = auto()
     NO_BUCKET = auto()
-    DENIED = auto()  # refused for good: credentials, permissions, region, or a request that is wrong
-    REJECTED = auto()  # turned away before anything was done, most often by throttling
-    TRANSIENT = auto()  # no answer, or one that does not say whether it was done
+    DENIED = auto()  # refused permanently: credentials, permissions, region or an invalid request
+    REJECTED = auto()  # refused before anything was done, usually by throttling
+    TRANSIENT = auto()  # no answer, or an answer that does not say whether the request was carried out
     UNSUPPORTED = auto()  # the server does not know the request or its condition
     UNKNOWN = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosed:
-    """An error, understood: what it means, and in the server's words, which may hold secrets still."""
+    """The meaning of an error, and its text from the server, which may contain secrets."""
 
     failure: Failure
     text: str
 
 
 FIXED: dict[str, Any] = {"asynchronous": False, "use_listings_cache": False, "skip_instance_cache": True}
-"""Arguments of every file system: nothing stale, and no instance that another part of the program closes."""
+"""Arguments for every file system: no stale cache, and no instance that other code could close."""
 
 
 class Cloud(ABC):
-    """One account of one kind of object store, through one file system of this process."""
+    """An account in an object store, accessed through one fsspec file system in this process."""
 
     def __init__(self, file_system: Any) -> None:
         self._fs = file_system
@@ -56,32 +56,32 @@ class Cloud(ABC):
     @property
     @abstractmethod
     def documented(self) -> bool:
-        """Whether the endpoint is the vendor's own, whose documentation promises the conditional put."""
+        """Whether the endpoint is the vendor's own, whose documentation promises conditional puts."""
 
     def put(self, bucket: str, key: str, content: bytes, *, create: bool) -> None:
-        """Write the object whole; with `create` if and only if there is none, else raise FileExistsError."""
+        """Write the whole object. With `create`, raise FileExistsError if it already exists."""
         self._fs.pipe_file(f"{bucket}/{key}", content, mode="create" if create else "overwrite")
 
     def put_file(self, bucket: str, key: str, local: str) -> None:
-        """Write the object whole from a local file, in parts where it is large, if and only if there is none."""
+        """Write the whole object from a local file, in parts if it is large. Raises FileExistsError if it exists."""
         self._fs.put_file(local, f"{bucket}/{key}", mode="create")
 
     def read(self, bucket: str, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        """The bytes from `start` to before `end`; the whole object without them."""
+        """The bytes from `start` up to but not including `end`; without them, the whole object."""
         content: bytes = self._fs.cat_file(f"{bucket}/{key}", start=start, end=end)
         return content
 
     def delete(self, bucket: str, key: str) -> None:
-        """Remove the object; FileNotFoundError where the store tells that there is none."""
+        """Delete the object. Raises FileNotFoundError if it does not exist and the store says so."""
         self._fs.rm_file(f"{bucket}/{key}")
 
     @abstractmethod
     def stat(self, bucket: str, key: str) -> FileStatus:
-        """Size and time of the object, asked of the server. Its time is the one that a listing shows."""
+        """Size and time of the object, from the server. The time equals the one in a listing."""
 
     @abstractmethod
     def entries(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[tuple[str, FileStatus]]:
-        """The objects whose key is `prefix` (ends with `/`, or is empty) and a name without `/`; `deep`: any name."""
+        """The objects directly below `prefix`, which ends with `/` or is empty; with `deep`, at any depth."""
 
     def list(self, bucket: str, prefix: str) -> Iterator[FileStatus]:
         """The objects directly below `prefix`."""
@@ -89,11 +89,11 @@ class Cloud(ABC):
 
     @abstractmethod
     def diagnose(self, error: BaseException) -> Diagnosed:
-        """What an error means."""
+        """Work out what an error means."""
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it was raised from."""
+    """The error and its causes."""
     following: BaseException | None = error
     while following is not None:
         yield following
@@ -101,7 +101,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def by_status(status: int) -> Failure:
-    """What an HTTP status means where the server gave no better code."""
+    """The meaning of an HTTP status, if the server gave no more specific code."""
     match status:
         case HTTPStatus.NOT_FOUND:
             return Failure.NOT_FOUND
@@ -122,7 +122,7 @@ def by_status(status: int) -> Failure:
 
 
 def by_kind(error: BaseException) -> Failure:
-    """What an error without an answer of the server means."""
+    """The meaning of an error without an answer from the server."""
     match error:
         case FileExistsError():
             return Failure.EXISTS

@@ -1,7 +1,7 @@
-"""Whether a store keeps the promises that a table rests on: tried out on the user's own store, and said in words.
+"""Test whether a store keeps the promises that a table relies on, and report the findings in words and numbers.
 
-Everything happens below `_tidelog/doctor-<uuid>/`, which is removed again; the table is never touched. A store that
-passes has kept its promises this often, which is evidence and no proof; one that fails has been caught.
+All tests write below `_tidelog/doctor-<uuid>/`, which is removed afterwards; the table itself is never touched. A store
+that passes has kept its promises in every try, which is evidence but not proof; a failure is proof.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from tidelog.log.storage.store import Store
 from tidelog.log.system import REAL_SYSTEM, System
 
 MAX_WRITERS, MAX_ROUNDS = 64, 1000
-# A commit is some kB; this is long enough to be seen half-written where a store shows such a thing.
+# Commits have a few kB. A large file takes long enough to write that readers can see it half-written, if the store
+# allows that.
 _COMMIT_BYTES, _LARGE_BYTES, _LARGE_FILES = 20_000, 2_000_000, 4
-# A writer that hangs for longer than all retries of a store together is an error, not a slow store.
+# Longer than all retries of a store together: a writer that hangs longer is an error, not a slow store.
 _BARRIER_TIMEOUT_S = 60.0
-# Object stores tell their time in whole seconds; NTP keeps machines well within this.
+# Object stores report times in whole seconds; NTP keeps machines well within this limit.
 _MAX_SKEW_MS = 5000
 _WHOLE_SECOND_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One promise: whether it was kept, what was seen in words, and the numbers behind them (`_ms`: milliseconds)."""
+    """The result of testing one promise: whether it was kept, what happened, and the numbers (`_ms`: milliseconds)."""
 
     name: str
     ok: bool
@@ -45,7 +46,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What was found out about the store at `path`."""
+    """All findings about the store at `path`."""
 
     path: str
     findings: tuple[Finding, ...]
@@ -56,7 +57,7 @@ class Diagnosis:
         return all(finding.ok for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON."""
+        """The diagnosis as plain values, for JSON."""
         return {"path": self.path, "ok": self.ok, "findings": [asdict(finding) for finding in self.findings]}
 
 
@@ -68,15 +69,15 @@ def examine(
     rounds: int = 10,
     system: System = REAL_SYSTEM,
 ) -> Diagnosis:
-    """Try the store at `path` with so many writers at once, each with a store of its own, in so many rounds.
+    """Test the store at `path` with concurrent `writers`, each with its own connection, in several `rounds`.
 
-    A promise that is broken and a store that refuses are findings, not errors. Raises ConfigurationError for a path or
-    options that name no store, StoreNotSupportedError for a kind of store that tidelog does not know.
+    A broken promise or a refused request is a finding, not an error. Raises ConfigurationError for numbers out of range
+    or an invalid path or options, StoreNotSupportedError for a kind of store that tidelog does not support.
     """
     if not 2 <= writers <= MAX_WRITERS or not 1 <= rounds <= MAX_ROUNDS:  # noqa: PLR2004 - a race needs two
         raise ConfigurationError(
             f"{writers} writers and {rounds} rounds are out of range",
-            advice=f"take 2 to {MAX_WRITERS} writers and 1 to {MAX_ROUNDS} rounds",
+            advice=f"use 2 to {MAX_WRITERS} writers and 1 to {MAX_ROUNDS} rounds",
         )
     stores = [open_store(path, storage_options) for _ in range(writers)]
     folder = f"_tidelog/doctor-{system.uuid()}"
@@ -87,7 +88,7 @@ def examine(
             for check in examination.checks():
                 findings.append(_found(check))
                 if findings[-1].name in {"access", "put-if-absent"} and not findings[-1].ok:
-                    break  # whatever else would be found follows from this
+                    break  # all further findings would follow from this one
         finally:
             left = examination.clean_up()
     return Diagnosis(stores[0].url, (*findings, *left))
@@ -98,11 +99,11 @@ def _found(check: Callable[[], Finding]) -> Finding:
         return check()
     except (TidelogError, OSError, BrokenBarrierError) as error:
         name = check.__name__.replace("_", "-")
-        return Finding(name, ok=False, words=f"it could not be examined: {str(error) or type(error).__name__}")
+        return Finding(name, ok=False, words=f"this check failed: {str(error) or type(error).__name__}")
 
 
 class _Examination:
-    """The checks, in an order in which each builds on those before."""
+    """The checks. Each relies on the promises checked before it."""
 
     def __init__(self, stores: list[Store], folder: str, rounds: int, system: System) -> None:
         self._stores = stores
@@ -128,25 +129,27 @@ class _Examination:
         ]
 
     def access(self) -> Finding:
-        """Listing is the first thing that opening a table does, and fails for each reason that access can fail for."""
+        """List a folder. Opening a table does this first, and it fails for every reason that access can fail."""
         self._mine.list(self._folder)
-        return Finding("access", ok=True, words=f"{self._mine.url} answers, and may be listed")
+        return Finding("access", ok=True, words=f"{self._mine.url} answers and can be listed")
 
     def put_if_absent(self) -> Finding:
-        """Two puts, one after the other."""
+        """Put the same name twice, one put after the other."""
         path = self._path("second-put")
         self._put(self._mine, path, b"first")
         try:
             self._put(self._other, path, b"second")
         except FileExistsError:
             kept = self._mine.read(path) == b"first"
-            words = "a second put of a name is refused" + ("" if kept else ", and yet changed the content")
+            words = "a second put of the same name is refused" + ("" if kept else ", but it changed the content")
             return Finding("put-if-absent", ok=kept, words=words)
-        words = "a second put of a name overwrote the first: two writers would lose commits; no table can live here"
+        words = (
+            "a second put of the same name overwrote the first: writers would lose commits; do not keep a table here"
+        )
         return Finding("put-if-absent", ok=False, words=words)
 
     def race(self) -> Finding:
-        """All writers put the same names at the same moments."""
+        """All writers put the same names at the same time."""
         count = len(self._stores)
         barrier = Barrier(count, timeout=_BARRIER_TIMEOUT_S)
         contents = [bytes([number]) * _COMMIT_BYTES for number in range(count)]
@@ -168,16 +171,17 @@ class _Examination:
             broken += len(won) > 1 or content not in ([contents[number] for number in won] or contents)
         totals = Counter(outcome for each in outcomes for outcome in each)
         numbers = {"writers": count, "rounds": self._rounds, "broken": broken, "unanswered": totals["unanswered"]}
+        words = f"{count} writers raced for one name, {self._rounds} times: "
         if broken:
-            words = f"in {broken} of {self._rounds} races of {count} writers several won, or the content is another's"
+            words += f"{broken} times several of them won, or the content is not the winner's"
         else:
-            words = f"in {self._rounds} races of {count} writers for one name exactly one won, and its content is whole"
+            words += "exactly one won each time, and its content is complete"
         if totals["unanswered"]:
-            words += f"; {totals['unanswered']} puts got no answer, which a commit looks up"
+            words += f"; {totals['unanswered']} puts got no answer (a commit then checks whether it was written)"
         return Finding("race", ok=not broken, words=words, numbers=numbers)
 
     def whole_files(self) -> Finding:
-        """Readers watch while large files are written."""
+        """Read and list large files while they are written."""
         paths = [self._path(f"whole/{number}") for number in range(_LARGE_FILES)]
         content, done = b"x" * _LARGE_BYTES, Event()
 
@@ -200,14 +204,14 @@ class _Examination:
                 done.set()
             partial = watching.result() - {len(content)}
         words = (
-            "files that were seen half-written: a reader would take a commit for damaged"
+            "readers saw half-written files: a commit could look damaged to them"
             if partial
-            else ("a reader sees a file whole or not at all")
+            else "readers see a file whole or not at all"
         )
         return Finding("whole-files", ok=not partial, words=words)
 
     def read_after_write(self) -> Finding:
-        """Another store reads what was just put."""
+        """Put a file, then read it through another connection."""
         late = 0
         for turn in range(self._rounds):
             path, content = self._path(f"read/{turn:04}"), f"{turn}".encode()
@@ -216,18 +220,18 @@ class _Examination:
                 late += self._timed("read", lambda path=path: self._other.read(path)) != content  # type: ignore[misc]
             except FileNotFoundError:
                 late += 1
-        return self._consistent("read-after-write", "a file that was just written is read", late)
+        return self._consistent("read-after-write", "a new file can be read", late)
 
     def list_after_write(self) -> Finding:
-        """Another store lists what was just put."""
+        """Put a file, then list it through another connection."""
         late = 0
         for turn in range(self._rounds):
             self._put(self._mine, self._path(f"list/{turn:04}"), b"")
             late += f"{turn:04}" not in self._names("list")
-        return self._consistent("list-after-write", "a file that was just written is listed", late)
+        return self._consistent("list-after-write", "a new file is listed", late)
 
     def list_after_delete(self) -> Finding:
-        """Another store lists and reads what was just deleted."""
+        """Delete a file, then list and read it through another connection."""
         late = 0
         for turn in range(self._rounds):
             path = self._path(f"deleted/{turn:04}")
@@ -240,19 +244,19 @@ class _Examination:
                 late += not gone
             else:
                 late += 1
-        return self._consistent("list-after-delete", "a file that was just deleted is gone", late)
+        return self._consistent("list-after-delete", "a deleted file is gone", late)
 
     def overwrite(self) -> Finding:
-        """A pointer is replaced, and read through another store."""
+        """Replace a pointer file, then read it through another connection."""
         late, path = 0, self._path("pointer")
         for turn in range(self._rounds):
             content = b"x" * turn + f"{turn}".encode()
             self._timed("replace", lambda content=content: self._mine.replace(path, content))  # type: ignore[misc]
             late += self._other.read(path) != content
-        return self._consistent("overwrite", "a pointer that was just replaced is read anew", late)
+        return self._consistent("overwrite", "a replaced file has its new content", late)
 
     def clock(self) -> Finding:
-        """The store's own time of a new file, beside this machine's."""
+        """Compare the store's time of a new file with this machine's clock."""
         path = self._path("clock")
         before = self._system.now_ms()
         self._mine.put_if_absent(path, b"")
@@ -261,13 +265,13 @@ class _Examination:
         earliest, latest = stored, stored + (_WHOLE_SECOND_MS - 1 if stored % _WHOLE_SECOND_MS == 0 else 0)
         skew = earliest - after if earliest > after else min(0, latest - before)
         ok = abs(skew) <= _MAX_SKEW_MS
-        words = f"the store's clock and this machine's differ by {abs(skew) / 1000:g} s"
+        words = f"the clocks of the store and this machine differ by {abs(skew) / 1000:g} s"
         if not ok:
-            words += ": commit times are taken from the writers' clocks; set them by NTP"
+            words += ": commit times come from the writers' clocks, so synchronise them with NTP"
         return Finding("clock", ok=ok, words=words, numbers={"skew_ms": skew})
 
     def latency(self) -> Finding:
-        """What the checks before have measured; slow is not wrong."""
+        """Report how long the requests of the other checks took. Never fails: slow is not wrong."""
         numbers: dict[str, float] = {}
         words = []
         for request, took in sorted(self._took_ms.items()):
@@ -276,12 +280,12 @@ class _Examination:
         return Finding("latency", ok=True, words="median times: " + ", ".join(words), numbers=numbers)
 
     def clean_up(self) -> list[Finding]:
-        """Delete what was made; a finding only where that fails."""
+        """Delete all files that the checks created. Returns a finding only if that fails."""
         try:
             with ThreadPoolExecutor(len(self._stores)) as pool:
                 list(pool.map(self._mine.delete, sorted(self._made)))
         except (TidelogError, OSError) as error:
-            words = f"what was written for the examination is left below {self._folder}: {error}; delete it by hand"
+            words = f"the test files below {self._folder} could not be deleted: {error}; delete them yourself"
             return [Finding("clean-up", ok=False, words=words)]
         return []
 
@@ -315,15 +319,15 @@ class _Examination:
         return answer
 
     def _consistent(self, name: str, what: str, late: int) -> Finding:
-        words = f"{what} at once, in each of {self._rounds} tries, through another connection's eyes"
+        words = f"{what} immediately, through another connection, in all {self._rounds} tries"
         if late:
-            words = f"{late} of {self._rounds} times it was not so that {what} at once: a cache or replica answers"
+            words = f"{late} of {self._rounds} tries failed: {what} only later, so a cache or replica may be answering"
         return Finding(name, ok=not late, words=words, numbers={"tries": self._rounds, "late": late})
 
 
 @contextmanager
 def _nothing_left_behind(store: Store, folder: str) -> Iterator[None]:
-    """Remove the folders, too, that a local examination made: also the table's, where there was none."""
+    """Also remove the folders that the checks create in a local store, including the table's if it did not exist."""
     if not isinstance(store, LocalStore):
         yield
         return
@@ -335,6 +339,6 @@ def _nothing_left_behind(store: Store, folder: str) -> Iterator[None]:
         with contextlib.suppress(OSError):
             for below in own.iterdir():
                 below.rmdir()
-        with contextlib.suppress(OSError):  # another process may have begun to use them
+        with contextlib.suppress(OSError):  # another process may be using them by now
             for made in missing:
                 made.rmdir()

@@ -18,13 +18,13 @@ from tidelog.log.storage.cloud import FIXED, Cloud, Diagnosed, Failure, by_kind,
 from tidelog.log.storage.store import FileStatus
 
 _NO_ANSWER = (aiohttp.ClientError, requests.exceptions.RequestException, ChecksumError)
-# gcsfs sends a small object as the part of a form between these; content that holds it would be cut off there.
+# gcsfs sends a small object in a multipart form with this boundary; content that contains it would be truncated.
 _BOUNDARY = b"--==0=="
 
 
-# The core class: the one that gcsfs exports asks another service for the bucket's kind before each call.
+# The core class, because the one that gcsfs exports asks another service for the bucket's type before each call.
 class _FileSystem(gcsfs.core.GCSFileSystem):  # type: ignore[misc]
-    """gcsfs without its own retries: it would repeat a conditional put and be told that its own object exists."""
+    """gcsfs without its own retries: repeating a conditional put would find its own object and report failure."""
 
     async def _request(self, *args: Any, **kwargs: Any) -> Any:
         return await gcsfs.core.GCSFileSystem._request.__wrapped__(self, *args, **kwargs)  # noqa: SLF001
@@ -49,13 +49,13 @@ class GCS(Cloud):
     def put(self, bucket: str, key: str, content: bytes, *, create: bool) -> None:
         """See Cloud."""
         mode = "create" if create else "overwrite"
-        if _BOUNDARY in content:  # a chunk that holds it all is still sent as a resumable upload
+        if _BOUNDARY in content:  # with a chunk as large as the content, gcsfs uses a resumable upload, not a form
             self._fs.pipe_file(f"{bucket}/{key}", content, mode=mode, chunksize=len(content))
         else:
             self._fs.pipe_file(f"{bucket}/{key}", content, mode=mode)
 
     def put_file(self, bucket: str, key: str, local: str) -> None:
-        """See Cloud. What gcsfs would send as a form goes the way that minds the boundary."""
+        """See Cloud. What gcsfs would send as a form goes through `put`, which checks for the boundary."""
         path = Path(local)
         if path.stat().st_size < 5 * 2**20:
             self.put(bucket, key, path.read_bytes(), create=True)

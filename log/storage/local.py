@@ -1,8 +1,8 @@
-"""Files on a disk of this machine, or on a mounted file system that has hard links.
+"""Files on a local disk, or on a mounted file system with hard links.
 
-Put-if-absent is a hard link: the content is written under another name and fsynced, then linked to its final name,
-which the operating system refuses if that name exists. (Opening the final name exclusively would show readers a
-half-written file; renaming would overwrite another writer's commit.)
+Put-if-absent is a hard link: the content is written and fsynced under a temporary name, then linked to its final name,
+which the operating system refuses if that name exists. (Opening the final name exclusively would expose a half-written
+file to readers; renaming would overwrite another writer's commit.)
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tidelog.log.storage.store import FileStatus, Store
 from tidelog.log.system import REAL_SYSTEM, System
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
-# What one disk takes in at once; the system joins what waits for the same journal.
+# Threads that fsync in parallel; the kernel merges waiting fsyncs on the same journal.
 _SYNC_THREADS = 8
 _SCHEME = re.compile(r"^file:(//)?", re.IGNORECASE)
 _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT}
 
 
 class LocalStore(Store):
-    """The files below a folder; the folder need not exist before the first write."""
+    """The files below a folder. The first write creates the folder."""
 
     def __init__(self, root: str, *, system: System = REAL_SYSTEM) -> None:
         self._root = Path(_without_scheme(root)).expanduser().absolute()
@@ -42,7 +42,7 @@ class LocalStore(Store):
     def read(self, path: str) -> bytes:
         """See Store."""
         try:
-            # A Path takes longer to make than a commit to read, and a writer that lost many races reads many.
+            # Creating a Path takes longer than reading a commit, and a writer that lost many races reads many.
             with open(os.path.join(self._base, _without_scheme(path)), "rb", buffering=0) as file:  # noqa: PTH118, PTH123
                 return file.read()
         except NotADirectoryError as error:
@@ -65,7 +65,7 @@ class LocalStore(Store):
         target = self._resolve(path)
         with self._errors(target):
             temporary = self._write_temporary(target, content, durable=True)
-            # Hadoop's local file system leaves a checksum beside its own files, which our content would fail.
+            # Hadoop's local file system leaves a checksum next to its files, which the new content would not match.
             target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
             temporary.replace(target)
 
@@ -86,7 +86,7 @@ class LocalStore(Store):
             try:
                 with os.scandir(self._root / folder) as entries:
                     found = list(entries)
-            except (FileNotFoundError, NotADirectoryError):  # deleted meanwhile, or no table yet
+            except (FileNotFoundError, NotADirectoryError):  # deleted during the walk, or no table yet
                 continue
             for entry in found:
                 path = f"{folder}/{entry.name}" if folder else entry.name
@@ -154,9 +154,9 @@ class LocalStore(Store):
                 pass
 
     def gather(self, paths: Sequence[str], folder: str) -> Sequence[str]:
-        """Move files, which nobody else knows of, from folders within `folder` into it; their new paths.
+        """Move files from folders within `folder` into `folder` itself; returns their new paths.
 
-        The folders that they leave are removed where nothing else is in them.
+        No other process may know these files. Folders that become empty are removed.
         """
         moved = []
         with self._errors(self._root):
@@ -171,7 +171,7 @@ class LocalStore(Store):
     def remove_empty_folders(self) -> None:
         """See Store."""
         for folder, _, _ in os.walk(self._root, topdown=False):
-            # One that is not empty stays, and so does one that another process is just filling.
+            # A folder that is not empty stays, even if another process is only just filling it.
             with contextlib.suppress(OSError):
                 Path(folder).rmdir()
 
@@ -193,20 +193,20 @@ class LocalStore(Store):
         return temporary
 
     def _make_folder(self, folder: Path) -> None:
-        """Create a folder and its missing parents, each of them durable."""
+        """Create a folder and its missing parents durably."""
         missing = []
         while not folder.is_dir():
             missing.append(folder)
             folder = folder.parent
         for child in reversed(missing):
             if child.exists() and not child.is_dir():
-                raise NotADirectoryError(errno.ENOTDIR, "a file stands where a folder is needed", str(child))
+                raise NotADirectoryError(errno.ENOTDIR, "a file has the name of a folder", str(child))
             child.mkdir(exist_ok=True)
             _fsync_folder(child.parent)
 
     @contextmanager
     def _errors(self, target: Path) -> Iterator[None]:
-        """Turn the operating system's refusals into errors that say what to do; FileExistsError passes."""
+        """Convert the operating system's errors to tidelog's; FileExistsError passes through."""
         try:
             yield
         except (FileExistsError, StoreNotSupportedError):
@@ -215,12 +215,12 @@ class LocalStore(Store):
             if error.errno in _NOT_WRITABLE:
                 raise PathNotWritableError(
                     f"cannot write {target}: {error.strerror}",
-                    advice="check the path, its owner and whether the file system is mounted read-only",
+                    advice="check the path, its permissions and whether the file system is mounted read-only",
                     path=str(self._root),
                 ) from error
             raise StoreUnavailableError(
                 f"writing {target} failed: {error.strerror}",
-                advice="free space or repair the disk, then run it again; nothing was committed",
+                advice="free up space or repair the disk, then retry; nothing was committed",
                 path=str(self._root),
             ) from error
 
@@ -238,7 +238,7 @@ def _link(temporary: Path, target: Path) -> None:
         if error.errno in _NO_HARD_LINKS:
             raise StoreNotSupportedError(
                 f"the file system of {target.parent} has no hard links, so two writers could overwrite each other",
-                advice="put the table on a local disk or an object store with conditional put",
+                advice="put the table on a local disk or an object store with conditional puts",
                 path=str(target.parent),
             ) from error
         raise
@@ -255,7 +255,7 @@ def _fsync(path: Path) -> None:
 def _fsync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        # Some file systems cannot sync a folder; the file itself is safe there.
+        # Some file systems cannot fsync a folder; there, syncing the file is enough.
         with contextlib.suppress(OSError):
             os.fsync(descriptor)
     finally:

@@ -1,4 +1,4 @@
-"""Where an object lies: kind of store, bucket and key, from the URL that a user or a log names."""
+"""Parse object store URLs: kind of store, bucket and key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tidelog.log.errors import ConfigurationError
 
 KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfs", "az": "abfs"}
-"""From the scheme of a URL to the kind of store, which is named by one of its schemes."""
+"""URL scheme to kind of store. Each kind is named after one of its schemes."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/*(.*)", re.DOTALL)
 _AZURE_HOST = re.compile(r"([^.]+)\.(?:dfs|blob)\.(.+)")
@@ -16,7 +16,10 @@ _AZURE_HOST = re.compile(r"([^.]+)\.(?:dfs|blob)\.(.+)")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """`key` is empty for a bucket itself, and never ends with `/`. `options` are those that the URL implies."""
+    """A place in an object store. `key` is empty for the bucket itself and never ends with `/`.
+
+    `options` are the storage options that the URL implies.
+    """
 
     kind: str
     bucket: str
@@ -25,7 +28,7 @@ class Location:
 
 
 def parse_location(url: str) -> Location | None:
-    """The location that a URL of an object store names; None for anything else."""
+    """Parse an object store's URL; None for anything else. Raises ConfigurationError if it has no bucket."""
     match = _URL.match(url)
     if match is None or match.group(1).lower() not in KINDS:
         return None
@@ -38,12 +41,12 @@ def parse_location(url: str) -> Location | None:
         if account and account.group(2) != "core.windows.net":
             options["account_host"] = f"{account.group(1)}.blob.{account.group(2)}"
     if not bucket:
-        raise ConfigurationError(f"{url} names no bucket", advice=f"write {kind}://bucket/folder", path=url)
+        raise ConfigurationError(f"{url} has no bucket", advice=f"write {kind}://bucket/folder", path=url)
     return Location(kind, bucket, key, options)
 
 
 def canonical_url(url: str) -> str:
-    """One spelling of a table's URL: the scheme that most programs know, and no slash too many."""
+    """Normalise a table's URL: the most common scheme, and no extra slashes."""
     scheme, _, rest = url.partition("://")
     scheme = {"s3a": "s3", "gcs": "gs"}.get(scheme.lower(), scheme.lower())
     bucket, _, key = rest.partition("/")

@@ -1,4 +1,4 @@
-"""Files in this process's memory, shared by every table opened at the same `memory://` URL. For tests and trials."""
+"""Files in this process's memory, shared by all tables opened at the same `memory://` URL. For tests and trials."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidelog.log.system import REAL_SYSTEM, System
 class MemoryStore(Store):
     """A dictionary from path to (content, modification time)."""
 
-    _shared: dict[str, dict[str, tuple[bytes, int]]] = {}  # noqa: RUF012 - the process's one registry
+    _shared: dict[str, dict[str, tuple[bytes, int]]] = {}  # noqa: RUF012 - one registry per process
     _lock = Lock()
 
     def __init__(self, url: str, *, system: System = REAL_SYSTEM) -> None:

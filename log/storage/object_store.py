@@ -1,9 +1,8 @@
-"""Object stores: Amazon S3 and its likes, Google Cloud Storage, Azure Blob Storage.
+"""Object stores: Amazon S3 and compatible ones, Google Cloud Storage, Azure Blob Storage.
 
-Put-if-absent is the store's own conditional put. Its answer can get lost, and a blind second try would be told that
-the object, our own, exists: so a put without an answer is a StoreUnavailableError, and whoever put it looks at what is
-there.
-Everything else is repeated after a failure that may pass.
+Put-if-absent is the store's own conditional put. Its answer can get lost, and a second try would then find its own
+object and report that another writer's exists. So a put without an answer raises StoreUnavailableError, and the caller
+checks what the store has. All other requests are retried after failures that may be temporary.
 """
 
 from __future__ import annotations
@@ -38,26 +37,26 @@ from tidelog.log.storage.store import FileStatus, Store
 from tidelog.log.system import REAL_SYSTEM, System
 
 _CLOUDS = {"s3": ("s3", "S3", "s3"), "gs": ("gcs", "GCS", "gcs"), "abfs": ("azure", "Azure", "azure")}
-"""From the kind to the module, its class and the extra that installs its library."""
+"""Kind of store to its module, class and the extra that installs its library."""
 
-# What is compared at once of a data file whose answer got lost.
+# Block size for comparing a data file with the object, after the answer to an upload got lost.
 _COMPARE_BYTES = 8 * 2**20
 _BUGS = (TypeError, AttributeError, NameError, AssertionError)
 
-# One connection for each account and process: a file system keeps sockets, credentials and a place in fsspec's loop.
-# A forked process has another id, and so never touches its parent's.
+# One connection per account and process: a file system keeps sockets, credentials and tasks in fsspec's event loop.
+# The key has the process id, so that a forked process never uses its parent's connection.
 _CONNECTED: dict[tuple[int, str, str], Cloud] = {}
-# More accounts than a process talks to; beyond, the oldest connection is made anew when it is needed.
+# More accounts than a process usually needs. Beyond it, the oldest connection is dropped.
 _MAX_CONNECTED = 32
 
-# Endpoints and buckets whose conditional put was proven by this process.
+# The (endpoint, bucket) pairs for which this process has proven that conditional puts work.
 _PROVEN: set[tuple[str, str]] = set()
 
 _T = TypeVar("_T")
 
 
 class ObjectStore(Store):
-    """The objects below a prefix of a bucket. Connects when it is first used, in each process anew."""
+    """The objects below a prefix of a bucket. Connects on first use, separately in each process."""
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None, *, system: System = REAL_SYSTEM) -> None:
         self.url = location.canonical_url(url)
@@ -82,7 +81,7 @@ class ObjectStore(Store):
         return self._ask(path, lambda cloud: cloud.read(bucket, key))
 
     def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
-        """See Store. An object is always durable. StoreUnavailableError: it may be there all the same."""
+        """See Store. Objects are always durable. After StoreUnavailableError, the object may have been written."""
         del durable
         bucket, key = self._writable(path)
         self._ask(path, lambda cloud: cloud.put(bucket, key, content, create=True), writes=True, repeat=ONCE)
@@ -113,7 +112,7 @@ class ObjectStore(Store):
             self._ask(path, lambda cloud: cloud.delete(bucket, key), writes=True, absent=Failure.NOT_FOUND)
 
     def open_input(self, path: str) -> Any:
-        """See Store. A small file is fetched whole; of a large one what is read, with some read-ahead."""
+        """See Store. Fetches a small file as a whole, a large one as it is read, with some read-ahead."""
         bucket, key = self._locate(path)
         size = self._ask(path, lambda cloud: cloud.stat(bucket, key)).size_bytes
         if size <= WHOLE_BYTES:
@@ -126,7 +125,7 @@ class ObjectStore(Store):
 
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
-        """See Store. Nothing is sent before the block has ended, so that there is nothing to clean up."""
+        """See Store. Uploads only after the block has ended, so that there is nothing to clean up if it raises."""
         bucket, key = self._writable(path)
         with tempfile.NamedTemporaryFile(prefix="tidelog-") as file:
             try:
@@ -134,8 +133,8 @@ class ObjectStore(Store):
                 file.flush()
             except OSError as error:
                 raise StoreUnavailableError(
-                    f"the temporary copy of {path} cannot be written: {error.strerror or error}",
-                    advice=f"free space in {tempfile.gettempdir()} or set TMPDIR; nothing was committed",
+                    f"cannot write a temporary copy of {path}: {error.strerror or error}",
+                    advice=f"free up space in {tempfile.gettempdir()} or set TMPDIR; nothing was committed",
                     path=self.url,
                 ) from error
             self._put_file(path, bucket, key, Path(file.name))
@@ -145,25 +144,25 @@ class ObjectStore(Store):
         bucket, key = self._locate(path)
         return self._ask(path, lambda cloud: cloud.stat(bucket, key)).modified_ms
 
-    # --- where ---
+    # --- locations ---
 
     def _locate(self, path: str) -> tuple[str, str]:
-        """Bucket and key of a path; a URL of the same kind of store may name another bucket."""
-        if path.startswith("/"):  # as Hadoop reads it: from the root of the same bucket
+        """Bucket and key of a path; a URL of the same kind of store can name another bucket."""
+        if path.startswith("/"):  # as in Hadoop: relative to the root of the same bucket
             return self._root.bucket, path.strip("/")
         found = location.parse_location(path)
         if found is None:
             return self._root.bucket, "/".join(part for part in (self._root.key, path) if part)
         if found.kind != self._root.kind:
             raise StoreNotSupportedError(
-                f"the table at {self.url} names a file in another kind of store: {path}",
-                advice="only files in the same kind of store can be read",
+                f"the table at {self.url} refers to a file in another kind of store: {path}",
+                advice="keep all of a table's files in one kind of store",
                 path=self.url,
             )
         return found.bucket, found.key
 
     def _writable(self, path: str) -> tuple[str, str]:
-        """Bucket and key, once the server has proven that it honours the conditional put."""
+        """Bucket and key of a path to write, after proving (once per process) that conditional puts work."""
         bucket, key = self._locate(path)
         cloud = self._cloud
         place = (cloud.endpoint, bucket)
@@ -176,19 +175,19 @@ class ObjectStore(Store):
                 lambda: self._ask(name, lambda it: it.read(bucket, name)),
             )
         finally:
-            with contextlib.suppress(TidelogError, FileNotFoundError):  # whoever may not delete may write all the same
+            with contextlib.suppress(TidelogError, FileNotFoundError):  # a writer need not have permission to delete
                 self._ask(name, lambda it: it.delete(bucket, name), writes=True, absent=Failure.NOT_FOUND)
         if not holds:
             raise StoreNotSupportedError(
-                f"the server at {cloud.endpoint} overwrote an object that it was told to create only if absent, "
-                "so two writers would lose each other's commits",
-                advice="put the table on a store with conditional put; nothing of the table was written",
+                f"the server at {cloud.endpoint} ignores conditional puts: it overwrote an object that it should only "
+                "create if absent, so concurrent writers would lose commits",
+                advice="put the table on a store with conditional puts; nothing was written to the table",
                 path=self.url,
             )
         _PROVEN.add(place)
         return bucket, key
 
-    # --- asking ---
+    # --- requests ---
 
     @property
     def _cloud(self) -> Cloud:
@@ -199,7 +198,7 @@ class ObjectStore(Store):
         own = [other for other in [*_CONNECTED] if other[0] == account[0]]
         for oldest in own[: len(own) - _MAX_CONNECTED + 1]:
             _CONNECTED.pop(oldest, None)
-        # Two threads may both connect; one of the two connections is kept.
+        # Two threads can both connect; one of the two connections is kept.
         return _CONNECTED.setdefault(account, self._connect())
 
     def _connect(self) -> Cloud:
@@ -214,11 +213,11 @@ class ObjectStore(Store):
             ) from error
         try:
             connected: Cloud = cloud(self._options)
-        except Exception as error:  # noqa: BLE001 - each library has its own words for a wrong argument
+        except Exception as error:  # noqa: BLE001 - each library raises its own errors for a wrong argument
             names = ", ".join(sorted(self._options)) or "none"
             raise ConfigurationError(
-                f"no connection to {self.url} can be set up: {self._redacted(str(error))}",
-                advice=f"check the names and values of the storage options ({names}) and the environment",
+                f"cannot connect to {self.url}: {self._redacted(str(error))}",
+                advice=f"check the storage options ({names}) and the environment variables",
                 path=self.url,
             ) from self._presentable(error)
         return connected
@@ -232,11 +231,11 @@ class ObjectStore(Store):
         repeat: frozenset[Failure] = IDEMPOTENT,
         absent: Failure | None = None,
     ) -> _T:
-        """The answer to a request, with its errors in tidelog's words. `absent`: what "not found" means."""
+        """The answer to a request, with errors converted to tidelog's. `absent` is the meaning of "not found"."""
         cloud = self._cloud
         try:
             return retried(cloud, self._system, lambda: request(cloud), repeat)
-        except Exception as error:  # noqa: BLE001 - five libraries' errors; bugs are raised again
+        except Exception as error:  # noqa: BLE001 - the errors of five libraries; bugs are raised again
             missing = absent or (Failure.NO_BUCKET if writes else Failure.NOT_FOUND)
             self._fail(error, cloud, path, missing, writes=writes)
 
@@ -257,31 +256,35 @@ class ObjectStore(Store):
                 return FileNotFoundError(path)
             case Failure.NO_BUCKET:
                 advice = "create it, or check its name, the endpoint and the region"
-                return StoreAccessError(f"there is no bucket for {self.url}: {text}", advice=advice, path=self.url)
+                return StoreAccessError(
+                    f"the bucket of {self.url} does not exist: {text}", advice=advice, path=self.url
+                )
             case Failure.DENIED:
                 kind = PathNotWritableError if writes else StoreAccessError
-                advice = "check the credentials, their permissions (listing is one of them) and the bucket's region"
-                return kind(f"the store refuses to {verb} {path}: {text}", advice=advice, path=self.url)
+                advice = "check the credentials, their permissions (including listing) and the bucket's region"
+                return kind(f"the store refused to {verb} {path}: {text}", advice=advice, path=self.url)
             case Failure.UNSUPPORTED:
-                advice = "put the table on a store with conditional put"
+                advice = "put the table on a store with conditional puts"
                 return StoreNotSupportedError(
-                    f"the server cannot do what tidelog needs: {text}", advice=advice, path=self.url
+                    f"the server does not support a request that tidelog needs: {text}", advice=advice, path=self.url
                 )
             case Failure.REJECTED | Failure.TRANSIENT | Failure.UNKNOWN:
-                advice = "check the endpoint and the network, then run it again"
-                return StoreUnavailableError(f"no answer to a {verb} of {path}: {text}", advice=advice, path=self.url)
+                advice = "check the endpoint and the network, then retry"
+                return StoreUnavailableError(
+                    f"the store gave no usable answer to a {verb} of {path}: {text}", advice=advice, path=self.url
+                )
             case _:
                 assert_never(failure)
 
     def _presentable(self, error: BaseException) -> BaseException | None:
-        """The error as a cause, unless a traceback of it would show a secret."""
+        """The error, for use as a cause; None if its traceback would show a secret."""
         return error if all(self._redacted(str(cause)) == str(cause) for cause in chain(error)) else None
 
     def _put_file(self, path: str, bucket: str, key: str, local: Path) -> None:
         try:
             self._ask(path, lambda cloud: cloud.put_file(bucket, key, str(local)), writes=True)
         except FileExistsError:
-            # The name is used once only, so equal content is our own, of a try whose answer got lost.
+            # The name is never reused, so equal content comes from an earlier try whose answer got lost.
             if not self._holds(path, bucket, key, local):
                 raise
 

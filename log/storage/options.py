@@ -1,8 +1,8 @@
-"""Storage options as people write them: text on a command line or in Spark's options, values in Python.
+"""Parse storage options, which are text on a command line and in Spark's options but values in Python.
 
-A file system's arguments are not text: `anon` is a bool, `client_kwargs` a mapping. `"true"` and `"false"` become
-bools, the named sizes and timeouts numbers, and text that begins with `{` or `[` is read as JSON. Credentials stay as
-they are, since a key may well look like a number; only a GCS `token` may be the JSON of a service account.
+File systems need typed arguments: `anon` is a bool, `client_kwargs` a mapping. So `"true"` and `"false"` become bools,
+the sizes and timeouts below become numbers, and text that begins with `{` or `[` is parsed as JSON. Credentials stay
+text, since a key can look like a number; the exception is a GCS `token` with the JSON of a service account.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _NUMBERS = frozenset(
     }
 )
 _SECRET = re.compile(r"secret|password|token|credential|connection_string|(^|_)key($|_)|signature", re.IGNORECASE)
-# A public access key id is no secret and helps to see which credentials were taken.
+# An access key id is public, and it helps to see which credentials were used.
 _PUBLIC = frozenset({"key", "aws_access_key_id"})
 _IN_TEXT = re.compile(r"((?:AccountKey|SharedAccessSignature|sig|X-Amz-Signature)=)[^;&\s'\"]+", re.IGNORECASE)
-# Shorter values would blank out words of a message that are no secrets.
+# Redacting shorter values would blank out ordinary words in a message.
 _SHORTEST_SECRET = 4
 
 
 def parse_option_texts(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as a file system takes them. Raises ConfigurationError, which never shows a value."""
+    """Convert options to the types that file systems expect. Raises ConfigurationError, which never shows a value."""
     return {name: _value(name, value) for name, value in options.items()}
 
 
@@ -70,17 +70,19 @@ def _value(name: str, value: Any) -> Any:
         if value.lstrip()[:1] in {"{", "["}:
             return json.loads(value)
     except ValueError:
-        # No cause: its text would show the value.
+        # `from None`, because the cause's text would show the value.
         raise ConfigurationError(
-            f"the storage option {name!r} is neither plain text, a number nor JSON that can be read",
-            advice='write nested options as JSON, such as client_kwargs={"region_name": "eu-central-1"}',
+            f"the storage option {name!r} is not {'a number' if name in _NUMBERS else 'valid JSON'}",
+            advice="write a number such as 30"
+            if name in _NUMBERS
+            else 'write nested options as JSON, for example client_kwargs={"region_name": "eu-central-1"}',
             option=name,
         ) from None
     return value
 
 
 class Redactor:
-    """Takes the secrets among the options out of any text."""
+    """Replaces secrets from the storage options in texts."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         found = (value for value in _secrets(options) if len(value) >= _SHORTEST_SECRET)

@@ -1,7 +1,6 @@
-"""The proof, before the first write to a server that nobody vouches for, that it honours the conditional put.
+"""Prove that a server honours conditional puts, before the first write to a server without documented support.
 
-There are servers that speak S3 and do not know `If-None-Match`: they overwrite, and two writers lose each other's
-commits.
+Some S3-compatible servers ignore `If-None-Match` and overwrite, so that concurrent writers lose commits.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ FIRST, SECOND = b"tidelog put this if absent", b"tidelog tried to put this as we
 
 
 def put_if_absent_holds(put: Callable[[bytes], None], read: Callable[[], bytes]) -> bool:
-    """Whether of two conditional puts of one new object the second is refused and the first one's content stays."""
-    # Nobody else knows the name: where the first put is refused, the answer to an earlier try of it was lost.
+    """Put a new object twice. True if the second put is refused and the first one's content stays."""
+    # No other writer knows the name: if the first put is refused, an earlier try succeeded and its answer got lost.
     with contextlib.suppress(FileExistsError):
         put(FIRST)
     try:

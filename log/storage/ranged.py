@@ -1,4 +1,4 @@
-"""A file in an object store that is read in parts: each is a request of its own, so few and large ones are made."""
+"""Read a file in an object store in parts. Each part is a separate request, so parts are few and large."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-# A request costs about as long as a few MB take to arrive: below this, the whole file is cheaper than its footer first.
+# A request takes about as long as transferring a few MB, so smaller files are faster to read whole than footer first.
 WHOLE_BYTES = 4 * 2**20
-# The column chunks of a row group lie side by side and are read one after the other.
+# The column chunks of a row group are adjacent and are read in sequence.
 READ_AHEAD_BYTES = 2**20
-# A parquet reader asks for the last few bytes, and then for the footer that they measure.
+# A parquet reader reads the last few bytes, which contain the footer's length, and then the footer.
 TAIL_BYTES = 2**18
 
 
 class RangedFile(io.RawIOBase):
-    """`size` bytes behind `fetch(start, end)`. Keeps the newest part, which is small, and nothing else."""
+    """A file of `size` bytes, read with `fetch(start, end)`. Caches only the latest small part."""
 
     def __init__(self, size: int, fetch: Callable[[int, int], bytes]) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class RangedFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill the buffer, or as much of it as the file has left."""
+        """Read into the buffer until it is full or the file ends."""
         target = memoryview(buffer).cast("B")
         start = self._position
         end = min(self._size, start + len(target))
@@ -68,5 +68,5 @@ class RangedFile(io.RawIOBase):
     def _whole(self, start: int, end: int) -> bytes:
         content = self._fetch(start, end)
         if len(content) != end - start:
-            raise OSError(f"{len(content)} bytes came instead of {end - start}: the object changed while it was read")
+            raise OSError(f"got {len(content)} bytes instead of {end - start}: the object changed while being read")
         return content

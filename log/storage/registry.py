@@ -1,4 +1,4 @@
-"""From the path that a user gives to the store that holds it."""
+"""Open the store for a path or URL."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 
 def open_store(path: str, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """The store at a local path, a `file:` or `memory://` URL, or a URL of S3, Google Cloud Storage or Azure.
+    """Open the store at a local path, a `file:` or `memory://` URL, or a URL of S3, Google Cloud Storage or Azure.
 
-    `storage_options` are the arguments of an object store's fsspec file system; neither a disk nor memory takes any.
-    Raises StoreNotSupportedError for any other kind: a table is only as safe as its store's put-if-absent, so a
-    store is refused unless tidelog has proven that it has one.
+    `storage_options` are arguments for an object store's fsspec file system; local and memory stores take none.
+    Raises StoreNotSupportedError for any other kind of store: a table is only as safe as its store's put-if-absent, so
+    tidelog accepts only stores that are known to have it.
     """
     match = _SCHEME.match(str(path))
     scheme = match.group(1).lower() if match else "file"
@@ -32,7 +32,7 @@ def open_store(path: str, storage_options: Mapping[str, Any] | None = None) -> S
     if scheme in KINDS:
         return ObjectStore(str(path), storage_options)
     raise StoreNotSupportedError(
-        f"a {scheme!r} store is not known to create a file if and only if it is absent",
+        f"{scheme!r} is not a supported store: commits need one that creates a file only if it is absent",
         advice="use a local path, file://, memory://, s3://, gs:// or abfs://",
         path=str(path),
     )

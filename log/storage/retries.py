@@ -1,4 +1,4 @@
-"""Bounded retries with exponential backoff and full jitter, around one request to an object store."""
+"""Bounded retries of one object store request, with exponential backoff and full jitter."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import TypeVar
 from tidelog.log.storage.cloud import Cloud, Failure
 from tidelog.log.system import System
 
-# Together the waits are about 6 s on average and 11 s at most: longer than a node's restart or a burst of throttling,
-# shorter than anybody's patience. A store that is down for longer is an error, which the caller may retry.
+# All waits together take about 6 s on average and 11 s at most. That outlasts a node's restart or a burst of
+# throttling; if a store is down for longer, the caller gets an error and can retry.
 ATTEMPTS = 8
 REQUEST_BACKOFF_BASE_S = 0.1
 REQUEST_BACKOFF_LIMIT_S = 5.0
 
 IDEMPOTENT = frozenset({Failure.REJECTED, Failure.TRANSIENT})
-"""After these a request is sent again whose repetition changes nothing."""
+"""Failures after which an idempotent request is sent again."""
 
 ONCE = frozenset({Failure.REJECTED})
-"""After these a request is sent again that must not be done twice: the server said that it did nothing."""
+"""Failures after which a request that must not run twice is sent again: the server said that it did nothing."""
 
 _T = TypeVar("_T")
 
 
 def retried(cloud: Cloud, system: System, request: Callable[[], _T], repeat: frozenset[Failure]) -> _T:
-    """The answer to `request`; it is sent again after the failures in `repeat`, and the last error is raised."""
+    """The result of `request`. Sends it again after the failures in `repeat`; raises the last error."""
     for attempt in range(ATTEMPTS - 1):
         try:
             return request()

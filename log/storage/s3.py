@@ -1,4 +1,4 @@
-"""Amazon S3 and servers that speak its protocol, through s3fs."""
+"""Amazon S3 and S3-compatible servers, through s3fs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tidelog.log.storage.store import FileStatus
 _CODES = {
     "NoSuchBucket": Failure.NO_BUCKET,
     "NoSuchKey": Failure.NOT_FOUND,
-    "404": Failure.NOT_FOUND,  # what a look-up says, which has no body to name a code in
+    "404": Failure.NOT_FOUND,  # the code of a HEAD request, whose answer has no body
     "PreconditionFailed": Failure.EXISTS,
-    # S3 answers so to the loser of two conditional puts at the same moment: nothing was written, try again.
+    # For the loser of two simultaneous conditional puts: nothing was written, try again.
     "ConditionalRequestConflict": Failure.REJECTED,
     "OperationAborted": Failure.REJECTED,
     "SlowDown": Failure.REJECTED,
@@ -53,7 +53,7 @@ class S3(Cloud):
     """`If-None-Match: *` on PutObject and on CompleteMultipartUpload, which s3fs sends for `mode="create"`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        # The store retries by itself; a client that repeats a conditional put is told that its own object exists.
+        # ObjectStore retries. A client that repeats a conditional put finds its own object and reports a failure.
         config = {**options.get("config_kwargs", {}), "retries": {"total_max_attempts": 1}}
         super().__init__(s3fs.S3FileSystem(**{**options, **FIXED, "config_kwargs": config}))
         self._fs.retries = 1
@@ -71,7 +71,7 @@ class S3(Cloud):
         return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
     def read(self, bucket: str, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        """See Cloud. With one connection s3fs does not ask for the size first."""
+        """See Cloud. With `max_concurrency=1`, s3fs does not request the size first."""
         content: bytes = self._fs.cat_file(f"{bucket}/{key}", start=start, end=end, max_concurrency=1)
         return content
 
@@ -92,7 +92,7 @@ class S3(Cloud):
             request["ContinuationToken"] = page["NextContinuationToken"]
 
     def diagnose(self, error: BaseException) -> Diagnosed:
-        """See Cloud. s3fs translates a server's answer into an OSError, whose cause is botocore's."""
+        """See Cloud. s3fs converts the server's answer to an OSError, whose cause is botocore's error."""
         for cause in chain(error):
             if isinstance(cause, botocore.exceptions.ClientError):
                 return _of_answer(cause)
@@ -108,11 +108,11 @@ def _of_answer(error: Any) -> Diagnosed:
     answer = error.response.get("Error", {})
     code, message = str(answer.get("Code", "")), str(answer.get("Message", ""))
     failure = _CODES.get(code) or by_status(status)
-    if failure is Failure.NOT_FOUND and code not in _CODES:  # some servers say 404 of a user that they do not know
+    if failure is Failure.NOT_FOUND and code not in _CODES:  # some servers answer 404 to an unknown user
         failure = Failure.DENIED
     return Diagnosed(failure, f"{code} ({status}): {message}")
 
 
 def _status(key: str, size: int, modified: Any) -> FileStatus:
-    # A listing may show milliseconds where a look-up shows seconds.
+    # A listing can have milliseconds where a lookup has only seconds.
     return FileStatus(key.rpartition("/")[2], size, milliseconds(modified) // 1000 * 1000)

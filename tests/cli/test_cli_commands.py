@@ -506,7 +506,7 @@ def test_doctor_says_what_it_tried(tmp_path: Path) -> None:
     place = tmp_path / "not" / "there"
     result = run("doctor", place, "--writers", 3, "--rounds", 2)
     assert result.exit_code == 0
-    assert "in 2 races of 3 writers for one name exactly one won" in result.stdout
+    assert "3 writers raced for one name, 2 times: exactly one won each time" in result.stdout
     assert result.stdout.splitlines()[-1] == f"{place} keeps every promise that was tried"
     assert not place.exists()
     (found,) = lines(run("doctor", place, "--json", "--rounds", 1))

@@ -87,8 +87,8 @@ def test_dead_rows_leave_the_disk_from_a_tenth_on_and_all_of_them_by_a_purge() -
     table = memory_table(**{"tidelog.targetFileSize": 1000})
     put(table, *range(100))
     put(table, *range(100, 200))
-    delete_rows(table, [0])
-    delete_rows(table, range(10), file=0)
+    delete_rows(table, [0], file=0)
+    delete_rows(table, range(10), file=1)
     assert MIN_DEAD_SHARE == 0.1
     before = numbers_of(table)
     assert compact(table, "major").files_removed == 1

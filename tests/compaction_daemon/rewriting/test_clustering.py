@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compaction_daemon.support import (
+    SCHEMA,
     delete_rows,
     live_files,
     memory_table,
@@ -27,6 +28,7 @@ from tests.compaction_daemon.support import (
     put_commit,
     put_vector,
 )
+from tests.log.support import Clock, memory_store, new_table
 from tidelog.compaction_daemon import compact, plan, stage
 from tidelog.compaction_daemon.rewriting import clustering, rewrite
 from tidelog.compaction_daemon.rewriting.clustering import require_bijection
@@ -79,13 +81,14 @@ def assert_maps_every_row(table: Table, group: MoveGroup) -> None:
 
 
 def test_rows_are_sorted_and_the_map_tells_where_they_went() -> None:
-    table = memory_table()
+    # The clock stands still, so the files have the same time.
+    table = new_table(memory_store(), SCHEMA, partition_by=["part"], system=Clock())
     put(table, 5, 3, 9)
     put(table, 4, 3)
     delete_rows(table, [1], file=0)
     group = clustered(table, "n")
     assert group.row_map is not None
-    # The file with the vector was re-added by a later commit, but is still the older file.
+    # A later commit adds the first file again, with its deletion vector, but it is still the older file.
     assert [entry.rows for entry in group.lineage.inputs] == [3, 2]
     assert group.row_map.to_pylist() == [
         {"input": 0, "position": 0, "output": 0, "output_position": 2},

@@ -104,8 +104,8 @@ def test_files_without_a_live_row_vanish() -> None:
     table = memory_table()
     put(table, 1)
     put(table, 2)
-    delete_rows(table, [0])
-    delete_rows(table, [0])
+    delete_rows(table, [0], file=0)
+    delete_rows(table, [0], file=1)
     assert numbers_of(table) == []
     report = compact(table)
     assert (report.files_removed, report.files_added) == (2, 0)

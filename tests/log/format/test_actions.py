@@ -1,3 +1,5 @@
+"""Encoding and decoding actions and commits."""
+
 from __future__ import annotations
 
 import json
@@ -38,7 +40,7 @@ _VECTOR_JSON = {
     "cardinality": 6,
 }
 
-# Each action with every key set, beside its JSON as the protocol spells it.
+# Each action with every key set, and its JSON according to the protocol.
 _FULL: list[tuple[Action, str, dict[str, Any]]] = [
     (
         AddFile(
@@ -156,7 +158,7 @@ def test_an_action_is_read_from_the_keys_of_the_protocol(action: Action, key: st
     assert decode_commit(0, content).actions == (action,)
 
 
-def test_keys_that_are_not_set_are_left_out_but_required_ones_stay() -> None:
+def test_unset_keys_are_left_out_but_required_ones_are_kept() -> None:
     lines = encode_commit(
         {}, [add("a"), metadata(configuration={}), Protocol(min_reader_version=1, min_writer_version=2)]
     )
@@ -173,11 +175,11 @@ def test_keys_that_are_not_set_are_left_out_but_required_ones_stay() -> None:
 
 
 @given(info=st.dictionaries(strategies.NAMES, strategies.TEXTS), actions=st.lists(strategies.ACTIONS, max_size=5))
-def test_a_commit_comes_back_as_it_was_written(info: dict[str, Any], actions: list[Action]) -> None:
+def test_a_commit_survives_a_round_trip(info: dict[str, Any], actions: list[Action]) -> None:
     content = encode_commit(info, actions)
     assert decode_commit(3, content) == Commit(version=3, info=info, actions=tuple(actions))
-    assert content.count(b"\n") == len(actions) + 1, "one line an action"
-    assert list(json.loads(content.splitlines()[0])) == ["commitInfo"], "in-commit timestamps want it first"
+    assert content.count(b"\n") == len(actions) + 1, "one line per action"
+    assert list(json.loads(content.splitlines()[0])) == ["commitInfo"], "in-commit timestamps require it first"
 
 
 def test_unknown_actions_and_unknown_keys_are_ignored() -> None:
@@ -196,7 +198,7 @@ def test_null_keys_count_as_absent() -> None:
     assert decode_commit(0, line).actions == (add("a"),)
 
 
-def test_blank_lines_line_ends_of_other_systems_and_order_mean_nothing() -> None:
+def test_blank_lines_windows_line_ends_and_order_do_not_matter() -> None:
     txn, commit_info = b'{"txn":{"appId":"a","version":1}}', b'{"commitInfo":{"operation":"X"}}'
     commit = decode_commit(0, b"\r\n".join([txn, b"", commit_info, b""]))
     assert commit.info == {"operation": "X"}
@@ -239,11 +241,11 @@ def test_a_logical_file_is_its_path_and_its_deletion_vector() -> None:
         ([AddCDCFile(path="c", partition_values={}, size=1)], True),
     ],
 )
-def test_only_changed_rows_make_a_data_change(actions: list[Action], expected: bool) -> None:
+def test_only_changed_rows_are_a_data_change(actions: list[Action], expected: bool) -> None:
     assert Commit(version=0, info={}, actions=tuple(actions)).data_change is expected
 
 
-def test_the_commit_info_is_read_without_the_rest_where_it_comes_first() -> None:
+def test_a_leading_commit_info_is_read_without_the_rest() -> None:
     info = {"inCommitTimestamp": 7, "operation": "WRITE"}
     content = encode_commit(info, [add("a")])
     assert decode_info(0, content) == info

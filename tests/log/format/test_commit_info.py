@@ -1,3 +1,5 @@
+"""Reading commitInfo and lineage."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -42,7 +44,7 @@ def test_a_key_of_an_unexpected_type_counts_as_absent(odd: Any) -> None:
     assert commit_info.tidelog(info) == ({"a": 1} if odd == {"a": 1} else {})
 
 
-def test_nothing_is_read_from_nothing() -> None:
+def test_an_empty_commit_info() -> None:
     assert commit_info.in_commit_timestamp_ms({}) is None
     assert commit_info.metrics({}) == {}
 
@@ -56,7 +58,7 @@ LINEAGE = Lineage(
 )
 
 
-def test_lineage_is_plain_json_and_comes_back() -> None:
+def test_lineage_survives_a_round_trip_through_json() -> None:
     plain = msgspec.json.decode(msgspec.json.encode(LINEAGE.to_builtins()))
     assert plain == {
         "groups": [
@@ -70,5 +72,5 @@ def test_lineage_is_plain_json_and_comes_back() -> None:
 
 
 @pytest.mark.parametrize("raw", [None, 1, "x", [], {}, {"groups": [{"inputs": []}]}, {"groups": [{"inputs": 1}]}])
-def test_lineage_that_cannot_be_read_is_none(raw: Any) -> None:
+def test_unreadable_lineage_is_none(raw: Any) -> None:
     assert lineage.from_builtins(raw) is None

@@ -1,3 +1,5 @@
+"""Decoding and locating deletion vectors, including damaged ones."""
+
 from __future__ import annotations
 
 import pytest
@@ -9,7 +11,7 @@ from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import DeletionVectorDescriptor
 from tidelog.log.format.deletion_vector import StoredBitmap, decode_bitmap, extract, location
 
-# Vectors of other implementations: delta-kernel-rs's table-with-dv-small, and an inline one.
+# Vectors of other implementations: from delta-kernel-rs's table-with-dv-small, and an inline one.
 FILE = bytes.fromhex(
     "01 00000024 d1d33964 0100000000000000 00000000 3a300000 01000000 0000 0100 10000000 0000 0900 2a671846"
 )
@@ -22,7 +24,7 @@ INLINE = DeletionVectorDescriptor(
     size_in_bytes=44,
     cardinality=6,
 )
-# The protocol's own example 3, which is in a format that was given up.
+# The protocol's example 3, which uses a retired format.
 RETIRED = DeletionVectorDescriptor(
     storage_type="i",
     path_or_inline_dv="wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
@@ -64,7 +66,7 @@ def test_a_prefix_is_a_folder() -> None:
     assert location(descriptor) == StoredBitmap("ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin", 4, 40)
 
 
-def test_an_absolute_path_is_taken_as_it_is() -> None:
+def test_an_absolute_path_is_used_as_it_is() -> None:
     descriptor = DeletionVectorDescriptor(
         storage_type="p", path_or_inline_dv="s3://b/d%20v.bin", offset=4, size_in_bytes=40, cardinality=6
     )
@@ -75,7 +77,7 @@ positions = st.sets(st.integers(0, 200) | st.integers(0, 2**33), min_size=1, max
 
 
 @given(st.lists(positions, min_size=1, max_size=4))
-def test_vectors_packed_into_one_file_are_told_apart(groups: list[set[int]]) -> None:
+def test_several_vectors_in_one_file(groups: list[set[int]]) -> None:
     blobs = [bitmap(group) for group in groups]
     content, offset = vector_file(*blobs), 1
     for group, blob in zip(groups, blobs, strict=True):
@@ -89,7 +91,7 @@ def test_long_runs_and_large_positions() -> None:
 
 
 @pytest.mark.parametrize("position", range(len(FILE)))
-def test_any_damaged_byte_of_a_file_is_noticed(position: int) -> None:
+def test_any_damaged_byte_in_a_file_is_detected(position: int) -> None:
     damaged = bytearray(FILE)
     damaged[position] ^= 0x10
     with pytest.raises(CorruptLogError):
@@ -97,13 +99,13 @@ def test_any_damaged_byte_of_a_file_is_noticed(position: int) -> None:
 
 
 @pytest.mark.parametrize("length", range(len(FILE)))
-def test_a_file_cut_short_is_noticed(length: int) -> None:
+def test_a_truncated_file_is_detected(length: int) -> None:
     with pytest.raises(CorruptLogError):
         extract(FILE[:length], StoredBitmap("x", 1, 36))
 
 
 @pytest.mark.parametrize("stored", [StoredBitmap("x", 1, 35), StoredBitmap("x", 2, 36), StoredBitmap("x", 10**9, 36)])
-def test_a_descriptor_that_does_not_fit_the_file_is_noticed(stored: StoredBitmap) -> None:
+def test_a_descriptor_that_does_not_match_the_file_is_detected(stored: StoredBitmap) -> None:
     with pytest.raises(CorruptLogError):
         extract(FILE, stored)
 
@@ -114,14 +116,14 @@ def test_the_retired_format_is_refused() -> None:
 
 
 @pytest.mark.parametrize("length", range(44))
-def test_a_bitmap_cut_short_is_refused(length: int) -> None:
+def test_a_truncated_bitmap_is_refused(length: int) -> None:
     with pytest.raises(CorruptLogError):
         decode_bitmap(inline_bitmap(INLINE)[:length])
 
 
 @settings(max_examples=200)
 @given(st.integers(4, 43), st.integers(1, 255))
-def test_a_damaged_bitmap_is_refused_or_another_set_but_never_a_crash(position: int, flip: int) -> None:
+def test_a_damaged_bitmap_never_causes_a_crash(position: int, flip: int) -> None:
     damaged = bytearray(inline_bitmap(INLINE))
     damaged[position] ^= flip
     try:
@@ -146,6 +148,6 @@ def test_a_damaged_bitmap_is_refused_or_another_set_but_never_a_crash(position: 
     ],
     ids=lambda descriptor: descriptor.unique_id,
 )
-def test_a_descriptor_that_names_nothing_is_a_corrupt_log(descriptor: DeletionVectorDescriptor) -> None:
+def test_an_invalid_descriptor_is_a_corrupt_log(descriptor: DeletionVectorDescriptor) -> None:
     with pytest.raises(CorruptLogError):
         location(descriptor)

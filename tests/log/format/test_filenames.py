@@ -1,3 +1,5 @@
+"""Building and parsing the names of log files."""
+
 from __future__ import annotations
 
 import pytest
@@ -10,7 +12,7 @@ from tidelog.log.format.filenames import LogFile, LogFileKind
 VERSIONS = st.integers(0, filenames.MAX_VERSION)
 
 
-def test_names_are_those_of_the_protocol() -> None:
+def test_names_follow_the_protocol() -> None:
     assert filenames.commit_path(3) == "_delta_log/00000000000000000003.json"
     assert filenames.checksum_path(3) == "_delta_log/00000000000000000003.crc"
     assert filenames.checkpoint_path(3) == "_delta_log/00000000000000000003.checkpoint.parquet"
@@ -18,7 +20,7 @@ def test_names_are_those_of_the_protocol() -> None:
 
 
 @given(VERSIONS)
-def test_names_are_recognised_again(version: int) -> None:
+def test_names_are_parsed_back(version: int) -> None:
     for make, kind in (
         (filenames.commit_path, LogFileKind.COMMIT),
         (filenames.checksum_path, LogFileKind.CHECKSUM),
@@ -29,7 +31,7 @@ def test_names_are_recognised_again(version: int) -> None:
 
 
 @given(st.lists(VERSIONS), st.text("0123456789.jsoncr٣", max_size=30))
-def test_the_versions_of_many_names_are_those_that_parse_finds(found: list[int], other: str) -> None:
+def test_versions_of_many_names_agree_with_parsing_each(found: list[int], other: str) -> None:
     names = [other, f"{found}", "_last_checkpoint"]
     paths = (filenames.commit_path, filenames.checksum_path, filenames.checkpoint_path)
     names += [path(version).removeprefix("_delta_log/") for version in found for path in paths]
@@ -41,14 +43,14 @@ def test_the_versions_of_many_names_are_those_that_parse_finds(found: list[int],
 @pytest.mark.parametrize(
     "digits", [f"{filenames.MAX_VERSION + 1:020d}", "0" * 19 + "٣", "0" * 19 + "²", " " * 19 + "1"]
 )
-def test_a_version_that_no_table_can_have_is_no_log_file(digits: str) -> None:
+def test_an_impossible_version_is_not_a_log_file(digits: str) -> None:
     name = f"{digits}.json"
     assert filenames.parse_log_file(name) is None
     assert filenames.versions([name], LogFileKind.COMMIT) == []
 
 
 @given(VERSIONS, VERSIONS)
-def test_names_sort_as_their_versions_do(left: int, right: int) -> None:
+def test_names_sort_like_their_versions(left: int, right: int) -> None:
     assert (filenames.commit_path(left) < filenames.commit_path(right)) == (left < right)
 
 
@@ -70,5 +72,5 @@ def test_names_sort_as_their_versions_do(left: int, right: int) -> None:
         "",
     ],
 )
-def test_other_names_are_not(name: str) -> None:
+def test_other_names_are_not_log_files(name: str) -> None:
     assert filenames.parse_log_file(name) is None

@@ -1,3 +1,5 @@
+"""Converting partition values to and from text."""
+
 from __future__ import annotations
 
 import datetime as dt
@@ -18,7 +20,7 @@ UTC = dt.UTC
 ZONED, NTZ = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 EAST = dt.timezone(dt.timedelta(hours=5, minutes=30))
 
-# The protocol's table of partition values: what each type looks like in the log.
+# Values and their text, from the protocol's table of partition values.
 SPELLINGS: list[tuple[Any, pa.DataType, str | None]] = [
     ("US/East=%", pa.string(), "US/East=%"),
     (" ", pa.string(), " "),
@@ -35,7 +37,7 @@ SPELLINGS: list[tuple[Any, pa.DataType, str | None]] = [
     (dt.datetime(1970, 1, 1, 0, 0, 0, 123456, UTC), ZONED, "1970-01-01T00:00:00.123456Z"),
     (dt.datetime(2020, 1, 1, 5, 30, tzinfo=EAST), ZONED, "2020-01-01T00:00:00.000000Z"),
     (dt.datetime(33, 1, 2, tzinfo=UTC), ZONED, "0033-01-02T00:00:00.000000Z"),
-    (dt.datetime(2020, 1, 2, 3, 4, 5, 6), NTZ, "2020-01-02 03:04:05.000006"),  # noqa: DTZ001 - the type has no zone
+    (dt.datetime(2020, 1, 2, 3, 4, 5, 6), NTZ, "2020-01-02 03:04:05.000006"),  # noqa: DTZ001 - the type has no time zone
     (b"abc", pa.binary(), "abc"),
     (None, pa.string(), None),
     (None, pa.int64(), None),
@@ -46,7 +48,7 @@ IDS = [f"{kind}-{value!r}" for value, kind, _ in SPELLINGS]
 
 
 @pytest.mark.parametrize(("value", "kind", "text"), SPELLINGS, ids=IDS)
-def test_values_are_spelled_as_the_protocol_has_them(value: Any, kind: pa.DataType, text: str | None) -> None:
+def test_values_are_written_as_in_the_protocol(value: Any, kind: pa.DataType, text: str | None) -> None:
     assert to_text(value, kind) == text
 
 
@@ -78,21 +80,21 @@ _VALUES = st.sampled_from(list(PRIMITIVES)).flatmap(lambda kind: PRIMITIVES[kind
 
 
 @given(_VALUES)
-def test_any_value_of_any_type_comes_back(pair: tuple[pa.DataType, Any]) -> None:
+def test_any_value_survives_a_round_trip(pair: tuple[pa.DataType, Any]) -> None:
     kind, value = pair
     if isinstance(value, bytes):
-        value = value.hex().encode()  # the log holds only valid text
+        value = value.hex().encode()  # the log can hold only valid text
     scalar = pa.scalar(value, kind)
     found = pa.scalar(from_text(to_text(scalar.as_py(), kind), kind), kind)
     if value in ("", b""):
-        assert not found.is_valid, "the protocol reads an empty text as null"
+        assert not found.is_valid, "in the protocol, empty text is null"
     elif isinstance(value, float) and math.isnan(value):
         assert math.isnan(found.as_py())
     else:
         assert found.equals(scalar)
 
 
-def test_binary_that_is_no_text_is_refused() -> None:
+def test_binary_that_is_not_utf8_is_refused() -> None:
     with pytest.raises(UnicodeDecodeError):
         to_text(b"\xff\x00", pa.binary())
 
@@ -110,12 +112,12 @@ def test_binary_that_is_no_text_is_refused() -> None:
         ("noon", NTZ),
     ],
 )
-def test_a_text_that_spells_no_value_is_a_corrupt_log(text: str, kind: pa.DataType) -> None:
+def test_an_invalid_text_is_a_corrupt_log(text: str, kind: pa.DataType) -> None:
     with pytest.raises(CorruptLogError, match=text):
         from_text(text, kind)
 
 
-def test_any_type_but_the_nested_ones_may_partition() -> None:
+def test_only_nested_types_cannot_partition() -> None:
     assert all(is_partitionable(kind) for kind in PRIMITIVES)
     nested = [pa.struct([("a", pa.int64())]), pa.list_(pa.int64()), pa.map_(pa.string(), pa.int64()), pa.null()]
     assert not any(is_partitionable(kind) for kind in nested)

@@ -1,3 +1,5 @@
+"""Converting between storage paths and the URIs in actions."""
+
 from __future__ import annotations
 
 import pytest
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from tests.log.strategies import TEXTS
 from tidelog.log.format import paths
 
-# The physical path beside its URI, from the samples of delta-kernel's partition module and the protocol.
+# Physical path and URI, from the samples in delta-kernel's partition module and the protocol.
 SAMPLES = [
     ("part-00000.parquet", "part-00000.parquet"),
     ("c=US%2FEast/f.parquet", "c=US%252FEast/f.parquet"),
@@ -30,7 +32,7 @@ def test_samples_are_decoded_once(physical: str, uri: str) -> None:
 
 
 @given(TEXTS)
-def test_any_path_comes_back(path: str) -> None:
+def test_any_path_survives_a_round_trip(path: str) -> None:
     uri = paths.to_uri(path)
     assert paths.to_storage_path(uri) == path
     assert uri.isascii()
@@ -38,7 +40,7 @@ def test_any_path_comes_back(path: str) -> None:
 
 
 @given(st.lists(st.sampled_from("ab%20+/= ü"), max_size=12).map("".join))
-def test_what_looks_encoded_already_is_encoded_again(path: str) -> None:
+def test_a_path_that_looks_encoded_is_encoded_again(path: str) -> None:
     assert paths.to_storage_path(paths.to_uri(path)) == path
 
 

@@ -1,3 +1,5 @@
+"""Validating, parsing and defaulting table properties."""
+
 from __future__ import annotations
 
 import pytest
@@ -32,7 +34,7 @@ DAY_MS = 24 * 60 * 60 * 1000
         ("my.app.flag", True, "true"),
     ],
 )
-def test_a_good_value_is_kept_as_text(key: str, value: object, text: str) -> None:
+def test_a_valid_value_is_kept_as_text(key: str, value: object, text: str) -> None:
     assert properties.validate({key: value}) == {key: text}
 
 
@@ -67,13 +69,22 @@ def test_a_good_value_is_kept_as_text(key: str, value: object, text: str) -> Non
         ("tidelog.minorSpan", "day"),
     ],
 )
-def test_a_bad_value_is_refused_when_it_is_set(key: str, value: object) -> None:
+def test_an_invalid_value_is_refused(key: str, value: object) -> None:
     with pytest.raises(ConfigurationError, match=key):
         properties.validate({key: value})
 
 
+def test_the_error_says_which_values_are_allowed() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        properties.validate({"tidelog.minorSpan": "soon"})
+    assert str(raised.value) == (
+        "TIDELOG_CONFIGURATION: the table property 'tidelog.minorSpan' cannot be 'soon'; "
+        "it must be a duration such as '1 day' or '12 hours'"
+    )
+
+
 @pytest.mark.parametrize("key", ["tidelog.targetFilesize", "tidelog.x", "delta.enableDeletionVector", "delta."])
-def test_an_unknown_key_of_a_known_prefix_is_refused(key: str) -> None:
+def test_an_unknown_key_with_a_known_prefix_is_refused(key: str) -> None:
     with pytest.raises(ConfigurationError, match=key):
         properties.validate({key: "true"})
 
@@ -90,7 +101,7 @@ def test_an_unknown_key_of_a_known_prefix_is_refused(key: str) -> None:
         ("0 days", 0),
     ],
 )
-def test_spans(text: str, expected: int) -> None:
+def test_durations(text: str, expected: int) -> None:
     assert properties.parse_duration_ms(text) == expected
 
 
@@ -102,7 +113,7 @@ def test_sizes(text: str, expected: int) -> None:
     assert properties.parse_size_bytes(text) == expected
 
 
-def test_defaults_where_nothing_is_set() -> None:
+def test_defaults() -> None:
     assert not properties.flag({}, properties.APPEND_ONLY)
     assert properties.duration_ms({}, properties.DELETED_FILE_RETENTION) == 7 * DAY_MS
     assert properties.duration_ms({}, properties.LOG_RETENTION) == 30 * DAY_MS
@@ -112,7 +123,7 @@ def test_defaults_where_nothing_is_set() -> None:
     assert properties.indexed_columns({}) == 32
 
 
-def test_what_is_set_is_read() -> None:
+def test_values_that_are_set() -> None:
     configuration = {
         properties.APPEND_ONLY: "TRUE",
         properties.DELETED_FILE_RETENTION: "interval 2 days",
@@ -127,17 +138,17 @@ def test_what_is_set_is_read() -> None:
     assert properties.indexed_columns(configuration) == 5
 
 
-def test_minus_one_indexes_every_column() -> None:
+def test_minus_one_means_all_columns() -> None:
     assert properties.indexed_columns({properties.INDEXED_COLUMNS: "-1"}) > 100_000
 
 
-def test_another_writers_value_that_cannot_be_read_counts_as_the_default() -> None:
+def test_another_writers_invalid_value_counts_as_the_default() -> None:
     configuration = {properties.LOG_RETENTION: "interval 1 month", properties.TARGET_FILE_SIZE: "big"}
     assert properties.duration_ms(configuration, properties.LOG_RETENTION) == 30 * DAY_MS
     assert properties.size_bytes(configuration, properties.TARGET_FILE_SIZE) == 2**27
 
 
-def test_the_conflict_policy_and_the_retry_are_read_with_their_defaults() -> None:
+def test_conflict_policy_and_metadata_retry() -> None:
     assert (properties.conflict_policy({}), properties.metadata_retry({})) == ("delta-table", True)
     configuration = {properties.CONFLICT_POLICY: "serializable", properties.METADATA_RETRY: "False"}
     assert properties.conflict_policy(configuration) == "serializable"
@@ -146,7 +157,7 @@ def test_the_conflict_policy_and_the_retry_are_read_with_their_defaults() -> Non
     assert (properties.conflict_policy(unreadable), properties.metadata_retry(unreadable)) == ("delta-table", True)
 
 
-def test_new_tables_defaults_are_valid() -> None:
+def test_the_defaults_of_new_tables_are_valid() -> None:
     assert properties.validate(dict(properties.NEW_TABLE_DEFAULTS)) == properties.NEW_TABLE_DEFAULTS
 
 
@@ -165,6 +176,6 @@ def test_column_names_are_split_at_commas_and_dots(text: str, expected: tuple[tu
     assert properties.statistics_columns({"delta.dataSkippingStatsColumns": text}) == expected
 
 
-def test_another_writers_bad_column_names_are_passed_over() -> None:
+def test_another_writers_invalid_column_names_are_ignored() -> None:
     assert properties.statistics_columns({"delta.dataSkippingStatsColumns": "a,,b"}) is None
     assert properties.statistics_columns({}) is None

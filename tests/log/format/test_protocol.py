@@ -1,3 +1,5 @@
+"""Protocols of new tables, and which protocols tidelog reads and writes."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -64,7 +66,7 @@ def protocol(reader: int, writer: int, readers: Any = None, writers: Any = None)
         ),
     ],
 )
-def test_a_new_table_has_the_lowest_protocol_that_does(
+def test_a_new_table_has_the_lowest_possible_protocol(
     schema: pa.Schema, configuration: dict[str, str], expected: Protocol
 ) -> None:
     found = for_new_table(schema, configuration)
@@ -98,7 +100,7 @@ READABLE = [
 
 
 @pytest.mark.parametrize("found", READABLE)
-def test_what_tidelog_can_read(found: Protocol) -> None:
+def test_readable_protocols(found: Protocol) -> None:
     require_readable(found, "x")
 
 
@@ -110,7 +112,7 @@ def test_what_tidelog_can_read(found: Protocol) -> None:
         (protocol(3, 7, ("deletionVectors", "z", "a"), ("z",)), "a, z"),
     ],
 )
-def test_what_tidelog_cannot_read_is_refused_by_name(found: Protocol, missing: str) -> None:
+def test_unreadable_protocols_are_refused_and_named(found: Protocol, missing: str) -> None:
     with pytest.raises(UnsupportedFeatureError) as raised:
         require_readable(found, "/data/t")
     assert raised.value.fields == {"path": "/data/t", "features": missing}
@@ -135,7 +137,7 @@ WRITABLE = [
 
 
 @pytest.mark.parametrize(("found", "table_metadata"), WRITABLE)
-def test_what_tidelog_can_write(found: Protocol, table_metadata: Metadata) -> None:
+def test_writable_protocols(found: Protocol, table_metadata: Metadata) -> None:
     require_writable(found, table_metadata, "x")
 
 
@@ -155,7 +157,7 @@ def test_what_tidelog_can_write(found: Protocol, table_metadata: Metadata) -> No
         (protocol(3, 7, ("variantType",), ("variantType",)), metadata(), "variantType"),
     ],
 )
-def test_what_tidelog_cannot_write_is_refused_by_name(found: Protocol, table_metadata: Metadata, missing: str) -> None:
+def test_unwritable_protocols_are_refused_and_named(found: Protocol, table_metadata: Metadata, missing: str) -> None:
     with pytest.raises(UnsupportedFeatureError) as raised:
         require_writable(found, table_metadata, "/data/t")
     assert raised.value.fields == {"path": "/data/t", "features": missing}
@@ -171,13 +173,13 @@ def test_what_tidelog_cannot_write_is_refused_by_name(found: Protocol, table_met
         (protocol(1, 2), ICT, False),
     ],
 )
-def test_in_commit_timestamps_need_feature_and_property(
+def test_in_commit_timestamps_require_feature_and_property(
     found: Protocol, configuration: dict[str, str], expected: bool
 ) -> None:
     assert has_in_commit_timestamps(found, metadata(configuration=configuration)) is expected
 
 
-def test_a_rewritten_copy_is_no_change() -> None:
+def test_a_rewritten_copy_is_not_a_change() -> None:
     assert same(metadata(created_time=1), metadata(created_time=2))
     assert not same(metadata(), metadata(name="x"))
     assert not same(metadata(), metadata(id="x"))

@@ -1,3 +1,5 @@
+"""File statistics written from rows: bounds, null counts, and which columns have them."""
+
 from __future__ import annotations
 
 import datetime as dt
@@ -18,7 +20,7 @@ from tidelog.log.format.statistics import collect, num_records, truncate_maximum
 UTC = dt.UTC
 ZONED, NTZ = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 MILLISECOND = dt.timedelta(milliseconds=1)
-# Texts around the cut, with the characters between which the rules of the tie-breaker change.
+# Strings near the cut, with the characters at which the rules for the tie-breaker change.
 EDGES = st.text(st.sampled_from("a~\x7f\x80é\ud7ff\uffff\U0010fffe\U0010ffff"), min_size=28, max_size=36)
 
 
@@ -33,7 +35,7 @@ def bounds(values: list[Any], kind: pa.DataType) -> tuple[Any, Any]:
     return stats["minValues"].get("c"), stats["maxValues"].get("c")
 
 
-# --- the oracle: what a reader may conclude from a bound -------------------------------------------------------------
+# --- the oracle: what a reader can conclude from a bound -------------------------------------------------------------
 
 
 def may_hold(value: Any, kind: pa.DataType, low: Any, high: Any) -> bool:
@@ -41,7 +43,7 @@ def may_hold(value: Any, kind: pa.DataType, low: Any, high: Any) -> bool:
     if kind in (ZONED, NTZ):
         lowest, highest = (None if text is None else moment(text, kind) for text in (low, high))
         after = lowest is None or lowest <= value
-        # A maximum is cut down to the millisecond, so readers add one.
+        # A maximum is rounded down to the millisecond, so readers add one.
         return after and (highest is None or value < highest + MILLISECOND)
     parsers: dict[Any, Callable[[Any], Any]] = {
         pa.date32(): dt.date.fromisoformat,
@@ -54,7 +56,7 @@ def may_hold(value: Any, kind: pa.DataType, low: Any, high: Any) -> bool:
 
 
 def moment(text: str, kind: pa.DataType) -> dt.datetime:
-    assert text.endswith("Z") == (kind == ZONED), "only a timestamp with a zone names it"
+    assert text.endswith("Z") == (kind == ZONED), "only a timestamp with a time zone has a Z"
     return dt.datetime.fromisoformat(text)
 
 
@@ -77,7 +79,7 @@ def test_bounds_never_exclude_a_value(case: tuple[pa.DataType, list[Any]]) -> No
 
 @settings(max_examples=150)
 @given(st.lists(EDGES, min_size=1, max_size=4))
-def test_bounds_of_long_texts_never_exclude_a_value(values: list[str]) -> None:
+def test_bounds_of_long_strings_never_exclude_a_value(values: list[str]) -> None:
     low, high = bounds(values, pa.string())
     assert all(may_hold(value, pa.string(), low, high) for value in values)
 
@@ -86,7 +88,7 @@ _ORDERED = [kind for kind in PRIMITIVES if kind not in (pa.binary(), pa.bool_())
 
 
 @given(st.sampled_from(_ORDERED).flatmap(lambda kind: st.tuples(st.just(kind), PRIMITIVES[kind])))
-def test_a_single_ordinary_value_is_its_own_bounds(case: tuple[pa.DataType, Any]) -> None:
+def test_the_bounds_of_a_single_value_are_that_value(case: tuple[pa.DataType, Any]) -> None:
     kind, value = case
     if isinstance(value, float) and not math.isfinite(value):
         return
@@ -103,7 +105,7 @@ def test_a_single_ordinary_value_is_its_own_bounds(case: tuple[pa.DataType, Any]
         assert low == high == spelled
 
 
-# --- texts -----------------------------------------------------------------------------------------------------------
+# --- strings ---------------------------------------------------------------------------------------------------------
 
 CUT = "x" * 32
 
@@ -121,19 +123,19 @@ CUT = "x" * 32
         (CUT + "\U0010ffff", CUT, None),
     ],
 )
-def test_texts_are_cut_to_32_characters(text: str, low: str, high: str | None) -> None:
+def test_strings_are_cut_to_32_characters(text: str, low: str, high: str | None) -> None:
     assert truncate_minimum(text) == low
     assert truncate_maximum(text) == high
     assert bounds([text], pa.string()) == (low, high)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=80) | EDGES)
-def test_a_cut_text_still_bounds(text: str) -> None:
+def test_the_bounds_of_a_cut_string_still_hold(text: str) -> None:
     low, high = truncate_minimum(text), truncate_maximum(text)
     assert len(low) <= 32
     assert low <= text
     assert high is None or (len(high) <= 33 and text <= high)
-    # Readers compare bytes of UTF-8, which order as the characters do.
+    # Readers compare UTF-8 bytes, whose order is that of the characters.
     assert high is None or text.encode() <= high.encode()
 
 
@@ -157,13 +159,13 @@ def test_a_column_with_nan_or_infinity_has_no_bounds(kind: pa.DataType, odd: flo
         (1_577_934_245_678_901, "2020-01-02T03:04:05.678"),
     ],
 )
-def test_times_are_cut_down_to_the_millisecond(micros: int, expected: str) -> None:
+def test_times_are_rounded_down_to_the_millisecond(micros: int, expected: str) -> None:
     assert bounds([micros], NTZ) == (expected, expected)
     assert bounds([micros], ZONED) == (expected + "Z", expected + "Z")
 
 
 @pytest.mark.parametrize("kind", [ZONED, NTZ, pa.date32()])
-def test_a_time_beyond_pythons_calendar_has_no_bounds(kind: pa.DataType) -> None:
+def test_a_time_outside_pythons_calendar_has_no_bounds(kind: pa.DataType) -> None:
     far = pa.array([0, 2**61 if kind != pa.date32() else 2**31 - 1], pa.int64() if kind != pa.date32() else pa.int32())
     stats = json.loads(collect(pa.table({"c": far.cast(kind) if kind == pa.date32() else far.view(kind)})))
     assert stats["minValues"] == stats["maxValues"] == {}
@@ -179,7 +181,7 @@ def test_long_integers_keep_every_digit() -> None:
     assert bounds([-(2**63), 2**63 - 1], pa.int64()) == (-(2**63), 2**63 - 1)
 
 
-# --- which columns ---------------------------------------------------------------------------------------------------
+# --- columns ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ def test_long_integers_keep_every_digit() -> None:
         ([None, 1], pa.int64()),
     ],
 )
-def test_only_ordered_types_have_bounds_but_all_count_nulls(values: list[Any], kind: pa.DataType) -> None:
+def test_only_ordered_types_have_bounds_but_all_have_null_counts(values: list[Any], kind: pa.DataType) -> None:
     stats = column(values, kind)
     assert ("c" in stats["minValues"]) is ("c" in stats["maxValues"]) is (kind == pa.int64())
     assert stats["nullCount"] == {"c": 1}
@@ -208,7 +210,7 @@ def test_a_column_of_nulls_has_no_bounds() -> None:
     }
 
 
-def test_structs_are_nested_and_a_missing_parent_counts_as_a_missing_child() -> None:
+def test_structs_are_nested_and_a_null_parent_counts_as_a_null_child() -> None:
     inner = pa.struct([("y", pa.string()), ("z", pa.list_(pa.int64()))])
     kind = pa.struct([("x", pa.int64()), ("in", inner)])
     values = [
@@ -223,7 +225,7 @@ def test_structs_are_nested_and_a_missing_parent_counts_as_a_missing_child() -> 
     assert stats["nullCount"] == {"s": {"x": 2, "in": {"y": 2, "z": 3}}}
 
 
-def test_values_hidden_below_a_missing_parent_do_not_count() -> None:
+def test_values_below_a_null_parent_do_not_count() -> None:
     hidden = pa.StructArray.from_arrays(
         [pa.array([1, 99], pa.int64())], fields=[pa.field("x", pa.int64())], mask=pa.array([False, True])
     )
@@ -247,7 +249,7 @@ def test_the_first_32_leaf_columns_are_indexed() -> None:
 
 
 @pytest.mark.parametrize("indexed", [0, 1, 2, 3, 4, 5, 100])
-def test_leaves_are_counted_through_structs(indexed: int) -> None:
+def test_leaf_columns_within_structs_count(indexed: int) -> None:
     kind = pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.int64())]))])
     table = pa.table(
         {
@@ -275,7 +277,7 @@ def test_leaves_are_counted_through_structs(indexed: int) -> None:
         ([], []),
     ],
 )
-def test_chosen_columns_win_over_their_number(only: list[tuple[str, ...]], expected: list[str]) -> None:
+def test_named_columns_override_the_number_of_columns(only: list[tuple[str, ...]], expected: list[str]) -> None:
     kind = pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.int64())]))])
     table = pa.table({"a": [1], "s": pa.array([{"x": 1, "y": {"z": 1}}], kind), "b": [1]})
     stats = json.loads(collect(table, indexed_columns=0, only=only))
@@ -283,13 +285,13 @@ def test_chosen_columns_win_over_their_number(only: list[tuple[str, ...]], expec
         assert leaf_names(stats[key]) == expected
 
 
-def test_names_with_dots_and_other_signs_are_plain_names() -> None:
+def test_names_may_contain_dots_and_backticks() -> None:
     kind = pa.struct([("x.y", pa.int64()), (".z", pa.int64())])
     table = pa.table({"a.b": pa.array([{"x.y": 1, ".z": 2}], kind), "`q`": pa.array([3])})
     assert json.loads(collect(table))["minValues"] == {"a.b": {"x.y": 1, ".z": 2}, "`q`": 3}
 
 
-def test_chunks_are_one_column() -> None:
+def test_chunks_of_a_column_are_combined() -> None:
     chunked = pa.table({"c": pa.chunked_array([[3], [], [1, None], [2]], pa.int64())})
     stats = json.loads(collect(chunked))
     assert (stats["minValues"], stats["maxValues"], stats["nullCount"]) == ({"c": 1}, {"c": 3}, {"c": 1})
@@ -309,5 +311,5 @@ def test_chunks_are_one_column() -> None:
         ('{"numRecords":3,"minValues":{"a":12345678901234567890123456789012345.678}}', 3),
     ],
 )
-def test_the_row_count_is_read_from_anything(stats: str | None, expected: int | None) -> None:
+def test_the_row_count_is_read_from_any_text(stats: str | None, expected: int | None) -> None:
     assert num_records(stats) == expected

@@ -1,3 +1,5 @@
+"""Reading the statistics of many files as columns, including damaged ones."""
+
 from __future__ import annotations
 
 import datetime as dt
@@ -21,7 +23,7 @@ def texts(*values: str | None) -> pa.ChunkedArray:
 
 
 def bounds(kind: pa.DataType, *values: str) -> list[tuple[Any, Any]]:
-    """Low and high of files whose JSON has each of `values` as both."""
+    """Low and high of files whose JSON has one of `values` as minimum and maximum."""
     spelled = (f'{{"numRecords":1,"minValues":{{"c":{value}}},"maxValues":{{"c":{value}}}}}' for value in values)
     _, found = read_bounds(texts(*spelled), {("c",): kind})
     column = found["c",]
@@ -32,7 +34,7 @@ def same(*values: Any) -> list[tuple[Any, Any]]:
     return [(value, value) for value in values]
 
 
-# A number that no type takes makes Arrow refuse the piece, so that every value is read by itself.
+# No type accepts this value, so Arrow refuses the piece and every text is read by itself.
 REFUSED = '"x"'
 
 
@@ -70,7 +72,7 @@ def test_values_are_exact(kind: pa.DataType, values: list[str], expected: list[A
         (pa.list_(pa.int64()), ["1"]),
     ],
 )
-def test_what_cannot_be_read_is_unknown_and_its_neighbours_are_not(kind: pa.DataType, values: list[str]) -> None:
+def test_an_unreadable_value_is_unknown_but_its_neighbours_are_not(kind: pa.DataType, values: list[str]) -> None:
     assert bounds(kind, *values) == same(*(None for _ in values))
     good = {pa.int64(): "7", pa.float64(): "7", pa.string(): '"7"'}.get(kind)
     if good:
@@ -78,44 +80,44 @@ def test_what_cannot_be_read_is_unknown_and_its_neighbours_are_not(kind: pa.Data
 
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
-def test_nan_is_no_bound(kind: pa.DataType) -> None:
-    """Some writers leave it in the JSON bare, which Arrow reads; compared, it would rule out every value."""
+def test_nan_is_not_a_bound(kind: pa.DataType) -> None:
+    """Some writers put a bare NaN into the JSON, which Arrow reads. As a bound it would exclude every value."""
     assert bounds(kind, "NaN", "1") == same(None, 1.0)
 
 
-def test_a_maximum_of_a_time_is_a_millisecond_later() -> None:
+def test_the_maximum_of_a_time_is_a_millisecond_later() -> None:
     low = dt.datetime(1969, 12, 31, 23, 59, 59, 998_000, tzinfo=UTC)
     high = low + dt.timedelta(milliseconds=1)
     (found,) = bounds(ZONED, '"1969-12-31T23:59:59.998Z"')
     assert found == (low, high)
     (found,) = bounds(NTZ, '"1969-12-31T23:59:59.998"')
     assert found == (low.replace(tzinfo=None), high.replace(tzinfo=None))
-    # Some writers give a time without a zone one; more digits than a microsecond's are cut.
+    # Some writers add a time zone to a time without one; digits beyond microseconds are cut.
     assert bounds(NTZ, '"1969-12-31T23:59:59.998000999Z"') == [found]
-    # A column that was a date once.
-    midnight = dt.datetime(2024, 1, 1)  # noqa: DTZ001 - without a zone
+    # The column used to be a date.
+    midnight = dt.datetime(2024, 1, 1)  # noqa: DTZ001 - no time zone
     assert bounds(NTZ, '"2024-01-01"') == [(midnight, midnight + dt.timedelta(milliseconds=1))]
 
 
-def test_an_offset_may_hide_up_to_a_minute() -> None:
+def test_an_offset_can_hide_up_to_a_minute() -> None:
     instant = dt.datetime(1800, 1, 1, 7, 52, tzinfo=UTC)
     minute, millisecond = dt.timedelta(minutes=1), dt.timedelta(milliseconds=1)
     assert bounds(ZONED, '"1800-01-01T00:00:00.000-07:52"') == [(instant - minute, instant + minute + millisecond)]
 
 
-def test_decimals_of_many_digits_allow_for_a_writer_that_rounded() -> None:
+def test_bounds_of_long_decimals_allow_for_rounding_by_the_writer() -> None:
     exact = Decimal("12345678901234567.89")
     ((low, high),) = bounds(pa.decimal128(19, 2), repr(float(exact)))
     assert low < exact < high
     assert high - low < 100
-    # More digits than the column has are rounded outwards.
+    # Digits beyond the column's scale are rounded outwards.
     assert bounds(pa.decimal128(9, 2), "0.305", "-0.305") == [
         (Decimal("0.30"), Decimal("0.31")),
         (Decimal("-0.31"), Decimal("-0.30")),
     ]
 
 
-def test_nested_and_odd_names_and_null_counts() -> None:
+def test_nested_columns_odd_names_and_null_counts() -> None:
     stats = json.dumps(
         {
             "numRecords": 3,
@@ -135,7 +137,7 @@ def test_nested_and_odd_names_and_null_counts() -> None:
         [2, None, None],
         [1, None, None],
     ]
-    assert found["a",].low.to_pylist() == [None, None, None], "case counts"
+    assert found["a",].low.to_pylist() == [None, None, None], "names are case-sensitive"
     assert found["l",].nulls.to_pylist() == [2, None, None]
     assert found["st",].nulls.to_pylist() == [None, None, None]
 
@@ -145,7 +147,7 @@ def test_nested_and_odd_names_and_null_counts() -> None:
     [None, "", " ", "x", "[]", "5", "null", '{"numRecords":4} {"numRecords":5}', '}, {"s":{"numRecords":1}',
      '{"numRecords":3.5}', '{"numRecords":true}', '{"numRecords":"3"}', "{", '{"numRecords":9223372036854775808}'],
 )  # fmt: skip
-def test_a_damaged_text_says_nothing_and_shifts_no_other(text: str | None) -> None:
+def test_a_damaged_text_is_unknown_and_does_not_shift_its_neighbours(text: str | None) -> None:
     good = [f'{{"numRecords":{number}}}' for number in range(3)]
     assert read_row_counts(texts(good[0], text, good[1], text, "{\n}", good[2])).to_pylist() == [
         0,
@@ -158,7 +160,7 @@ def test_a_damaged_text_says_nothing_and_shifts_no_other(text: str | None) -> No
 
 
 def test_damaged_texts_among_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Pieces of some hundred texts, of which some are refused and halved.
+    # Pieces have some hundred texts; some are refused and halved.
     monkeypatch.setattr(statistics_reader, "_PIECE_BYTES", 10_000)
     monkeypatch.setattr(statistics_reader, "_SMALL_PIECE", 10)
     values = [f'{{"numRecords":{number},"minValues":{{"c":{number}}}}}' for number in range(2000)]

@@ -1,4 +1,4 @@
-"""Each layout that a deletion vector's bitmap may have, put together by hand from the format's description.
+"""Every layout that a deletion vector's bitmap can have, built by hand from the format's specification.
 
 Source: the Roaring format specification, and the Delta protocol, "Deletion Vector Format".
 """
@@ -17,7 +17,7 @@ from tidelog.log.errors import CorruptLogError, DataFileMissingError
 from tidelog.log.format.actions import DeletionVectorDescriptor
 from tidelog.log.format.deletion_vector import decode_bitmap
 
-ARRAY_MAX = 4096  # values; with more of them a container is a bitmap of 8 KiB
+ARRAY_MAX = 4096  # values; a container with more is an 8 KiB bitmap
 _WITHOUT_RUNS, _WITH_RUNS = 12346, 12347
 _FEWEST_WITH_OFFSETS = 4
 
@@ -36,7 +36,7 @@ def container(values: Sequence[int], *, as_runs: bool) -> bytes:
 
 
 def roaring32(values: Sequence[int], *, as_runs: bool) -> bytes:
-    """The standard 32-bit bitmap; all of its containers hold runs, or none does."""
+    """The standard 32-bit bitmap. Either all of its containers have runs, or none."""
     keys = sorted({value >> 16 for value in values})
     parts = [[value & 0xFFFF for value in values if value >> 16 == key] for key in keys]
     bodies = [container(part, as_runs=as_runs) for part in parts]
@@ -53,7 +53,7 @@ def roaring32(values: Sequence[int], *, as_runs: bool) -> bytes:
 
 
 def bitmap(values: Sequence[int], *, as_runs: bool) -> bytes:
-    """The 64-bit bitmap: one 32-bit bitmap for each high half, behind the magic number."""
+    """The 64-bit bitmap: the magic number, then one 32-bit bitmap per high half."""
     keys = sorted({value >> 32 for value in values})
     buckets = [
         struct.pack("<I", key)
@@ -84,7 +84,7 @@ def test_a_layout_is_read(name: str, as_runs: bool) -> None:
 
 @pytest.mark.parametrize("as_runs", [False, True], ids=["plain", "runs"])
 @pytest.mark.parametrize("name", [name for name in ROWS if name != "a whole container"])
-def test_a_layout_cut_short_is_refused(name: str, as_runs: bool) -> None:
+def test_a_truncated_layout_is_refused(name: str, as_runs: bool) -> None:
     blob = bitmap(ROWS[name], as_runs=as_runs)
     for length in sorted({*range(min(len(blob), 200)), *range(0, len(blob), 97), len(blob) - 1}):
         with pytest.raises(CorruptLogError):
@@ -93,7 +93,7 @@ def test_a_layout_cut_short_is_refused(name: str, as_runs: bool) -> None:
 
 @pytest.mark.parametrize("padding", [1, 3, 4, 100])
 @pytest.mark.parametrize("name", list(ROWS))
-def test_what_follows_a_bitmap_is_refused_or_does_not_matter(name: str, padding: int) -> None:
+def test_bytes_after_a_bitmap_are_refused_or_ignored(name: str, padding: int) -> None:
     try:
         found = list(decode_bitmap(bitmap(ROWS[name], as_runs=False) + bytes(padding)))
     except CorruptLogError:
@@ -103,7 +103,7 @@ def test_what_follows_a_bitmap_is_refused_or_does_not_matter(name: str, padding:
 
 @pytest.mark.parametrize("padding", [1, 2, 3])
 def test_an_inline_bitmap_is_cut_to_its_size(padding: int) -> None:
-    """Z85 takes four bytes at a time, so a bitmap of another length is padded."""
+    """Z85 encodes four bytes at a time, so bitmaps of other lengths are padded."""
     blob = bitmap(ROWS["two containers"], as_runs=True)
     blob += bytes(-len(blob) % 4)
     descriptor = vector("i", z85(blob + bytes(4)), len(blob), 4)
@@ -122,14 +122,14 @@ UUID_TEXT, UUID_NAME = "vBn[lx{q8@P<9BNH/isA", "deletion_vector_61d16c75-6994-46
 PLACES = {
     "u": (UUID_TEXT, UUID_NAME),
     "u with a prefix": (f"ab{UUID_TEXT}", f"ab/{UUID_NAME}"),
-    "u with a prefix of its own look": (f"_dv{UUID_TEXT}", f"_dv/{UUID_NAME}"),
+    "u with a prefix that could be part of the id": (f"_dv{UUID_TEXT}", f"_dv/{UUID_NAME}"),
     "p": ("memory%20place/dv.bin", "memory place/dv.bin"),
 }
 
 
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize("as_runs", [False, True], ids=["plain", "runs"])
-def test_a_layout_in_a_file_behind_another(place: str, as_runs: bool) -> None:
+def test_a_layout_after_another_one_in_the_same_file(place: str, as_runs: bool) -> None:
     text, path = PLACES[place]
     store = memory_store()
     other, blob = bitmap([1], as_runs=False), bitmap(ROWS["two containers"], as_runs=as_runs)

@@ -1,7 +1,7 @@
-"""One case of the fuzzer: a table, seeded damage, and whether what was read then is right.
+"""A case of the fuzzer: a table, seeded damage, and the check of what a reader finds.
 
-As a program (`python -m tests.log.fuzz.case SEED FIRST END`) it runs cases, and prints each one that it begins, so that
-a crash of the process can be placed. It fails with the first case that is wrong.
+As a program (`python -m tests.log.fuzz.case SEED FIRST END`), it runs cases and prints the number of each one before it
+starts, so that a crash of the process can be attributed. It stops at the first failing case.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tidelog.log.errors import TidelogError, UnsupportedFeatureError
 from tidelog.log.format import filenames
 from tidelog.log.state.loader import load
 
-# Of processor time, so that a busy machine does not look like a hang.
+# CPU time, so that a busy machine does not look like a hang.
 CASE_SECONDS = 20
-# What a case may add to the largest memory use so far; the tables are a few kilobytes.
+# How much a case may increase the peak memory use; the tables have a few kilobytes.
 CASE_MIB = 300
 _SWAPS, _DELETES, _REFRESHES = 0.06, 0.04, 0.25
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a reader found: the rows as texts, and the versions with their times, newest first."""
+    """What a reader found: the rows as text, and the versions with their times, newest first."""
 
     rows: Counter[str]
     history: list[tuple[int, str]]
@@ -44,23 +44,23 @@ class Reading:
 
 @dataclass
 class Case:
-    """The damage of one case."""
+    """A table and its damaged files."""
 
     number: int
     table: Damageable
     files: dict[str, bytes]
-    # The version at which a reader is open when the damage comes; None: it opens the damaged table.
+    # The version at which a reader is already open when the damage happens; None: it opens the damaged table.
     base: int | None = None
     steps: list[str] = field(default_factory=list)
 
     @property
     def changed(self) -> set[str]:
-        """The paths that hold something else now, or nothing."""
+        """The paths whose files have changed or are gone."""
         return {path for path in self.table.files if self.files.get(path) != self.table.files[path]}
 
     @property
     def seen(self) -> dict[str, bytes]:
-        """The files as far as they count: an open reader does not look at what it knows already."""
+        """The files as the reader sees them: an open reader does not read old commits again."""
         if self.base is None or filenames.commit_path(self.base) not in self.files:
             return self.files
         known = {filenames.commit_path(version) for version in range(self.base + 1)}
@@ -68,12 +68,12 @@ class Case:
 
 
 class WrongError(AssertionError):
-    """What was read is neither right nor a typed error."""
+    """The reader returned neither the right rows nor a typed error."""
 
 
 def make_case(seed: int, number: int, tables: list[Damageable]) -> Case:
     rng = random.Random(f"{seed} {number}")
-    # Reading a checkpoint of many columns takes longest by far.
+    # Reading a checkpoint with many columns takes by far the longest.
     table = rng.choices(tables, [1 if table.name.startswith(("in parts", "v2 parquet")) else 3 for table in tables])[0]
     case = Case(number, table, dict(table.files))
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
@@ -88,7 +88,7 @@ def _damage(rng: random.Random, case: Case) -> None:
     targets = sorted(path for path in case.files if path.startswith("_delta_log/") or path.endswith(".bin"))
     if not targets:
         return
-    # Each kind of file as often as the others, though there are more commits than anything else.
+    # Damage each kind of file equally often, although most files are commits.
     kind = rng.choice(sorted({_kind(path) for path in targets}))
     path = rng.choice([path for path in targets if _kind(path) == kind])
     chance = rng.random()
@@ -107,7 +107,7 @@ def _damage(rng: random.Random, case: Case) -> None:
 
 
 def _kind(path: str) -> str:
-    """commit, checksum, pointer, manifest (a checkpoint in JSON), checkpoint (in parquet) or vector."""
+    """Kind of file: commit, checksum, pointer, manifest (JSON checkpoint), checkpoint (parquet) or vector."""
     name = path.rpartition("/")[2]
     if name.endswith(".bin"):
         return "vector"
@@ -129,7 +129,7 @@ def read(files: dict[str, bytes]) -> Reading:
 
 
 def read_by_refresh(files: dict[str, bytes], original: dict[str, bytes], version: int) -> Reading:
-    """The table is open, undamaged, at `version` when the damage comes."""
+    """Open the undamaged table at `version`, then damage it and refresh."""
     store = store_of(original)
     state = load(store, version)
     state.files()
@@ -151,27 +151,27 @@ def _reading(table: Table) -> Reading:
 
 
 def judge(case: Case, found: Reading | TidelogError, original: Reading) -> str:
-    """In a word, what came of it. Raises WrongError; see test_fuzz for what is right."""
+    """Name the outcome. Raises WrongError; test_fuzz says which outcomes are right."""
     kinds = {_kind(path) for path in case.changed}
     if isinstance(found, TidelogError):
-        # A damaged list of features is as good as any, where nothing tells that it is damaged.
+        # A manifest has no checksum, so damage to its list of features cannot be detected.
         unknown = isinstance(found, UnsupportedFeatureError) and "manifest" in kinds
         if _must_be_read(case) and not unknown:
-            raise WrongError(f"the log is whole, but {found!r}")
+            raise WrongError(f"the log is intact, but reading it raised {found!r}")
         return "typed error"
     versions, all_versions = [[version for version, _ in reading.history] for reading in (found, original)]
-    # History ends where a commit is missing, though a checkpoint may hold what it did.
+    # The history ends at a missing commit, even if a checkpoint contains its actions.
     if found.rows == original.rows and versions == all_versions[: len(versions)] and versions:
         return "original"
     if not case.table.sealed and kinds & {"manifest", "checkpoint"}:
         return "another writer's checkpoint"
     if "commit" in kinds:
         return _judge_commits(case, found)
-    raise WrongError(f"{sum(found.rows.values())} rows of {sum(original.rows.values())}, {found.history}")
+    raise WrongError(f"read {sum(found.rows.values())} of {sum(original.rows.values())} rows, {found.history}")
 
 
 def _must_be_read(case: Case) -> bool:
-    """Whether nothing is damaged but what can be done without, or what it was not damaged to another meaning."""
+    """Whether only dispensable files are damaged, or the damage does not change the meaning of the commits."""
     if not case.table.complete or any(_kind(path) == "vector" for path in case.changed):
         return False
     try:
@@ -181,7 +181,7 @@ def _must_be_read(case: Case) -> bool:
 
 
 def _judge_commits(case: Case, found: Reading) -> str:
-    """Damaged commits may be another valid log; then its rows are to be read, as the naive reader reads them."""
+    """Damaged commits can form another valid log. Then the reader must find the same rows as the naive reader."""
     if any("checkpoint." in path for path in case.table.files):
         return _judge_tail(case)
     files = case.seen
@@ -193,15 +193,15 @@ def _judge_commits(case: Case, found: Reading) -> str:
         return "another value"
     try:
         rows = naive_reader.rows(files)
-    except Exception:  # noqa: BLE001 - a value that means nothing, to a reader without checks of its own
+    except Exception:  # noqa: BLE001 - an invalid value, which the naive reader does not check for
         return "another value"
     if rows != found.rows:
-        raise WrongError(f"{sum(found.rows.values())} rows where the log says {sum(rows.values())}")
+        raise WrongError(f"read {sum(found.rows.values())} rows, but the log has {sum(rows.values())}")
     return "another log"
 
 
 def _judge_tail(case: Case) -> str:
-    """On top of a checkpoint the naive reader cannot follow, but a broken line must be noticed."""
+    """The naive reader cannot read checkpoints, so only check that a broken line was detected."""
     seen = case.seen
     newest = max(path for path in seen if _kind(path) == "commit")
     for path in case.changed:
@@ -221,7 +221,7 @@ def _heads(commits: list[list[dict[str, Any]]]) -> list[Any]:
 
 
 def run(seed: int, first: int, end: int) -> Counter[str]:
-    """The cases' outcomes. Raises AssertionError naming the first that is wrong."""
+    """Run the cases and count their outcomes. Raises AssertionError, which names the first failing case."""
     tables = small_tables.build()
     originals = {table.name: read(table.files) for table in tables}
     outcomes: Counter[str] = Counter()
@@ -239,7 +239,7 @@ def run(seed: int, first: int, end: int) -> Counter[str]:
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
-        assert grown < CASE_MIB, f"SIM_SEED={seed} case {number}: {case.steps}: took {grown} MiB"
+        assert grown < CASE_MIB, f"SIM_SEED={seed} case {number}: {case.steps}: used {grown} MiB"
     return outcomes
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong with files: seeded changes of their bytes, of their JSON, and of which file is where."""
+"""Seeded damage to files: changes to their bytes and to their JSON."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def empty(rng: random.Random, content: bytes) -> bytes:
 
 
 def absurd_length(rng: random.Random, content: bytes) -> bytes:
-    """Somewhere in a binary file, or in the length of a parquet footer, a length that cannot be."""
+    """Write an impossible length somewhere in a binary file, or as the length of a parquet footer."""
     value = rng.choice(_LENGTHS)
     start = len(content) - 8 if rng.random() < 0.2 else rng.randrange(len(content) + 1)
     return content[:start] + value + content[start + len(value) :]
@@ -122,13 +122,13 @@ def other_value(rng: random.Random, content: bytes) -> bytes:
 
 
 def bad_text(rng: random.Random, content: bytes) -> bytes:
-    """Bytes that are no UTF-8, somewhere."""
+    """Insert bytes that are not valid UTF-8."""
     start = rng.randrange(len(content) + 1)
     return content[:start] + rng.choice([b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"\xf8"]) + content[start:]
 
 
 def other_key(rng: random.Random, content: bytes) -> bytes:
-    """One line of JSON with a key taken away or renamed."""
+    """Remove or rename a key in one line of JSON."""
     lines = content.splitlines()
     if not lines:
         return content
@@ -146,12 +146,12 @@ def other_key(rng: random.Random, content: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-def _replace(rng: random.Random, content: bytes, pattern: re.Pattern[bytes], by: bytes) -> bytes:
+def _replace(rng: random.Random, content: bytes, pattern: re.Pattern[bytes], new: bytes) -> bytes:
     found = list(pattern.finditer(content))
     if not found:
         return content
     chosen = rng.choice(found)
-    return content[: chosen.start()] + by + content[chosen.end() :]
+    return content[: chosen.start()] + new + content[chosen.end() :]
 
 
 BYTES: list[Mutation] = [

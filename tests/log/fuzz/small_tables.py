@@ -1,4 +1,4 @@
-"""The small tables that the fuzzer damages: every kind of checkpoint, deletion vector and hint, as files in memory."""
+"""The small in-memory tables that the fuzzer damages, with every kind of checkpoint, deletion vector and hint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.log.state import test_checkpoint_kinds as kinds
+from tests.log.state.foreign_checkpoints import json_lines, split
 from tests.log.support import (
     START_MS,
     Clock,
@@ -36,10 +36,10 @@ from tidelog.log.storage.memory import MemoryStore
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string()), ("p", pa.string())])
 LOG = filenames.LOG_FOLDER
-# 16 bytes by their Z85 text; the vector's file is named by the UUID that they are.
+# The Z85 text of 16 bytes, and the name of the vector file whose UUID has these bytes.
 _VECTOR_TEXT, _VECTOR_NAME = "vBn[lx{q8@P<9BNH/isA", "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
 _INLINE = "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"  # rows 3, 4, 7, 11, 18 and 29
-# Of a checkpoint's columns, those that are never null in these tables, or hold what the rows depend on.
+# The columns of a checkpoint that are never null in these tables or that the rows depend on.
 _WRITTEN = [
     *("protocol", "metaData", "txn", "domainMetadata"),
     *(f"add.{name}" for name in ("path", "partitionValues", "size", "modificationTime", "dataChange")),
@@ -50,7 +50,7 @@ AT = 4  # the version of a checkpoint
 
 
 class _Seeded(Clock):
-    """The same names and times at each build, so that a case can be repeated."""
+    """Gives every build the same names and times, so that a case can be repeated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,24 +62,24 @@ class _Seeded(Clock):
 
 @dataclass(frozen=True)
 class Damageable:
-    """A table's files by path, and what an undamaged reader finds in them."""
+    """A table's files by path."""
 
     name: str
     files: dict[str, bytes]
-    # Every commit from version 0 on is there, so that a checkpoint is only a short cut.
+    # Whether all commits from version 0 on exist, so that a checkpoint is only a shortcut.
     complete: bool
-    # Whether this project wrote its checkpoints and checksums, and so sealed them.
+    # Whether tidelog wrote its checkpoints and checksums, and so sealed them.
     sealed: bool
 
 
 def build() -> list[Damageable]:
-    """All of them, the same bytes at each call."""
+    """All tables, with the same bytes at each call."""
     own = _own_table()
     foreign = _foreign_table()
     tables = [
         _freeze("sealed", own, sealed=True),
         _freeze("sealed, commits cleaned up", own, sealed=True, without=range(AT)),
-        _freeze("commits alone", foreign),
+        _freeze("commits only", foreign),
     ]
     makers: dict[str, Callable[[Store], None]] = {
         "in parts": _put_parts,
@@ -95,10 +95,10 @@ def build() -> list[Damageable]:
 
 
 def store_of(files: dict[str, bytes], url: str = "memory://fuzz") -> MemoryStore:
-    """A store that holds exactly these files; a later one of the same URL takes its place."""
+    """A store with exactly these files, which replaces an earlier store with the same URL."""
     store = MemoryStore(url)
     store._files.clear()
-    # Modification times increase with the names, as those of commits do.
+    # Modification times increase with the names, as they do for commits.
     store._files.update({path: (files[path], START_MS + place) for place, path in enumerate(sorted(files))})
     return store
 
@@ -119,7 +119,7 @@ def _rows(first: int, count: int) -> pa.Table:
 
 
 def _own_table() -> MemoryStore:
-    """Commits, a checkpoint and a checksum for each version, all by this project; vectors in files."""
+    """Commits, a checkpoint and a checksum for each version, all written by tidelog; vectors in files."""
     clock = _Seeded()
     table = new_table(memory_store(clock), SCHEMA, partition_by=["p"], system=clock)
     for number in range(2):
@@ -132,7 +132,7 @@ def _own_table() -> MemoryStore:
 
 
 def _foreign_table() -> MemoryStore:
-    """Commits as other writers leave them, without a checksum; inline and absolute vectors."""
+    """Commits as other writers leave them, without checksums; inline and absolute vectors."""
     clock = _Seeded()
     table = new_table(
         memory_store(clock),
@@ -153,7 +153,7 @@ def _foreign_table() -> MemoryStore:
 
 
 def _mapped_table() -> MemoryStore:
-    """Columns that files know by other names; protocol (2, 5), one commit rewritten by hand."""
+    """Columns with other names in the files; protocol (2, 5), one commit rewritten by hand."""
     clock = _Seeded()
     table = new_table(
         memory_store(clock),
@@ -181,7 +181,7 @@ def _mapped_table() -> MemoryStore:
 
 
 def _kill(table: Table, positions: list[int], *, prefix: str = "", kind: str = "u") -> None:
-    """A vector in a file, the second of two that the file holds, on the newest data file."""
+    """Give the newest data file a vector, stored as the second of two vectors in its file."""
     other, blob = bitmap([5]), bitmap(positions)
     path = f"{prefix}/{_VECTOR_NAME}" if prefix else _VECTOR_NAME
     table.store.put_if_absent(path, vector_file(other, blob))
@@ -210,7 +210,7 @@ def _memory(table: Table) -> MemoryStore:
 
 
 def _parquet(rows: pa.Table) -> bytes:
-    """As Spark writes it: a checksum beside each page."""
+    """Parquet as Spark writes it, with page checksums."""
     buffer = io.BytesIO()
     pq.write_table(rows, buffer, write_page_checksum=True, store_schema=False)
     return buffer.getvalue()
@@ -232,7 +232,7 @@ def _put_parts(store: Store) -> None:
 
 
 def _put_v2(store: Store, *, as_json: bool) -> None:
-    file_rows, others = kinds.split(_checkpoint_rows(store))
+    file_rows, others = split(_checkpoint_rows(store))
     content, name = _parquet(file_rows.select(["add", "remove"])), f"{_CHECKPOINT_ID}.parquet"
     store.put_if_absent(f"{LOG}/_sidecars/{name}", content)
     extra: list[dict[str, Any]] = [
@@ -241,7 +241,7 @@ def _put_v2(store: Store, *, as_json: bool) -> None:
     ]
     stem = f"{LOG}/{AT:020d}.checkpoint.{_CHECKPOINT_ID}"
     if as_json:
-        lines = [*kinds.json_lines(others), *extra]
+        lines = [*json_lines(others), *extra]
         store.put_if_absent(f"{stem}.json", b"\n".join(json.dumps(line).encode() for line in lines))
     else:
         rows = pa.concat_tables([others, pa.Table.from_pylist(extra)], promote_options="default")

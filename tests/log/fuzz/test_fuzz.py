@@ -1,10 +1,10 @@
-"""Damage anywhere in a log: the right rows or a typed error; never wrong rows, a hang, a bare exception or a crash.
+"""Damage anywhere in a log leads to the right rows or a typed error; never to wrong rows, a hang or a crash.
 
-What must be noticed, by what it is found out:
+Damage that must be detected, and how:
 
-| damaged | must come of it | found by |
+| damaged | required outcome | detected with |
 |---|---|---|
-| checkpoints and `.crc` that tidelog wrote | the undamaged rows; a typed error where commits are gone | their seal |
+| checkpoints and `.crc` that tidelog wrote | the undamaged rows; a typed error if commits are gone | their seal |
 | `_last_checkpoint` | the undamaged rows | it is not read |
 | a `.crc` of another writer | the undamaged rows | the checksum before it, and the commit |
 | pages of another writer's checkpoint | as for tidelog's | page checksums, which Spark writes |
@@ -12,10 +12,10 @@ What must be noticed, by what it is found out:
 | commits with broken JSON, without a required field, empty, or missing in the middle | a typed error | |
 | commits with lines doubled, dropped or in another order | the rows that a plain reader finds | `naive_reader` |
 
-What cannot be noticed, since the format has nothing to tell by: another value, or another name of an optional key, in a
-commit, in a checkpoint in JSON, or in the parquet footer of a checkpoint that has no seal; the newest commits missing,
-where no checksum or checkpoint names them; one deletion vector file in the place of another of the same size and
-cardinality. Of such a case no more is asked than rows or a typed error.
+The format has nothing to detect the following damage with: a changed value, or a renamed optional key, in a commit, a
+JSON checkpoint or the parquet footer of a checkpoint without a seal; missing newest commits that no checksum or
+checkpoint refers to; a deletion vector file replaced with another of the same size and cardinality. Such a case must
+only lead to some rows or a typed error.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ import pytest
 from tests.log.fuzz import case
 
 CASES = 10_000
-# Processes, so that a crash in the parquet decoder is a failed test and not the end of the run.
+# Processes, so that a crash in the parquet decoder fails the test instead of ending the run.
 WORKERS = 2
 SEED = int(os.environ.get("SIM_SEED", "1"))
-# Of the cases only so many may be past judging, or the fuzzer would prove little.
-MAX_PAST_JUDGING = 0.05
+# At most this share of the cases may be undecidable, or the fuzzer would prove little.
+MAX_UNDECIDABLE = 0.05
 
 
 @pytest.mark.timeout(400)
@@ -47,12 +47,12 @@ def test_damage_gives_the_right_rows_or_a_typed_error(tmp_path: Path) -> None:
     for number, worker in enumerate(workers):
         output, _ = worker.communicate()
         errors = (tmp_path / f"{number * share}").read_text()
-        assert worker.returncode == 0, f"SIM_SEED={SEED}: ended with {worker.returncode}: {errors}"
+        assert worker.returncode == 0, f"SIM_SEED={SEED}: exit code {worker.returncode}: {errors}"
         outcomes.update(json.loads(output))
     assert outcomes.total() == CASES
     assert {"original", "typed error", "another log"} <= outcomes.keys()
-    past_judging = outcomes["another value"] + outcomes["another writer's checkpoint"]
-    assert past_judging < CASES * MAX_PAST_JUDGING, outcomes
+    undecidable = outcomes["another value"] + outcomes["another writer's checkpoint"]
+    assert undecidable < CASES * MAX_UNDECIDABLE, outcomes
 
 
 def _start(seed: int, first: int, end: int, folder: Path) -> subprocess.Popen[str]:

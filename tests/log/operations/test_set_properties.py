@@ -78,7 +78,7 @@ def test_without_a_change_there_is_no_commit() -> None:
         ({"tidelog.unknown": "1"}, ConfigurationError, "unknown table property 'tidelog.unknown'"),
         ({"delta.unknown": "1"}, ConfigurationError, "unknown table property"),
         ({"delta.checkpointInterval": "often"}, ConfigurationError, "cannot be 'often'"),
-        ({"mine": "x", "delta.appendOnly": "maybe"}, ConfigurationError, "expected true or false"),
+        ({"mine": "x", "delta.appendOnly": "maybe"}, ConfigurationError, "it must be true or false"),
         ({"delta.dataSkippingStatsColumns": "nothing"}, ConfigurationError, "which is not in the schema"),
         ({"delta.columnMapping.mode": "name"}, ConfigurationError, "cannot be changed: existing data files"),
         ({"delta.columnMapping.maxColumnId": 9}, ConfigurationError, "cannot be changed"),

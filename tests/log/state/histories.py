@@ -1,7 +1,7 @@
-"""Random histories of a table, and the naive model that says what each of their versions holds.
+"""Random histories of a table, and a naive model of what each version contains.
 
-A history is a list of commits, each a list of steps; the model turns a step into actions that are legal where it stands
-(protocol, "Per-commit validity") and keeps the state in plain dictionaries, newest last.
+A history is a list of commits, each a list of steps. The model turns a step into actions that are legal at that point
+(protocol, "Per-commit validity") and keeps the state in plain dictionaries, in commit order.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Kind(Enum):
 
 
 Step: TypeAlias = tuple[Kind, int]
-# Steps on live files come more often: those are the ones that replay can get wrong.
+# Steps on live files are more frequent, because those are the ones that replay can get wrong.
 _KINDS = [
     *Kind,
     Kind.ADD,
@@ -62,12 +62,12 @@ HISTORIES = st.lists(st.lists(STEPS, max_size=4), min_size=3, max_size=12).map(
 
 
 def logical(action: AddFile | RemoveFile) -> FileKey:
-    """The logical file: one absolute path may be spelled with and without its scheme."""
+    """The logical file. An absolute path can be spelled with and without its scheme."""
     vector = action.deletion_vector
     return action.path.removeprefix("file://"), vector.unique_id if vector else None
 
 
-# The part of a path in which names usually differ is the same here, so that nothing but the whole path tells.
+# The part in which paths usually differ is the same here, so that only the whole path distinguishes them.
 _COMMON = "part-00000-5ad1ab4c-0000-4000-8000-000000000000-c000.snappy.parquet"
 
 
@@ -102,7 +102,7 @@ class Expected:
         return Totals(len(self.live), sum(file.size for file in self.live.values()))
 
     def after(self, actions: Iterable[Action]) -> Expected:
-        """The next version: each action said in its plainest form."""
+        """The next version, computed in the plainest way."""
         state = replace(
             self,
             version=self.version + 1,
@@ -113,7 +113,7 @@ class Expected:
         )
         for action in actions:
             state = state._with(action)
-        return state
+        return replace(state, live=_in_commit_order(self.live, state.live))
 
     def _with(self, action: Action) -> Expected:
         if isinstance(action, (AddFile, RemoveFile)):
@@ -140,9 +140,15 @@ class Expected:
         return replace(self, time_version_ms=self.timestamp_ms) if changes else self
 
 
+def _in_commit_order(before: dict[FileKey, AddFile], after: dict[FileKey, AddFile]) -> dict[FileKey, AddFile]:
+    """A file that was live before the commit keeps its place, even if it was added again."""
+    places = {path: place for place, (path, _) in enumerate(before)}
+    return dict(sorted(after.items(), key=lambda entry: places.get(entry[0][0], len(places))))
+
+
 @dataclass
 class History:
-    """The commits' actions and the expected state at each version; version n is `states[n]`."""
+    """The actions of each commit, and the expected state at each version: version n is `states[n]`."""
 
     commits: list[list[Action]]
     states: list[Expected]
@@ -166,7 +172,7 @@ def build(steps: Sequence[Sequence[Step]]) -> History:
 
 
 class _Maker:
-    """Makes one commit's actions: at most one step for each path, application, domain, metadata and protocol."""
+    """Builds the actions of a commit, with at most one step per path, application, domain, metadata and protocol."""
 
     def __init__(self, state: Expected) -> None:
         self.actions: list[Action] = []
@@ -242,7 +248,7 @@ class _Maker:
 
 
 def _other_vector(file: AddFile, number: int) -> DeletionVectorDescriptor | None:
-    """Another deletion vector than the file has, or (as RESTORE may leave it) none."""
+    """A deletion vector other than the file's, or none (which RESTORE can lead to)."""
     old = file.deletion_vector
     new = DeletionVectorDescriptor(
         storage_type="u",

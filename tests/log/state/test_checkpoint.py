@@ -1,3 +1,5 @@
+"""Checkpoints that tidelog writes: their shape, and that they preserve the state."""
+
 from __future__ import annotations
 
 import io
@@ -45,7 +47,7 @@ def read_checkpoint(store: Store, version: int) -> pa.Table:
 
 
 def full_log() -> Store:
-    """Version 1 holds one of everything that a checkpoint does."""
+    """Version 1 has one of everything that a checkpoint can contain."""
     store = memory_store()
     domain = DomainMetadata(domain="d", configuration="c", removed=False)
     put_commit(store, 0, metadata(name="n"), PROTOCOL, add("gone", partition_values={"p": "1"}))
@@ -64,7 +66,7 @@ def full_log() -> Store:
     return store
 
 
-def test_one_row_an_action_and_one_column_a_kind() -> None:
+def test_it_has_one_row_per_action_and_one_column_per_kind() -> None:
     table = read_checkpoint(full_log(), 1)
     assert set(table.column_names) == {"protocol", "metaData", "txn", "domainMetadata", "add", "remove"}
     rows = [{key: value for key, value in row.items() if value is not None} for row in table.to_pylist()]
@@ -73,7 +75,7 @@ def test_one_row_an_action_and_one_column_a_kind() -> None:
     assert kinds == ["add", "add", "domainMetadata", "metaData", "protocol", "remove", "txn"]
 
 
-def test_types_are_those_that_every_reader_takes() -> None:
+def test_its_types_are_those_that_every_reader_accepts() -> None:
     schema = read_checkpoint(full_log(), 1).schema
     kinds = {name: {field.name: field.type for field in schema.field(name).type} for name in schema.names}
     assert kinds["protocol"]["minReaderVersion"] == kinds["protocol"]["minWriterVersion"] == pa.int32()
@@ -88,7 +90,7 @@ def test_types_are_those_that_every_reader_takes() -> None:
         assert all(child.nullable for child in field.type)
 
 
-def test_no_column_is_an_empty_struct_or_of_a_kind_that_is_not_there() -> None:
+def test_it_has_no_empty_structs_and_no_columns_for_absent_kinds() -> None:
     store = memory_store()
     protocol = Protocol(min_reader_version=1, min_writer_version=2)
     put_commit(store, 0, metadata(configuration={}), protocol, info={"inCommitTimestamp": None})
@@ -100,21 +102,21 @@ def test_no_column_is_an_empty_struct_or_of_a_kind_that_is_not_there() -> None:
     assert load(store).head.protocol == protocol
 
 
-def test_the_file_is_plain_parquet() -> None:
+def test_it_is_plain_parquet_with_snappy() -> None:
     store = full_log()
     parquet = pq.ParquetFile(io.BytesIO(store.read(filenames.checkpoint_path(1))))
     group = parquet.metadata.row_group(0)
     assert {group.column(index).compression for index in range(group.num_columns)} == {"SNAPPY"}
 
 
-def test_the_pointer_never_names_parts() -> None:
+def test_the_pointer_never_has_parts() -> None:
     store = full_log()
     pointer = json.loads(store.read(filenames.LAST_CHECKPOINT))
     size = len(store.read(filenames.checkpoint_path(1)))
     assert pointer == {"version": 1, "size": 7, "sizeInBytes": size, "numOfAddFiles": 2}
 
 
-def test_a_checkpoint_that_is_there_is_left_alone() -> None:
+def test_an_existing_checkpoint_is_left_alone() -> None:
     store = full_log()
     before = store.read(filenames.checkpoint_path(1))
     state = load(store)
@@ -133,7 +135,7 @@ _UNIQUE_ADDS = st.lists(strategies.ADDS, max_size=3, unique_by=lambda action: ac
     removes=st.lists(strategies.REMOVES, max_size=2, unique_by=lambda action: action.key),
     transactions=st.lists(strategies.TRANSACTIONS, max_size=2, unique_by=lambda action: action.app_id),
 )
-def test_any_state_comes_back(
+def test_any_state_survives_a_round_trip(
     table_metadata: Metadata, protocol: Protocol, adds: Any, removes: Any, transactions: list[SetTransaction]
 ) -> None:
     store = memory_store()
@@ -151,7 +153,7 @@ def test_any_state_comes_back(
 
 
 def remove_without_statistics(action: Any) -> Any:
-    """A checkpoint's remove has neither stats nor tags."""
+    """The remove as in a checkpoint, without stats and tags."""
     return type(action)(
         **{name: getattr(action, name) for name in action.__struct_fields__ if name not in ("stats", "tags")}
     )
@@ -179,13 +181,13 @@ def test_a_table_reads_the_same_after_a_checkpoint() -> None:
     assert read_numbers(reopen(table)) == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_tombstones_stay_until_their_retention_ends() -> None:
+def test_tombstones_are_kept_until_their_retention_ends() -> None:
     clock = Clock()
     store = memory_store()
     table = new_table(store, properties={"delta.deletedFileRetentionDuration": "2 days"}, system=clock)
     table.insert(numbers([1]))
     table.insert(numbers([2]))
-    stage_compaction(table).commit()  # the helper writes START_MS as the time of the removal
+    stage_compaction(table).commit()  # the helper uses START_MS as the deletion time
     clock.ms = START_MS + 2 * DAY_MS
     table.refresh().checkpoint()
     assert checkpoint_reader.read_files(store, classic(3)).removes.num_rows == 2

@@ -1,4 +1,4 @@
-"""Totals, and the version checksum that carries them and the rest of the head."""
+"""Totals, and the version checksum (`.crc`) that contains them and the rest of the head."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ def test_totals_follow_plain_commits() -> None:
     assert (state.head.totals.num_files, state.head.totals.size_bytes) == (2, 7)
 
 
-@pytest.mark.parametrize("then", ["restate alone", "restate beside a compaction", "remove without a size"])
-def test_totals_that_cannot_be_told_are_unknown_and_counted_anew(then: str) -> None:
-    """A wrong count in the `.crc` would stop delta-spark from ever writing a checkpoint again, silently."""
+@pytest.mark.parametrize("then", ["add again", "add again with a compaction", "remove without a size"])
+def test_totals_that_a_commit_does_not_determine_are_counted(then: str) -> None:
+    """A wrong count in the `.crc` would silently stop delta-spark from ever writing a checkpoint again."""
     store = memory_store()
     put_commit(store, 0, metadata(), PROTOCOL)
     put_commit(store, 1, add("a", size=3), add("b", size=4))
     table = Table(store, load(store))
-    restated = add("a", size=3, stats="{}", data_change=False)
+    again = add("a", size=3, stats="{}", data_change=False)
     match then:
-        case "restate alone":
-            put_commit(store, 2, restated)
-        case "restate beside a compaction":
+        case "add again":
+            put_commit(store, 2, again)
+        case "add again with a compaction":
             gone = RemoveFile(path="b", data_change=False, deletion_timestamp=1, size=4)
-            put_commit(store, 2, restated, gone, add("c", size=4, data_change=False))
+            put_commit(store, 2, again, gone, add("c", size=4, data_change=False))
         case _:
             put_commit(store, 2, RemoveFile(path="b", data_change=True, deletion_timestamp=1))
-    for seen in (table.refresh(), Table(store, load(store))):  # told from the commit alone, and by replay
+    for seen in (table.refresh(), Table(store, load(store))):  # from the commit only, and by replay
         expected = checkpoint.totals_of(seen.at()._state.files())
         assert seen.at().num_files == expected.num_files
         assert seen.at()._state.head.totals in (None, expected)
 
 
-def test_a_checksum_is_believed_so_that_nothing_is_replayed() -> None:
+def test_a_checksum_makes_a_replay_unnecessary() -> None:
     store = memory_store()
     for version in range(20):
         put_commit(store, version, *([metadata(), PROTOCOL] if version == 0 else [add(f"f{version}")]))
@@ -64,7 +64,7 @@ def test_a_checksum_is_believed_so_that_nothing_is_replayed() -> None:
     assert load(counting).head.version == 19
     commits = [path for path in counting.reads if path.endswith(".json")]
     assert commits == [filenames.commit_path(19), filenames.commit_path(20)], (
-        "the one after it, and a probe for the next"
+        "the commit after it, and a probe for the next"
     )
 
 
@@ -82,7 +82,7 @@ def test_a_checksum_is_believed_so_that_nothing_is_replayed() -> None:
     ],
 )
 @pytest.mark.parametrize("with_older", [False, True])
-def test_a_malformed_checksum_is_as_good_as_none(content: bytes, with_older: bool) -> None:
+def test_a_malformed_checksum_is_ignored(content: bytes, with_older: bool) -> None:
     store = memory_store()
     put_commit(store, 0, metadata(), PROTOCOL)
     put_commit(store, 1, add("a"), SetTransaction(app_id="x", version=7))
@@ -95,7 +95,7 @@ def test_a_malformed_checksum_is_as_good_as_none(content: bytes, with_older: boo
 
 
 @pytest.mark.parametrize("absent", ["setTransactions", "inCommitTimestampOpt"])
-def test_a_checksum_that_lacks_what_a_commit_needs_is_not_used(absent: str) -> None:
+def test_a_checksum_that_lacks_something_a_commit_needs_is_ignored(absent: str) -> None:
     store = memory_store()
     put_commit(store, 0, metadata(), PROTOCOL)
     put_commit(store, 1, SetTransaction(app_id="x", version=7))
@@ -108,7 +108,7 @@ def test_a_checksum_that_lacks_what_a_commit_needs_is_not_used(absent: str) -> N
     assert head.timestamp_ms == read_commit(store, 1).info["inCommitTimestamp"]
 
 
-def test_unknown_keys_of_a_checksum_are_ignored() -> None:
+def test_unknown_keys_in_a_checksum_are_ignored() -> None:
     store = memory_store()
     put_commit(store, 0, metadata(), PROTOCOL)
     put_checksum(store, 0)
@@ -117,7 +117,7 @@ def test_unknown_keys_of_a_checksum_are_ignored() -> None:
     assert load(store).head.totals is not None
 
 
-def test_every_commit_leaves_a_checksum_that_says_what_the_log_says() -> None:
+def test_every_commit_writes_a_checksum_that_agrees_with_the_log() -> None:
     store = memory_store()
     table = new_table(store, NUMBERS)
     table.insert(numbers(range(3)))
@@ -140,8 +140,8 @@ def test_every_commit_leaves_a_checksum_that_says_what_the_log_says() -> None:
     assert (content["metadata"], content["protocol"]) == (logged["metaData"], logged["protocol"]), "verbatim"
 
 
-def test_set_transactions_are_left_out_where_a_retention_may_expire_them() -> None:
-    """delta-spark never writes a checkpoint again where a `.crc` names a transaction that it has dropped."""
+def test_set_transactions_are_left_out_if_a_retention_can_expire_them() -> None:
+    """If a `.crc` has a transaction that delta-spark has dropped, delta-spark never writes a checkpoint again."""
     store = memory_store()
     table = new_table(store, NUMBERS, properties={"delta.setTransactionRetentionDuration": "1 day"})
     table.insert(numbers([1]), idempotency_key=("app", 5))
@@ -153,17 +153,17 @@ def test_set_transactions_are_left_out_where_a_retention_may_expire_them() -> No
     ("key", "value"),
     [("numFiles", 7), ("tableSizeBytes", 7), ("setTransactions", []), ("metadata", None), ("protocol", None)],
 )
-def test_a_checkpoint_finds_a_checksum_that_lies(key: str, value: object, caplog: pytest.LogCaptureFixture) -> None:
-    """It would be believed by the next writer, and delta-spark would silently write no checkpoint again."""
+def test_a_checkpoint_deletes_a_wrong_checksum(key: str, value: object, caplog: pytest.LogCaptureFixture) -> None:
+    """The next writer would trust it, and delta-spark would silently never write a checkpoint again."""
     table = new_table(memory_store())
     table.insert(numbers([1]), idempotency_key=("app", 3))
     path = filenames.checksum_path(1)
-    honest = json.loads(table.store.read(path))
-    lie = {
-        "metadata": {**honest["metadata"], "name": "other"},
-        "protocol": {**honest["protocol"], "writerFeatures": []},
+    right = json.loads(table.store.read(path))
+    wrong = {
+        "metadata": {**right["metadata"], "name": "other"},
+        "protocol": {**right["protocol"], "writerFeatures": []},
     }
-    table.store.replace(path, json.dumps({**honest, key: value if value is not None else lie[key]}).encode())
+    table.store.replace(path, json.dumps({**right, key: value if value is not None else wrong[key]}).encode())
     misled = Table(table.store, load(table.store))
     misled.checkpoint()
     assert key in caplog.text
@@ -176,7 +176,7 @@ def test_a_checkpoint_finds_a_checksum_that_lies(key: str, value: object, caplog
     assert seen.replayed().totals == checkpoint.totals_of(seen.files())
 
 
-def test_a_checkpoint_leaves_an_honest_checksum_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_leaves_a_right_checksum_alone(caplog: pytest.LogCaptureFixture) -> None:
     table = new_table(memory_store())
     for number in range(4):
         table.insert(numbers([number]), idempotency_key=("app", number))

@@ -33,5 +33,5 @@ def test_a_commit_missing_from_a_listing_is_looked_up() -> None:
     assert list_segment(store).version == 4
     assert read_numbers(Table(store, load(store))) == [0, 1, 2, 3]
     store.delete(filenames.commit_path(3))
-    with pytest.raises(CorruptLogError, match="lacks the commit 3"):
+    with pytest.raises(CorruptLogError, match="lacks commit 3"):
         list_segment(store)

@@ -1,4 +1,4 @@
-"""Replay of random histories by the production code against the naive model, whatever shortens the way."""
+"""Replay random histories and compare with the naive model, with and without checkpoints and checksums."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from tests.log.state.histories import HISTORIES, Expected, History, Kind, build
 from tests.log.support import PROTOCOL, add, memory_store, metadata, put_commit
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import SetTransaction
-from tidelog.log.state import checkpoint, checksum, files
+from tidelog.log.state import checkpoint, checksum, file_order, files
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.head import with_totals
 from tidelog.log.state.loader import LogState, load
@@ -29,7 +30,7 @@ def check(state: LogState, expected: Expected) -> None:
     assert head.metadata == expected.metadata
     assert head.transactions == expected.transactions
     assert head.domains == expected.domains
-    # Both may be unknown where the way there was too short to tell; a wrong one is worse than none.
+    # Both may be unknown, but must not be wrong.
     assert head.totals in (None, expected.totals)
     assert head.time_version_ms in (None, expected.time_version_ms)
     found = state.files()
@@ -51,7 +52,7 @@ def put_checksum(store: Store, version: int) -> None:
 
 
 def put_shortcuts(store: Store, history: History, choices: list[tuple[str, int]]) -> None:
-    """Checkpoints and checksums of these versions, each made on top of those that are there already."""
+    """Write checkpoints and checksums of these versions, each based on the existing ones."""
     for kind, number in choices:
         version = number % len(history.commits)
         path = filenames.checkpoint_path(version) if kind == "checkpoint" else filenames.checksum_path(version)
@@ -63,14 +64,12 @@ _SHORTCUTS = st.lists(st.tuples(st.sampled_from(["checkpoint", "checksum"]), st.
 
 
 @settings(max_examples=80, deadline=None)
-@given(steps=HISTORIES, shortcuts=_SHORTCUTS, looked_at=st.sets(st.integers(0, 50), max_size=3))
-def test_any_version_loads_as_the_model_has_it(
-    steps: Any, shortcuts: list[tuple[str, int]], looked_at: set[int]
-) -> None:
+@given(steps=HISTORIES, shortcuts=_SHORTCUTS, checked=st.sets(st.integers(0, 50), max_size=3))
+def test_every_version_loads_as_in_the_model(steps: Any, shortcuts: list[tuple[str, int]], checked: set[int]) -> None:
     history, store = build(steps), memory_store()
     history.put(store)
     put_shortcuts(store, history, shortcuts)
-    for number in looked_at:
+    for number in checked:
         expected = history.states[number % len(history.states)]
         check(load(store, expected.version), expected)
     check(load(store), history.states[-1])
@@ -82,10 +81,10 @@ def test_any_version_loads_as_the_model_has_it(
     shortcuts=_SHORTCUTS,
     start=st.integers(0, 50),
     sizes=st.lists(st.integers(1, 4)),
-    look=st.booleans(),
+    load_files=st.booleans(),
 )
-def test_a_state_advances_to_what_a_load_finds(
-    steps: Any, shortcuts: list[tuple[str, int]], start: int, sizes: list[int], look: bool
+def test_advancing_a_state_gives_the_same_as_loading_it(
+    steps: Any, shortcuts: list[tuple[str, int]], start: int, sizes: list[int], load_files: bool
 ) -> None:
     history, store = build(steps), memory_store()
     history.put(store)
@@ -96,16 +95,16 @@ def test_a_state_advances_to_what_a_load_finds(
         size = sizes.pop() if sizes else 2
         following = range(state.head.version + 1, min(state.head.version + 1 + size, len(history.commits)))
         older.append(state)
-        if look:
+        if load_files:
             state.files()
         state = state.advance([read_commit(store, version) for version in following])
     check(state, history.states[-1])
-    for before in older:  # a state that others advanced from still says the same
+    for before in older:  # advancing a state does not change it
         check(before, history.states[before.head.version])
 
 
 def test_the_model_reaches_every_kind_of_step() -> None:
-    """The generator is only worth something if histories hold live vectors, tombstones and all."""
+    """The generator is useful only if histories contain deletion vectors, tombstones and so on."""
     steps = [[(Kind.ADD, n)] for n in range(4)] + [[(kind, 1), (kind, 2)] for kind in Kind]
     states = build(steps).states
     assert any(key[1] for state in states for key in state.live)
@@ -117,8 +116,8 @@ def test_the_model_reaches_every_kind_of_step() -> None:
 
 
 @pytest.mark.parametrize("checkpoint_first", [False, True])
-def test_a_writer_that_never_looks_at_the_files_still_has_them(checkpoint_first: bool) -> None:
-    """More commits than a state holds on to: it forgets them, and reads the log again when it is asked."""
+def test_files_are_available_after_very_many_commits(checkpoint_first: bool) -> None:
+    """A state drops pending commits beyond a maximum, and reads the log again when it needs the files."""
     store = memory_store()
     put_commit(store, 0, metadata(), PROTOCOL)
     state = load(store)
@@ -134,14 +133,38 @@ def test_a_writer_that_never_looks_at_the_files_still_has_them(checkpoint_first:
 
 @pytest.mark.parametrize("most", [0, 2, 64])
 @given(data=st.data())
-def test_rows_are_left_out_alike_by_slices_and_by_a_filter(most: int, data: st.DataObject) -> None:
-    sizes = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
-    pieces = [files.add_table([add(f"{piece}-{row}") for row in range(size)]) for piece, size in enumerate(sizes)]
-    table = pa.concat_tables(pieces)
+def test_rows_are_dropped_alike_by_slicing_and_by_filtering(most: int, data: st.DataObject) -> None:
+    table = data.draw(chunked_tables())
     dropped = data.draw(st.sets(st.integers(0, table.num_rows - 1))) if table.num_rows else set()
     kept = [path for row, path in enumerate(table["path"].to_pylist()) if row not in dropped]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "_MAX_SLICES", most)
-        found = files._without(table, np.array(sorted(dropped), dtype=np.int64))
+        patch.setattr(file_order, "_MAX_SLICED_ROWS", most)
+        found = file_order.without(table, np.array(sorted(dropped), dtype=np.int64))
     assert found["path"].to_pylist() == kept
     assert found.schema == table.schema
+
+
+@pytest.mark.parametrize("way", ["slices", "take", "take overflows"])
+@given(data=st.data())
+def test_rows_are_rearranged_alike_by_slicing_and_by_take(way: str, data: st.DataObject) -> None:
+    table = data.draw(chunked_tables())
+    rows = data.draw(st.permutations(range(table.num_rows)))[: data.draw(st.integers(0, table.num_rows))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_order, "_MAX_SLICED_ROWS", 64 if way == "slices" else -1)
+        if way == "take overflows":
+            patch.setattr(pc, "take", overflow)
+        found = file_order.rearranged(table, np.array(rows, dtype=np.int64), files.POOL)
+    assert found["path"].to_pylist() == [table["path"][row].as_py() for row in rows]
+    assert found.schema == table.schema
+
+
+@st.composite
+def chunked_tables(draw: st.DrawFn) -> pa.Table:
+    sizes = draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
+    pieces = [files.add_table([add(f"{piece}-{row}") for row in range(size)]) for piece, size in enumerate(sizes)]
+    return pa.concat_tables(pieces)
+
+
+def overflow(*_: Any, **__: Any) -> pa.Table:
+    """As pyarrow refuses to take rows from a string column that is larger than 2 GiB."""
+    raise pa.ArrowInvalid("offset overflow while concatenating arrays")

@@ -1,3 +1,5 @@
+"""Which log files make up a version, and loading a version from a damaged or incomplete log."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +18,7 @@ from tidelog.log.storage import Store
 
 
 def log(commits: Iterable[int], checkpoints: Iterable[int] = (), checksums: Iterable[int] = ()) -> Store:
-    """A log of empty files: a segment is told from names alone."""
+    """A log of empty files: finding a segment needs only their names."""
     store = memory_store()
     names = [filenames.commit_path(version) for version in commits]
     names += [filenames.checkpoint_path(version) for version in checkpoints]
@@ -27,7 +29,7 @@ def log(commits: Iterable[int], checkpoints: Iterable[int] = (), checksums: Iter
 
 
 def real_log(last: int, checkpoints: Sequence[int] = ()) -> Store:
-    """A log whose version n holds the files f1 to fn."""
+    """A log whose version n has the files f1 to fn."""
     store = memory_store()
     put_commit(store, 0, metadata(), PROTOCOL)
     for version in range(1, last + 1):
@@ -42,7 +44,7 @@ def paths_at(store: Store, version: int | None = None) -> list[str]:
     return [file.path for file in files.to_adds(load(store, version).files().adds)]
 
 
-def test_no_log_is_no_table() -> None:
+def test_without_a_log_there_is_no_table() -> None:
     store = memory_store()
     store.put_if_absent("part-1.parquet", b"")
     store.put_if_absent("_delta_log/_last_checkpoint", b"{}")
@@ -52,12 +54,12 @@ def test_no_log_is_no_table() -> None:
     assert raised.value.fields == {"path": store.url}
 
 
-def test_the_newest_version_without_a_checkpoint() -> None:
+def test_without_a_checkpoint_all_commits_are_replayed() -> None:
     assert list_segment(log(range(4))) == Segment(3, None, (), 0)
     assert list(list_segment(log(range(4))).commit_versions) == [0, 1, 2, 3]
 
 
-def test_the_newest_checkpoint_up_to_the_version_is_the_base() -> None:
+def test_the_base_is_the_newest_checkpoint_up_to_the_version() -> None:
     store = log(range(10), checkpoints=[2, 5, 8], checksums=[1, 4, 5, 6, 9])
     assert list_segment(store) == Segment(9, classic(8), (9,), 0)
     assert list_segment(store, 7) == Segment(7, classic(5), (5, 6), 0)
@@ -68,32 +70,32 @@ def test_the_newest_checkpoint_up_to_the_version_is_the_base() -> None:
     assert list(list_segment(store, 7).commit_versions) == [6, 7]
 
 
-def test_a_checkpoint_that_cannot_be_read_is_passed_over() -> None:
+def test_an_unreadable_checkpoint_is_skipped() -> None:
     store = log(range(10), checkpoints=[2, 5])
     assert list_segment(store, unreadable={classic(5)}).checkpoint == classic(2)
     assert list_segment(store, unreadable={classic(2), classic(5)}).checkpoint is None
 
 
 @pytest.mark.parametrize("version", [None, 3, 5])
-def test_a_gap_is_a_corrupt_log_that_names_the_commit(version: int | None) -> None:
+def test_a_missing_commit_is_named_in_the_error(version: int | None) -> None:
     store = log([0, 1, 3, 4, 5])
     with pytest.raises((CorruptLogError, HistoryExpiredError), match="2") as raised:
         list_segment(store, version)
     assert isinstance(raised.value, CorruptLogError)
 
 
-def test_a_gap_before_the_checkpoint_does_not_matter_after_it() -> None:
+def test_a_missing_commit_before_the_checkpoint_does_not_matter() -> None:
     store = log([0, 1, 3, 4, 5], checkpoints=[3])
     assert list_segment(store).checkpoint == classic(3)
     assert list_segment(store, 4).checkpoint == classic(3)
 
 
-def test_a_gap_after_the_checkpoint_is_corrupt() -> None:
+def test_a_missing_commit_after_the_checkpoint_is_an_error() -> None:
     with pytest.raises(CorruptLogError, match="commit 5"):
         list_segment(log([3, 4, 6], checkpoints=[3]))
 
 
-def test_the_range_after_clean_up() -> None:
+def test_the_error_after_a_cleanup_has_the_available_range() -> None:
     store = log(range(5, 9), checkpoints=[5])
     assert list_segment(store).earliest_version == 5
     for version in (0, 4, 9, -1):
@@ -102,8 +104,8 @@ def test_the_range_after_clean_up() -> None:
         assert raised.value.fields == {"path": store.url, "earliest_version": 5, "latest_version": 8}
 
 
-def test_versions_before_the_first_checkpoint_that_is_left_are_gone() -> None:
-    """A clean-up may be interrupted: commits 3 and 4 are there, but nothing to replay them on."""
+def test_versions_before_the_first_remaining_checkpoint_are_gone() -> None:
+    """A cleanup was interrupted: commits 3 and 4 exist, but no base to replay them on."""
     store = log(range(3, 9), checkpoints=[5, 7])
     assert list_segment(store).earliest_version == 5
     with pytest.raises(HistoryExpiredError):
@@ -121,7 +123,7 @@ def test_versions_before_the_first_checkpoint_that_is_left_are_gone() -> None:
         "_commits",
     ],
 )
-def test_other_files_in_the_folder_do_not_matter(name: str) -> None:
+def test_other_files_in_the_log_folder_are_ignored(name: str) -> None:
     store = log(range(3))
     store.put_if_absent(f"_delta_log/{name}", b"")
     assert list_segment(store) == Segment(2, None, (), 0)
@@ -130,14 +132,14 @@ def test_other_files_in_the_folder_do_not_matter(name: str) -> None:
 @given(
     commits=st.sets(st.integers(0, 8)), checkpoints=st.sets(st.integers(0, 8), max_size=3), wanted=st.integers(-1, 9)
 )
-def test_a_segment_is_given_if_and_only_if_its_files_are_there(
+def test_a_segment_is_found_if_and_only_if_its_files_exist(
     commits: set[int], checkpoints: set[int], wanted: int
 ) -> None:
-    # As every clean-up leaves it: a checkpoint's own commit stays with it.
+    # Every cleanup keeps the commit of a checkpoint together with the checkpoint.
     commits |= checkpoints
     store = log(commits, checkpoints)
 
-    def rebuilt(version: int) -> bool:
+    def can_rebuild(version: int) -> bool:
         bases = [base for base in (-1, *checkpoints) if base <= version]
         return version >= 0 and any(set(range(base + 1, version + 1)) <= commits for base in bases)
 
@@ -147,25 +149,25 @@ def test_a_segment_is_given_if_and_only_if_its_files_are_there(
         assert not commits
         return
     except CorruptLogError:
-        assert not rebuilt(wanted)
+        assert not can_rebuild(wanted)
         return
     except HistoryExpiredError as error:
-        _check_range(error, wanted, max(commits), rebuilt)
+        _check_range(error, wanted, max(commits), can_rebuild)
         return
-    assert rebuilt(wanted)
+    assert can_rebuild(wanted)
     assert segment.version == wanted
     assert set(segment.commit_versions) <= commits
     assert segment.checkpoint in (None, *map(classic, checkpoints))
 
 
-def _check_range(error: HistoryExpiredError, wanted: int, newest: int, rebuilt: Callable[[int], bool]) -> None:
-    """Every version of the range that the error names can be had, unless none can."""
+def _check_range(error: HistoryExpiredError, wanted: int, newest: int, can_rebuild: Callable[[int], bool]) -> None:
+    """Every version in the error's range can be rebuilt, unless none can."""
     assert error.latest_version == newest
     assert not error.earliest_version <= wanted <= newest
-    assert not rebuilt(newest) or all(map(rebuilt, range(error.earliest_version, newest + 1)))
+    assert not can_rebuild(newest) or all(map(can_rebuild, range(error.earliest_version, newest + 1)))
 
 
-# --- loading over damage ---------------------------------------------------------------------------------------------
+# --- loading a damaged log -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("damage", [b"", b"PAR1", b"x" * 1000])
@@ -182,14 +184,14 @@ def test_a_corrupt_checkpoint_falls_back_to_an_older_one(damage: bytes, corrupt:
         assert paths_at(store, at) == [f"f{number}" for number in range(1, last + 1)]
 
 
-def test_a_checkpoint_cut_short_falls_back_too() -> None:
+def test_a_truncated_checkpoint_falls_back_too() -> None:
     store = real_log(8, checkpoints=[3, 6])
     content = store.read(filenames.checkpoint_path(6))
     store.replace(filenames.checkpoint_path(6), content[: len(content) // 2] + content[-8:])
     assert paths_at(store) == [f"f{number}" for number in range(1, 9)]
 
 
-def test_a_corrupt_checkpoint_without_anything_older_is_a_corrupt_log() -> None:
+def test_a_corrupt_checkpoint_without_a_fallback_is_an_error() -> None:
     store = real_log(8, checkpoints=[6])
     for version in range(6):
         store.delete(filenames.commit_path(version))
@@ -198,7 +200,7 @@ def test_a_corrupt_checkpoint_without_anything_older_is_a_corrupt_log() -> None:
         load(store)
 
 
-def test_a_corrupt_commit_is_named() -> None:
+def test_a_corrupt_commit_is_named_in_the_error() -> None:
     store = real_log(4)
     store.replace(filenames.commit_path(3), b'{"add":{"path":')
     with pytest.raises(CorruptLogError, match="commit 3"):
@@ -218,7 +220,7 @@ def test_a_log_without_protocol_or_metadata_is_corrupt(first: list[object]) -> N
     "pointer",
     [None, b"", b"garbage", b'{"version":2,"size":3}', b'{"version":99,"size":1}', b'{"version":4,"parts":2}'],
 )
-def test_the_pointer_to_the_last_checkpoint_is_only_a_hint(pointer: bytes | None) -> None:
+def test_loading_does_not_depend_on_the_last_checkpoint_pointer(pointer: bytes | None) -> None:
     store = real_log(8, checkpoints=[2, 6])
     if pointer is None:
         store.delete(filenames.LAST_CHECKPOINT)
@@ -227,7 +229,7 @@ def test_the_pointer_to_the_last_checkpoint_is_only_a_hint(pointer: bytes | None
     assert paths_at(store) == [f"f{number}" for number in range(1, 9)]
 
 
-def test_after_a_clean_up_what_is_left_is_read() -> None:
+def test_the_remaining_versions_can_be_read_after_a_cleanup() -> None:
     store = real_log(8, checkpoints=[3, 6])
     for version in range(6):
         store.delete(filenames.commit_path(version))
@@ -238,8 +240,8 @@ def test_after_a_clean_up_what_is_left_is_read() -> None:
         load(store, 5)
 
 
-def test_a_commit_that_disappears_while_the_log_is_read_is_a_corrupt_log() -> None:
-    """With a checksum the head needs no commit, so the files are read only when they are asked for."""
+def test_a_commit_that_disappears_during_loading_is_an_error() -> None:
+    """With a checksum, loading the head reads no commits; they are read when the files are needed."""
     table = new_table(memory_store())
     for number in range(4):
         table.insert(numbers([number]))

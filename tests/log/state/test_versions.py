@@ -1,3 +1,5 @@
+"""Finding versions by time, and commit times with and without in-commit timestamps."""
+
 from __future__ import annotations
 
 import math
@@ -27,7 +29,7 @@ def log_at(stamps: list[int]) -> Store:
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Counting:
-    """Five commits without in-commit timestamps, whose files' times are out of order, in a store that counts."""
+    """Five commits without in-commit timestamps, with file times out of order, in a store that counts requests."""
     table = new_table(LocalStore(str(tmp_path)), NUMBERS, properties={"delta.enableInCommitTimestamps": False})
     for number in range(4):
         table.insert(numbers([number]))
@@ -36,7 +38,7 @@ def foreign(tmp_path: Path) -> Counting:
     return Counting(table.store)
 
 
-def test_file_times_are_listed_once_and_new_ones_looked_at_singly(foreign: Counting, tmp_path: Path) -> None:
+def test_file_times_are_listed_once_and_new_ones_looked_up(foreign: Counting, tmp_path: Path) -> None:
     times = CommitTimes(foreign)
     assert [times.at(version) for version in range(5)] == [100_000, 900_000, 900_001, 900_002, 1_000_000]
     assert foreign.lists == 1
@@ -46,10 +48,10 @@ def test_file_times_are_listed_once_and_new_ones_looked_at_singly(foreign: Count
     assert foreign.lists == 1
 
 
-def test_after_many_single_looks_the_log_is_listed_again(
+def test_after_many_lookups_the_log_is_listed_again(
     foreign: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table that is open for months must not remember the commits that were cleaned up since."""
+    """A table that stays open for months must forget commits that were cleaned up."""
     monkeypatch.setattr(commit_times, "_MAX_SINCE_LISTING", 2)
     times = CommitTimes(foreign)
     times.at(4)
@@ -63,7 +65,7 @@ def test_after_many_single_looks_the_log_is_listed_again(
     assert times.at(0) == -1
 
 
-def test_a_commit_that_is_gone_before_it_was_looked_at_is_passed_over(foreign: Counting, tmp_path: Path) -> None:
+def test_a_commit_that_disappears_before_its_lookup_is_skipped(foreign: Counting, tmp_path: Path) -> None:
     times = CommitTimes(foreign)
     times.at(4)
     table = Table.open(str(tmp_path))
@@ -81,7 +83,7 @@ def test_a_commit_that_is_gone_before_it_was_looked_at_is_passed_over(foreign: C
     at=st.integers(-1, 61),
     expired=st.integers(0, 5),
 )
-def test_the_binary_search_finds_what_a_linear_one_does(stamps: list[int], at: int, expired: int) -> None:
+def test_binary_search_agrees_with_linear_search(stamps: list[int], at: int, expired: int) -> None:
     store = log_at(stamps)
     earliest = min(expired, len(stamps) - 1)
     for version in range(earliest):
@@ -96,15 +98,15 @@ def test_the_search_reads_few_commits() -> None:
     assert len(store.reads) <= math.ceil(math.log2(2048)) + 1
 
 
-def test_a_point_before_a_commit_that_is_gone_is_not_found() -> None:
-    """A checkpoint's own commit may be gone; what it was made at is then not known, and not guessed."""
+def test_the_time_of_a_missing_commit_is_not_guessed() -> None:
+    """A checkpoint's own commit can be gone, and then its time is unknown."""
     store = log_at([10, 20, 30])
     store.delete(filenames.commit_path(0))
     assert versions.version_at(CommitTimes(store), 20, 0, 2) == 1
     assert versions.version_at(CommitTimes(store), 5, 0, 2) != 1
 
 
-def test_walking_back_ends_at_the_oldest_that_is_there() -> None:
+def test_walking_back_ends_at_the_oldest_existing_commit() -> None:
     store = log_at([10, 20, 30, 40])
     store.delete(filenames.commit_path(1))
     assert [commit.version for commit in versions.newest_first(store, 3)] == [3, 2]
@@ -123,10 +125,10 @@ def test_walking_back_ends_at_the_oldest_that_is_there() -> None:
         [100, 900, 200, 1000],
     ],
 )
-def test_file_times_are_made_to_increase_where_commits_carry_none(tmp_path: Path, seconds: list[int]) -> None:
-    """Without in-commit timestamps a commit's time is its file's, which copies and restores put out of order.
+def test_file_times_are_adjusted_to_increase(tmp_path: Path, seconds: list[int]) -> None:
+    """Without in-commit timestamps, a commit's time is its file's, which copying or restoring puts out of order.
 
-    Readers make them increase (each at least 1 ms after the one before it), or a search by time finds nonsense.
+    Readers make the times increase by at least 1 ms, because a search by time would fail otherwise.
     """
     table = new_table(LocalStore(str(tmp_path)), NUMBERS, properties={"delta.enableInCommitTimestamps": False})
     for number in range(1, len(seconds)):

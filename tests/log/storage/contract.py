@@ -1,4 +1,4 @@
-"""What every store promises (tidelog.log.storage.store), as tests that each store's test class inherits."""
+"""The promises of every store (tidelog.log.storage.store), as tests that each store's test class inherits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidelog.log.storage import Store
 
 
 class StoreContract:
-    """Inherit it and give a fixture `store`: an empty store."""
+    """Subclasses define the fixture `store`, an empty store."""
 
     races = 10
 
@@ -22,7 +22,7 @@ class StoreContract:
 
     # --- reading ---
 
-    def test_what_is_put_is_read(self, store: Store) -> None:
+    def test_content_that_was_put_can_be_read(self, store: Store) -> None:
         store.put_if_absent("a/b/c.bin", b"\x00\xffx")
         assert store.read("a/b/c.bin") == b"\x00\xffx"
         assert bytes(store.open_input("a/b/c.bin").read()) == b"\x00\xffx"
@@ -39,7 +39,7 @@ class StoreContract:
             with pytest.raises(FileNotFoundError):
                 reading(path)
 
-    def test_a_file_is_no_folder(self, store: Store) -> None:
+    def test_a_file_is_not_a_folder(self, store: Store) -> None:
         store.put_if_absent("a", b"x")
         for reading in (store.read, store.open_input, store.modified_ms):
             with pytest.raises(FileNotFoundError):
@@ -47,7 +47,7 @@ class StoreContract:
         store.delete("a/b")
         assert store.list("a") == []
 
-    def test_names_may_hold_any_sign(self, store: Store) -> None:
+    def test_names_may_contain_any_character(self, store: Store) -> None:
         names = sorted(["a b", "ü%20", "c=US%2FEast", "x#y?z", "x?y#z", "'\"", "-", "+&=", "{0}", "a:b", "日本 "])
         for name in names:
             store.put_if_absent(f"folder/{name}", name.encode())
@@ -61,13 +61,13 @@ class StoreContract:
             store.delete(f"folder/{name}")
         assert store.list("folder") == []
 
-    def test_modification_times_are_those_of_the_listing(self, store: Store) -> None:
+    def test_modification_times_agree_with_the_listing(self, store: Store) -> None:
         store.put_if_absent("a", b"1")
         (status,) = store.list("")
         assert store.modified_ms("a") == status.modified_ms
         assert status.modified_ms > 1_600_000_000_000, "milliseconds since the epoch"
 
-    def test_another_process_would_see_the_same_files(self, store: Store) -> None:
+    def test_an_unpickled_store_has_the_same_files(self, store: Store) -> None:
         store.put_if_absent("a", b"1")
         again = pickle.loads(pickle.dumps(store))
         assert again.read("a") == b"1"
@@ -90,14 +90,14 @@ class StoreContract:
             opened.seek(start)
             assert bytes(opened.read(length)) == content[start : start + length]
 
-    def test_an_absolute_path_names_the_same_file(self, store: Store) -> None:
+    def test_an_absolute_path_refers_to_the_same_file(self, store: Store) -> None:
         store.put_if_absent("a/b", b"1")
         assert store.read(f"{store.url}/a/b") == b"1"
         assert bytes(store.open_input(f"{store.url}/a/b").read()) == b"1"
 
-    # --- through another store at the same place ---
+    # --- through another store at the same location ---
 
-    def test_another_store_sees_at_once_what_this_one_does(self, store: Store) -> None:
+    def test_another_store_sees_changes_immediately(self, store: Store) -> None:
         other = pickle.loads(pickle.dumps(store))
         assert other.list("log") == []
         store.put_if_absent("log/1", b"1")
@@ -129,10 +129,10 @@ class StoreContract:
         assert store.read("a") == b"first"
 
     @pytest.mark.parametrize("durable", [True, False])
-    def test_of_many_puts_exactly_one_wins_and_its_content_is_whole(self, store: Store, durable: bool) -> None:
+    def test_exactly_one_of_many_puts_wins_and_its_content_is_complete(self, store: Store, durable: bool) -> None:
         writers, rounds = 16, self.races
         contents = [bytes([number]) * 50_000 for number in range(writers)]
-        barrier = Barrier(writers, timeout=30)  # so that a writer that fails does not leave the others waiting
+        barrier = Barrier(writers, timeout=30)  # if a writer fails, the rest must not wait for ever
 
         def put(number: int) -> list[bool]:
             won = []
@@ -187,7 +187,7 @@ class StoreContract:
         assert store.read("p/pointer") == b"22"
         assert [(status.name, status.size_bytes) for status in store.list("p")] == [("pointer", 2)]
 
-    def test_a_reader_of_what_is_replaced_sees_one_content_or_the_other(self, store: Store) -> None:
+    def test_a_reader_during_a_replace_sees_the_old_or_the_new_content(self, store: Store) -> None:
         contents = {b"a" * 300_000, b"b" * 300_000}
         store.replace("pointer", b"a" * 300_000)
         done = Event()
@@ -209,7 +209,7 @@ class StoreContract:
 
     # --- list ---
 
-    def test_a_listing_is_in_the_order_of_names_and_holds_files_only(self, store: Store) -> None:
+    def test_a_listing_is_sorted_by_name_and_has_only_files(self, store: Store) -> None:
         names = ["b", "a", "B", "10", "9", "_x", "é"]
         for name in names:
             store.put_if_absent(f"f/{name}", name.encode())
@@ -220,17 +220,17 @@ class StoreContract:
         assert [status.size_bytes for status in found] == [len(name.encode()) for name in sorted(names)]
 
     @pytest.mark.parametrize("folder", ["", "none", "none/at/all"])
-    def test_a_folder_that_is_not_there_is_empty(self, store: Store, folder: str) -> None:
+    def test_a_missing_folder_is_empty(self, store: Store, folder: str) -> None:
         assert store.list(folder) == []
 
-    def test_what_was_written_is_listed_at_once(self, store: Store) -> None:
+    def test_a_written_file_is_listed_immediately(self, store: Store) -> None:
         for number in range(30):
             store.put_if_absent(f"log/{number:03}", b"", durable=False)
             assert [status.name for status in store.list("log")][-1] == f"{number:03}"
 
     # --- walk ---
 
-    def test_a_walk_shows_every_file_wherever_it_lies(self, store: Store) -> None:
+    def test_a_walk_finds_every_file(self, store: Store) -> None:
         assert list(store.walk()) == []
         paths = ["top", "a/b/c", "a/b/d", "_delta_log/0.json", "_delta_log/_sidecars/x", ".hidden/y", "ü b/%20#?"]
         for path in paths:
@@ -241,7 +241,7 @@ class StoreContract:
             assert (status.name, status.size_bytes) == (path.rpartition("/")[2], len(path.encode()))
             assert status.modified_ms == store.modified_ms(path)
 
-    def test_a_walk_of_a_folder_shows_what_is_in_it_by_paths_from_the_root(self, store: Store) -> None:
+    def test_a_walk_of_a_folder_returns_paths_from_the_root(self, store: Store) -> None:
         for path in ("data/a/one", "data/a/b=1/two", "data/ab/three", "four"):
             store.put_if_absent(path, b"12")
         found = dict(store.walk("data/a"))
@@ -249,13 +249,13 @@ class StoreContract:
         assert {status.size_bytes for status in found.values()} == {2}
         assert list(store.walk("data/none")) == []
 
-    def test_files_that_another_program_wrote_are_made_durable(self, store: Store) -> None:
+    def test_sync_accepts_existing_files(self, store: Store) -> None:
         store.put_if_absent("data/a/b c%20=1/one", b"1", durable=False)
         store.sync(["data/a/b c%20=1/one"])
         store.sync([])
         assert store.read("data/a/b c%20=1/one") == b"1"
 
-    def test_files_may_go_and_come_while_they_are_walked_over(self, store: Store) -> None:
+    def test_files_can_be_deleted_and_created_during_a_walk(self, store: Store) -> None:
         for number in range(50):
             store.put_if_absent(f"{number % 7}/{number}", b"")
         seen = []
@@ -268,7 +268,7 @@ class StoreContract:
 
     # --- create ---
 
-    def test_a_created_file_is_there_after_the_block(self, store: Store) -> None:
+    def test_a_created_file_exists_after_the_block(self, store: Store) -> None:
         with store.create("x/data.parquet") as file:
             file.write(b"12")
             file.write(b"3")
@@ -276,7 +276,7 @@ class StoreContract:
         assert store.read("x/data.parquet") == b"123"
 
     @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-    def test_a_created_file_is_gone_if_the_block_raises(self, store: Store, error: type[BaseException]) -> None:
+    def test_a_created_file_is_removed_if_the_block_raises(self, store: Store, error: type[BaseException]) -> None:
         def fail() -> None:
             with store.create("x/data.parquet") as file:
                 file.write(b"123")
@@ -288,7 +288,7 @@ class StoreContract:
         with pytest.raises(FileNotFoundError):
             store.read("x/data.parquet")
 
-    def test_a_name_is_created_only_once(self, store: Store) -> None:
+    def test_a_name_can_be_created_only_once(self, store: Store) -> None:
         store.put_if_absent("x/data", b"first")
         with pytest.raises(FileExistsError), store.create("x/data") as file:
             file.write(b"second")
@@ -296,7 +296,7 @@ class StoreContract:
 
     # --- delete ---
 
-    def test_what_is_deleted_is_gone_and_may_be_deleted_again(self, store: Store) -> None:
+    def test_a_deleted_file_is_gone_and_can_be_deleted_again(self, store: Store) -> None:
         store.put_if_absent("a/b", b"1")
         for _ in range(2):
             store.delete("a/b")

@@ -1,4 +1,4 @@
-"""An HTTP proxy that fails as networks and servers do: before or after the server behind it has done the request."""
+"""An HTTP proxy that fails like networks and servers: before or after the server has carried out the request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 
 class Fault(Enum):
-    DROPPED_BEFORE = "the connection breaks and the server never hears of it"
-    DROPPED_AFTER = "the server does it and the connection breaks before the answer"
-    ERROR_AFTER = "the server does it and the answer is 500"
+    DROPPED_BEFORE = "the connection breaks before the request reaches the server"
+    DROPPED_AFTER = "the server carries it out and the connection breaks before the answer"
+    ERROR_AFTER = "the server carries it out and the answer is 500"
     SLOW_DOWN = "the answer is 503 SlowDown and nothing is done"
     TOO_MANY = "the answer is 429 and nothing is done"
     CONFLICT = "the answer is 409 ConditionalRequestConflict and nothing is done"
@@ -36,7 +36,7 @@ _ANSWERS = {
 
 @dataclass
 class Rule:
-    """Strike requests of a method whose path holds `part`, `times` times."""
+    """Apply a fault to `times` requests with this method and a path that contains `part`."""
 
     fault: Fault
     method: str
@@ -105,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = headers.pop("Content-Length", None) if self.command == "HEAD" else None
         return self.answer(response.status, headers, content, length or str(len(content)))
 
-    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_any  # noqa: N815 - the names that the class looks for
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_any  # noqa: N815 - the names that http.server expects
 
     def forward(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
         target = self.server.target

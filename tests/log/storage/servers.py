@@ -1,4 +1,4 @@
-"""Object stores to test against: servers that the tests start on loopback, installed once into a cache where needed."""
+"""Object stores to test against: servers that the tests start on loopback, installed into a cache on first use."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ AZURITE = "azurite@3.35.0"
 INSTALL_TIMEOUT_S = 420
 START_TIMEOUT_S = 30
 
-# Emulators take any credentials, or publish theirs.
-KEY, SECRET = "tidelogtests", "not-a-secret-of-anybody"
+# Emulators accept any credentials, or publish theirs.
+KEY, SECRET = "tidelogtests", "not-a-real-secret"
 AZURITE_ACCOUNT = "devstoreaccount1"
 AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
-# moto looks whether an object is there and writes it in two steps, so that two threads of it would both write.
-# One request at a time makes it as atomic as the real one.
+# moto checks for an object and writes it in two steps, so two of its threads could both write.
+# Serving one request at a time makes it as atomic as S3.
 _MOTO = """
 import sys
 from werkzeug.serving import make_server
@@ -44,12 +44,12 @@ make_server("127.0.0.1", int(sys.argv[1]), application, threaded=False).serve_fo
 
 
 class UnavailableError(Exception):
-    """The server cannot be had here; the message says why."""
+    """The server is not available here; the message says why."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server with one bucket: `url` is the bucket's, `options` are the storage options."""
+    """A server with one bucket, its URL and storage options."""
 
     name: str
     url: str
@@ -57,13 +57,13 @@ class Server:
     endpoint: str = ""
 
     def store(self, prefix: str | None = None) -> ObjectStore:
-        """A store at a prefix that nothing else uses."""
+        """A store at a new prefix."""
         return ObjectStore(f"{self.url}/{prefix or uuid.uuid4()}", self.options)
 
 
 @contextmanager
 def moto(folder: Path) -> Iterator[Server]:
-    """S3 by moto: in Python, on one thread."""
+    """S3 with moto: in Python, on one thread."""
     port = _free_port()
     with _running(folder, port, [sys.executable, "-c", _MOTO, str(port)]):
         yield _s3("moto", f"http://127.0.0.1:{port}")
@@ -71,7 +71,7 @@ def moto(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def versitygw(folder: Path) -> Iterator[Server]:
-    """The Versity gateway: S3 over a folder of this machine."""
+    """The Versity gateway: S3 backed by a local folder."""
     program = _from_go("versitygw", VERSITYGW)
     port = _free_port()
     root = folder / "root"
@@ -84,14 +84,14 @@ def versitygw(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def minio(folder: Path) -> Iterator[Server]:
-    """MinIO in a container, where a Docker engine answers."""
+    """MinIO in a container, if a Docker engine answers."""
     del folder
     socket_path = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
     if socket_path.startswith("/"):
         with socket.socket(socket.AF_UNIX) as probe:
             if probe.connect_ex(socket_path):
                 raise UnavailableError("no Docker engine answers")
-    from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - its import costs, and most machines stop before
+    from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - slow to import, and most machines have no Docker
 
     container = DockerContainer("minio/minio:latest").with_exposed_ports(9000).with_command("server /data")
     container = container.with_env("MINIO_ROOT_USER", KEY).with_env("MINIO_ROOT_PASSWORD", SECRET)
@@ -103,7 +103,7 @@ def minio(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def fake_gcs(folder: Path) -> Iterator[Server]:
-    """fake-gcs-server: Google Cloud Storage in memory."""
+    """Google Cloud Storage in memory. The first use compiles the server, which takes minutes."""
     program = _from_go("fake-gcs-server", FAKE_GCS)
     port = _free_port()
     endpoint = f"http://127.0.0.1:{port}"
@@ -141,7 +141,7 @@ SERVERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Server]]] 
 
 
 def _s3(name: str, endpoint: str) -> Server:
-    # As text, the way that a command line and Spark's options give them.
+    # As text, as a command line and Spark's options give them.
     options = {"endpoint_url": endpoint, "key": KEY, "secret": SECRET}
     options["client_kwargs"] = json.dumps({"region_name": "us-east-1"})
     server = Server(name, "s3://bucket", options, endpoint)
@@ -197,7 +197,7 @@ def _wait_for(host: str, port: int, ended: Callable[[], bool] = lambda: False) -
 
 
 def _from_go(name: str, module: str) -> str:
-    """Built in a folder beside, since a program that was half copied would be taken for whole."""
+    """Build in a separate folder, because a half-copied program would look complete."""
     target, made = CACHE / "bin" / name, CACHE / "bin" / "partial" / name
     more = {"GOBIN": str(made.parent), "GOPATH": str(CACHE / "go"), "GOFLAGS": "-mod=mod -modcacherw"}
     _install(target, "go", ["go", "install", module], more, made)
@@ -212,9 +212,9 @@ def _from_npm(name: str, package: str) -> str:
 
 
 def _install(target: Path, tool: str, command: list[str], more: dict[str, str], made: Path | None = None) -> None:
-    """Run the command unless its result is there; one process at a time, whoever else tests on this machine.
+    """Run the command unless its result exists; one process at a time on this machine.
 
-    `made` is what the command makes, where that takes the target's name afterwards.
+    If the command creates the file `made`, it is renamed to `target` afterwards.
     """
     if target.exists():
         return

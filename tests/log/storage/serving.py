@@ -1,4 +1,4 @@
-"""The servers behind the object stores' tests: started once, and named at the end if they ran or why they did not."""
+"""Start the object stores' servers once per test run; the summary lists those that ran, and why the rest did not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OUTCOMES = pytest.StashKey[dict[str, str]]()
 def server_of(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], Server]]:
-    """Starts a server by name at its first use; skips the test, by name at the end, where it cannot be had."""
+    """Starts a server by name on first use. Skips the test if it is unavailable; the summary gives the reason."""
     running: dict[str, Server] = {}
     outcomes = pytestconfig.stash.setdefault(_OUTCOMES, {})
     with ExitStack() as stack:
@@ -38,7 +38,7 @@ def server_of(
 
 @pytest.fixture(scope="session")
 def s3(server_of: Callable[[str], Server]) -> Server:
-    """An S3 server: a real gateway, or moto where that cannot be had. The end names the one that it was."""
+    """An S3 server: a real gateway, or moto if that is unavailable. The summary names the one used."""
     try:
         return server_of("versitygw")
     except pytest.skip.Exception:
@@ -56,4 +56,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         if reason:
             terminalreporter.line(f"stores: did not run: {name}, because {reason}")
     for name in SERVERS.keys() - outcomes.keys():
-        terminalreporter.line(f"stores: did not run: {name}, because no selected test asked for it")
+        terminalreporter.line(f"stores: did not run: {name}, because no selected test needs it")

@@ -1,4 +1,4 @@
-"""The doctor finds each promise that a store breaks, and nothing on the others; it leaves nothing behind."""
+"""The doctor finds each broken promise, reports none for sound stores, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def failed(diagnosis: Diagnosis) -> list[str]:
     return [finding.name for finding in diagnosis.findings if not finding.ok]
 
 
-# --- stores that keep their promises ---------------------------------------------------------------------------------
+# --- sound stores ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["moto", "versitygw", "fake-gcs-server", "azurite"])
-def test_object_stores_are_well_and_left_as_they_were(server_of: Callable[[str], Server], name: str) -> None:
+def test_object_stores_pass_and_are_left_as_they_were(server_of: Callable[[str], Server], name: str) -> None:
     server = server_of(name)
     store = server.store()
     table = Table.create(store.url, NUMBERS, storage_options=server.options)
@@ -56,7 +56,7 @@ def test_object_stores_are_well_and_left_as_they_were(server_of: Callable[[str],
     assert listed == []
 
 
-def test_a_local_table_is_well_and_left_as_it_was(tmp_path: Path) -> None:
+def test_a_local_table_passes_and_is_left_as_it_was(tmp_path: Path) -> None:
     Table.create(str(tmp_path / "t"), NUMBERS).insert(numbers([1]))
     before = sorted(tmp_path.rglob("*"))
     diagnosis = examine(str(tmp_path / "t"))
@@ -65,12 +65,12 @@ def test_a_local_table_is_well_and_left_as_it_was(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_folder_that_is_not_there_yet_is_not_there_afterwards(tmp_path: Path) -> None:
+def test_a_missing_folder_is_still_missing_afterwards(tmp_path: Path) -> None:
     assert examine(str(tmp_path / "not" / "yet"), writers=2, rounds=1).ok
     assert list(tmp_path.iterdir()) == []
 
 
-def test_memory_is_well_and_left_as_it_was() -> None:
+def test_memory_passes_and_is_left_as_it_was() -> None:
     url = memory_url()
     table = new_table(open_store(url))
     before = table.store.list("_delta_log")
@@ -79,34 +79,34 @@ def test_memory_is_well_and_left_as_it_was() -> None:
     assert [path for path in table.store._files if path.startswith("_tidelog")] == []  # type: ignore[attr-defined]
 
 
-def test_it_says_what_it_did_in_words_and_numbers() -> None:
+def test_findings_have_words_and_numbers() -> None:
     diagnosis = examine(memory_url(), writers=5, rounds=7)
-    said = {finding.name: finding for finding in diagnosis.findings}
-    assert "7 races of 5 writers" in said["race"].words
-    assert said["race"].numbers == {"writers": 5, "rounds": 7, "broken": 0, "unanswered": 0}
+    found = {finding.name: finding for finding in diagnosis.findings}
+    assert "5 writers raced for one name, 7 times: exactly one won each time" in found["race"].words
+    assert found["race"].numbers == {"writers": 5, "rounds": 7, "broken": 0, "unanswered": 0}
     for request in ("put", "read", "list", "replace"):
-        assert 0 <= said["latency"].numbers[f"{request}_p50_ms"] <= said["latency"].numbers[f"{request}_max_ms"]
+        assert 0 <= found["latency"].numbers[f"{request}_p50_ms"] <= found["latency"].numbers[f"{request}_max_ms"]
     again = json.loads(json.dumps(diagnosis.to_dict()))
     assert again["ok"] is True
     assert [finding["name"] for finding in again["findings"]] == CHECKS
 
 
 @pytest.mark.parametrize(("writers", "rounds"), [(1, 1), (65, 1), (2, 0), (2, 1001)])
-def test_what_it_is_asked_for_is_bounded(writers: int, rounds: int) -> None:
+def test_writers_and_rounds_are_bounded(writers: int, rounds: int) -> None:
     with pytest.raises(ConfigurationError):
         examine(memory_url(), writers=writers, rounds=rounds)
 
 
-def test_a_kind_of_store_that_is_not_known_is_an_error() -> None:
+def test_an_unsupported_store_is_an_error() -> None:
     with pytest.raises(StoreNotSupportedError):
         examine("ftp://host/t")
 
 
-# --- stores that do not ----------------------------------------------------------------------------------------------
+# --- faulty stores ---------------------------------------------------------------------------------------------------
 
 
 class Overwrites(Around):
-    """The condition is checked now and then only."""
+    """Checks the condition only sometimes."""
 
     def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
         if "race" in path:
@@ -130,7 +130,7 @@ class RefusesAndOverwrites(Around):
 
 
 class StaleListing(Around):
-    """Shows each folder as it was when it was listed before."""
+    """Lists each folder as it was at the previous listing."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -144,7 +144,7 @@ class StaleListing(Around):
 
 
 class StaleReads(Around):
-    """Remembers what it has read, also what was not there."""
+    """Always returns the first content that it read."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -162,7 +162,7 @@ class LateReads(Around):
 
 
 class Undead(Around):
-    """What was deleted is listed for ever."""
+    """Keeps listing deleted files."""
 
     def delete(self, path: str) -> None:
         if "/deleted/" not in path:
@@ -170,7 +170,7 @@ class Undead(Around):
 
 
 class HalfWritten(Around):
-    """Readers see the first half of a large file first."""
+    """Readers see the first half of a large file before the rest."""
 
     def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
         if "/whole/" in path:
@@ -234,20 +234,20 @@ def test_a_server_that_ignores_the_condition_is_a_finding(server_of: Callable[[s
     assert store._cloud._fs.find(f"{store._root.bucket}/{store._root.key}") == []
 
 
-def test_a_bucket_that_is_not_there_is_a_finding(server_of: Callable[[str], Server]) -> None:
+def test_a_missing_bucket_is_a_finding(server_of: Callable[[str], Server]) -> None:
     diagnosis = examine("s3://no-such-bucket/t", storage_options=server_of("moto").options)
     assert failed(diagnosis) == ["access"]
-    assert "there is no bucket" in diagnosis.findings[0].words
+    assert "does not exist" in diagnosis.findings[0].words
 
 
-def test_a_folder_that_may_not_be_written_is_a_finding_and_stays_as_it_was(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_writable_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     diagnosis = examine(str(tmp_path / "file" / "t"))
     assert failed(diagnosis) == ["put-if-absent"]
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_the_clock_that_counts_is_the_systems(tmp_path: Path) -> None:
+def test_the_clock_is_that_of_the_system(tmp_path: Path) -> None:
     diagnosis = examine(str(tmp_path), writers=2, rounds=1, system=Clock(1_000_000_000_000))
     assert failed(diagnosis) == ["clock"]
     skew: Any = diagnosis.findings[CHECKS.index("clock")].numbers["skew_ms"]

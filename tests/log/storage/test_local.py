@@ -1,3 +1,5 @@
+"""Local files: the store contract, permissions, full disks and durability."""
+
 from __future__ import annotations
 
 import errno
@@ -34,7 +36,7 @@ def store(tmp_path: Path) -> LocalStore:
     return LocalStore(str(tmp_path / "table"))
 
 
-def test_names_are_those_of_the_listing(store: LocalStore, tmp_path: Path) -> None:
+def test_names_agree_with_the_listing(store: LocalStore, tmp_path: Path) -> None:
     assert not store.names("log")
     for name in ("log/a", "log/b.json", "log/folder/c"):
         store.put_if_absent(name, b"1")
@@ -54,8 +56,8 @@ def test_no_temporary_file_is_left(store: LocalStore, tmp_path: Path) -> None:
     assert everything(tmp_path) == ["table/a", "table/b", "table/c"]
 
 
-def test_a_temporary_file_is_not_taken_for_one_of_the_log(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a commit is being written only a hidden name is there, which Hadoop and tidelog alike pass over."""
+def test_temporary_files_are_hidden(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a commit is being written, only a hidden file exists, which Hadoop and tidelog ignore."""
     seen: list[str] = []
     link = os.link
 
@@ -70,7 +72,7 @@ def test_a_temporary_file_is_not_taken_for_one_of_the_log(store: LocalStore, mon
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK])
-def test_a_file_system_without_hard_links_is_refused_and_nothing_is_visible(
+def test_a_file_system_without_hard_links_is_refused_and_left_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def link(source: Any, target: Any) -> None:
@@ -89,7 +91,7 @@ def below_a_file(tmp_path: Path, below: str) -> str:
 
 
 @pytest.mark.parametrize("below", ["", "table", "deeper/table"])
-def test_a_path_that_is_a_file_or_below_one_is_not_writable(tmp_path: Path, below: str) -> None:
+def test_a_path_at_or_below_a_file_is_not_writable(tmp_path: Path, below: str) -> None:
     store = LocalStore(below_a_file(tmp_path, below))
     with pytest.raises(PathNotWritableError):
         store.put_if_absent("_delta_log/00000000000000000000.json", b"x")
@@ -101,13 +103,13 @@ def test_a_path_that_is_a_file_or_below_one_is_not_writable(tmp_path: Path, belo
 
 
 @pytest.mark.parametrize("below", ["", "table", "deeper/table"])
-def test_no_table_can_be_created_there(tmp_path: Path, below: str) -> None:
+def test_no_table_can_be_created_at_or_below_a_file(tmp_path: Path, below: str) -> None:
     with pytest.raises(PathNotWritableError) as raised:
         Table.create(below_a_file(tmp_path, below), NUMBERS)
     assert raised.value.advice
 
 
-def test_what_the_operating_system_refuses_says_what_to_do(
+def test_errors_of_the_operating_system_are_converted(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for code, kind in (
@@ -139,15 +141,13 @@ def test_a_folder_in_the_way_is_not_writable(store: LocalStore, tmp_path: Path) 
 
 @pytest.fixture
 def full_disk() -> Iterator[Callable[[], None]]:
-    """Call it, and no file can grow past 100 kB: the nearest to a full disk without one."""
+    """Once called, no file can grow beyond 100 kB, which is as close to a full disk as a test gets."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_while_data_is_written_leaves_nothing_and_says_so(
-    tmp_path: Path, full_disk: Callable[[], None]
-) -> None:
+def test_a_full_disk_while_writing_data_leaves_nothing_behind(tmp_path: Path, full_disk: Callable[[], None]) -> None:
     table = Table.create(str(tmp_path / "table"), pa.schema([("n", pa.binary())]))
     full_disk()
     with pytest.raises(StoreUnavailableError):
@@ -156,7 +156,7 @@ def test_a_full_disk_while_data_is_written_leaves_nothing_and_says_so(
     assert not [name for name in everything(tmp_path) if name.endswith(".parquet")]
 
 
-def test_a_full_disk_while_a_commit_is_written_commits_nothing(
+def test_a_full_disk_while_writing_a_commit_commits_nothing(
     store: LocalStore, tmp_path: Path, full_disk: Callable[[], None]
 ) -> None:
     full_disk()
@@ -165,7 +165,7 @@ def test_a_full_disk_while_a_commit_is_written_commits_nothing(
     assert everything(tmp_path) == []
 
 
-def test_hadoops_checksum_of_a_file_that_is_replaced_is_removed(store: LocalStore, tmp_path: Path) -> None:
+def test_replacing_a_file_removes_its_hadoop_checksum(store: LocalStore, tmp_path: Path) -> None:
     store.replace("_delta_log/_last_checkpoint", b"1")
     stale = tmp_path / "table/_delta_log/._last_checkpoint.crc"
     stale.write_bytes(b"crc\x00")
@@ -173,8 +173,8 @@ def test_hadoops_checksum_of_a_file_that_is_replaced_is_removed(store: LocalStor
     assert not stale.exists()
 
 
-def test_the_content_is_on_disk_before_its_name_is(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crash of the machine may not leave a name without its content, nor lose the name of an acknowledged commit."""
+def test_content_is_durable_before_its_name(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash of the machine must not leave a name without content or lose the name of an acknowledged commit."""
     order: list[str] = []
     fsync, link = os.fsync, os.link
 
@@ -196,15 +196,15 @@ def test_the_content_is_on_disk_before_its_name_is(store: LocalStore, monkeypatc
     assert order == ["link"]
     order.clear()
     store.put_if_absent("new/folder/a", b"1")
-    assert order == ["folder", "folder", "file", "link", "folder"], "a new folder's name must last as well"
+    assert order == ["folder", "folder", "file", "link", "folder"], "the name of a new folder must be durable too"
     order.clear()
     with store.create("data") as file:
         file.write(b"x")
     assert order == ["file", "folder"]
 
 
-def test_a_walk_follows_no_links(store: LocalStore, tmp_path: Path) -> None:
-    """They may lead out of the table, or round in circles."""
+def test_a_walk_does_not_follow_links(store: LocalStore, tmp_path: Path) -> None:
+    """Links can lead out of the table or in circles."""
     store.put_if_absent("a/file", b"1")
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/precious").write_bytes(b"2")
@@ -236,12 +236,12 @@ def test_a_table_stays_where_it_is_when_the_working_folder_changes(
     assert read_numbers(Table.open(str(tmp_path / "t"))) == [1]
 
 
-def test_errors_of_the_store_are_tidelogs_own() -> None:
+def test_errors_of_a_store_are_tidelog_errors() -> None:
     for kind in (PathNotWritableError, StoreNotSupportedError, StoreUnavailableError):
         assert issubclass(kind, TidelogError)
 
 
-def test_files_are_gathered_into_one_folder_and_empty_ones_go(tmp_path: Path) -> None:
+def test_gathering_files_removes_empty_folders(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     for path in ("data/x/p=1/part-0", "data/x/p=2/part-0", "data/x/p=2/other", "data/y/part-0"):
         store.put_if_absent(path, path.encode())

@@ -1,3 +1,5 @@
+"""The store in memory."""
+
 from __future__ import annotations
 
 import pytest
@@ -14,14 +16,14 @@ class TestMemoryStore(StoreContract):
         return MemoryStore(memory_url())
 
 
-def test_all_stores_of_one_url_share_their_files_and_others_do_not() -> None:
+def test_stores_with_the_same_url_share_their_files() -> None:
     url = memory_url()
     MemoryStore(url).put_if_absent("a", b"1")
     assert MemoryStore(f"{url}/").read("a") == b"1"
     assert MemoryStore(memory_url()).list("") == []
 
 
-def test_times_are_the_systems() -> None:
+def test_times_come_from_the_system() -> None:
     store = MemoryStore(memory_url(), system=Clock(123_456))
     store.put_if_absent("a", b"")
     store.replace("b", b"")

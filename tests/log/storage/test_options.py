@@ -1,3 +1,5 @@
+"""Parsing storage options and redacting their secrets."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -31,21 +33,21 @@ from tidelog.log.storage.options import Redactor, parse_option_texts
         ("client_kwargs", {"verify": False}, {"verify": False}),
     ],
 )
-def test_text_becomes_what_a_file_system_takes(name: str, text: Any, value: Any) -> None:
+def test_texts_are_converted_to_the_types_of_file_systems(name: str, text: Any, value: Any) -> None:
     assert parse_option_texts({name: text}) == {name: value}
 
 
 @pytest.mark.parametrize(
     ("name", "text"), [("client_kwargs", '{"secret-value'), ("token", '{"secret-value'), ("timeout", "secret-value")]
 )
-def test_text_that_cannot_be_read_is_an_error_that_does_not_show_it(name: str, text: str) -> None:
+def test_the_error_for_an_invalid_text_does_not_show_it(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError, match=name) as raised:
         parse_option_texts({name: text})
     assert "secret-value" not in str(raised.value)
     assert raised.value.__cause__ is None
 
 
-def test_secrets_are_taken_out_of_text() -> None:
+def test_secrets_are_redacted() -> None:
     redacted = Redactor(
         {
             "key": "AKIAPUBLIC",
@@ -56,5 +58,5 @@ def test_secrets_are_taken_out_of_text() -> None:
             "password": "",
         }
     )
-    said = redacted("AKIAPUBLIC s3cr3t nested eu http://localhost ?sv=1&sig=abcdef AccountKey=x/y==;sig=zz&a=1")
-    assert said == "AKIAPUBLIC *** *** eu http://localhost ?*** AccountKey=***;sig=***&a=1"
+    text = redacted("AKIAPUBLIC s3cr3t nested eu http://localhost ?sv=1&sig=abcdef AccountKey=x/y==;sig=zz&a=1")
+    assert text == "AKIAPUBLIC *** *** eu http://localhost ?*** AccountKey=***;sig=***&a=1"

@@ -1,3 +1,5 @@
+"""Choosing the store for a path."""
+
 from __future__ import annotations
 
 import pytest
@@ -27,12 +29,12 @@ def test_the_scheme_chooses_the_store(path: str, kind: type[object]) -> None:
     assert type(open_store(path)) is kind
 
 
-def test_an_upper_case_scheme_is_the_same_place() -> None:
+def test_the_scheme_is_case_insensitive() -> None:
     assert open_store("FILE:///data/t").url == "/data/t"
 
 
 @pytest.mark.parametrize("path", ["ftp://host/t", "hdfs://name/t", "http://host/t", "weird+thing://x"])
-def test_a_store_that_is_not_known_to_put_if_absent_is_refused(path: str) -> None:
+def test_an_unsupported_store_is_refused(path: str) -> None:
     for use in (Table.open, lambda where: Table.create(where, NUMBERS)):
         with pytest.raises(StoreNotSupportedError) as raised:
             use(path)

@@ -1,4 +1,4 @@
-"""The contract on every object store that can be had here."""
+"""The store contract on every object store available here."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class TestAzureOnAzurite(OnServer):
     name = "azurite"
 
 
-# --- servers that cannot be had --------------------------------------------------------------------------------------
+# --- unavailable servers ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("tool", "reason"), [(None, "is not installed"), ("/bin/false", "failed")])
 @pytest.mark.parametrize("name", ["versitygw", "fake-gcs-server", "azurite"])
-def test_a_server_that_cannot_be_installed_says_why(
+def test_a_server_that_cannot_be_installed_gives_the_reason(
     name: str, tool: str | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for program in ("go", "npm"):

@@ -1,4 +1,4 @@
-"""Spark's own workers, forked from a daemon, read and write a table in an object store."""
+"""Spark's workers, which are forked from a daemon, read and write a table in an object store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidelog.streaming import Sink, table
 pytestmark = pytest.mark.spark
 
 
-def test_a_stream_goes_into_an_object_store_and_out_again(spark: SparkSession, s3: Server, tmp_path: Path) -> None:
+def test_a_stream_to_and_from_an_object_store(spark: SparkSession, s3: Server, tmp_path: Path) -> None:
     url, options = s3.store().url, {f"storageOption.{name}": text for name, text in s3.options.items()}
     spark.range(100).selectExpr("id as n").write.parquet(str(tmp_path / "in"))
     source = spark.readStream.schema("n bigint").parquet(str(tmp_path / "in"))
@@ -39,14 +39,14 @@ def test_a_stream_goes_into_an_object_store_and_out_again(spark: SparkSession, s
     assert sorted(seen) == everything
 
     explained = read._jdf.queryExecution().toString()
-    noted = [
+    stored = [
         path.read_bytes()
         for folder in ("writer", "follower")
         for path in (tmp_path / folder).rglob("*")
         if path.is_file()
     ]
     assert SECRET not in explained
-    assert not [content for content in noted if SECRET.encode() in content]
+    assert not [content for content in stored if SECRET.encode() in content]
 
 
 def test_executors_change_the_rows_of_a_table_in_an_object_store(spark: SparkSession, s3: Server) -> None:

@@ -1,4 +1,4 @@
-"""Whole tables on object stores: writers at once, checkpoints, time travel, and another engine's eyes."""
+"""Tables in object stores: concurrent writers, checkpoints, time travel, and reading with another engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def insert(url: str, options: dict[str, Any], writer: int) -> list[int]:
     return [table.insert(numbers([number])).version for number in range(first, first + INSERTS)]
 
 
-def by_deltalake(server: Server, url: str, version: int | None = None) -> list[int]:
+def read_with_deltalake(server: Server, url: str, version: int | None = None) -> list[int]:
     options = {
         "AWS_ENDPOINT_URL": server.endpoint,
         "AWS_ALLOW_HTTP": "true",
@@ -40,7 +40,7 @@ def by_deltalake(server: Server, url: str, version: int | None = None) -> list[i
 
 
 @pytest.mark.interop
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # forking is what Spark's workers do
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Spark's workers are forked too
 @pytest.mark.parametrize(
     ("name", "pool_of"),
     [
@@ -49,7 +49,7 @@ def by_deltalake(server: Server, url: str, version: int | None = None) -> list[i
         ("minio", multiprocessing.get_context("fork").Pool),
     ],
 )
-def test_writers_at_once_lose_nothing_and_deltalake_reads_the_same(
+def test_concurrent_writers_lose_nothing_and_deltalake_agrees(
     server_of: Callable[[str], Server], name: str, pool_of: Callable[[int], Any]
 ) -> None:
     server = server_of(name)
@@ -73,8 +73,8 @@ def test_writers_at_once_lose_nothing_and_deltalake_reads_the_same(
     later = again.changes(after=half).to_arrow()
     assert later["_commit_version"].to_pylist() == list(range(half + 1, len(everything) + 1))
     assert sorted([*later["n"].to_pylist(), *read_numbers(again.at(version=half))]) == everything
-    assert by_deltalake(server, url) == everything
-    assert by_deltalake(server, url, half) == read_numbers(again.at(version=half))
+    assert read_with_deltalake(server, url) == everything
+    assert read_with_deltalake(server, url, half) == read_numbers(again.at(version=half))
 
 
 @pytest.mark.parametrize("name", ["fake-gcs-server", "azurite"])
@@ -97,7 +97,7 @@ def test_tables_on_other_clouds(server_of: Callable[[str], Server], name: str) -
 
 
 def test_a_wide_file_is_read_in_parts(s3: Server) -> None:
-    """Beyond a few MB a data file is not fetched whole; what is read of it must be right all the same."""
+    """A data file beyond a few MB is not fetched as a whole."""
     url, options = s3.store().url, s3.options
     rows = pa.table({"n": range(700_000), "noise": pc.random(700_000, initializer=1)})
     Table.create(url, rows.schema, storage_options=options).insert(rows)

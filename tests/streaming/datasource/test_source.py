@@ -374,7 +374,7 @@ def test_a_wrong_batch_read(parts: Table, options: dict[str, str], kind: type[Ti
 
 
 def test_a_missing_table(tmp_path: Path) -> None:
-    with pytest.raises(TableNotFoundError, match=r"check the path, or make one with Table.create or a Sink"):
+    with pytest.raises(TableNotFoundError, match=r"check the path, or create the table with Table.create or a Sink"):
         Query({"path": str(tmp_path / "nothing")})
 
 

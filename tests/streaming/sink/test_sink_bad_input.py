@@ -47,9 +47,13 @@ def source(tmp_path: Path) -> Input:
         ({"name": "x" * 101}, ConfigurationError, "use up to 100 letters, digits, dots, dashes, underscores"),
         ({"on_reset": "ignore"}, ConfigurationError, "on_reset cannot be 'ignore'; use one of error, adopt"),
         ({"properties": {"delta.nonsense": 1}}, ConfigurationError, "unknown table property 'delta.nonsense'; use one"),
-        ({"properties": {"tidelog.minorSpan": "soon"}}, ConfigurationError, "expected a span such as '1 day'"),
+        ({"properties": {"tidelog.minorSpan": "soon"}}, ConfigurationError, "it must be a duration such as '1 day'"),
         ({"path": "ftp://bucket/t"}, StoreNotSupportedError, "use a local path, file://, memory://, s3://"),
-        ({"path": "hdfs://host/t"}, StoreNotSupportedError, "not known to create a file if and only if it is absent"),
+        (
+            {"path": "hdfs://host/t"},
+            StoreNotSupportedError,
+            "is not a supported store: commits need one that creates a file only if it is absent",
+        ),
     ],
 )
 def test_a_sink_that_cannot_work_is_not_made(arguments: dict[str, Any], kind: type[TidelogError], message: str) -> None:
@@ -128,7 +132,7 @@ def test_a_path_below_a_file(spark: SparkSession, source: Input, tmp_path: Path)
     (tmp_path / "file").write_text("not a folder")
     sink = Sink(str(tmp_path / "file" / "table"))
     error = refused(source.put().stream(spark), sink, tmp_path / "cp", PathNotWritableError)
-    assert "check the path, its owner and whether the file system is mounted read-only" in str(error)
+    assert "check the path, its permissions and whether the file system is mounted read-only" in str(error)
 
 
 def test_a_file_system_that_makes_no_folders(spark: SparkSession, source: Input, tmp_path: Path) -> None:
@@ -156,7 +160,7 @@ def test_a_damaged_log(spark: SparkSession, source: Input, tmp_path: Path) -> No
     (path / "_delta_log" / f"{1:020d}.crc").unlink()
     error = refused(source.put().stream(spark), Sink(str(path)), tmp_path / "cp", CorruptLogError)
     assert "commit 1 of" in str(error)
-    assert "restore the file of _delta_log from a backup" in str(error)
+    assert "restore the file in _delta_log from a backup" in str(error)
 
 
 def test_a_ledger_that_would_expire(spark: SparkSession, source: Input, tmp_path: Path) -> None:
@@ -213,7 +217,7 @@ def test_a_schema_that_does_not_fit(
         (["n", "N as other"], ["missing"], "cannot partition by 'missing'"),
         (["n"], ["n"], "every column is a partition column"),
         (["n", "array(n) as a"], ["a"], "partition by a column that is not nested"),
-        (["n", "interval 1 day as a"], [], "which a Delta table cannot hold; cast it to one of string, long"),
+        (["n", "interval 1 day as a"], [], "which a Delta table cannot hold; cast it to string, long"),
     ],
 )
 def test_a_table_that_cannot_be_made(
