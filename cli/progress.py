@@ -18,6 +18,10 @@ from tidelog.cli.output import printable
 DELAY_S = 1.0
 
 
+# The rest of the line: what does not fit is cut, so that the spinner and the seconds stay.
+_REST = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+
+
 class Progress:
     """Show what a command is doing while the block runs: `with Progress("compacting /data/t", quiet=as_json): ...`.
 
@@ -32,8 +36,9 @@ class Progress:
             self._display = Display(
                 SpinnerColumn(),
                 TimeElapsedColumn(),
-                TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+                TextColumn("{task.description}", markup=False, table_column=_REST),
                 console=Console(stderr=True),
+                expand=True,
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,

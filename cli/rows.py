@@ -81,7 +81,7 @@ def _write_table(reader: RowReader, limit: int | None, progress: Progress) -> No
 
 
 def _counted(rows: Iterable[dict[str, Any]], progress: Progress) -> Iterator[dict[str, Any]]:
-    for number, row in enumerate(rows):
+    for number, row in enumerate(rows, start=1):
         if number % _COUNTED_AT_ONCE == 0:
             progress.count(number, "rows")
         yield row
