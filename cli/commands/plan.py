@@ -44,8 +44,9 @@ def _print_plan(path: str, found: Plan) -> None:
         output.say(f"{path}: {_group_text(group)}")
     if not found.groups:
         output.say(f"{path}: nothing to do")
-    chosen = {True: output.coloured("yes", "green"), False: output.coloured("no", "default")}
-    rows = [(reason.path, chosen[reason.chosen], reason.reason) for reason in found.reasons]
+    chosen = {True: output.coloured("yes", "green"), False: output.coloured("no", "")}
+    # As a Text a reason is never cut to the usual length of a cell.
+    rows = [(reason.path, chosen[reason.chosen], output.coloured(reason.reason, "")) for reason in found.reasons]
     output.write_grid(["file", "chosen", "why"], rows)
 
 
