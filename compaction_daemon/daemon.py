@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from threading import Event
+from queue import Empty, SimpleQueue
 from types import FrameType
 
 import pyarrow as pa
@@ -121,7 +122,9 @@ class Daemon:
         self._tables = [Table.open(table, system=self._system) if isinstance(table, str) else table for table in tables]
         self._config = config or DaemonConfig()
         self._on_step = on_step
-        self._stopping = Event()
+        self._stopped = False
+        # An Event would not do: its lock can be held when a signal handler wants it. A SimpleQueue is made for that.
+        self._wake: SimpleQueue[None] = SimpleQueue()
         self._failures: dict[str, int] = {}
         self._resume_s: dict[str, float] = {}
 
@@ -148,16 +151,18 @@ class Daemon:
         """
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
-            while not self._stopping.is_set():
-                if not self.step().did_anything:
-                    self._stopping.wait(self._config.interval_s)
+            while not self._stopped:
+                if not self.step().did_anything and not self._stopped:
+                    with suppress(Empty):
+                        self._wake.get(timeout=self._config.interval_s)
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
     def stop(self) -> None:
         """End `run` after the current step; safe to call from any thread."""
-        self._stopping.set()
+        self._stopped = True
+        self._wake.put(None)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del number, frame

@@ -6,6 +6,8 @@ import logging
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -241,6 +243,36 @@ def test_run_finishes_the_step_in_which_a_signal_arrives(number: signal.Signals)
     Daemon([table], config=DaemonConfig(interval_s=3600), on_step=on_step).run()
     assert [report.did_anything for report in seen] == [True]
     assert numbers_of(table) == [1, 2]
+
+
+# Runs a daemon that gets its signal at the worst moment: while it is inside `threading`, with a lock held.
+_SIGNAL_INSIDE_A_WAIT = """
+import signal, sys, threading
+from tidelog.compaction_daemon import Daemon, DaemonConfig
+from tidelog.log import Table
+import pyarrow as pa
+
+Table.create("memory://t", pa.schema([("n", pa.int64())]))
+steps = []
+
+def interrupt(frame, event, argument):
+    if frame.f_code is threading.Condition.wait.__code__:
+        sys.settrace(None)
+        signal.raise_signal(signal.SIGTERM)
+
+def on_step(report):
+    steps.append(report)
+    if len(steps) == 2:
+        signal.raise_signal(signal.SIGTERM)
+    sys.settrace(interrupt)
+
+Daemon(["memory://t"], config=DaemonConfig(interval_s=0.01), on_step=on_step).run()
+"""
+
+
+def test_a_signal_during_the_sleep_does_not_block() -> None:
+    done = subprocess.run([sys.executable, "-c", _SIGNAL_INSIDE_A_WAIT], timeout=60, check=False)
+    assert done.returncode == 0
 
 
 def test_run_does_not_sleep_while_there_is_work() -> None:
