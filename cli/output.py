@@ -70,7 +70,7 @@ def write_grid(
     """Write rows under the names of their columns.
 
     The columns at `numbers` are aligned to the right. In a terminal the columns that are neither in `numbers` nor in
-    `whole` are cut to make the others fit.
+    `whole` are cut to make the rest fit.
     """
     right = set(numbers)
     names = [printable(name) for name in columns]
@@ -104,7 +104,7 @@ def write_fields(fields: Mapping[str, Any]) -> None:
 
 
 def write_aligned(rows: Sequence[Sequence[Text]]) -> None:
-    """Write rows without a header; the last column is folded, or in a narrow terminal on lines of its own."""
+    """Write rows without a header; the last column is folded, or in a narrow terminal put on separate lines."""
     labels = max((sum(cell_len(label.plain) + _GAP for label in row[:-1]) for row in rows), default=0)
     width = terminal_width()
     grid = Grid.grid(padding=(0, _GAP, 0, 0))

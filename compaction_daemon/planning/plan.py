@@ -109,8 +109,8 @@ class Plan:
 
 def oldest_ms(add: AddFile) -> int:
     """The commit time of the oldest rows in a file, in ms: from its OLDEST_TAG, or else the file's own."""
-    noted = (add.tags or {}).get(OLDEST_TAG)
-    return int(noted) if noted and noted.isdigit() else add.modification_time
+    tag = (add.tags or {}).get(OLDEST_TAG)
+    return int(tag) if tag and tag.isdigit() else add.modification_time
 
 
 def cluster_tag(columns: tuple[str, ...]) -> str:

@@ -65,7 +65,7 @@ def plan(
         table: The table; it is refreshed.
         level: `minor` packs small files. `major` also rewrites files with many dead rows and sorts rows.
         where: SQL over partition columns that chooses partitions; None for all of them.
-        growth: For `minor`, about how many times its largest file a group must be. 1.0 packs whatever can be packed;
+        growth: For `minor`, about how many times its largest file a group must be. 1.0 packs all that it can;
             the daemon uses 2.0, which waits until a rewrite pays.
         cluster_by: For `major`, the columns to sort rows by.
         purge: For `major`, rewrite every file that has a dead row, not only those with many.

@@ -166,8 +166,8 @@ def test_compactions_of_random_data_end() -> None:
 
 
 @pytest.fixture
-def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """`meanwhile(action)` runs `action` once, after the next rewrite and before its commit."""
+def before_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """`before_commit(action)` runs `action` once, after the next rewrite."""
 
     def arrange(action: Callable[[], object]) -> None:
         commit = Transaction.commit
@@ -183,7 +183,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
     return arrange
 
 
-def test_concurrent_inserts_waste_no_work(meanwhile: Callable[[Callable[[], object]], None]) -> None:
+def test_concurrent_inserts_waste_no_work(before_commit: Callable[[Callable[[], object]], None]) -> None:
     table = filled("a")
     other = Table.open(table.path)
 
@@ -191,7 +191,7 @@ def test_concurrent_inserts_waste_no_work(meanwhile: Callable[[Callable[[], obje
         put(other, 100)
         put(other, 101)
 
-    meanwhile(inserts)
+    before_commit(inserts)
     report = compact(table)
     assert (report.version, report.rebased_over, report.wasted_bytes) == (6, (4, 5), 0)
     assert numbers_of(table) == [100, 101, 0, 1, 2]
@@ -199,10 +199,10 @@ def test_concurrent_inserts_waste_no_work(meanwhile: Callable[[Callable[[], obje
 
 
 def test_of_two_compactions_of_the_same_files_one_is_superseded(
-    meanwhile: Callable[[Callable[[], object]], None],
+    before_commit: Callable[[Callable[[], object]], None],
 ) -> None:
     table = filled("a")
-    meanwhile(lambda: compact(table.path))
+    before_commit(lambda: compact(table.path))
     report = compact(table)
     assert not report.did_anything
     assert (report.version, report.groups, report.files_removed, report.files_added) == (None, 0, 0, 0)
@@ -213,7 +213,7 @@ def test_of_two_compactions_of_the_same_files_one_is_superseded(
 
 
 def test_a_compaction_that_lost_a_group_commits_the_rest(
-    meanwhile: Callable[[Callable[[], object]], None],
+    before_commit: Callable[[Callable[[], object]], None],
 ) -> None:
     table = filled("a", "b")
 
@@ -222,7 +222,7 @@ def test_a_compaction_that_lost_a_group_commits_the_rest(
             patched.setattr(compaction, "MAX_MINOR_BYTES", 1)
             assert compact(table.path).groups == 1
 
-    meanwhile(takes_one_group)
+    before_commit(takes_one_group)
     report = compact(table)
     assert (report.version, report.groups, report.rebased_over) == (8, 1, (7,))
     assert 0 < report.wasted_bytes < report.bytes_written
@@ -231,9 +231,9 @@ def test_a_compaction_that_lost_a_group_commits_the_rest(
     assert_no_orphans(table)
 
 
-def test_a_concurrently_deleted_row_stays_dead(meanwhile: Callable[[Callable[[], object]], None]) -> None:
+def test_a_concurrently_deleted_row_stays_dead(before_commit: Callable[[Callable[[], object]], None]) -> None:
     table = filled("a")
-    meanwhile(lambda: delete_rows(Table.open(table.path), [0]))
+    before_commit(lambda: delete_rows(Table.open(table.path), [0]))
     report = compact(table)
     assert (report.files_removed, report.files_added, report.wasted_bytes) == (3, 1, 0)
     assert numbers_of(table) == [1, 2]
@@ -244,12 +244,12 @@ def test_a_concurrently_deleted_row_stays_dead(meanwhile: Callable[[Callable[[],
 
 
 def test_a_concurrent_change_of_properties_is_a_conflict_that_leaves_no_file(
-    meanwhile: Callable[[Callable[[], object]], None],
+    before_commit: Callable[[Callable[[], object]], None],
 ) -> None:
     table = filled("a")
     old = load(table.store).head.metadata
     new = msgspec.structs.replace(old, configuration={**old.configuration, "delta.appendOnly": "true"})
-    meanwhile(lambda: put_commit(Table.open(table.path), new))
+    before_commit(lambda: put_commit(Table.open(table.path), new))
     with pytest.raises(MetadataChangedException, match=r"the properties delta.appendOnly changed"):
         compact(table)
     assert_no_orphans(table)
