@@ -42,12 +42,25 @@ lint: setup ## check style and formatting
 type: setup ## check types, strictly, of the packages, tests, examples and benchmarks
 	$(BIN)/mypy $(TYPED)
 
+# Two processes share each lane, a test file at a time; TESTWORKERS=0 runs it in one process, for a debugger.
+TESTWORKERS ?= 2
+PYTEST = $(RUN) $(BIN)/pytest -n $(TESTWORKERS) --dist loadfile
+FAST = not (spark or server or crash or interop or full or nightly)
+
+.PHONY: test-fast
+test-fast: setup ## run the tests that need no Spark, server, crash or other engine
+	$(PYTEST) -m "$(FAST)" $(TESTARGS)
+
 .PHONY: test
-test: setup ## run the tests; TESTARGS="tests/log -k replay" runs a part
-	$(RUN) $(BIN)/pytest $(TESTARGS)
+test: setup ## run each capability's main path, as CI does; TESTARGS="tests/log -k replay" runs a part
+	$(PYTEST) $(TESTARGS)
+
+.PHONY: test-full
+test-full: setup ## run all tests but the random and exhaustive ones
+	$(PYTEST) -m "not nightly" $(TESTARGS)
 
 .PHONY: nightly
-nightly: setup ## run the tests that are too slow for every run
+nightly: setup ## run the random and exhaustive tests
 	$(RUN) $(BIN)/pytest -m nightly $(TESTARGS)
 
 .PHONY: check

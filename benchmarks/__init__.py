@@ -1,1 +1,1 @@
-"""Speed, side by side with deltalake and delta-spark: `make bench-log` and its like; see docs/benchmarks.md."""
+"""Benchmarks against deltalake and delta-spark, run with `make bench-log` and similar; see docs/benchmarks.md."""

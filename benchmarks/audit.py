@@ -1,4 +1,4 @@
-"""What `benchmarks.conflict` finds in a table afterwards: its rows, and files that nobody names."""
+"""The check of a table after `benchmarks.conflict`: its rows, and files that no commit names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.loops import Tally
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Rows that should be there and are not, that are there too often or should not be, and with another value."""
+    """The rows of a table: how many there are, are missing, are extra, and have a wrong value."""
 
     rows: int
     lost: int
@@ -26,12 +26,12 @@ class Audit:
 
     @property
     def differences(self) -> int:
-        """How many rows are not as they should be."""
+        """The number of missing, extra and wrong rows."""
         return self.lost + self.too_many + self.wrong
 
 
 def audit(rows: pa.Table, tallies: Mapping[str, Tally]) -> Audit:
-    """Compare the columns k and v of `rows` with what the loops say that they did."""
+    """Compare the columns k and v of `rows` with the tallies of the loops."""
     expected = expected_values(tallies)
     found = rows["k"].to_numpy()
     unique, first = np.unique(found, return_index=True)
@@ -48,7 +48,7 @@ def audit(rows: pa.Table, tallies: Mapping[str, Tally]) -> Audit:
 
 
 def expected_values(tallies: Mapping[str, Tally]) -> dict[int, int]:
-    """The value of each key that should be there."""
+    """The expected keys with their values."""
     expected = dict.fromkeys(range(loops.SEED_ROWS), 0)
     for number in tallies["append"].done:
         expected.update(dict.fromkeys(loops.batch_keys(number), 0))
@@ -60,12 +60,12 @@ def expected_values(tallies: Mapping[str, Tally]) -> dict[int, int]:
 
 
 def newest_version(path: Path) -> int:
-    """The number of the newest commit."""
+    """The version of the newest commit."""
     return max(int(file.stem) for file in _commits(path))
 
 
 def unnamed_bytes(path: Path) -> int:
-    """The size of the parquet files that no commit added: work that came to nothing, and was not cleaned up."""
+    """The size of the parquet files that no commit added: leftovers of failed work."""
     named = _named(path)
     files = (file for file in path.rglob("*.parquet") if "_delta_log" not in file.parts)
     return sum(file.stat().st_size for file in files if str(file.relative_to(path)) not in named)

@@ -1,7 +1,7 @@
-"""Writers in each other's way: `make bench-conflict`, with `BENCHARGS="--seconds 10"` for a shorter race.
+"""Conflicting writers: `make bench-conflict`; `BENCHARGS="--seconds 10"` makes the race shorter.
 
-The goals stand beside the cases; a missed one is said and is no failure, as a benchmark is not a test. A row that is
-lost, doubled or wrong afterwards is a failure.
+The goals are next to the cases. A missed goal is reported, but it is not a failure, since a benchmark is not a test. A
+row that is lost, doubled or wrong is a failure.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from benchmarks.loops import Tally
 from tidelog.log import Table
 
 CASES = ("race", "rebase_delete", "rebase_append")
-# Beyond the race itself: starting, warming up, and what was begun in time.
+# The time besides the race itself: starting, warming up, and finishing what was begun in time.
 GRACE_S = 240
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How long the race is, how large the rebases are, and how often these are measured."""
+    """The length of the race, the sizes of the rebases, and the number of measurements."""
 
     seconds: float = 60
     warm_up_seconds: float = 5
@@ -47,7 +47,7 @@ QUICK = Sizes(seconds=1, warm_up_seconds=0.2, files=5, rows_per_file=100, delete
 
 @dataclass(frozen=True)
 class Finish:
-    """A race that is over: what each loop did, and what the table is like."""
+    """The result of a race: the tallies of the loops, and the checks of the table."""
 
     tallies: Mapping[str, Tally]
     audit: Audit
@@ -55,7 +55,7 @@ class Finish:
     unnamed_bytes: int
 
     def of(self, *roles: str) -> Tally:
-        """The tally of these loops together."""
+        """The combined tally of these loops."""
         total = Tally()
         for tally in (self.tallies[role] for role in roles):
             total.attempted += tally.attempted
@@ -80,13 +80,13 @@ class ConflictBench:
         self.rows_are_right = True
 
     def run(self, only: str) -> None:
-        """Those whose name contains `only`."""
+        """Run the groups whose names contain `only`."""
         for name in CASES:
             if only in name:
                 getattr(self, name)()
 
     def race(self) -> None:
-        """A stream, deletes, updates and compactions beside each other on one table, each as fast as it can."""
+        """A stream, deletes, updates and compactions at once on one table, each as fast as it can."""
         finishes = {TIDELOG: self._race_of_tidelog()}
         if self._spark:
             finishes[DELTA_SPARK] = self._race_of_spark()
@@ -107,13 +107,13 @@ class ConflictBench:
         self.rows_are_right = not audits[TIDELOG].differences
 
     def rebase_delete(self) -> None:
-        """A delete of rows of every file commits after a compaction of all files did."""
+        """Commit a delete of rows in every file, after a compaction of all files won."""
         size = {"files": self._sizes.files, "rows": self._sizes.rows_per_file}
         arguments = {**size, "deletes": self._sizes.deletes_per_file}
         self._rebase("rebase_delete", arguments, 50)
 
     def rebase_append(self) -> None:
-        """A blind append commits after very many others did."""
+        """Commit a blind append after very many other appends won."""
         self._rebase("rebase_append", {"winners": self._sizes.winners}, 100)
 
     def _rebase(self, action: str, arguments: Mapping[str, Any], limit_ms: float) -> None:
@@ -134,7 +134,7 @@ class ConflictBench:
             )
 
     def _report_statements(self, tallies: Mapping[str, Tally]) -> None:
-        # Of tidelog what succeeded counts, of the peer what it tried.
+        # Only successful statements count for tidelog, but all attempts for the peer.
         rates = {name: _rate(tally, tally.failed if name == TIDELOG else 0) for name, tally in tallies.items()}
         self._report.figure("statements_per_second", "1/s", rates, Goal(10, at_least=True))
         self._report.figure("statements_attempted", "statements", {n: t.attempted for n, t in tallies.items()})
@@ -195,7 +195,7 @@ class ConflictBench:
 
 
 def race(commands: Sequence[Sequence[str]], seconds: float) -> dict[str, Tally]:
-    """Start the processes, wait until all are ready, let them go at once, and take what each loop in them did."""
+    """Start the processes, wait until all are ready, let them go at once, and return the tally of each loop."""
     with ExitStack() as stack:
         running = [stack.enter_context(_started(command)) for command in commands]
         for process in running:
@@ -204,7 +204,7 @@ def race(commands: Sequence[Sequence[str]], seconds: float) -> dict[str, Tally]:
             assert process.stdout
             line = process.stdout.readline()
             if line != "ready\n":
-                raise subprocess.SubprocessError(f"{process.args!r} is not ready but says {line!r}")
+                raise subprocess.SubprocessError(f"{process.args!r} is not ready: it printed {line!r}")
         for process in running:
             assert process.stdin
             process.stdin.write("go\n")
@@ -223,7 +223,7 @@ def _started(command: Sequence[str]) -> subprocess.Popen[str]:
 
 
 def _thrown_away(finish: Finish) -> int:
-    """What compactions say that they deleted again, and files without a commit that are still there."""
+    """The bytes that compactions wrote and deleted again, and those of files without a commit."""
     return finish.of("compact").counts.get("bytes_thrown_away", 0) + finish.unnamed_bytes
 
 
@@ -232,17 +232,17 @@ def _rate(tally: Tally, left_out: int) -> float:
 
 
 def _facts(tallies: Mapping[str, Tally]) -> dict[str, Any]:
-    """What else the loops counted, for the JSON line."""
+    """The errors and other counts of the loops, for the JSON line."""
     return {f"{name}_{what}": getattr(t, what) for name, t in tallies.items() for what in ("errors", "counts")}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-conflict", description=__doc__)
     parser.add_argument("--seconds", type=float, default=Sizes.seconds, help="how long the loops run")
-    parser.add_argument("--repetitions", type=int, default=Sizes.repetitions, help="rebases whose median counts")
+    parser.add_argument("--repetitions", type=int, default=Sizes.repetitions, help="rebases of which the median counts")
     parser.add_argument("--no-spark", action="store_true", help="leave delta-spark out")
-    parser.add_argument("--only", default="", help=f"the groups whose name contains this; of {', '.join(CASES)}")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, without delta-spark: does it all run?")
+    parser.add_argument("--only", default="", help=f"run groups whose name contains this: {', '.join(CASES)}")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, without delta-spark, to check that it runs")
     given = parser.parse_args()
     sizes = QUICK if given.quick else Sizes(seconds=given.seconds, repetitions=given.repetitions)
     report = Report("conflict", peer=DELTA_SPARK)
@@ -257,9 +257,9 @@ def main() -> None:
         shutil.rmtree(work)
     report.table()
     if given.quick:
-        report.say("these sizes only show that it runs: their figures, and what they say of the goals, mean nothing")
+        report.say("these sizes only check that the benchmark runs: the figures and goals mean nothing")
     if not bench.rows_are_right:
-        sys.exit("tidelog lost, doubled or mixed up rows")
+        sys.exit("tidelog has lost, doubled or wrong rows")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""One loop of `benchmarks.conflict` in a process of its own: `python -m benchmarks.contenders ROLE ARGUMENTS`.
+"""One loop of `benchmarks.conflict` in a separate process: `python -m benchmarks.contenders ROLE ARGUMENTS`.
 
-It prints `ready` when it is warm, begins when a line comes in, and prints its tally as one JSON object.
+It warms up, prints `ready`, begins when it reads a line, and prints its tally as one JSON object.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ import pyarrow as pa
 from benchmarks import loops
 from benchmarks.loops import Refused, Tally
 from tidelog.compaction_daemon import Daemon, DaemonConfig
-from tidelog.log import Committed, Table
+from tidelog.log import Committed, Table, Transaction
 from tidelog.log.errors import TidelogError
 from tidelog.log.state.loader import load
 from tidelog.log.storage.local import LocalStore
@@ -29,7 +28,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("payload", pa.string(
 
 
 class CountingStore(LocalStore):
-    """Adds up the sizes of the data files that are written: a compaction that fails does not report them."""
+    """Adds up the sizes of written data files, because a failed compaction does not report them."""
 
     written_bytes = 0
 
@@ -42,20 +41,31 @@ class CountingStore(LocalStore):
             self.written_bytes += (Path(self.url) / path).stat().st_size
 
 
+class CountingTable(Table):
+    """Counts its transactions: a statement begins a new one each time that it runs."""
+
+    begun = 0
+
+    def begin(self) -> Transaction:
+        """See Table."""
+        self.begun += 1
+        return super().begin()
+
+
 class Contender:
-    """A loop on a table that it opened."""
+    """The loops on one table, which it opens."""
 
     def __init__(self, path: str) -> None:
         self._store = CountingStore(path)
-        self._table = Table(self._store, load(self._store))
+        self._table = CountingTable(self._store, load(self._store))
         self._counts = Tally()
 
     def run(self, role: str, seconds: float) -> Tally:
-        """Do it until the time is over."""
+        """Run one loop until the time is up."""
         if role == "append":
             tally = loops.appends(self._append, seconds)
         elif role == "compact":
-            # As the daemon does it, but never waiting until a rewrite pays: it is in the way as often as can be.
+            # The daemon, but it rewrites even if that does not pay yet, to cause as many conflicts as possible.
             self._daemon = Daemon([self._table], config=DaemonConfig(interval_s=loops.IDLE_S, growth=1.0))
             tally = loops.compactions(self._compact, seconds)
         else:
@@ -96,51 +106,36 @@ class Contender:
         return self._table.transactions.get(STREAM, -1)
 
     def _commit(self, statement: Callable[[], Committed]) -> Refused | None:
+        begun = self._table.begun
         try:
             committed = statement()
         except TidelogError as error:
             return Refused(type(error).__name__)
+        finally:
+            self._counts.count("run_again", self._table.begun - begun - 1)
         self._counts.count("rebased", committed.retried)
         self._counts.count("rebased_over", len(committed.rebased_over))
         return None
 
 
-class RunsAgain(logging.Handler):
-    """Counts the statements that a conflict made run again, of which the log of the package tells."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.number = 0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Count one."""
-        self.number += "running the statement again" in record.getMessage()
-
-
 def rows(keys: range) -> pa.Table:
-    """Rows with these keys as they are appended."""
+    """New rows with these keys."""
     values = [list(keys), [0] * len(keys), [f"row {key}" for key in keys]]
     return pa.table([pa.array(column, field.type) for column, field in zip(values, SCHEMA, strict=True)], schema=SCHEMA)
 
 
 def create(path: str) -> None:
-    """The table with the rows that it has from the start."""
+    """Create the table with its initial rows."""
     Table.create(path, SCHEMA).insert(rows(range(loops.SEED_ROWS)))
 
 
 def main(role: str, arguments: dict[str, Any]) -> None:
-    again = RunsAgain()
-    logger = logging.getLogger("tidelog.log.table")
-    logger.addHandler(again)
-    logger.setLevel(logging.INFO)
-    # Another table: the first statement of a process pays for what later ones find ready.
+    # Warm up on another table, since the first statements of a process are slower.
     Contender(arguments["warm_up"]).run(role, arguments["warm_up_seconds"])
-    again.number = 0
     contender = Contender(arguments["path"])
     print("ready", flush=True)
     sys.stdin.readline()
     tally = contender.run(role, arguments["seconds"])
-    tally.count("run_again", again.number)
     print(json.dumps({role: tally.to_builtins()}), flush=True)
 
 

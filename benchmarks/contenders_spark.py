@@ -1,6 +1,7 @@
-"""All loops of `benchmarks.conflict` by delta-spark, as threads of one Spark: `python -m benchmarks.contenders_spark`.
+"""All loops of `benchmarks.conflict` for delta-spark, as threads of one Spark: `python -m benchmarks.contenders_spark`.
 
-Spoken to as `benchmarks.contenders` is. It also creates the table, and reads it at the end into a file for the audit.
+It is controlled like `benchmarks.contenders`. It also creates the table, and finally writes its rows to a file for the
+audit.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Contender:
         self._write(range(loops.SEED_ROWS), None)
 
     def run(self, seconds: float) -> dict[str, Tally]:
-        """All loops at once, until the time is over."""
+        """Run all loops at once until the time is up."""
         works: dict[str, Callable[[], Tally]] = {
             "append": lambda: loops.appends(self._append, seconds),
             "delete": lambda: loops.statements(self._delete, loops.keys("delete", self._newest_batch), seconds),
@@ -57,7 +58,7 @@ class Contender:
         return tallies
 
     def save_rows(self, file: str) -> None:
-        """The table's keys and values, as Spark reads them."""
+        """Write the table's keys and values, as Spark reads them, to a file."""
         found = self._session.sql(f"SELECT k, v FROM {self._name}").toArrow()
         with pa.ipc.new_file(file, found.schema) as writer:
             writer.write_table(found)
@@ -99,7 +100,7 @@ class Contender:
     def _tried(self, statement: Callable[[], object]) -> Refused | None:
         try:
             statement()
-        except Exception as error:  # noqa: BLE001 - an attempt that fails, however, is what is counted
+        except Exception as error:  # noqa: BLE001 - every failed attempt counts
             conflict = _CONFLICT.search(str(error))
             if conflict is None:
                 with self._unknown:
@@ -110,7 +111,7 @@ class Contender:
 
 def main(arguments: dict[str, Any]) -> None:
     session = spark_session()
-    # Another table: the first statement of each kind compiles and loads for seconds.
+    # Warm up on another table, since the first statement of each kind takes seconds to compile and load.
     Contender(session, arguments["warm_up"]).run(arguments["warm_up_seconds"])
     contender = Contender(session, arguments["path"])
     print("ready", flush=True)

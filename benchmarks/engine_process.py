@@ -1,4 +1,4 @@
-"""The processes that `benchmarks.sink` talks to: an engine with its streams, and the daemon beside them."""
+"""The processes that `benchmarks.sink` controls: an engine with its streams, and the daemon."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from typing import Any
 from benchmarks.harness import REPOSITORY
 from benchmarks.sink_streams import ANSWER
 
-# Longer than any command on a machine that others keep busy; one that hangs must not hold up the rest.
+# Longer than any command on a busy machine. A command that hangs must not block the rest.
 ANSWER_TIMEOUT_S = 1800
 START_TIMEOUT_S = STOP_TIMEOUT_S = 60
 _DAEMON = "from tidelog.cli import main; main()"
 
 
 class EngineFailedError(Exception):
-    """A process ended, or did not answer in time; the message holds its last words."""
+    """A process ended or did not answer in time. The message has the end of its output."""
 
 
 class EngineProcess:
-    """`benchmarks.sink_streams` for one engine; started and warm once made."""
+    """`benchmarks.sink_streams` for one engine. The constructor returns when it is warm."""
 
     def __init__(self, engine: str, folder: Path, arguments: dict[str, Any]) -> None:
         folder.mkdir()
@@ -46,16 +46,16 @@ class EngineProcess:
         self._answer()
 
     def ask(self, command: str, **arguments: object) -> Any:
-        """The answer to one command. Raises EngineFailedError."""
+        """Send a command and return the answer. Raises EngineFailedError."""
         assert self._process.stdin
         try:
             print(json.dumps([command, arguments]), file=self._process.stdin, flush=True)
         except BrokenPipeError as error:
-            raise EngineFailedError(self._last_words()) from error
+            raise EngineFailedError(self._end_of_output()) from error
         return self._answer()
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         with self._process as process:
             assert process.stdin
             process.stdin.close()
@@ -71,15 +71,15 @@ class EngineProcess:
                     return json.loads(line.removeprefix(ANSWER))
         finally:
             guard.cancel()
-        raise EngineFailedError(self._last_words())
+        raise EngineFailedError(self._end_of_output())
 
-    def _last_words(self) -> str:
+    def _end_of_output(self) -> str:
         return f"ended with {self._process.wait()}: {self._errors.read_text()[-2000:]}"
 
 
 @contextmanager
 def daemon(table: Path, output: Path) -> Iterator[None]:
-    """`tidelog daemon` beside the block, from when it looks after the table. Raises EngineFailedError if it failed."""
+    """Run `tidelog daemon` on the table during the block. Raises EngineFailedError if it failed."""
     with output.open("w") as file:
         command = [sys.executable, "-u", "-c", _DAEMON, "daemon", str(table)]
         process = subprocess.Popen(command, cwd=REPOSITORY, stdout=file, stderr=subprocess.STDOUT)
@@ -87,7 +87,7 @@ def daemon(table: Path, output: Path) -> Iterator[None]:
         try:
             deadline = time.monotonic() + START_TIMEOUT_S
             while "looking after" not in output.read_text() and process.poll() is None:
-                assert time.monotonic() < deadline, "the daemon does not start"
+                assert time.monotonic() < deadline, "the daemon did not start"
                 time.sleep(0.1)
             yield
         finally:

@@ -1,7 +1,7 @@
-"""How a figure is taken: each run in a process of its own, the engines in turn, the median of several runs.
+"""How a figure is measured: each run in a separate process, the engines in turn, and the median of several runs.
 
-Turns spread the machine's noise over all engines. A run is an action of `benchmarks.peers`; it times itself, so that
-starting Python, importing a library and starting Spark are not in the figure, and its process's peak memory is.
+Taking turns spreads the machine's noise over all engines. A run is an action of `benchmarks.peers`. It times itself, so
+the figure excludes starting Python, importing libraries and starting Spark. Peak memory is that of the whole process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks import peers
 
 TIDELOG, DELTALAKE, DELTA_SPARK = ENGINES = ("tidelog", "deltalake", "delta_spark")
 REPOSITORY = Path(__file__).parents[1]
-# Longer than any run on a machine of two cores; one that hangs must not hold up the rest.
+# Longer than any run on two cores. A run that hangs must not block the rest.
 RUN_TIMEOUT_S = 240
 _PACKAGES = ("tidelog", "deltalake", "pyspark", "pyarrow", "numpy", "msgspec")
 
@@ -36,18 +36,18 @@ Figures: TypeAlias = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one engine does for a case. `arguments` is called before each run with an empty folder for copies."""
+    """One engine's run of a case. Before each run `arguments` is called with an empty folder for copies of tables."""
 
     engine: str
     action: str
     arguments: Callable[[Path], Mapping[str, object]]
-    # Starting Spark and one run take a minute, and what is measured there takes tens of seconds: once is enough.
+    # For Spark, whose runs take a minute each and measure tens of seconds.
     once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """At most `limit`, or at least; `of` says of what: of tidelog's own figure, or of its ratio to the peer's."""
+    """An upper or lower limit, either for tidelog's figure or, by default, for its ratio to the peer's figure."""
 
     limit: float
     of: str = "ratio"
@@ -55,19 +55,19 @@ class Goal:
 
     @property
     def relation(self) -> str:
-        """As text."""
+        """The comparison as text."""
         return ">=" if self.at_least else "<="
 
     def is_met(self, value: float) -> bool:
-        """Whether the figure, or the ratio, is good enough."""
+        """Whether the figure or ratio meets the goal."""
         return value >= self.limit if self.at_least else value <= self.limit
 
 
 @dataclass(slots=True)
 class Report:
-    """One JSON line a measurement on stdout as soon as it is known; all of them as a table on stderr at the end.
+    """Prints each measurement as a JSON line to stdout at once, and all of them as a table to stderr at the end.
 
-    `peer` is the engine to whose figure ratios are, where a measurement does not name another one of `engines`.
+    Ratios are to the figures of `peer`, unless a measurement names another one of `engines`.
     """
 
     bench: str
@@ -77,7 +77,7 @@ class Report:
     _console: Console = field(default_factory=lambda: Console(stderr=True, width=180))
 
     def machine(self, **facts: object) -> None:
-        """Where this run takes place; to be called before the first measurement loads the machine."""
+        """Describe the machine. Call this before the first measurement puts load on it."""
         found = {
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
             "cores": os.cpu_count(),
@@ -99,9 +99,9 @@ class Report:
         peer: str | None = None,
         **facts: object,
     ) -> None:
-        """One measurement: each engine's figure (None or absent: it has none), and whether `goal` is met.
+        """Add one measurement: each engine's figure (None or absent if it has none), and whether `goal` is met.
 
-        `cpu`: the CPU seconds behind it, whose ratio a machine that others keep busy distorts less.
+        `cpu` is the CPU time behind the figures. Its ratio is distorted less if the machine is busy with other work.
         """
         peer = peer or self.peer
         own = figures.get(TIDELOG)
@@ -126,11 +126,11 @@ class Report:
         print(json.dumps(row), flush=True)
 
     def say(self, text: str) -> None:
-        """A line for people."""
+        """Print a line to stderr."""
         self._console.print(text, markup=False, highlight=False)
 
     def table(self) -> None:
-        """All measurements, readable."""
+        """Print all measurements as a table."""
         table = Table(title=f"bench-{self.bench}; ratio: tidelog's figure to {self.peer}'s")
         for name in ("case", "unit", *self.engines, "ratio", "cpu_ratio", "goal", "met"):
             table.add_column(name, justify="left" if name in ("case", "unit", "met") else "right")
@@ -151,7 +151,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Harness:
-    """Takes measurements. Without `isolated` all runs share this process: quick, and no measurement."""
+    """Takes measurements. Without `isolated` all runs share this process, which is quick but measures nothing."""
 
     report: Report
     repetitions: int
@@ -159,7 +159,7 @@ class Harness:
     isolated: bool = True
 
     def measure(self, runs: Sequence[Run]) -> dict[str, Figures]:
-        """The median of each figure of each engine. A peer that fails is left out, and stderr says why."""
+        """The median of each engine's figures. A peer that fails is left out, and stderr shows the error."""
         found: dict[str, list[Figures]] = {run.engine: [] for run in runs}
         for number in range(self.repetitions):
             for run in runs:
@@ -177,8 +177,8 @@ class Harness:
             arguments = dict(run.arguments(folder))
             return (_in_a_process if self.isolated else peers.run)(run.engine, run.action, arguments)
         except subprocess.SubprocessError as error:
-            words = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
-            self.report.say(f"{run.engine} is left out of {run.action}: {str(words)[-2000:]}")
+            output = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
+            self.report.say(f"{run.engine} is left out of {run.action}: {str(output)[-2000:]}")
             if run.engine == TIDELOG:
                 raise
             return None
@@ -192,7 +192,7 @@ def pick(figures: Mapping[str, Figures], name: str) -> dict[str, float | None]:
 
 
 def percentile(spans: Sequence[float], share: int) -> float | None:
-    """The value below which `share` percent of `spans` lie; None where there are too few to tell."""
+    """The value below which `share` percent of `spans` are; None for fewer than two spans."""
     return statistics.quantiles(spans, n=100, method="inclusive")[share - 1] if len(spans) > 1 else None
 
 

@@ -1,6 +1,6 @@
-"""The log's speed: `make bench-log`, with `BENCHARGS="--files 100000"` for a smaller table.
+"""The log's speed: `make bench-log`; `BENCHARGS="--files 100000"` makes the table smaller.
 
-The goals stand beside the cases; a missed one is said and is no failure, as a benchmark is not a test.
+The goals are next to the cases. A missed goal is reported, but it is not a failure, since a benchmark is not a test.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidelog.log.system import to_datetime
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large everything is, and how often it is measured."""
+    """The sizes of the tables, and the number of measurements."""
 
     files: int = 1_000_000
     commits: int = 100
@@ -51,13 +51,13 @@ class LogBench:
         self._spark = spark
 
     def run(self, only: str) -> None:
-        """Those whose name contains `only`."""
+        """Run the groups whose names contain `only`."""
         for name in CASES:
             if only in name:
                 getattr(self, name)()
 
     def open_and_list(self) -> None:
-        """To the list of all live files, from the log's three common shapes."""
+        """Open a table and list all live files, from JSON commits and from checkpoints by two writers."""
         files, commits = self._sizes.files, self._sizes.commits
         self._open("open_list_json", tables.many_files(files, commits), Goal(0.5), Goal(0.7))
         for writer in (TIDELOG, DELTALAKE):
@@ -65,28 +65,28 @@ class LogBench:
             self._open(f"open_list_checkpoint_by_{writer}", path, Goal(0.25), None)
 
     def write_checkpoint(self) -> None:
-        """The state is in memory; the checkpoint of all of it goes to disk."""
+        """Write a checkpoint to disk, with the state already in memory."""
         source = tables.many_files(self._sizes.files, self._sizes.commits)
         found = self._measure("write_checkpoint", lambda work: {"path": str(tables.clone(source, work))}, spark=True)
         self._report.figure("write_checkpoint", "s", pick(found, "seconds"), Goal(0.35), cpu=pick(found, "cpu_seconds"))
         self._report.figure("write_checkpoint_memory", "MB", pick(found, "peak_mb"))
 
     def refresh(self) -> None:
-        """After one commit of one file by another writer, to the list of all live files."""
+        """Refresh after another writer committed one file, and list all live files."""
         source = tables.checkpointed(self._sizes.files, self._sizes.commits, TIDELOG)
 
         def run(engine: str, commits: int) -> Run:
             return Run(engine, "refresh", lambda work: {"path": str(tables.clone(source, work)), "commits": commits})
 
-        # deltalake takes seconds for each.
+        # Each one takes deltalake seconds.
         found = self._harness.measure([run(TIDELOG, self._sizes.refreshes), run(DELTALAKE, 2)])
         self._report.figure("refresh", "ms", pick(found, "milliseconds"), Goal(20, TIDELOG))
 
     def append(self) -> None:
-        """A blind append's commit without data files, on a short log and on a long one without any checkpoint."""
+        """Commit a blind append without data files, to a short log and to a long one, both without a checkpoint."""
         runs = [
             Run(TIDELOG, "append", lambda work: self._logs(work, self._sizes.appends, in_commit_timestamps=True)),
-            # It takes seconds for each where no checkpoint is near.
+            # Each one takes deltalake seconds if no checkpoint is near.
             Run(DELTALAKE, "append", lambda work: self._logs(work, 3, in_commit_timestamps=False), once=True),
         ]
         found = self._harness.measure(runs)
@@ -97,18 +97,18 @@ class LogBench:
         self._report.figure("append_commit_growth", "long/short", growth, Goal(1.1, TIDELOG), **facts)
 
     def lookup(self) -> None:
-        """From a moment to a version, where commits say when they were made and where their files' times do."""
+        """Find the version at a time, from in-commit timestamps and from the modification times of the commits."""
         for in_commit_timestamps in (True, False):
             self._lookup(in_commit_timestamps=in_commit_timestamps)
 
     def long_tail(self) -> None:
-        """Open and list where nobody wrote a checkpoint for very many commits."""
+        """Open and list after very many commits without a checkpoint."""
         path = tables.long_log(self._sizes.long_log, in_commit_timestamps=False, checkpoint=False)
         found = self._measure("open_list", lambda _: {"path": str(path)})
         self._report.figure("open_list_long_tail", "s", pick(found, "seconds"), cpu=pick(found, "cpu_seconds"))
 
     def start(self) -> None:
-        """What importing the feed costs each process that Spark starts for it."""
+        """Import the feed, as each process does that Spark starts for it."""
         runs = [Run(TIDELOG, "start", lambda _: {})]
         found = self._harness.measure(runs)
         self._report.figure("import_feed", "s", pick(found, "seconds"))
@@ -133,9 +133,9 @@ class LogBench:
         return self._harness.measure(runs)
 
     def _lookup(self, *, in_commit_timestamps: bool) -> None:
-        """The first time in a table that was just opened, and again."""
+        """Look up times in a table that was just opened: the first one, and further ones."""
         path = tables.long_log(self._sizes.timeline, in_commit_timestamps=in_commit_timestamps, checkpoint=True)
-        # Both load the snapshot as well, so a moment shortly after the checkpoint asks the least of them.
+        # Both engines also load the snapshot, which is cheapest shortly after the checkpoint.
         moment = to_datetime(tables.START_MS + (self._sizes.timeline - 2) * tables.SPACING_MS + 1).isoformat()
         kind = "in_commit" if in_commit_timestamps else "file_times"
         runs = [Run(TIDELOG, "lookup", lambda _: {"path": str(path), "times": self._sizes.lookups})]
@@ -160,17 +160,19 @@ class LogBench:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-log", description=__doc__)
     parser.add_argument("--files", type=int, default=Sizes.files, help="live files of the large table")
-    parser.add_argument("--timeline", type=int, default=Sizes.timeline, help="commits to look a moment up among")
-    parser.add_argument("--repetitions", type=int, default=Sizes.repetitions, help="runs whose median counts")
+    parser.add_argument(
+        "--timeline", type=int, default=Sizes.timeline, help="commits in the table for looking up times"
+    )
+    parser.add_argument("--repetitions", type=int, default=Sizes.repetitions, help="runs of which the median counts")
     parser.add_argument("--no-spark", action="store_true", help="leave delta-spark out")
-    parser.add_argument("--only", default="", help=f"the groups whose name contains this; of {', '.join(CASES)}")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, without delta-spark: does it all run?")
+    parser.add_argument("--only", default="", help=f"run groups whose name contains this: {', '.join(CASES)}")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, without delta-spark, to check that it runs")
     given = parser.parse_args()
     sizes = QUICK if given.quick else Sizes(files=given.files, timeline=given.timeline, repetitions=given.repetitions)
     report = Report("log")
     report.machine(files=sizes.files, commits=sizes.commits, timeline=sizes.timeline)
     tables.CACHE.mkdir(parents=True, exist_ok=True)
-    # Beside the cached tables, so that copies can be hard links and commits go to a disk.
+    # Next to the cached tables, so that copies can be hard links and commits go to a disk.
     work = Path(tempfile.mkdtemp(prefix="work-", dir=tables.CACHE))
     try:
         harness = Harness(report, sizes.repetitions, work, isolated=not given.quick)
@@ -179,7 +181,7 @@ def main() -> None:
         shutil.rmtree(work)
     report.table()
     if given.quick:
-        report.say("these sizes only show that it runs: their figures, and what they say of the goals, mean nothing")
+        report.say("these sizes only check that the benchmark runs: the figures and goals mean nothing")
 
 
 if __name__ == "__main__":

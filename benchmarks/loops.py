@@ -1,4 +1,4 @@
-"""The work of `benchmarks.conflict`, whatever engine does it: the rows, which of them a loop changes, and its tally."""
+"""The loops of `benchmarks.conflict` for any engine: the rows, the keys that a loop changes, and its tally."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-# The rows that the table has from the start, keys 0 and on.
+# The initial rows of the table; their keys start at 0.
 SEED_ROWS = 100_000
-# The rows of a batch of the stream; batch b has those keys that follow batch b - 1, and batch 0 those after the seed.
+# The rows of a batch. The keys of batch 0 follow the initial rows, and those of batch b follow batch b - 1.
 BATCH_ROWS = 1_000
 BATCH_INTERVAL_S = 0.25
-# A compaction that found nothing to do looks again after this.
+# The pause after a compaction that found nothing to do.
 IDLE_S = 0.02
-# Whose keys are whose: a row is deleted or updated once at most, so that the rows at the end are known exactly.
+# Each loop has its own keys, by parity. A row is deleted or updated at most once, so the final rows are known exactly.
 PARITY = {"delete": 0, "update": 1}
-# A prime number, so that steps of it reach each key of the seed once, here and there.
+# Prime, so that steps of this size reach each initial key once, in scattered order.
 _STRIDE = 7919
 ROLES = ("append", *PARITY, "compact")
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a loop did. `done`: the keys or batches that the engine said are committed. `errors`: by name.
+    """What a loop did: the keys or batches that the engine reported as committed, and its errors by name.
 
-    `spans_ms` are of all attempts; `counts` is what else the loop counted.
+    `spans_ms` has all attempts. `counts` has the loop's other counts.
     """
 
     attempted: int = 0
@@ -46,13 +46,13 @@ class Tally:
         self.counts[name] = self.counts.get(name, 0) + number
 
     def to_builtins(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """The tally as JSON values."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An attempt that failed, by the name of its error."""
+    """A failed attempt, with the name of its error."""
 
     name: str
 
@@ -64,9 +64,9 @@ def batch_keys(number: int) -> range:
 
 
 def keys(role: str, newest_batch: Callable[[], int]) -> Iterator[int]:
-    """The keys that a loop changes: in turn one of the seed, here and there, and one of the newest batch.
+    """The keys that a loop changes: alternately an initial key, in scattered order, and one of the newest batch.
 
-    `newest_batch` is the last one that the loop knows to be in the table, -1 for none.
+    `newest_batch` returns the last batch that the loop knows to be in the table, or -1.
     """
     batch, left = -1, iter(range(0))
     for number in range(SEED_ROWS // 2):
@@ -78,12 +78,12 @@ def keys(role: str, newest_batch: Callable[[], int]) -> Iterator[int]:
 
 
 def statements(act: Callable[[int], Refused | None], chosen: Iterable[int], seconds: float) -> Tally:
-    """One statement after the other, each of one key."""
+    """Run statements one after the other, each on one key."""
     return _until_over(act, chosen, seconds, pause=lambda _: None)
 
 
 def appends(act: Callable[[int], Refused | None], seconds: float) -> Tally:
-    """Batches at fixed times; one that is late is followed by the next at once. One that failed is not repeated."""
+    """Append batches at fixed times, or at once if the last one was late. A failed batch is not repeated."""
     begin = time.monotonic()
 
     def pause(number: int) -> None:
@@ -93,14 +93,14 @@ def appends(act: Callable[[int], Refused | None], seconds: float) -> Tally:
 
 
 def compactions(act: Callable[[int], Refused | None], seconds: float) -> Tally:
-    """One compaction after the other."""
+    """Run compactions one after the other."""
     return _until_over(act, range(sys.maxsize), seconds, pause=lambda _: None)
 
 
 def _until_over(
     act: Callable[[int], Refused | None], items: Iterable[int], seconds: float, pause: Callable[[int], None]
 ) -> Tally:
-    """What was begun in time is finished and counts."""
+    """An attempt that begins in time is finished and counts."""
     tally = Tally()
     begin = time.monotonic()
     for item in items:

@@ -1,7 +1,7 @@
-"""What each engine does in a process of its own: `python -m benchmarks.peers ENGINE ACTION ARGUMENTS`.
+"""The actions of each engine, run in a separate process: `python -m benchmarks.peers ENGINE ACTION ARGUMENTS`.
 
-An action prints its figures as one JSON object: seconds, or milliseconds where the name says so, and `peak_mb`, the
-most memory that the process (for Spark: its Java process) ever held.
+An action prints its figures as one JSON object: seconds, or milliseconds if the name says so, and `peak_mb`, the peak
+memory of the process (for Spark, of its Java process).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from benchmarks import tables
 
 Action: TypeAlias = Callable[..., dict[str, float]]
 
-# Files and commits of a table that a process opens before it is measured, so that no import is.
+# Files and commits of a table that a process opens first, so that imports are not measured.
 _TINY = (10, 2)
-# The first commits of a process pay for what later ones find ready.
+# The first commits of a process are slower.
 _WARM_UP = 2
-# The numbers of files that none of the tables holds from the start.
+# No table has files with numbers from here on when it is made.
 _NEW_FILES = 10**8
 _SPARK_MEMORY = "6g"
 
 
 class Tidelog:
-    """tidelog, by its public names."""
+    """tidelog, through its public API."""
 
     def open_list(self, path: str) -> dict[str, float]:
         from tidelog.log import Table
@@ -110,7 +110,7 @@ class Tidelog:
 
 
 class Deltalake:
-    """deltalake (delta-rs), by its public names."""
+    """deltalake (delta-rs), through its public API."""
 
     def open_list(self, path: str) -> dict[str, float]:
         from deltalake import DeltaTable
@@ -132,7 +132,7 @@ class Deltalake:
         from deltalake import DeltaTable
 
         table = DeltaTable(path)
-        # Listing the files anew is left out, which favours it.
+        # Without listing the files again, which favours deltalake.
         return {"milliseconds": _after_commits(Path(path), table.version(), commits, table.update_incremental)}
 
     def append(self, short: str, long: str, commits: int) -> dict[str, float]:
@@ -140,7 +140,7 @@ class Deltalake:
         from deltalake.transaction import AddAction, PostCommitHookProperties
 
         opened = {"short_ms": DeltaTable(short), "long_ms": DeltaTable(long)}
-        # No checkpoints in between, which favours it.
+        # Without checkpoints in between, which favours deltalake.
         hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
         def append(table: DeltaTable, number: int) -> None:
@@ -169,13 +169,13 @@ class Deltalake:
 
 
 class DeltaSpark:
-    """delta-spark, by its Java API: what a query does before it reads, without the query."""
+    """delta-spark, through its Java API: the work of a query before it reads any data."""
 
     def open_list(self, path: str, warm_up: str) -> dict[str, float]:
         session = spark_session()
         _delta_log(session, warm_up).unsafeVolatileSnapshot().allFiles().count()
         with _timed() as spent:
-            # Counted on its executors, not handed out, which favours it.
+            # Counted on the executors and not collected, which favours delta-spark.
             _delta_log(session, path).unsafeVolatileSnapshot().allFiles().count()
         return {"seconds": spent["seconds"], "peak_mb": _peak_mb(java_pid(session))}
 
@@ -195,7 +195,7 @@ class DeltaSpark:
         assert jvm
         at = jvm.java.sql.Timestamp(int(datetime.fromisoformat(moment).timestamp() * 1000))
         none = jvm.scala.Option.empty()
-        flags = (False, True, False)  # not the newest where `at` is later; one that can be rebuilt; not the earliest
+        flags = (False, True, False)  # not the newest if `at` is later; one that can be rebuilt; not the earliest
         spans = []
         for _ in range(times):
             with _timed() as spent:
@@ -208,7 +208,7 @@ ENGINES: dict[str, Any] = {"tidelog": Tidelog(), "deltalake": Deltalake(), "delt
 
 
 def run(engine: str, action: str, arguments: dict[str, Any]) -> dict[str, float]:
-    """The figures of one action, taken in this process."""
+    """Run one action in this process and return its figures."""
     chosen: Action = getattr(ENGINES[engine], action)
     figures = chosen(**arguments)
     return {"peak_mb": _peak_mb(os.getpid()), **figures}
@@ -230,7 +230,7 @@ def _append(table: Any, number: int) -> None:
 
 
 def _after_commits(path: Path, version: int, commits: int, refresh: Callable[[], None]) -> float:
-    """The median time in ms of `refresh` after each of some commits by another writer."""
+    """The median time in ms of `refresh`, each time after a commit by another writer."""
     spans = []
     for number in range(1, commits + 1):
         tables.append_commit(path, version + number)
@@ -241,7 +241,7 @@ def _after_commits(path: Path, version: int, commits: int, refresh: Callable[[],
 
 
 def _in_turn(actions: dict[str, Callable[[int], None]], times: int) -> dict[str, float]:
-    """The median time in ms of each, run in turn so that the disk's moods hit all alike."""
+    """The median time in ms of each action. They run in turn, so that slow phases of the disk affect all alike."""
     spans: dict[str, list[float]] = {name: [] for name in actions}
     for number in range(_WARM_UP + times):
         for name, action in actions.items():
@@ -253,7 +253,7 @@ def _in_turn(actions: dict[str, Callable[[int], None]], times: int) -> dict[str,
 
 @contextmanager
 def _timed() -> Iterator[dict[str, float]]:
-    """Fills in `seconds` at the end of the block, and `cpu_seconds`, of all threads of this process."""
+    """Set `seconds`, and `cpu_seconds` of all threads of this process, at the end of the block."""
     spent: dict[str, float] = {}
     start, cpu_start = time.perf_counter(), time.process_time()
     yield spent
@@ -262,13 +262,13 @@ def _timed() -> Iterator[dict[str, float]]:
 
 
 def _peak_mb(pid: int) -> float:
-    """The most memory that a process held so far (VmHWM), in units of 10^6 bytes."""
+    """The peak memory of a process so far (VmHWM), in units of 10^6 bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:"))
 
 
 def spark_session(*, delta: bool = True, memory: str = _SPARK_MEMORY, settings: Mapping[str, str] | None = None) -> Any:
-    """A session on two cores; with delta-spark told that two partitions are enough for so small a log."""
+    """A session on two cores. With delta-spark, two partitions are set for its snapshots, enough for small logs."""
     from pyspark.sql import SparkSession
 
     builder = (
@@ -303,7 +303,7 @@ def _delta_log(session: Any, path: str) -> Any:
 
 
 def java_pid(session: Any) -> int:
-    """The process that Spark itself runs in."""
+    """The id of Spark's Java process."""
     return int(session._jvm.java.lang.ProcessHandle.current().pid())
 
 

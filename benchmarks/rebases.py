@@ -1,8 +1,8 @@
-"""How long a commit that lost its race takes: `rebase_delete` and `rebase_append` of `benchmarks.peers`.
+"""How long a commit takes that loses a race: `rebase_delete` and `rebase_append` of `benchmarks.peers`.
 
-Real commits on a local disk. Taken: the rules alone (`rules_ms`, and `rules_cpu_ms` of CPU time), all that lies between
-the put that was lost and the next one (`between_puts_ms`: winners and small files are read, vectors written), and the
-whole commit (`commit_ms`).
+These are real commits on a local disk. The figures are the conflict rules alone (`rules_ms`, and `rules_cpu_ms` of CPU
+time), everything between the put that lost and the next one (`between_puts_ms`, which includes reading the winners and
+small files and writing deletion vectors), and the whole commit (`commit_ms`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tidelog.log.state.loader import load
 from tidelog.log.storage.local import LocalStore
 from tidelog.log.transaction import Transaction
 
-# The number of a row in its file, by which rows of every file are deleted.
+# `number` counts the rows of each file, so that one predicate deletes rows of every file.
 _SCHEMA = pa.schema([("k", pa.int64()), ("number", pa.int64())])
 
 
 def delete_over_compaction(path: str, files: int, rows: int, deletes: int) -> dict[str, float]:
-    """The first rows of each file are deleted, but a compaction of all files commits first."""
+    """Delete the first rows of each file, while a compaction of all files commits first."""
     store, table = _create(path)
     transaction = table.begin()
     adds = [transaction.writer.write(_rows(number, rows)) for number in range(files)]
@@ -42,12 +42,12 @@ def delete_over_compaction(path: str, files: int, rows: int, deletes: int) -> di
 
 
 def append_over_appends(path: str, winners: int) -> dict[str, float]:
-    """An append is staged, but very many others commit first."""
+    """Append, while very many other appends commit first."""
     store, table = _create(path)
     transaction = table.begin().insert(_rows(0, 1000))
     other = Table.open(path)
     for number in range(winners):
-        # Their files are a claim: nobody reads them.
+        # The file does not exist, since no one reads it.
         claim = AddFile(
             path=f"claim-{number}.parquet",
             partition_values={},
@@ -61,7 +61,7 @@ def append_over_appends(path: str, winners: int) -> dict[str, float]:
 
 
 class _TimedStore(LocalStore):
-    """Notes when each put of a commit began and ended."""
+    """Records when each put of a commit began and ended."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
@@ -78,28 +78,28 @@ class _TimedStore(LocalStore):
 
 
 class _TimedRebase(Rebase):
-    """Adds up how long the rules take."""
+    """Adds up the time of the conflict rules."""
 
     seconds = 0.0
     cpu_seconds = 0.0
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        with _added_up():
+        with _timed():
             super().__init__(*arguments, **options)
 
     def fold(self, winner: Any, operation_class: Any) -> None:
         """See Rebase."""
-        with _added_up():
+        with _timed():
             super().fold(winner, operation_class)
 
     def judge(self, answers: Any = None) -> Any:
         """See Rebase."""
-        with _added_up():
+        with _timed():
             return super().judge(answers)
 
 
 @contextmanager
-def _added_up() -> Iterator[None]:
+def _timed() -> Iterator[None]:
     begin, cpu_begin = time.perf_counter(), time.process_time()
     yield
     _TimedRebase.seconds += time.perf_counter() - begin
@@ -118,7 +118,7 @@ def _rows(number: int, rows: int) -> pa.Table:
 
 
 def _commit(transaction: Transaction, store: _TimedStore) -> dict[str, float]:
-    """Commit once, the rules being timed where the commit loop runs them."""
+    """Commit once, timing the rules within the commit loop."""
     store.puts.clear()
     _TimedRebase.seconds = _TimedRebase.cpu_seconds = 0.0
     untimed, race.Rebase = race.Rebase, _TimedRebase  # type: ignore[attr-defined]

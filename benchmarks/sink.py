@@ -1,7 +1,7 @@
-"""The sink's speed beside Spark's own: `make bench-sink`, with `BENCHARGS="--batches 500"` for a shorter long run.
+"""The sink's speed compared with Spark's own sinks: `make bench-sink`; `BENCHARGS="--batches 500"` makes it shorter.
 
-The goals stand beside the cases; a missed one is said and is no failure, as a benchmark is not a test. A row that
-tidelog lost or doubled is a failure.
+The goals are next to the cases. A missed goal is reported, but it is not a failure, since a benchmark is not a test. A
+row that tidelog lost or doubled is a failure.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ENGINES = (TIDELOG, *PEERS)
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many batches each case takes, and how large its batches are.
+    """The number and size of the batches of each case.
 
-    Of `small`, `large` and `tail` each turn takes so many; `life` is so many at all, of which `window` at each end are
-    compared and memory is looked at after `settled`.
+    `small`, `large` and `tail` are batches per turn. `life` is the total, of which the first and last `window` batches
+    are compared. Memory is first measured after `settled` batches.
     """
 
     turns: int = 3
@@ -44,10 +44,10 @@ class Sizes:
     settled: int = 500
     window: int = 100
     warm_up: int = 20
-    # Batches that are left out after each start of a query, which has work of its own to do then.
+    # Batches left out after each start of a query, which are slower.
     skip: int = 5
     large_skip: int = 2
-    # Whether `life` gets a new process, whose memory no other case has filled.
+    # Whether `life` gets a new process, so that no other case affects its memory.
     fresh: bool = True
 
 
@@ -66,12 +66,12 @@ QUICK = Sizes(
     large_skip=1,
     fresh=False,
 )
-# Java starts faster and gets less fast.
+# Java starts faster, but its code stays slower.
 QUICK_SETTINGS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 class SinkBench:
-    """The cases, each a method named in CASES. Engines take turns; each lives in a process of its own."""
+    """The cases, each a method named in CASES. Engines take turns, each in a separate process."""
 
     def __init__(
         self, report: Report, sizes: Sizes, work: Path, engines: Sequence[str], writer: str, *, with_daemon: bool
@@ -91,13 +91,13 @@ class SinkBench:
         self.rows_are_right = True
 
     def run(self, only: str) -> None:
-        """Those whose name contains `only`."""
+        """Run the cases whose names contain `only`."""
         for name in CASES:
             if only in name:
                 getattr(self, name)()
 
     def small(self) -> None:
-        """Batches of a thousand rows: what is paid for each batch, whatever is in it."""
+        """Batches of a thousand rows, for the cost per batch."""
         sizes = self._sizes
         found = self._turns("small", self._engines, SMALL_ROWS, sizes.turns, sizes.small)
         spans = _medians(found, "add_batch_ms")
@@ -106,7 +106,7 @@ class SinkBench:
         self._report.figure("small_trigger", "ms", _medians(found, "trigger_ms"), cpu=_cpu(found))
 
     def large(self) -> None:
-        """Batches of a million rows: what is paid for a row."""
+        """Batches of a million rows, for the cost per row."""
         sizes = self._sizes
         found = self._turns("large", self._engines, sizes.large_rows, sizes.turns, sizes.large, skip=sizes.large_skip)
         spans = _medians(found, "add_batch_ms")
@@ -116,10 +116,10 @@ class SinkBench:
         self._report.figure("large_trigger", "ms", _medians(found, "trigger_ms"), cpu=_cpu(found))
 
     def tail(self) -> None:
-        """The slowest batches of a thousand rows, the daemon at work on tidelog's table all the while."""
+        """The slowest of batches of a thousand rows, while the daemon works on tidelog's table."""
         sizes = self._sizes
         both = [engine for engine in self._engines if engine in (TIDELOG, PARQUET)]
-        found = self._turns("tail", both, SMALL_ROWS, sizes.tail_turns, sizes.tail, beside=self._daemon)
+        found = self._turns("tail", both, SMALL_ROWS, sizes.tail_turns, sizes.tail, during=self._daemon)
         for name in ("add_batch", "trigger"):
             spans = {engine: getattr(of_engine, f"{name}_ms") for engine, of_engine in found.items()}
             worst = {engine: percentile(found, 99) for engine, found in spans.items()}
@@ -127,7 +127,7 @@ class SinkBench:
             self._report.figure(f"tail_{name}_median", "ms", _medians(found, f"{name}_ms"))
 
     def life(self) -> None:
-        """One stream for long, in a new process with the daemon beside it: neither slower nor larger by and by."""
+        """One long stream in a new process, with the daemon: it must not get slower or use more memory over time."""
         sizes = self._sizes
         if sizes.fresh:
             self.close()
@@ -153,7 +153,7 @@ class SinkBench:
             mb: dict[str, Any] = {"before_mb": sides[0], "after_mb": sides[1]}
             growth = {TIDELOG: sides[1] / sides[0]}
             self._report.figure(f"life_{name}_memory_growth", "last/first", growth, Goal(1.1, TIDELOG), **mb)
-        self._look_at_rows("life", [TIDELOG])
+        self._check_rows("life", [TIDELOG])
 
     def close(self) -> None:
         """End all processes."""
@@ -169,20 +169,20 @@ class SinkBench:
         batches: int,
         *,
         skip: int | None = None,
-        beside: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+        during: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> dict[str, Spans]:
-        """Figures of each engine, `batches` a turn; `beside` is there from the second time that each had its turn.
+        """Each engine's figures, with `batches` per turn. `during` is entered for all turns but the first.
 
-        The first time is shorter and left out: it makes the table, and Java compiles what this case needs.
+        The first turn of each engine is shorter and left out: it creates the table, and Java compiles the code.
         """
         skip = self._sizes.skip if skip is None else skip
         found = {engine: Spans() for engine in engines}
         self._take_turn(found, name, rows, max(1, batches // 4), skip)
         found = {engine: Spans() for engine in found}
-        with beside(name):
+        with during(name):
             for _ in range(turns):
                 self._take_turn(found, name, rows, batches, skip)
-        self._look_at_rows(name, list(found))
+        self._check_rows(name, list(found))
         return found
 
     def _take_turn(self, found: dict[str, Spans], name: str, rows: int, batches: int, skip: int) -> None:
@@ -193,7 +193,7 @@ class SinkBench:
             else:
                 found[engine].add(Spans(**answer))
 
-    def _look_at_rows(self, name: str, engines: Sequence[str]) -> None:
+    def _check_rows(self, name: str, engines: Sequence[str]) -> None:
         """Report how many rows each engine lost or doubled."""
         answers = {engine: self._asked(engine, "finish", stream=name) for engine in engines}
         rows = {engine: Rows(**answer) for engine, answer in answers.items() if answer is not None}
@@ -203,7 +203,7 @@ class SinkBench:
         self.rows_are_right = self.rows_are_right and not differences[TIDELOG]
 
     def _asked(self, engine: str, command: str, **arguments: object) -> Any:
-        """The answer; None where a peer failed, which is left out from then on."""
+        """The answer, or None if a peer failed, which is left out from then on."""
         try:
             return self._process(engine).ask(command, **arguments)
         except EngineFailedError as error:
@@ -233,28 +233,30 @@ def _medians(found: Mapping[str, Spans], name: str) -> dict[str, float | None]:
 
 
 def _cpu(found: Mapping[str, Spans]) -> dict[str, float | None]:
-    """CPU time a batch, in ms."""
+    """CPU time per batch, in ms."""
     return {engine: spans.cpu_ms / spans.batches for engine, spans in found.items()}
 
 
 def _phases(found: Mapping[str, Spans]) -> dict[str, float]:
-    """The medians of what tidelog's batches consist of, for the JSON line."""
+    """The median time of each phase of tidelog's batches, for the JSON line."""
     return {name: round(statistics.median(spans), 2) for name, spans in found[TIDELOG].phases_ms.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-sink", description=__doc__)
-    parser.add_argument("--batches", type=int, default=Sizes.life, help="batches of the long run")
-    parser.add_argument("--rows", type=int, default=Sizes.large_rows, help="rows of a large batch")
-    parser.add_argument("--writer", default="auto", help="how tidelog writes: auto, driver or spark")
+    parser.add_argument("--batches", type=int, default=Sizes.life, help="batches in the long run")
+    parser.add_argument("--rows", type=int, default=Sizes.large_rows, help="rows in a large batch")
+    parser.add_argument("--writer", default="auto", help="tidelog's writer: auto, driver or spark")
     parser.add_argument("--no-delta", action="store_true", help="leave delta-spark out")
     parser.add_argument("--no-daemon", action="store_true", help="run tail and life without the daemon")
-    parser.add_argument("--only", default="", help=f"the cases whose name contains this; of {', '.join(CASES)}")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, without delta-spark: does it all run?")
+    parser.add_argument("--only", default="", help=f"run cases whose name contains this: {', '.join(CASES)}")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, without delta-spark, to check that it runs")
     given = parser.parse_args()
     sizes = QUICK if given.quick else Sizes(life=given.batches, large_rows=given.rows)
     if given.batches < Sizes.settled + 2 * Sizes.window:
-        parser.error("--batches is too few to compare its ends")
+        parser.error(
+            f"--batches must be at least {Sizes.settled + 2 * Sizes.window}, to compare the first and last ones"
+        )
     engines = [TIDELOG, PARQUET]
     if not given.quick:
         engines += [NOOP] if given.no_delta else [NOOP, DELTA_NATIVE, DELTA_FOREACHBATCH]
@@ -276,7 +278,7 @@ def main() -> None:
         shutil.rmtree(work)
     report.table()
     if given.quick:
-        report.say("these sizes only show that it runs: their figures, and what they say of the goals, mean nothing")
+        report.say("these sizes only check that the benchmark runs: the figures and goals mean nothing")
     if not bench.rows_are_right:
         sys.exit("tidelog lost or doubled rows")
 

@@ -1,11 +1,11 @@
-"""Streams into one kind of sink, in a process and a Spark of their own: `python -m benchmarks.sink_streams ARGUMENTS`.
+"""Streams into one kind of sink, in a separate process and Spark: `python -m benchmarks.sink_streams ARGUMENTS`.
 
-It prints `ready` when it is warm, then answers each line that comes in, a command as JSON, with one of JSON.
+It warms up and prints `ready`. Then it answers each line, a command as JSON, with one line of JSON.
 
-The source is Spark's `rate-micro-batch`: exactly so many numbers a batch, made by the tasks, two partitions, the same
-for each engine; long, text, double and timestamp are computed from the number. What it costs is what the no-op sink
-takes. A stream runs as fast as it can for a number of batches, is stopped, and goes on from its checkpoint when it is
-its turn again; the batch that the stop broke off is replayed then.
+The source is Spark's `rate-micro-batch` with two partitions, the same for each engine: the tasks make a fixed number of
+numbers per batch, and compute a long, a string, a double and a timestamp from each. The no-op sink shows the cost of
+this. A stream runs for a number of batches as fast as it can. On its next turn it continues from its checkpoint, and
+replays the batch that the stop interrupted.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from benchmarks.peers import java_pid, spark_session
 NOOP, PARQUET, DELTA_NATIVE, DELTA_FOREACHBATCH = PEERS = ("noop", "parquet", "delta_native", "delta_foreachbatch")
 ANSWER = "answer: "
 SMALL_ROWS = 1_000
-# All engines' processes live at once; each has what it needs for a million rows a batch.
+# The processes of all engines run at once. This is enough for a million rows per batch.
 MEMORY = "2g"
 SETTINGS = {
-    # Twelve bytes a value and no statistics otherwise, of Spark and of delta-spark; tidelog never writes these.
+    # Spark and delta-spark would write int96: twelve bytes and no statistics. tidelog never does.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Figures are taken after a run of up to so many batches.
+    # Figures are taken after a run of up to this number of batches.
     "spark.sql.streaming.numRecentProgressUpdates": "10000",
-    # What Spark keeps for its web page: little, so that its memory is full at the start of a long run already.
+    # Spark keeps little for its web page, so that this memory is full early in a long run.
     "spark.sql.ui.retainedExecutions": "20",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
@@ -56,9 +56,9 @@ Totals: TypeAlias = tuple[int, int, int]
 
 @dataclass(slots=True)
 class Spans:
-    """What some batches took: adding the batch, the whole trigger, and phases by name where the engine tells them.
+    """The times of batches: adding the batch, the whole trigger, and phases by name if the engine reports them.
 
-    `cpu_ms` is the CPU time of the Python and the Java process over all `batches` of a run, also those left out.
+    `cpu_ms` is the CPU time of the Python and Java processes over all `batches` of a run, including those left out.
     """
 
     add_batch_ms: list[float] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Spans:
     batches: int = 0
 
     def add(self, other: Spans) -> None:
-        """Those of one more run."""
+        """Add the times of one more run."""
         self.add_batch_ms += other.add_batch_ms
         self.trigger_ms += other.trigger_ms
         for name, spans in other.phases_ms.items():
@@ -79,19 +79,19 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """How many rows a table holds, their sum and the greatest, beside what the committed batches held."""
+    """The number, sum and maximum of a table's rows, as found and as expected from the committed batches."""
 
     found: Totals
     expected: Totals
 
     @property
     def differences(self) -> int:
-        """Rows lost or doubled; 1 where their number is right and they are not."""
+        """The number of rows lost or doubled, or 1 if only the number of rows is right."""
         return abs(self.found[0] - self.expected[0]) or int(self.found != self.expected)
 
 
 class TidelogSink:
-    """`Sink`, and what its phases took."""
+    """A `Sink` that records the times of its phases."""
 
     def __init__(self, path: str, writer: str) -> None:
         from tidelog.streaming import Sink
@@ -107,7 +107,7 @@ class TidelogSink:
 
 
 class Stream:
-    """One stream of one engine into one table, with a checkpoint; both in `folder`."""
+    """One stream of one engine into one table. The table and the checkpoint are in `folder`."""
 
     def __init__(self, session: SparkSession, engine: str, folder: Path, rows: int, writer: str) -> None:
         self._session = session
@@ -118,13 +118,13 @@ class Stream:
         self._sink = TidelogSink(self._path, writer) if engine == "tidelog" else None
 
     def run(self, batches: int, skip: int) -> Spans:
-        """Let it run for `skip` batches, which are left out, and `batches` more."""
+        """Run `skip` batches, which are left out, and `batches` more."""
         if self._sink:
             self._sink.phases_ms = {}
         cpu_ms = self._cpu_ms()
         query = self._writer.trigger(processingTime="0 seconds").start()
         try:
-            # Asked of Java, as PySpark would make a Python object of each.
+            # Through Java, since PySpark would make a Python object of each progress.
             while not query._jsq.awaitTermination(_POLL_MS) and len(query._jsq.recentProgress()) < skip + batches:
                 pass
             spans = _spans(query._jsq, batches, skip)
@@ -136,7 +136,7 @@ class Stream:
         return spans
 
     def finish(self) -> Rows | None:
-        """Complete the batch that was broken off, and look at the rows. None for the no-op sink, which has none."""
+        """Complete the interrupted batch and check the rows. None for the no-op sink, which has no rows."""
         query = self._writer.trigger(availableNow=True).start()
         query.awaitTermination()
         if self._engine == NOOP:
@@ -194,14 +194,14 @@ class Engine:
         self._streams: dict[str, Stream] = {}
 
     def run(self, stream: str, rows: int, batches: int, skip: int) -> dict[str, Any]:
-        """Let a stream run, which is new if the name is."""
+        """Run a stream, and create it if the name is new."""
         if stream not in self._streams:
             folder = self._folder / stream
             self._streams[stream] = Stream(self._session, self._engine, folder, rows, self._writer)
         return asdict(self._streams[stream].run(batches, skip))
 
     def finish(self, stream: str) -> dict[str, Any] | None:
-        """Complete a stream and look at its rows."""
+        """Complete a stream and check its rows."""
         rows = self._streams.pop(stream).finish()
         return None if rows is None else asdict(rows)
 
@@ -209,7 +209,7 @@ class Engine:
         """The Python process's resident memory and the Java heap's live objects, in MB, while no stream runs."""
         gc.collect()
         jvm: Any = self._session._jvm
-        # What the first one finds dead lets go of more.
+        # Objects freed by one collection can release others.
         for _ in range(3):
             jvm.java.lang.System.gc()
             time.sleep(0.3)
@@ -228,10 +228,10 @@ def _write_delta(path: str, batch: DataFrame, number: int) -> None:
 
 
 def _spans(query: Any, batches: int, skip: int) -> Spans:
-    """The figures that Spark itself gives, of the batches after the first `skip`."""
+    """The times that Spark reports for the batches after the first `skip`."""
     found = list(query.recentProgress())
     chosen: Sequence[Mapping[str, int]] = [progress.durationMs() for progress in found[skip : skip + batches]]
-    assert len(chosen) == batches, f"{len(found)} batches, where {skip} + {batches} were waited for"
+    assert len(chosen) == batches, f"{len(found)} batches instead of {skip} + {batches}"
     return Spans(
         add_batch_ms=[durations["addBatch"] for durations in chosen],
         trigger_ms=[durations["triggerExecution"] for durations in chosen],

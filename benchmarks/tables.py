@@ -1,6 +1,6 @@
-"""Synthetic tables: only logs, as no benchmark of the log reads a data file. Made once a machine, kept in a cache.
+"""Synthetic tables, made once per machine and cached. They are only logs, since no benchmark here reads a data file.
 
-No engine is imported before it is used: a process that measures one must not carry the other.
+An engine is imported only when it is used: a process that measures one must not load the others.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 CACHE = Path.home() / ".cache" / "tidelog-benchmarks"
-# Part of each table's name: to be raised when what this module writes changes.
+# Part of each table's name. Raise it when this module writes other tables.
 FORMAT = 2
 START_MS = 1_700_000_000_000
-# Commits of a long log are a second apart: its checkpoint's distance from the end.
+# The time between two commits of a long log, and the number of commits after its checkpoint.
 SPACING_MS = 1000
 TAIL = 10
-# From here on are the numbers of files that none of the tables holds from the start.
+# No table has files with numbers from here on when it is made.
 _BEYOND = 10**9
 
 _FIELDS = (("id", "long"), ("ts", "timestamp"), ("v", "double"), ("name", "string"), ("p", "string"))
@@ -35,7 +35,7 @@ _SCHEMA = json.dumps(
 
 
 def many_files(files: int, commits: int) -> Path:
-    """A (1, 2) table of `files` live files in `commits` JSON commits after the one that made it; no checkpoint."""
+    """A table with protocol (1, 2) and `files` live files, added by `commits` JSON commits; no checkpoint."""
     return _cached(f"files-{files}-{commits}", lambda path: _write_many_files(path, files, commits))
 
 
@@ -55,23 +55,24 @@ def checkpointed(files: int, commits: int, writer: str) -> Path:
 
 
 def long_log(commits: int, *, in_commit_timestamps: bool, checkpoint: bool) -> Path:
-    """A table of `commits` commits, a second apart, each of one file; with a checkpoint TAIL commits before the end.
+    """A table of `commits` commits, one second apart and of one file each.
 
-    With in-commit timestamps as tidelog writes it, a checksum beside each commit; without as deltalake does, the
-    files' times being the commits'.
+    The checkpoint is TAIL commits before the end.
+    With in-commit timestamps it looks as if tidelog wrote it, with a checksum for each commit. Without, it looks like
+    deltalake's, and the commit times are the modification times of the files.
     """
     name = f"long-{commits}{'-ict' * in_commit_timestamps}{'-checkpoint' * checkpoint}"
     return _cached(name, lambda path: _write_long_log(path, commits, in_commit_timestamps, checkpoint))
 
 
 def clone(source: Path, target: Path) -> Path:
-    """A table that may be written to: hard links to the files of `source`, which no writer changes in place."""
+    """A writable copy of a table, made of hard links: no writer changes a file in place."""
     shutil.copytree(source, target, copy_function=os.link, dirs_exist_ok=True)
     return target
 
 
 def append_commit(table: Path, version: int) -> None:
-    """One more commit of one new file, as another writer puts it."""
+    """Add one commit of one new file, as another writer would."""
     number = _BEYOND + version
     (table / "_delta_log" / f"{version:020d}.json").write_text(_commit(version, None, range(number, number + 1)))
 
@@ -185,8 +186,8 @@ def _metadata(properties: dict[str, str]) -> dict[str, Any]:
 
 
 def add_values(number: int) -> dict[str, Any]:
-    """An add action but for its statistics; a claim, as there is no data file."""
-    # Seeded, so that two machines measure the same table; random, as compression would notice a counter.
+    """An add action without its statistics. Its data file does not exist."""
+    # Seeded, so that all machines measure the same table. Random, because a counter would compress too well.
     unique = uuid.UUID(int=random.Random(number).getrandbits(128), version=4)
     return {
         "path": f"p={number % 10}/part-{number % 10_000:05d}-{unique}-c000.snappy.parquet",
@@ -202,7 +203,7 @@ def _size(number: int) -> int:
 
 
 def stats_text(number: int) -> str:
-    """The statistics of the same file."""
+    """The statistics of the file with this number."""
     first = number * 1000
     content = {
         "numRecords": 1000,

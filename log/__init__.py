@@ -1,9 +1,10 @@
-"""tidelog.log: the transaction log and the table. Needs no Spark and is useful alone.
+"""The transaction log and the table. Works without Spark.
 
-table = Table.create("/data/events", pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))]))
-table.insert([{"id": 1, "at": now}])
-table.scan("id > 0").to_arrow()
-table.changes(after=yesterday).to_arrow()
+Example:
+    >>> table = Table.create("/data/events", pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))]))
+    >>> table.insert([{"id": 1, "at": now}])
+    >>> table.scan("id > 0").to_arrow()
+    >>> table.changes(after=yesterday).to_arrow()  # commits after this time; `after` is exclusive
 """
 
 from tidelog.log.cleanup.expire import ExpiryReport

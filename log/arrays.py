@@ -9,4 +9,4 @@ import numpy as np
 Int64Array: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 """Row positions, file numbers, group numbers or counts."""
 BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
-"""One flag for each row."""
+"""One flag per row."""

@@ -1,43 +1,43 @@
 """Every error that tidelog raises on purpose, grouped by what to do next.
 
     TidelogError
-    |-- RetryableError                    again, later
-    |   |-- StoreUnavailableError         the store did not answer, nothing was committed
-    |   `-- CommitContentionError         other writers won every attempt
-    |-- ConflictError                     decide again: run the operation anew on the table as it is now
+    |-- RetryableError                    make the same call again later
+    |   |-- StoreUnavailableError         the store did not answer
+    |   `-- CommitContentionError         other writers won every attempt to commit
+    |-- ConflictError                     run the operation again on the newest version of the table
     |   |-- ConcurrentAppendException
     |   |-- ConcurrentDeleteReadException
     |   |-- ConcurrentDeleteDeleteException
     |   |-- MetadataChangedException
     |   |-- ConcurrentTransactionException
     |   `-- ProtocolChangedException
-    |-- ConfigurationError                change the call or the set-up
+    |-- ConfigurationError                change the call, an option or the environment
     |   |-- TableNotFoundError
     |   |-- TableExistsError
     |   |-- PathNotWritableError
-    |   |-- StoreAccessError              the store refuses: bucket, region, credentials or their permissions
-    |   |-- StoreNotSupportedError        no put-if-absent, or not a store that tidelog knows
+    |   |-- StoreAccessError              the store denies access: bucket, region, credentials or permissions
+    |   |-- StoreNotSupportedError        the store has no put-if-absent, or tidelog does not know it
     |   |-- AppendOnlyError               the table forbids removing and changing rows
-    |   |-- UnsupportedFeatureError       the table's protocol asks for more than tidelog can do
+    |   |-- UnsupportedFeatureError       the table's protocol requires a feature that tidelog lacks
     |   |-- PrerequisiteError             Java or Spark is missing or too old
     |   |-- NotInStreamError              a Sink was called outside a streaming query
     |   `-- CheckpointResetError          the stream's checkpoint was deleted, restored or shared
     |-- PredicateError                    change the predicate
-    |-- SchemaMismatchError               change the data, or the table's schema
-    |-- FencedError                       stop: another has taken over
-    |-- DataError
-    |   |-- CorruptLogError               the log or a file of the table is damaged
-    |   |   `-- DataFileMissingError      a data file that the log names is not there
-    |   |-- DuplicateKeyError             several rows have one key where only one can be meant
-    |   |-- WriteVerificationError        the files of a write do not hold the rows that were counted
-    |   |-- CompactionVerificationError   a rewrite did not give back the rows it read; nothing was committed
-    |   |-- HistoryExpiredError           the versions asked for are gone
+    |-- SchemaMismatchError               change the data or the table's schema
+    |-- FencedError                       stop this process: another one has taken over
+    |-- DataError                         look at the stored data
+    |   |-- CorruptLogError               the log or another file of the table is damaged
+    |   |   `-- DataFileMissingError      a data file that the log names does not exist
+    |   |-- DuplicateKeyError             several rows share a key that must be unique
+    |   |-- WriteVerificationError        the files written do not match the rows counted; nothing was committed
+    |   |-- CompactionVerificationError   a rewrite lost or changed rows; nothing was committed
+    |   |-- HistoryExpiredError           the requested versions are outside the retained history
     |   |-- NotAppendOnlyError            an append-only reader met a commit that changed rows
-    |   `-- TableReplacedError            another table lies at the path now
-    `-- CommitStateUnknownError           look the transaction id up before you try again
+    |   `-- TableReplacedError            the path now holds a different table
+    `-- CommitStateUnknownError           look up the transaction id before you try again
 
-A message begins with a stable code (streaming engines keep the text of an error and lose its type), says
-what happened and what to do, and ends with its fields as `key=value`.
+A message starts with a stable code, because streaming engines keep the text of an error and lose its type. Then it says
+what happened and what to do, and it ends with the error's fields as `key=value`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,15 @@ from typing import Any, ClassVar
 
 
 class TidelogError(Exception):
-    """The root of the tree. `message`, `advice` and the class's own fields are attributes; all errors pickle."""
+    """The base class of all tidelog errors. They can be pickled.
+
+    Attributes:
+        code: The stable code that the text of the error starts with.
+        message: What is wrong.
+        advice: What to do about it; empty if there is nothing to say.
+        fields: Further facts by name, such as `path` or `version`. Each one is an attribute of the error as well. The
+            text shows those that are text, numbers, flags, or lists of these, and leaves out empty ones.
+    """
 
     code: ClassVar[str] = "TIDELOG"
 
@@ -62,12 +70,22 @@ class TidelogError(Exception):
         text = f"{self.code}: {self.message}"
         if self.advice:
             text += f"; {self.advice}"
-        if self.fields:
-            text += " [" + ", ".join(f"{name}={value}" for name, value in self.fields.items()) + "]"
+        shown = [f"{name}={value}" for name, field in self.fields.items() if (value := _shown(field))]
+        if shown:
+            text += f" [{', '.join(shown)}]"
         return text
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.advice, self.fields)
+
+
+def _shown(value: object) -> str:
+    """A field as text; empty for one that is empty or that is not made for people, such as a syntax tree."""
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, list | tuple) and value and all(isinstance(item, str | int | float) for item in value):
+        return f"[{', '.join(map(str, value))}]"
+    return ""
 
 
 def _rebuild(cls: type[TidelogError], message: str, advice: str, fields: dict[str, Any]) -> TidelogError:
@@ -75,24 +93,24 @@ def _rebuild(cls: type[TidelogError], message: str, advice: str, fields: dict[st
 
 
 class RetryableError(TidelogError):
-    """The same call may succeed later; nothing was seen to be committed.
+    """A temporary failure: make the same call again later.
 
-    A store may still carry out a request that it never answered: an insert that must not happen twice is given an
-    idempotency key, with which a repeated call does nothing.
+    As far as tidelog knows nothing was committed. A store can still carry out a request that it never answered, so pass
+    an idempotency key to an insert that must not happen twice: with it a repeated call does nothing.
     """
 
     code = "TIDELOG_RETRYABLE"
 
 
 class StoreUnavailableError(RetryableError):
-    """The store failed to answer, within the bounded retries."""
+    """The store did not answer within the bounded number of retries. Try again once it is reachable."""
 
     code = "TIDELOG_STORE_UNAVAILABLE"
     path: str
 
 
 class CommitContentionError(RetryableError):
-    """Other writers won every one of the bounded attempts to commit."""
+    """Other writers won each of the `attempts` to commit. Try again, or let fewer writers commit at once."""
 
     code = "TIDELOG_COMMIT_CONTENTION"
     path: str
@@ -101,10 +119,19 @@ class CommitContentionError(RetryableError):
 
 
 class ConflictError(TidelogError):
-    """A commit lost to another one and cannot be rebased over it: the operation would give another result now.
+    """Another commit came first, and rebasing over it could give a wrong result. Run the operation again.
 
-    `earlier` is the winner's operation class and `later` the loser's. `policy` is the one that the table had, and
-    `scope` where the two met, in words; both are None where no policy was asked, as any would have refused.
+    Run it on the newest version of the table: `Table.delete`, `update` and `upsert` have already done so a few times.
+
+    Attributes:
+        path: The table.
+        base_version: The version that the transaction was staged on.
+        winning_version: The version that the other commit made.
+        policy: The table's conflict policy.
+        earlier: The operation class of the winner.
+        later: The operation class of the transaction that lost.
+        scope: Where the two overlap, in words.
+        evidence: Why they conflict, with the files or the predicate that decided.
     """
 
     code = "TIDELOG_CONFLICT"
@@ -119,92 +146,92 @@ class ConflictError(TidelogError):
 
 
 class ConcurrentAppendException(ConflictError):
-    """The winner added files that this transaction's read would have seen."""
+    """The winner added rows that this transaction would have read. Run the operation again."""
 
     code = "TIDELOG_CONCURRENT_APPEND"
 
 
 class ConcurrentDeleteReadException(ConflictError):
-    """The winner removed a file that this transaction read."""
+    """The winner removed or changed rows that this transaction read. Run the operation again."""
 
     code = "TIDELOG_CONCURRENT_DELETE_READ"
 
 
 class ConcurrentDeleteDeleteException(ConflictError):
-    """The winner removed a file that this transaction removes, too."""
+    """The winner removed or changed rows that this transaction removes or changes. Run the operation again."""
 
     code = "TIDELOG_CONCURRENT_DELETE_DELETE"
 
 
 class MetadataChangedException(ConflictError):
-    """The winner changed the schema, the partitioning or the properties."""
+    """The winner changed the schema, the partitioning or the properties. Run the operation again."""
 
     code = "TIDELOG_METADATA_CHANGED"
 
 
 class ConcurrentTransactionException(ConflictError):
-    """The winner wrote this stream's own transaction id: two copies of one stream are running."""
+    """The winner wrote this stream's own application id. Make sure that only one copy of the stream runs."""
 
     code = "TIDELOG_CONCURRENT_TRANSACTION"
     app_id: str
 
 
 class ProtocolChangedException(ConflictError):
-    """The winner changed the table's protocol."""
+    """The winner changed the table's protocol. Run the operation again."""
 
     code = "TIDELOG_PROTOCOL_CHANGED"
 
 
 class ConfigurationError(TidelogError):
-    """The call, an option or the set-up has to change."""
+    """The call, an option or the environment is wrong. Change it: the same call will fail again."""
 
     code = "TIDELOG_CONFIGURATION"
 
 
 class TableNotFoundError(ConfigurationError):
-    """There is no table at the path."""
+    """There is no table at the path. Check the path, or create the table."""
 
     code = "TIDELOG_TABLE_NOT_FOUND"
     path: str
 
 
 class TableExistsError(ConfigurationError):
-    """There is a table at the path already."""
+    """There is already a table at the path. Open it, or choose another path."""
 
     code = "TIDELOG_TABLE_EXISTS"
     path: str
 
 
 class PathNotWritableError(ConfigurationError):
-    """The operating system or the store refuses to write below the path."""
+    """The operating system or the store refuses to write below the path. Fix the permissions."""
 
     code = "TIDELOG_PATH_NOT_WRITABLE"
     path: str
 
 
 class StoreAccessError(ConfigurationError):
-    """The store answered and refused: the bucket, its region, the credentials or their permissions do not fit."""
+    """The store denied access. Check the bucket, its region, the credentials and their permissions."""
 
     code = "TIDELOG_STORE_ACCESS"
     path: str
 
 
 class StoreNotSupportedError(ConfigurationError):
-    """The store cannot create a file if and only if it is absent, which every commit rests on."""
+    """The store cannot create a file only if it is absent, which every commit depends on. Use another store."""
 
     code = "TIDELOG_STORE_NOT_SUPPORTED"
     path: str
 
 
 class AppendOnlyError(ConfigurationError):
-    """The table forbids removing and changing rows (`delta.appendOnly`)."""
+    """The table forbids removing and changing rows. Unset `delta.appendOnly` if that is not intended."""
 
     code = "TIDELOG_APPEND_ONLY"
     path: str
 
 
 class UnsupportedFeatureError(ConfigurationError):
-    """The table's protocol demands features that tidelog does not have."""
+    """The table's protocol requires `features` that tidelog lacks. Use an engine that has them."""
 
     code = "TIDELOG_UNSUPPORTED_FEATURE"
     path: str
@@ -212,19 +239,23 @@ class UnsupportedFeatureError(ConfigurationError):
 
 
 class PrerequisiteError(ConfigurationError):
-    """Something outside Python is missing or too old: Java, Spark, the interpreter of Spark's workers."""
+    """Java, Spark or the Python of Spark's workers is missing or too old. Install what the message names."""
 
     code = "TIDELOG_PREREQUISITE"
 
 
 class NotInStreamError(ConfigurationError):
-    """A Sink was called where no streaming query can be recognised."""
+    """A Sink was called, but no streaming query was found. Pass the Sink to `foreachBatch`."""
 
     code = "TIDELOG_NOT_IN_STREAM"
 
 
 class CheckpointResetError(ConfigurationError):
-    """The sink's name is bound to another query, or a batch number came back with other source offsets."""
+    """The sink's name belongs to another query, or a batch number came back with other source offsets.
+
+    Restore the newest checkpoint, or give the sink another name. With `on_reset="adopt"` the sink continues; first make
+    sure that no row is written twice.
+    """
 
     code = "TIDELOG_CHECKPOINT_RESET"
     path: str
@@ -232,46 +263,49 @@ class CheckpointResetError(ConfigurationError):
 
 
 class PredicateError(TidelogError):
-    """The SQL text of a predicate holds something that tidelog does not evaluate."""
+    """The SQL text contains something that tidelog does not evaluate, named by `token`. Change the text."""
 
     code = "TIDELOG_PREDICATE"
     token: str
 
 
 class SchemaMismatchError(TidelogError):
-    """Data does not fit the table's schema."""
+    """The data does not fit the table's schema. Change the data, or the table's columns."""
 
     code = "TIDELOG_SCHEMA_MISMATCH"
     column: str
 
 
 class FencedError(TidelogError):
-    """Another process has taken this one's place; it must stop."""
+    """Another process has taken over from this one. Stop this process; do not retry."""
 
     code = "TIDELOG_FENCED"
 
 
 class DataError(TidelogError):
-    """What is stored does not hold what was asked for."""
+    """The stored data is damaged, incomplete or not what was asked for. A retry does not help."""
 
     code = "TIDELOG_DATA"
 
 
 class CorruptLogError(DataError):
-    """A file of the log or of the table is damaged or missing."""
+    """A file of the log or of the table is damaged or missing. Restore it from a copy."""
 
     code = "TIDELOG_CORRUPT_LOG"
     path: str
 
 
 class DataFileMissingError(CorruptLogError):
-    """A data file that the log names is not there: removed by a vacuum, or lost."""
+    """A data file that the log names does not exist: a vacuum removed it, or it was lost.
+
+    If a vacuum removed it, read a newer version. Otherwise restore the file.
+    """
 
     code = "TIDELOG_DATA_FILE_MISSING"
 
 
 class DuplicateKeyError(DataError):
-    """Several rows have one key at a time, where an operation by keys needs one."""
+    """Several rows share a key where an operation needs one row per key. Remove the duplicates."""
 
     code = "TIDELOG_DUPLICATE_KEY"
     path: str
@@ -279,21 +313,24 @@ class DuplicateKeyError(DataError):
 
 
 class WriteVerificationError(DataError):
-    """The files that were written do not hold as many rows as went into them; nothing was committed."""
+    """The files that were written do not hold the rows that went into them. Nothing was committed; write again."""
 
     code = "TIDELOG_WRITE_VERIFICATION"
     path: str
 
 
 class CompactionVerificationError(DataError):
-    """A compaction's output is not the rows of its input; the commit was refused."""
+    """A compaction's output does not hold the rows of its input. Nothing was committed; report this as a bug."""
 
     code = "TIDELOG_COMPACTION_VERIFICATION"
     path: str
 
 
 class HistoryExpiredError(DataError):
-    """The version or time asked for lies outside the history that is kept."""
+    """The requested version or time is outside the retained history.
+
+    Choose one from `earliest_version` to `latest_version`. A stream that lags behind further needs a new checkpoint.
+    """
 
     code = "TIDELOG_HISTORY_RANGE"
     path: str
@@ -302,7 +339,7 @@ class HistoryExpiredError(DataError):
 
 
 class NotAppendOnlyError(DataError):
-    """A reader of appended rows met a commit that removed or changed rows."""
+    """A reader of appended rows met a commit that removed or changed rows: `version`. Read all changes instead."""
 
     code = "TIDELOG_NOT_APPEND_ONLY"
     path: str
@@ -310,7 +347,10 @@ class NotAppendOnlyError(DataError):
 
 
 class TableReplacedError(DataError):
-    """The table at the path has another id than the one that this reader or stream began with."""
+    """The path now holds a different table than the one that this reader or stream started with.
+
+    Open the table again. A stream that followed the old table needs a new checkpoint.
+    """
 
     code = "TIDELOG_TABLE_REPLACED"
     path: str
@@ -319,7 +359,11 @@ class TableReplacedError(DataError):
 
 
 class CommitStateUnknownError(TidelogError):
-    """The write's answer was lost and looking it up failed: the commit may or may not be durable."""
+    """The answer to a write was lost, and so was the attempt to look it up: the commit may or may not be durable.
+
+    Once the store answers, look for `txn_id` in the commitInfo of `version`. Retry only if it is not there. A write
+    with an idempotency key can simply be repeated.
+    """
 
     code = "TIDELOG_COMMIT_STATE_UNKNOWN"
     path: str

@@ -1,4 +1,4 @@
-"""The history of a table with the class of each commit, other engines' included."""
+"""The history of a table: its commits, each with its operation class, whichever engine wrote it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,20 @@ from tidelog.log.system import to_datetime
 class CommitRecord:
     """One commit of a table's history, whichever engine wrote it.
 
-    `time_version` is None if the commit changed no rows. `operation` and `engine` are what the writer called itself
-    and its operation, None if it did not say. `rows_added` counts the rows of a commit that only inserted; it is None
-    for any other commit, and if the writer left no row counts. `files_added` and `files_removed` count data files; a
-    file whose deletion vector changed counts in both.
+    Attributes:
+        version: The ID version.
+        timestamp: The commit time, UTC.
+        time_version: The commit time if the commit changed rows, else None.
+        operation_class: What kind of operation it was for the conflict matrix.
+        operation: The writer's name for the operation, such as `MERGE`; None if the commit does not say.
+        data_change: Whether the commit changed rows.
+        rows_added: The number of rows of a commit that only inserted. None for any other commit, and if the files have
+            no row counts.
+        files_added: The number of data files added; includes files whose deletion vector changed.
+        files_removed: The number of data files removed; includes files whose deletion vector changed.
+        engine: The name of the engine that wrote it; None if the commit does not say.
+        metrics: The metrics that the writer recorded.
+        user_metadata: The text that the user attached, if any.
     """
 
     version: int
@@ -46,8 +56,8 @@ class CommitRecord:
 def commit_records(timeline: Timeline) -> Iterator[CommitRecord]:
     """The commits up to the timeline's version, newest first.
 
-    Classifying another engine's commit may need the state before it. One state is loaded for that, and commits are
-    taken back from it as the history goes on. If that state is gone, the commit is classified without it.
+    Classifying another engine's commit can need the state before it. One state is loaded for this, and each commit is
+    undone in it in turn. If that state no longer exists, the commit is classified without it.
     """
     before = _Before(timeline.store)
     for commit, timestamp_ms in timeline.newest_first():
@@ -82,32 +92,32 @@ def _rows_added(commit: Commit) -> int | None:
 
 
 class _Before:
-    """What was before the commit that a walk from the newest back has come to; see `classes.Before`."""
+    """The table before a commit, in a walk from the newest commit to older ones; implements `Before`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._commit: Commit | None = None
-        self._census: FilesByPartition | None = None
-        self._is_gone = False
+        self._files: FilesByPartition | None = None
+        self._has_no_state = False
 
     def move_below(self, commit: Commit) -> None:
-        """Be the table before `commit`, the one before the last that was given."""
+        """Move to the table before `commit`. Call it for each commit, newest first."""
         self._commit = commit
-        if self._census is not None:
-            self._census.take_back(commit)
+        if self._files is not None:
+            self._files.take_back(commit)
 
     def holds(self, adds: Sequence[AddFile]) -> bool:
-        """Looks only for files that bring no rows: a file that says it does shows in the change feed as an insert,
-        and looking would need a state for every insert of another engine.
+        """Look only for files without data change. Files with one are inserts in the change feed, and looking for them
+        would load a state for every insert of another engine.
         """
         if any(add.data_change for add in adds):
             return False
-        census = self._counted()
-        return census is None or census.holds(adds)
+        files = self._files_before()
+        return files is None or files.holds(adds)
 
     def removed(self, adds: Sequence[AddFile]) -> Collection[str]:
-        """Looks only at a commit that states metadata or protocol as well, as every RESTORE that was seen does: what
-        was removed before is not known from the states after it, so each look needs a state of its own.
+        """Look only at commits that also contain metadata or a protocol, as all known kinds of RESTORE do. Later states
+        do not show which files had been removed earlier, so each look loads another state.
         """
         commit = self._commit
         if commit is None or not any(isinstance(action, (Metadata, Protocol)) for action in commit.others):
@@ -115,23 +125,23 @@ class _Before:
         state = self._load(commit.version - 1) if commit.version else None
         if state is None:
             return ()
-        gone = {canonical(path) for path in state.files().removes["path"].to_pylist()}
-        return gone.intersection(canonical(add.path) for add in adds)
+        removed = {canonical(path) for path in state.files().removes["path"].to_pylist()}
+        return removed.intersection(canonical(add.path) for add in adds)
 
     def beside(self, files: Sequence[AddFile | RemoveFile]) -> Collection[str] | None:
-        """See `Census`."""
-        census = self._counted()
-        return None if census is None else census.beside(files)
+        """See `FilesByPartition`."""
+        known = self._files_before()
+        return None if known is None else known.beside(files)
 
-    def _counted(self) -> FilesByPartition | None:
-        """The census before the commit, made where there is none yet; None where its state is gone."""
-        if self._census is None and self._commit is not None and not self._is_gone:
+    def _files_before(self) -> FilesByPartition | None:
+        """The files before the commit, loaded on the first call; None if the state no longer exists."""
+        if self._files is None and self._commit is not None and not self._has_no_state:
             state = self._load(self._commit.version)
-            self._is_gone = state is None
+            self._has_no_state = state is None
             if state is not None:
-                self._census = FilesByPartition(state.files(), state.head.metadata)
-                self._census.take_back(self._commit)
-        return self._census
+                self._files = FilesByPartition(state.files(), state.head.metadata)
+                self._files.take_back(self._commit)
+        return self._files
 
     def _load(self, version: int) -> LogState | None:
         try:

@@ -1,8 +1,8 @@
-"""What the sink, the feed, the daemon and the command line use of the log beyond its public names.
+"""The parts of the log that the sink, the feed, the daemon and the command line use besides its public names.
 
-They import from `tidelog.log`, `tidelog.log.errors` and this module only (a test holds that), so a change inside the
-log that leaves these names alone cannot break them. Programs outside this repository should not use it: nothing here
-is promised to stay.
+They import from `tidelog.log`, `tidelog.log.errors` and this module only, which a test checks. So a change inside the
+log cannot break them as long as it keeps these names. Programs outside this repository should not use this module: its
+names can change at any time.
 """
 
 from __future__ import annotations

@@ -18,16 +18,15 @@ _LOGGER = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-# A statement whose predicate is known can run again on the table as it is; more losses in a row are contention that
-# the caller should hear of.
+# More conflicts in a row are contention, which the caller should know about.
 STATEMENT_RETRIES = 3
 
 
 def run_statement(attempt: Callable[[], _T], path: str) -> _T:
-    """The result of `attempt`, which stages an operation on the newest version of the table at `path` and commits it.
+    """Return the result of `attempt`, which stages and commits an operation on the newest version of a table.
 
-    A ConflictError starts the attempt again, at most STATEMENT_RETRIES times. A ConcurrentTransactionException is
-    raised at once: another copy of the same application has done the work.
+    Runs it again after a ConflictError, at most STATEMENT_RETRIES times. Does not retry a
+    ConcurrentTransactionException: another copy of the same application has done the work. `path` names the table.
     """
     for left in reversed(range(STATEMENT_RETRIES + 1)):
         try:
@@ -46,7 +45,7 @@ class Statements:
 
     @property
     def path(self) -> str:
-        """Where the table is."""
+        """The table's path or URL."""
         raise NotImplementedError
 
     def begin(self) -> Transaction:
@@ -54,83 +53,159 @@ class Statements:
         raise NotImplementedError
 
     def insert(self, data: Any, *, idempotency_key: tuple[str, int] | None = None) -> Committed:
-        """Add rows: anything with an Arrow stream (pyarrow, pandas, Polars, DuckDB), or a list of dicts.
+        """Add rows.
 
-        `idempotency_key` is (application id, version); a call with a version that is in the table already, or an
-        older one, does nothing. Raises SchemaMismatchError, and what a commit raises.
+        Args:
+            data: Anything with an Arrow stream (pyarrow, pandas, Polars, DuckDB), or a list of dicts. Columns are
+                matched by name, ignoring case, and cast if no value is lost; missing nullable columns are null.
+            idempotency_key: (application id, version). If the table has this version of the application or a newer
+                one, nothing is written. Versions of an application must increase.
+
+        Returns:
+            The commit. Inserting no rows without a key makes none: the result then has the current version.
+
+        Raises:
+            SchemaMismatchError: The data does not fit the table's schema.
+            ConcurrentTransactionException: Another writer committed with the same application id meanwhile.
+            RetryableError: The store or other writers prevented the commit. A key makes it safe to repeat the insert.
+            CommitStateUnknownError: The commit may or may not be durable.
         """
         return committed(self.begin().insert(data, idempotency_key=idempotency_key).commit())
 
     def delete(self, where: str) -> Committed:
-        """Delete the rows for which the SQL text `where` is true.
+        """Delete the rows that match a predicate.
 
-        Rows die by deletion vectors where the table has them on, else their files are written anew. Run again from the
-        start, a few times, where another writer's commit could change which rows match. Raises PredicateError,
-        AppendOnlyError, ConflictError.
+        With `delta.enableDeletionVectors` the rows are marked in deletion vectors; without it their files are
+        rewritten. If another commit could have changed which rows match, the statement runs again, up to 3 times.
+
+        Args:
+            where: SQL text; rows for which it is true are deleted.
+
+        Raises:
+            PredicateError: `where` contains something that tidelog does not evaluate.
+            AppendOnlyError: The table forbids changing rows.
+            ConflictError: Other commits won every attempt.
         """
         return self.statement(lambda transaction: transaction.delete(where))
 
     def update(self, where: str, set: Mapping[str, str]) -> Committed:  # noqa: A002 - SQL's own word
-        """Give the rows for which `where` is true new values: `set` maps columns to SQL expressions of the old row.
+        """Give new values to the rows that match a predicate.
 
-        A text is a literal in quotes of its own: `set={"state": "'done'", "tries": "tries + 1"}`. Holds the changed
-        rows in memory. Run again as `delete` is. Raises also SchemaMismatchError for a value that does not fit.
+        Holds the changed rows in memory. Runs again after a conflict, as `delete` does.
+
+        Args:
+            where: SQL text; rows for which it is true are updated.
+            set: Columns mapped to SQL expressions over the old row. Text needs SQL quotes.
+
+        Raises:
+            PredicateError: `where` or an expression contains something that tidelog does not evaluate.
+            SchemaMismatchError: A new value does not fit its column.
+            AppendOnlyError: The table forbids changing rows.
+            ConflictError: Other commits won every attempt.
+
+        Example:
+            >>> table.update("id = 7", {"state": "'done'", "tries": "tries + 1"})
         """
         return self.statement(lambda transaction: transaction.update(where, set))
 
     def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Committed:
-        """Put the rows of `data` in the place of those with the same key, or add them where the key is new.
+        """Replace the table rows that have the data's keys, and insert the rows with new keys.
 
-        `keys` are the key's columns, by default the table's `tidelog.primaryKey`. A row of the data for which the SQL
-        text `delete_where` is true (over the data's columns, of which the table may lack those that only this text
-        reads) deletes its key and adds nothing. Holds the data in memory, and where the table keeps a change feed the
-        old rows as well. Run again as `delete` is.
+        If a key has several rows in the table, all of them are replaced. Holds the data in memory, and with
+        `delta.enableChangeDataFeed` the old rows as well. Runs again after a conflict, as `delete` does.
 
-        Raises SchemaMismatchError (also for a key that is null), DuplicateKeyError where the data has several rows of
-        one key, PredicateError, AppendOnlyError, ConflictError.
+        Args:
+            data: As for `insert`; at most one row per key.
+            keys: The key columns; by default those of `tidelog.primaryKey`.
+            delete_where: SQL text over the data's columns. A row of the data for which it is true deletes its key and
+                is not inserted. Columns that only this text reads need not be in the table.
+
+        Raises:
+            SchemaMismatchError: The data does not fit the table's schema, or a key is null.
+            DuplicateKeyError: The data has several rows for one key.
+            ConfigurationError: There are no key columns, or they are not in the table.
+            PredicateError: `delete_where` contains something that tidelog does not evaluate.
+            AppendOnlyError: The table forbids changing rows.
+            ConflictError: Other commits won every attempt.
         """
         held = conform.hold(data)
         return self.statement(lambda transaction: transaction.upsert(held, keys=keys, delete_where=delete_where))
 
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Committed:
-        """Replace the whole table by `data`; with `where` the partitions that it describes (partition columns only);
-        with `dynamic` the partitions that the data has rows in.
+        """Replace the table, or some of its partitions, with `data`.
 
-        What others committed into that scope meanwhile is replaced, too. Raises PredicateError, AppendOnlyError,
-        ConfigurationError for rows outside of `where`.
+        Also replaces what other writers committed to the same scope meanwhile.
+
+        Args:
+            data: As for `insert`.
+            where: SQL text over partition columns; replace only the partitions that it describes.
+            dynamic: Replace only the partitions that `data` has rows in. Cannot be combined with `where`.
+
+        Raises:
+            SchemaMismatchError: The data does not fit the table's schema.
+            PredicateError: `where` uses another column, or something that tidelog does not evaluate.
+            ConfigurationError: `data` has rows outside of `where`, or the arguments do not fit.
+            AppendOnlyError: The table forbids changing rows.
         """
         return committed(self.begin().overwrite(data, where=where, dynamic=dynamic).commit())
 
     def truncate(self, *, where: str | None = None) -> Committed:
-        """Delete every row of the table, or of the partitions that `where` describes, without reading them."""
+        """Delete all rows of the table, or of some of its partitions, without reading them.
+
+        Args:
+            where: SQL text over partition columns; delete only the partitions that it describes.
+
+        Raises:
+            PredicateError: `where` uses another column, or something that tidelog does not evaluate.
+            AppendOnlyError: The table forbids changing rows.
+        """
         return committed(self.begin().truncate(where=where).commit())
 
     def restore(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Committed:
-        """Make the table what it was at an ID version or a time, schema and properties included, by a new commit.
+        """Restore rows, schema and properties of an older version, with a new commit.
 
-        The history stays, and so do the applications' progress and the table's protocol. Raises HistoryExpiredError
-        where commits or files of that version are gone.
+        The history stays, and so do the applications' progress, the protocol, in-commit timestamps and column mapping.
+
+        Args:
+            version: The ID version to restore.
+            timestamp: The time to restore, as for `Table.at`. Give either a version or a timestamp.
+
+        Raises:
+            HistoryExpiredError: Commits or files of that version no longer exist.
+            ConfigurationError: Not exactly one argument was given, or the version has other partition columns or
+                another column mapping.
+            AppendOnlyError: The table forbids changing rows.
         """
         return committed(self.begin().restore(version=version, timestamp=timestamp).commit())
 
     def set_properties(self, properties: Mapping[str, object]) -> Committed:
-        """Set table properties; one whose value is None is removed. Where nothing changes there is no commit.
+        """Set and remove table properties. Makes no commit if nothing changes.
 
-        A property that rests on a table feature adds the feature to the protocol's lists. Raises ConfigurationError for
-        an unknown property or a bad value, UnsupportedFeatureError where the table's protocol has no such lists.
+        A property that depends on a table feature adds the feature to the table's protocol.
+
+        Args:
+            properties: Names mapped to new values; None removes a property. `Table.create` lists the names.
+
+        Raises:
+            ConfigurationError: A property is unknown or cannot be changed, or a value is wrong.
+            UnsupportedFeatureError: The table's protocol is too old to list a feature that is needed.
         """
         return self.statement(lambda transaction: transaction.set_properties(properties))
 
     def add_columns(self, fields: pa.Schema | Iterable[pa.Field]) -> Committed:
-        """Add columns behind the table's own: a schema or fields of Arrow, all nullable. Old rows have null in them.
+        """Add nullable columns after the existing ones. They are null in old rows; no data file is read or written.
 
-        No file is read or written. Raises ConfigurationError for a name that is taken (case does not count),
-        SchemaMismatchError for a type that Delta does not have, UnsupportedFeatureError for one that the table's
-        protocol does not allow.
+        Args:
+            fields: An Arrow schema or Arrow fields.
+
+        Raises:
+            ConfigurationError: A name exists already (ignoring case), or a column is not nullable.
+            SchemaMismatchError: Delta does not have the type of a column.
+            UnsupportedFeatureError: The table's protocol does not allow the type of a column.
         """
         held = tuple(fields) if isinstance(fields, Iterable) else fields
         return self.statement(lambda transaction: transaction.add_columns(held))
 
     def statement(self, stage: Callable[[Transaction], Transaction]) -> Committed:
-        """Stage an operation on the newest version and commit it; see `run_statement` for what a conflict does."""
+        """Stage an operation on the newest version and commit it; see `run_statement` for conflicts."""
         return run_statement(lambda: committed(stage(self.begin()).commit()), self.path)

@@ -1,7 +1,7 @@
 """The outside world in one place: clock, sleep, randomness, unique ids and environment.
 
-Everything else takes these from a `System`, so that a test can hand in a clock that it moves itself and
-a seeded source of randomness. Ruff's banned-api refuses the direct calls elsewhere.
+All other code takes these from a `System`, so that a test can control the clock and the randomness. Ruff's banned-api
+forbids the direct calls elsewhere.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from datetime import UTC, datetime
 
 
 class System:
-    """The real clock, sleep, randomness and ids; subclass it to replace any of them."""
+    """The real clock, sleep, randomness and ids. Subclass it to replace any of them."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, UTC, as the machine's clock has them (it may step backwards)."""
+        """Milliseconds since the epoch by the machine's clock, which can step backwards."""
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        """Seconds on a clock that never steps backwards; only differences mean anything."""
+        """Seconds on a clock that never steps backwards. Only differences have a meaning."""
         return time.monotonic()
 
     def sleep_s(self, seconds: float) -> None:
@@ -30,7 +30,7 @@ class System:
         time.sleep(seconds)
 
     def uniform(self, low: float, high: float) -> float:
-        """A random number in [low, high], for jitter; not for secrets."""
+        """A random number in [low, high], for jitter. Not for secrets."""
         return random.uniform(low, high)  # noqa: S311 - jitter needs no cryptography
 
     def uuid(self) -> str:
@@ -42,12 +42,12 @@ REAL_SYSTEM = System()
 
 
 def environment(name: str) -> str | None:
-    """The value of an environment variable, or None where it is not set."""
+    """The value of an environment variable, or None if it is not set."""
     return os.environ.get(name)
 
 
 def process_name() -> str:
-    """The running process by its machine and number, for people who look for it."""
+    """The host name and id of this process, for people who look for it."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 

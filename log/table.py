@@ -1,4 +1,4 @@
-"""The table: open or create it, read any of its versions, write to it."""
+"""The table: create or open it, read any of its versions, write to it."""
 
 from __future__ import annotations
 
@@ -43,10 +43,16 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Table(Statements, Upkeep):
-    """A table at a path, loaded at one version; `refresh` moves it to the newest.
+    """A table at a path, loaded at one version. Get one with `Table.create` or `Table.open`.
 
-    Two version axes: the ID version (`version`, +1 for every commit) and the time version (`time_version`, the commit
-    time of the newest commit that changed rows; a compaction makes none).
+    Reads show the loaded version until `refresh` moves to the newest one. A writing method refreshes the table first.
+    There are two version axes. The ID version (`version`) increases by one with every commit. The time version
+    (`time_version`) is the commit time of the newest commit that changed rows; a compaction does not change it.
+
+    Args:
+        store: The store that holds the table's files.
+        state: The loaded version.
+        system: The clock, sleep and randomness to use; tests replace it.
     """
 
     def __init__(self, store: Store, state: LogState, system: System = REAL_SYSTEM) -> None:
@@ -54,7 +60,7 @@ class Table(Statements, Upkeep):
         self._store = store
         self._system = system
         self._times = CommitTimes(store)
-        self._take(state)
+        self._use(state)
 
     @classmethod
     def create(
@@ -67,11 +73,45 @@ class Table(Statements, Upkeep):
         storage_options: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Table:
-        """Make an empty table at `path` (a local path, file:// or memory://) and open it.
+        """Create an empty table at `path` and open it.
 
-        Deletion vectors and in-commit timestamps are on unless `properties` turn them off. With `exist_ok` a table
-        that is there already is opened instead, whatever its schema. Raises TableExistsError,
-        SchemaMismatchError for a schema that Delta cannot hold, ConfigurationError for a bad property.
+        Args:
+            path: Where to create the table:
+
+                - a local path (`/data/events`, `events`, `~/events`) or `file:///data/events`: a disk, or a mounted
+                  file system with hard links
+                - `memory://name`: the memory of this process, for tests
+                - `s3://bucket/folder` or `s3a://`: Amazon S3 and compatible servers; needs `tidelog[s3]`
+                - `gs://bucket/folder` or `gcs://`: Google Cloud Storage; needs `tidelog[gcs]`
+                - `az://container/folder`, `abfs://container/folder` or
+                  `abfss://container@account.dfs.core.windows.net/folder`: Azure Storage; needs `tidelog[azure]`
+            schema: The columns, partition columns included.
+            partition_by: The partition columns. At least one column of the schema must not be one.
+            properties: Table properties; values are text, numbers or booleans. A new table gets
+                `delta.enableDeletionVectors` = true, `delta.enableInCommitTimestamps` = true,
+                `delta.enableExpiredLogCleanup` = false and `delta.checkpointInterval` = 100 unless given here. The
+                defaults of the rest: `delta.logRetentionDuration` = 30 days, `delta.deletedFileRetentionDuration` =
+                7 days, `delta.enableChangeDataFeed` = false, `delta.appendOnly` = false,
+                `delta.dataSkippingNumIndexedCols` = 32, `tidelog.targetFileSize` = 128 MiB, `tidelog.minorSpan` =
+                1 day, `tidelog.maxTransactionTime` = 1 day, `tidelog.conflictPolicy` = delta-table,
+                `tidelog.metadataRetry` = true, no `tidelog.primaryKey`.
+            storage_options: Arguments of the object store's fsspec file system (of s3fs, gcsfs or adlfs), such as
+                `endpoint_url`, `key` and `secret`. The environment provides what is not given. A local path and
+                `memory://` need none and ignore them.
+            exist_ok: If there is a table at `path` already, open it, whatever its schema.
+
+        Raises:
+            TableExistsError: There is a table at `path` already.
+            TableNotFoundError: A table at `path` was dropped, and its files are not all deleted yet.
+            SchemaMismatchError: Delta cannot hold the schema, or the partition columns do not fit it.
+            ConfigurationError: A property or another argument is wrong, or the store's Python package is missing.
+            StoreNotSupportedError: tidelog does not support the store.
+            StoreAccessError, PathNotWritableError: Access to the store or the path was denied.
+            StoreUnavailableError: The store does not answer.
+
+        Example:
+            >>> schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
+            >>> table = Table.create("/data/events", schema, partition_by=["day"])
         """
         store = open_store(path, storage_options)
         if exist_ok:
@@ -82,8 +122,8 @@ class Table(Statements, Upkeep):
         drop_table.require_not_dropped(store)
         if not create_table.create(store, schema, partition_by, properties or {}, REAL_SYSTEM) and not exist_ok:
             raise TableExistsError(
-                f"there is a table at {store.url} already",
-                advice="open it, pass exist_ok=True, or choose another path",
+                f"there is already a table at {store.url}",
+                advice="open it with Table.open, pass exist_ok=True, or choose another path",
                 path=store.url,
             )
         return cls(store, load(store))
@@ -92,10 +132,23 @@ class Table(Statements, Upkeep):
     def open(
         cls, path: str, *, storage_options: Mapping[str, str] | None = None, system: System = REAL_SYSTEM
     ) -> Table:
-        """Open the newest version of the table at `path`. Raises TableNotFoundError, CorruptLogError,
-        UnsupportedFeatureError.
+        """Open the newest version of the table at `path`.
 
-        `system` replaces the clock, sleep and randomness that the table's work uses, for tests.
+        Args:
+            path: A local path, `file://`, `memory://`, `s3://` (`s3a://`), `gs://` (`gcs://`), `az://`, `abfs://` or
+                `abfss://` URL; `Table.create` describes each form.
+            storage_options: Arguments of the object store's fsspec file system (of s3fs, gcsfs or adlfs), such as
+                `endpoint_url`, `key` and `secret`. The environment provides what is not given.
+            system: The clock, sleep and randomness to use; tests replace it.
+
+        Raises:
+            TableNotFoundError: There is no table at `path`.
+            UnsupportedFeatureError: Reading the table requires a feature that tidelog lacks.
+            CorruptLogError: The log is damaged or incomplete.
+            ConfigurationError, StoreNotSupportedError, StoreAccessError, StoreUnavailableError: As for `Table.create`.
+
+        Example:
+            >>> table = Table.open("s3://bucket/events", storage_options={"endpoint_url": "https://minio.example:9000"})
         """
         return cls._load(open_store(path, storage_options), system)
 
@@ -109,21 +162,29 @@ class Table(Statements, Upkeep):
 
     @classmethod
     def drop(cls, path: str, *, storage_options: Mapping[str, str] | None = None) -> None:
-        """End the table at `path` and delete its files; a drop that was interrupted is finished.
+        """Drop the table at `path` and delete its files, or finish a drop that was interrupted.
 
-        From one commit on nobody reads or writes it, whatever happens to the deletion. Files in the folder that are
-        not the table's stay. Raises TableNotFoundError.
+        The drop is one commit: after it every engine refuses to read and write the table, even if deleting the files
+        fails. Files in the folder that do not belong to the table stay.
+
+        Args:
+            path: Where the table is, as for `Table.create`.
+            storage_options: As for `Table.create`.
+
+        Raises:
+            TableNotFoundError: There is no table at `path`.
+            StoreUnavailableError: A file could not be deleted; call `drop` again.
         """
         drop_table.drop(open_store(path, storage_options), REAL_SYSTEM)
 
     @property
     def path(self) -> str:
-        """Where the table lies."""
+        """The table's path or URL."""
         return self._store.url
 
     @property
     def id(self) -> str:
-        """The table's own id, which another table at the same path would not have."""
+        """The table's unique id. A new table at the same path has another one."""
         return self._head.metadata.id
 
     @property
@@ -143,17 +204,17 @@ class Table(Statements, Upkeep):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The table properties, as the log holds them."""
+        """The table properties in the log; defaults are not included."""
         return dict(self._head.metadata.configuration)
 
     @property
     def version(self) -> int:
-        """The ID version that is loaded."""
+        """The loaded ID version."""
         return self._head.version
 
     @property
     def time_version(self) -> datetime | None:
-        """The commit time of the newest data-changing commit up to `version`, UTC; None where there is none."""
+        """The commit time (UTC) of the newest commit up to `version` that changed rows; None if there is none."""
         stamp = self._head.time_version_ms
         if stamp is None:
             stamp = next((when for commit, when in self.timeline.newest_first() if commit.data_change), None)
@@ -161,13 +222,19 @@ class Table(Statements, Upkeep):
 
     @property
     def transactions(self) -> Mapping[str, int]:
-        """The progress of each application that wrote with an id: application id to its newest version."""
+        """The newest version that each application committed, by application id; see `idempotency_key` of `insert`."""
         return {name: transaction.version for name, transaction in self._head.transactions.items()}
 
     def refresh(self) -> Table:
-        """Move to the newest version, in place. Raises TableReplacedError where another table lies there now."""
+        """Move to the newest version, in place, and return this table.
+
+        Raises:
+            TableReplacedError: The path now holds a different table.
+            TableNotFoundError: The table was dropped.
+            UnsupportedFeatureError: The newest version requires a feature that tidelog lacks.
+        """
         if self._written_ms != table_identity.written_ms(self._store, self.version):
-            # The version that was loaded is gone or another: cleaned up, or another table lies here now.
+            # A clean-up removed the loaded version's commit, or the path holds another table.
             state = load(self._store)
             self._times = CommitTimes(self._store)
         else:
@@ -175,23 +242,31 @@ class Table(Statements, Upkeep):
             if not new:
                 return self
             state = self._state.advance(new)
-        advice = "open it anew; a stream that followed the old one needs a new checkpoint"
+        advice = "open it again; a stream that read the old table needs a new checkpoint"
         table_identity.require_same_table(self.path, self.id, state.head.metadata.id, advice=advice)
         try:
             require_readable(state.head.protocol, self.path)
         except UnsupportedFeatureError as error:
             drop_table.require_not_dropped(self._store, error)
             raise
-        self._take(state)
+        self._use(state)
         return self
 
     def at(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Snapshot:
-        """The table as it was at an ID version, or at or before a time (aware datetime or ISO-8601 text).
+        """A snapshot of the table at a version or a time; the loaded version by default.
 
-        Without an argument: the loaded version. Raises HistoryExpiredError naming the range for a point outside it.
+        The changes since a snapshot are `changes(after=snapshot.version)`: `after` is exclusive, unlike Delta's
+        `startingVersion`, which is inclusive.
+
+        Args:
+            version: An ID version.
+            timestamp: An aware datetime or ISO-8601 text with a zone. Commits at exactly this time are included.
+
+        Raises:
+            HistoryExpiredError: The version or time is outside the retained history; the error names its range.
         """
         if version is not None and timestamp is not None:
-            raise ConfigurationError("give a version or a timestamp, not both", advice="leave one out")
+            raise ConfigurationError("both a version and a timestamp were given", advice="leave one out")
         if timestamp is not None:
             version = self.timeline.snapshot_version(timestamp)
         require_version(version)
@@ -200,19 +275,40 @@ class Table(Statements, Upkeep):
         return Snapshot(self._store, load(self._store, version), self._times)
 
     def history(self, limit: int | None = None) -> list[CommitRecord]:
-        """The commits up to the loaded version, newest first, at most `limit`."""
+        """The commits up to the loaded version, newest first.
+
+        Args:
+            limit: How many commits to return at most; None for all that are retained.
+        """
         return list(itertools.islice(history.commit_records(self.timeline), limit))
 
     def latest_version(self, n: int = 1) -> int:
-        """The ID version of the n-th most recent commit (1: the newest)."""
+        """The ID version of the n-th newest commit; 1 is the newest.
+
+        As `changes(after=...)` it is exclusive, unlike Delta's inclusive `startingVersion`.
+
+        Raises:
+            HistoryExpiredError: Fewer than `n` commits are retained.
+        """
         return self.timeline.nth_version(n)
 
     def latest_timestamp(self, n: int = 1) -> datetime:
-        """The time version of the n-th most recent data-changing commit (1: the newest)."""
+        """The time version (UTC) of the n-th newest commit that changed rows; 1 is the newest.
+
+        As `changes(after=...)` it is exclusive, unlike Delta's inclusive `startingTimestamp`.
+
+        Raises:
+            HistoryExpiredError: Fewer than `n` such commits are retained.
+        """
         return to_datetime(self.timeline.nth_time_version_ms(n))
 
     def scan(self, where: str | None = None, columns: Sequence[str] | None = None) -> Scan:
-        """The rows of the loaded version; see Snapshot.scan."""
+        """The rows of the loaded version.
+
+        Args:
+            where: SQL text; only rows for which it is true are read. None for all rows.
+            columns: The columns to read, in this order. None for all columns.
+        """
         return self.at().scan(where, columns)
 
     def changes(
@@ -225,20 +321,34 @@ class Table(Statements, Upkeep):
         columns: Sequence[str] | None = None,
         keys: Sequence[str] = (),
     ) -> Changes:
-        """What happened in (after, until], with the columns `_commit_version` and `_commit_timestamp`.
+        """Refresh the table and return the changes in the interval (after, until].
 
-        An integer is an ID version, a datetime or text a time; without `after` from the table's beginning, without
-        `until` up to the newest commit. `mode`:
+        The result has the columns `_commit_version` and `_commit_timestamp`. An integer is an ID version; an aware
+        datetime or ISO-8601 text is a time. One end can be a version and the other a time.
 
-        - `cdc`: every change, with `_change_type` (insert, update_preimage, update_postimage, delete). An update is a
-          delete and an insert where its commit has no change files (`delta.enableChangeDataFeed` was off).
-        - `append`: the rows inserted, without `_change_type`; NotAppendOnlyError naming the version that removed or
-          changed rows.
-        - `net`: one row a key at most, what the interval came to for it; `keys`, or else the table's
-          `tidelog.primaryKey`, name the key's columns. Holds all changes of the interval in memory.
-          DuplicateKeyError where a key has several rows at once.
+        Args:
+            after: The starting point. It is exclusive, unlike Delta's `startingVersion`, which is inclusive: `after=5`
+                begins with version 6, as Delta's `startingVersion=6` does. None begins with the first commit.
+            until: The end, inclusive. None ends with the newest commit.
+            mode: Which changes to return:
 
-        Raises HistoryExpiredError where commits of the interval are gone or not there yet.
+                - `cdc`: every change, with `_change_type` (`insert`, `update_preimage`, `update_postimage` or
+                  `delete`); an update made while `delta.enableChangeDataFeed` was off is a delete and an insert
+                - `append`: the inserted rows, without `_change_type`; a commit that removed or changed rows is an error
+                - `net`: the net effect, at most one row per key; holds all changes of the interval in memory
+            where: SQL text over the columns of the result; only changes for which it is true are returned.
+            columns: The columns to return, in this order. None for all columns.
+            keys: The key columns for `net`; by default those of `tidelog.primaryKey`.
+
+        Raises:
+            HistoryExpiredError: Commits of the interval are no longer retained, or do not exist yet.
+            NotAppendOnlyError: In mode `append` a commit removed or changed rows; the error names its version.
+            DuplicateKeyError: In mode `net` a key has several rows at once. Raised by reading the result.
+            PredicateError, ConfigurationError: `where` or another argument is wrong.
+
+        Example:
+            >>> last = table.version
+            >>> table.changes(after=last).to_arrow()  # what was committed since
         """
         chosen = require_mode(mode)
         self.refresh()
@@ -258,9 +368,9 @@ class Table(Statements, Upkeep):
         )
 
     def begin(self) -> Transaction:
-        """Begin a transaction on the newest version."""
+        """Refresh the table, and begin a transaction on the newest version."""
         self.refresh()
-        return Transaction(self._store, self._state, self._system, self._adopt, self._written_ms)
+        return Transaction(self._store, self._state, self._system, self._move_to_committed, self._written_ms)
 
     def __repr__(self) -> str:
         partitions = f", partition_by={list(self.partition_by)}" if self.partition_by else ""
@@ -270,11 +380,11 @@ class Table(Statements, Upkeep):
     def _head(self) -> Head:
         return self._state.head
 
-    def _adopt(self, state: LogState) -> None:
-        """Move on to a version that was just committed; whatever fails here, it is durable, and a refresh finds it."""
+    def _move_to_committed(self, state: LogState) -> None:
+        """Load a version that was just committed. A failure is only logged: the commit is durable."""
         if state.head.version > self.version:
             try:
-                self._take(state)
+                self._use(state)
             except (TidelogError, OSError) as error:
                 _LOGGER.warning("%s stays at version %d until it is refreshed: %s", self.path, self.version, error)
 
@@ -283,6 +393,6 @@ class Table(Statements, Upkeep):
         """The history up to the loaded version."""
         return Timeline(self._store, self._system, self._times, self.version, self._head.timestamp_ms)
 
-    def _take(self, state: LogState) -> None:
+    def _use(self, state: LogState) -> None:
         self._written_ms = table_identity.written_ms(self._store, state.head.version)
         self._state = state

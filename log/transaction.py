@@ -1,4 +1,4 @@
-"""A transaction: one operation, staged against one version of the table, then committed."""
+"""A transaction: one operation, staged on one version of the table, then committed."""
 
 from __future__ import annotations
 
@@ -36,9 +36,27 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """Stage one operation, then `commit` or `abort`; either ends the transaction.
+    """One operation on a table: stage it, then `commit` or `abort`. Both end the transaction.
 
-    Files are written while staging; until the commit no reader sees them. Not for use by several threads.
+    Get one with `Table.begin`. A staging method writes the files, which no reader sees before the commit, and returns
+    the transaction. A transaction must not be shared by threads.
+
+    Args:
+        store: The store that holds the table's files.
+        state: The base version.
+        system: The clock, sleep and randomness to use.
+        on_commit: Called with the version that was committed.
+        base_written_ms: When the base version's commit was written, to notice that the table was replaced.
+
+    Attributes:
+        dropped: After a compaction's commit, the groups that were left out because other commits took their files.
+
+    Raises:
+        UnsupportedFeatureError: Writing to the table requires a feature that tidelog lacks.
+
+    Example:
+        >>> transaction = table.begin()
+        >>> transaction.delete("day < '2024-01-01'").commit()
     """
 
     def __init__(
@@ -51,7 +69,7 @@ class Transaction:
     ) -> None:
         require_writable(state.head.protocol, state.head.metadata, store.url)
         self._store = store
-        # What the commit follows, and what operations are staged against: the same but for an evolved schema.
+        # The commit follows `_base`. Operations are staged on `_state`, which differs only by an evolved schema.
         self._base = self._state = state
         self._evolved: Metadata | None = None
         self._system = system
@@ -59,18 +77,18 @@ class Transaction:
         self._on_commit = on_commit
         self._base_written_ms = base_written_ms
         self._staged: Staged | None = None
-        self._already: Committed | None = None
+        self._without_commit: Committed | None = None
         self._ended = False
         self.dropped: tuple[MoveGroup, ...] = ()
 
     @property
     def base_version(self) -> int:
-        """The version that the operation is staged against."""
+        """The version that the operation is staged on."""
         return self._base.head.version
 
     @property
     def state(self) -> LogState:
-        """What operations are staged against: the base version, with the schema that `evolve` gave it."""
+        """The base version, with the schema that `evolve` gave it."""
         return self._state
 
     @cached_property
@@ -85,14 +103,20 @@ class Transaction:
 
     @property
     def transactions(self) -> Mapping[str, int]:
-        """The progress of each application at the base version: application id to its newest version."""
+        """The newest version that each application had committed at the base version, by application id."""
         return {name: entry.version for name, entry in self._state.head.transactions.items()}
 
     def progress(self, key: tuple[str, int]) -> SetTransaction | None:
-        """The action that notes an application's progress, (application id, version), for `note`.
+        """The action that records an application's progress, for `note`.
 
-        None where the table holds that version of the application, or a later one. Raises ConfigurationError for what
-        the log cannot hold.
+        Args:
+            key: (application id, version).
+
+        Returns:
+            None if the table has this version of the application or a newer one.
+
+        Raises:
+            ConfigurationError: The log cannot hold the key.
         """
         match key:
             case (str(app_id), int(version)) if app_id and not isinstance(version, bool) and abs(version) < 2**63:
@@ -102,91 +126,88 @@ class Transaction:
                 return SetTransaction(app_id=app_id, version=version, last_updated=self._system.now_ms())
             case _:
                 raise ConfigurationError(
-                    f"{key!r} is no idempotency key", advice="give (application id, version): a text and a whole number"
+                    f"{key!r} is not an idempotency key",
+                    advice="give (application id, version), such as ('daily-load', 7)",
                 )
 
     @cached_property
     def writer(self) -> DataWriter:
-        """Writes data files that this transaction may commit."""
+        """The writer of the transaction's data files."""
         return DataWriter(self._store, self._state.head.metadata, self._system)
 
     def insert(self, data: Any, *, idempotency_key: tuple[str, int] | None = None) -> Transaction:
-        """Stage new rows. `data`: see the module `tidelog.log.data.conform`; its columns must fit the table's.
-
-        `idempotency_key` is (application id, version): where the table holds that version of the application or a
-        later one already, the commit does nothing.
-        """
+        """Stage new rows. Arguments and errors as for `Table.insert`."""
         self._require_unstaged()
         rows = conform.to_arrow_table(data, self.schema)
         progress = None if idempotency_key is None else self.progress(idempotency_key)
         if idempotency_key is not None and progress is None:
-            self._already = self._nothing()
+            self._without_commit = self._unchanged()
             return self
-        with self._or_nothing():
+        with self._deleting_files_on_error():
             adds = self.writer.write(rows)
         return self.stage_adds(adds, transactions=[progress] if progress else [])
 
     def delete(self, where: str) -> Transaction:
-        """Stage that the rows for which the SQL text `where` is true die."""
+        """Stage the deletion of the rows that match `where`. Arguments and errors as for `Table.delete`."""
         self.require_row_changes()
-        with self._or_nothing():
-            return self._hold(delete_update.stage_delete(self._state, self.writer, where))
+        with self._deleting_files_on_error():
+            return self._keep(delete_update.stage_delete(self._state, self.writer, where))
 
     def update(self, where: str, set: Mapping[str, str]) -> Transaction:  # noqa: A002 - SQL's own word
-        """Stage new values for the rows for which `where` is true.
-
-        `set` maps columns to SQL expressions of the old row.
-        """
+        """Stage new values for the rows that match `where`. Arguments and errors as for `Table.update`."""
         self.require_row_changes()
-        with self._or_nothing():
-            return self._hold(delete_update.stage_update(self._state, self.writer, where, set))
+        with self._deleting_files_on_error():
+            return self._keep(delete_update.stage_update(self._state, self.writer, where, set))
 
     def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Transaction:
-        """Stage that the rows of `data` take the place of those with their keys; see Table.upsert."""
+        """Stage rows that replace those with the same keys. Arguments and errors as for `Table.upsert`."""
         self.require_row_changes()
         names = key_columns(keys, self.schema, self.properties)
-        with self._or_nothing():
-            return self._hold(
+        with self._deleting_files_on_error():
+            return self._keep(
                 upsert.stage_upsert(self._state, self.writer, data, names, delete_where), upsert.UPSERT_METRICS
             )
 
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Transaction:
-        """Stage that `data` takes the place of the table, of the partitions `where`, or of its own ones (`dynamic`)."""
+        """Stage the replacement of the table or of partitions. Arguments and errors as for `Table.overwrite`."""
         self.require_row_changes()
         rows = self.writer.prepared(conform.to_arrow_table(data, self.schema))
-        with self._or_nothing():
-            return self._hold(overwrite.stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
+        with self._deleting_files_on_error():
+            return self._keep(overwrite.stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
 
     def truncate(self, *, where: str | None = None) -> Transaction:
-        """Stage that every row of the table, or of the partitions `where`, dies."""
+        """Stage the deletion of all rows of the table or of partitions; see `Table.truncate`."""
         self.require_row_changes()
-        return self._hold(overwrite.stage_truncate(self._state, self.writer.metadata, self._store.url, where))
+        return self._keep(overwrite.stage_truncate(self._state, self.writer.metadata, self._store.url, where))
 
     def restore(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Transaction:
-        """Stage that the table becomes what it was at an ID version or a time."""
+        """Stage the restoration of an older version. Arguments and errors as for `Table.restore`."""
         self.require_row_changes()
         if (version is None) == (timestamp is None):
-            raise ConfigurationError("a restore needs a version or a timestamp", advice="give exactly one of them")
+            given = (
+                "neither a version nor a timestamp was" if version is None else "both a version and a timestamp were"
+            )
+            raise ConfigurationError(f"{given} given to restore", advice="give exactly one of them")
         require_version(version)
         if timestamp is not None:
             head, times = self._state.head, CommitTimes(self._store)
             timeline = Timeline(self._store, self._system, times, head.version, head.timestamp_ms)
             version = timeline.snapshot_version(timestamp)
-        return self._hold(overwrite.stage_restore(self._store, self._state, load(self._store, version)))
+        return self._keep(overwrite.stage_restore(self._store, self._state, load(self._store, version)))
 
     def set_properties(self, properties: Mapping[str, object]) -> Transaction:
-        """Stage that table properties are set, and those whose value is None removed."""
+        """Stage new values of table properties. Arguments and errors as for `Table.set_properties`."""
         self._require_unstaged()
         head, path = self._state.head, self._store.url
-        return self._hold(set_properties.stage_set_properties(head, path, self._system, properties), ())
+        return self._keep(set_properties.stage_set_properties(head, path, self._system, properties), ())
 
     def add_columns(self, fields: pa.Schema | Iterable[pa.Field]) -> Transaction:
-        """Stage that the table has these columns, too."""
+        """Stage new columns. Arguments and errors as for `Table.add_columns`."""
         self._require_unstaged()
-        return self._hold(add_columns.stage_add_columns(self._state.head, self._store.url, self._system, fields), ())
+        return self._keep(add_columns.stage_add_columns(self._state.head, self._store.url, self._system, fields), ())
 
     def stage_adds(self, adds: Sequence[AddFile], *, transactions: Sequence[SetTransaction] = ()) -> Transaction:
-        """Stage files of new rows that are written and durable already; see `note` for the rest."""
+        """Stage files of new rows that are already written and durable, with the progress of applications."""
         self._require_unstaged()
         self._staged = Staged(
             operation="WRITE",
@@ -203,15 +224,25 @@ class Transaction:
         return self
 
     def require_row_changes(self) -> None:
-        """Raise AppendOnlyError if rows of the table may not be changed, ConfigurationError if something is staged."""
+        """Raise AppendOnlyError if the table forbids changing rows, ConfigurationError if an operation is staged."""
         self._require_unstaged()
         delete_update.require_row_changes(self.properties, self._store.url)
 
     def evolve(self, data: pa.Schema) -> bool:
-        """Let the table get, by the same commit, the columns and fields of structs that `data` has besides.
+        """Add to the table, in the same commit, the columns and struct fields that only `data` has.
 
-        To be called before anything is staged; returns whether there is any. Raises SchemaMismatchError,
-        ConfigurationError, UnsupportedFeatureError.
+        Call it before staging the operation.
+
+        Args:
+            data: The schema of the data to be written.
+
+        Returns:
+            Whether there are any.
+
+        Raises:
+            SchemaMismatchError: A new column has no type, or one that Delta does not have.
+            ConfigurationError: A new name is reserved for the change feed or occurs twice.
+            UnsupportedFeatureError: The table's protocol does not allow the type of a new column.
         """
         self._require_unstaged()
         metadata = schema_evolution.evolved(self._state.head, self._store.url, self._system, data)
@@ -232,11 +263,16 @@ class Transaction:
         parameters: Mapping[str, str] | None = None,
         record: Mapping[str, Any] | None = None,
     ) -> Transaction:
-        """Note whose work is staged; where nothing is to be done there is no commit that could say so.
+        """Record in the staged commit whose work it is. Does nothing if there is nothing to commit.
 
-        `transactions` are written with it, and a winner that wrote one of the same application, or one of
-        `read_applications`, is a conflict. `parameters` are shown by other engines besides those of the operation, or
-        with a name of its own, `operation`, instead of them. `record` goes into the commit's own tidelog object.
+        Args:
+            transactions: The progress of applications, to be written with the commit. If a winner wrote the progress of
+                one of them, the commit is a conflict.
+            read_applications: Application ids whose progress by a winner is a conflict as well.
+            operation: Another name for the operation, which other engines show. It replaces the name and parameters
+                that the operation has.
+            parameters: Further operation parameters for other engines to show.
+            record: Entries for the `tidelog` object of the commitInfo.
         """
         self._require_open()
         if self._staged is not None:
@@ -251,15 +287,18 @@ class Transaction:
         return self
 
     def stage(self, staged: Staged | None) -> Transaction:
-        """Stage a row change whose work was done elsewhere, such as on Spark's executors, on `state` by `writer`.
+        """Stage a row change that was prepared elsewhere, such as on Spark's executors.
 
-        None: there is nothing to do. Call `require_row_changes` before the work.
+        Call `require_row_changes` before the work, and do it on `state` with `writer`.
+
+        Args:
+            staged: The change; None if there is nothing to do.
         """
         self.require_row_changes()
-        return self._hold(staged)
+        return self._keep(staged)
 
     def stage_moves(self, groups: Sequence[MoveGroup], *, operation_class: OperationClass) -> Transaction:
-        """Stage a compaction: rewritten groups, verified by the caller. No rows change."""
+        """Stage a compaction: groups of files that the caller rewrote and verified. No rows change."""
         self._require_unstaged()
         self._staged = Staged(
             operation="OPTIMIZE",
@@ -270,22 +309,37 @@ class Transaction:
         return self
 
     def commit(self, *, metadata_retry: bool | None = None) -> Committed | Superseded:
-        """Make the staged operation durable.
+        """Commit the staged operation. When this returns `Committed`, the commit is durable.
 
-        A lost race is rebased by metadata alone where running the operation again would give the same rows. Raises
-        ConflictError where not; see `tidelog.log.commit.loop` for the rest. With `metadata_retry=False` the table's
-        conflict policy stands as it is published: what it refuses is a ConflictError. None asks the table's property
-        `tidelog.metadataRetry`.
+        If other writers committed first, the operation is rebased over their commits using metadata only, provided
+        that running it again would give the same rows.
+
+        Args:
+            metadata_retry: Whether to rebase. False applies the table's conflict policy as published: a commit that it
+                refuses is a ConflictError. None uses the table property `tidelog.metadataRetry`.
+
+        Returns:
+            `Committed`; for a compaction with nothing left to do, `Superseded`.
+
+        Raises:
+            ConflictError: Another commit came first, and the operation has to run again.
+            CommitContentionError: Other writers won every attempt.
+            CommitStateUnknownError: The commit may or may not be durable.
+            StoreUnavailableError: The store does not answer. As far as is known, nothing was committed.
+            TableReplacedError: The path now holds a different table. Nothing was committed.
+            ConfigurationError: Nothing is staged, or the transaction has ended.
         """
         self._require_open()
-        if self._already is not None:
+        if self._without_commit is not None:
             self._ended = True
-            return self._already
+            return self._without_commit
         if self._staged is None:
-            raise ConfigurationError("nothing is staged in this transaction", advice="call insert(...) first")
+            raise ConfigurationError(
+                "nothing is staged in this transaction", advice="call a method such as insert(...) before commit()"
+            )
         self._ended = True
         if self._staged.is_empty:
-            return self._nothing()
+            return self._unchanged()
         staged = self._staged if self._evolved is None else replace(self._staged, metadata=self._evolved)
         result = loop.commit(
             self._store,
@@ -302,14 +356,14 @@ class Transaction:
         return result.outcome
 
     def abort(self) -> None:
-        """Give the operation up, and delete the files that were written for it. Does nothing after a commit."""
+        """End the transaction without a commit, and delete the files written for it. Does nothing after a commit."""
         if not self._ended and self._staged is not None:
             discard(self._store, self._staged)
         self._ended = True
 
     @contextmanager
-    def _or_nothing(self) -> Iterator[None]:
-        """An operation that fails while it is staged leaves no file behind."""
+    def _deleting_files_on_error(self) -> Iterator[None]:
+        """Delete the files that the body wrote if it fails."""
         before = len(self.writer.written)
         try:
             yield
@@ -317,25 +371,26 @@ class Transaction:
             delete_unnamed(self._store, self.writer.written[before:])
             raise
 
-    def _hold(self, staged: Staged | None, metrics: Collection[str] = ("numFiles", "numOutputRows")) -> Transaction:
-        """Hold what an operation staged; None is an operation that has nothing to do, and zero in all its metrics."""
+    def _keep(self, staged: Staged | None, metrics: Collection[str] = ("numFiles", "numOutputRows")) -> Transaction:
+        """Keep what an operation staged. None means nothing to do: the result then has zeros for `metrics`."""
         if staged is None:
-            self._already = self._nothing(metrics)
+            self._without_commit = self._unchanged(metrics)
         self._staged = staged
         return self
 
-    def _nothing(self, metrics: Collection[str] = ("numFiles", "numOutputRows")) -> Committed:
+    def _unchanged(self, metrics: Collection[str] = ("numFiles", "numOutputRows")) -> Committed:
         head = self._state.head
         names = self._staged.metrics if self._staged else metrics
         return Committed(head.version, to_datetime(head.timestamp_ms), metrics=dict.fromkeys(names, 0))
 
     def _require_open(self) -> None:
         if self._ended:
-            raise ConfigurationError("this transaction has ended", advice="begin() another one")
+            raise ConfigurationError("this transaction has ended", advice="start another one with Table.begin()")
 
     def _require_unstaged(self) -> None:
         self._require_open()
-        if self._staged is not None or self._already is not None:
+        if self._staged is not None or self._without_commit is not None:
             raise ConfigurationError(
-                "a transaction holds one operation, and one is staged already", advice="commit it and begin() another"
+                "an operation is already staged, and a transaction holds only one",
+                advice="commit it, and start another transaction with Table.begin()",
             )

@@ -1,4 +1,4 @@
-"""The upkeep of a table: checkpoints, compaction and clean-up, and how much of it is due."""
+"""Maintenance of a table: checkpoints, compaction and clean-up, and how much of it is due."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Upkeep:
-    """The methods of a Table that keep it small and fast and change no row."""
+    """The maintenance methods of a Table. None of them changes rows."""
 
     _store: Store
     _state: LogState
@@ -30,19 +30,23 @@ class Upkeep:
     def checkpoint(self) -> None:
         """Write a checkpoint of the loaded version, so that readers need not replay older commits.
 
-        The version's checksum is compared with what the log itself says; one that is wrong (another writer's, or a
-        fault) would keep other engines from writing checkpoints, so it is deleted and a warning logged.
+        First compares the version's checksum file with the log. A wrong one, which would keep other engines from
+        writing checkpoints, is deleted and a warning is logged.
+
+        Raises:
+            UnsupportedFeatureError: Writing to the table requires a feature that tidelog lacks.
+            StoreUnavailableError: The store does not answer.
         """
         checkpointing.checkpoint(self._store, self._state, self._system)
 
     def commits_since_checkpoint(self) -> int:
-        """How many commits a reader has to replay on top of the newest checkpoint."""
+        """How many commits a reader of the loaded version replays on top of the newest checkpoint."""
         return len(list_segment(self._store, self._state.head.version).commit_versions)
 
     def debt(self) -> Debt:
-        """Small files, dead rows and log tail of the loaded version: how much compaction and checkpoint would help.
+        """Small files, dead rows and log tail of the loaded version: what compaction and a checkpoint would save.
 
-        Lists the version's files when it is first asked, then costs some milliseconds for a million of them.
+        The first call lists the version's files; after that a call takes some milliseconds for a million files.
         """
         return debt_of(self._store, self._state)
 
@@ -55,45 +59,70 @@ class Upkeep:
         purge: bool = False,
         executor: Executor | None = None,
     ) -> CompactionReport:
-        """Rewrite small files (`minor`) or a whole scope (`major`) in one commit that no read by time shows.
+        """Rewrite files in one commit that does not change rows and that time travel by timestamp does not show.
 
-        See `tidelog.compaction_daemon.compact` for the arguments, the bounds and the errors.
+        One call rewrites a bounded number of bytes. Other writers are not disturbed: if one of them takes a file first,
+        its group is left out. `tidelog.compaction_daemon.compact` describes the bounds.
+
+        Args:
+            level: `minor` merges small files; `major` rewrites a whole scope.
+            where: SQL text over partition columns; compact only the partitions that it describes.
+            cluster_by: For `major`, the columns to sort rows by.
+            purge: For `major`, also rewrite every file that has a dead row.
+            executor: A `concurrent.futures` executor that rewrites groups in parallel; None uses this thread.
+
+        Raises:
+            ConfigurationError: An argument is wrong.
+            PredicateError: `where` uses another column, or something that tidelog does not evaluate.
+            CompactionVerificationError: A rewrite does not hold the rows that it read. Nothing was committed.
         """
         from tidelog.compaction_daemon.compaction import compact  # noqa: PLC0415 - the log does not need the daemon
 
-        table: Any = self  # a Table, which this class is a part of
+        table: Any = self  # a Table, which inherits from this class
         return compact(table, level, where=where, cluster_by=cluster_by, purge=purge, executor=executor)
 
     def expire(self, *, older_than: timedelta | datetime | None = None, dry_run: bool = False) -> ExpiryReport:
         """Delete the commits, checkpoints and checksums that no version since the cut-off needs.
 
-        The cut-off is `delta.logRetentionDuration` ago, at midnight UTC. Without `older_than` nothing is deleted where
-        the table has `delta.enableExpiredLogCleanup` off, as tables that tidelog creates do. `older_than`, an age or an
-        aware datetime, is the exact cut-off and is always applied. A reader that needs an older version, such as a
-        stream that lags behind further, gets a HistoryExpiredError from then on. A crash in the middle leaves a
-        readable table, and the next call continues. Entries of the conflict ledger from before the cut-off are deleted
-        in any case.
+        A reader that needs an older version, such as a stream that lags behind further, then gets a
+        HistoryExpiredError. After a crash the table is readable, and the next call continues. Entries of the conflict
+        ledger from before the cut-off are always deleted.
 
-        Raises ConfigurationError for an `older_than` closer than `tidelog.maxTransactionTime`, UnsupportedFeatureError
-        for a table that tidelog cannot write, TableReplacedError if another table is at the path now,
-        StoreUnavailableError or PathNotWritableError if a file cannot be deleted.
+        Args:
+            older_than: The exact cut-off: an age or an aware datetime. Without it the cut-off is
+                `delta.logRetentionDuration` ago, at midnight UTC, and the log is only cleaned up if
+                `delta.enableExpiredLogCleanup` is on, which tables created by tidelog turn off.
+            dry_run: Only report what would be deleted.
+
+        Raises:
+            ConfigurationError: `older_than` is closer than `tidelog.maxTransactionTime`.
+            UnsupportedFeatureError: Writing to the table requires a feature that tidelog lacks.
+            TableReplacedError: The path now holds a different table.
+            StoreUnavailableError, PathNotWritableError: A file cannot be deleted.
         """
         return expire_log(
             self._store, self._state.head.metadata.id, self._system, older_than=older_than, dry_run=dry_run
         )
 
     def vacuum(self, *, older_than: timedelta | datetime | None = None, dry_run: bool = False) -> VacuumReport:
-        """Delete the files below the table that no version since the cut-off needs and that were written before it.
+        """Delete files below the table that were written before the cut-off and that no version since then needs.
 
-        The cut-off is `delta.deletedFileRetentionDuration` ago, and at least `tidelog.maxTransactionTime`;
-        `older_than`, an age or an aware datetime, replaces it. Versions before the cut-off may lose files: time travel
-        to them, and a stream that lags behind further, then fail with an error that names the file. Files and folders
-        whose names begin with `_` or `.` stay, except the table's own deletion vectors, change data and row maps. Other
-        tables inside this one and links stay as well. A file that cannot be deleted is reported, and deletion continues
-        with the rest.
+        Versions before the cut-off can lose files. Time travel to them, and a stream that lags behind further, then
+        fail with an error that names the file.
 
-        Raises ConfigurationError for an `older_than` closer than `tidelog.maxTransactionTime`, UnsupportedFeatureError
-        for a table that tidelog cannot write, TableReplacedError if another table is at the path now.
+        These stay: files and folders whose names begin with `_` or `.`, except the table's own deletion vectors, change
+        data and row maps; other tables inside this one; links. A file that cannot be deleted is reported, and deletion
+        continues with the rest.
+
+        Args:
+            older_than: The exact cut-off: an age or an aware datetime. Without it the cut-off is
+                `delta.deletedFileRetentionDuration` ago, but at least `tidelog.maxTransactionTime`.
+            dry_run: Only report what would be deleted.
+
+        Raises:
+            ConfigurationError: `older_than` is closer than `tidelog.maxTransactionTime`.
+            UnsupportedFeatureError: Writing to the table requires a feature that tidelog lacks.
+            TableReplacedError: The path now holds a different table.
         """
         return vacuum_files(
             self._store, self._state.head.metadata.id, self._system, older_than=older_than, dry_run=dry_run

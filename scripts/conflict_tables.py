@@ -1,4 +1,4 @@
-"""Write the tables of docs/conflicts.md anew from the policies' data: `python -m scripts.conflict_tables`."""
+"""Generate the tables of docs/conflicts.md from the policies: `python -m scripts.conflict_tables`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PART = re.compile(r"<!-- made: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def rewritten(text: str) -> str:
-    """The page with each made part as the data have it; the prose between them stays."""
+    """The page with its generated parts up to date. The prose stays as it is."""
     parts = {"properties": _properties(), "policies": "\n".join(map(_section, POLICIES.values()))}
     return _PART.sub(lambda match: f"<!-- made: {match[1]} -->\n{parts[match[1]]}\n<!-- end -->", text)
 
@@ -26,7 +26,7 @@ def _properties() -> str:
         ["property", "default", "meaning"],
         [
             [f"`{properties.CONFLICT_POLICY}`", f"`{properties.conflict_policy({})}`", f"which matrix: {names}"],
-            [f"`{properties.METADATA_RETRY}`", f"`{retry}`", "whether a `fail` is first tried again by metadata alone"],
+            [f"`{properties.METADATA_RETRY}`", f"`{retry}`", "whether a `fail` is first retried using metadata only"],
         ],
     )
 
@@ -35,7 +35,7 @@ def _section(policy: Policy) -> str:
     rows = ([f"**{earlier}**", *row.values()] for earlier, row in policy.matrix.items())
     parts = [f"## `{policy.name}`", f"From: {policy.source}.", _table(["first \\ later", *policy.classes], rows)]
     if policy.judges_files:
-        parts += ["A `fail` ends with one of these, the first whose check fails:", _errors(policy)]
+        parts += ["A `fail` ends with the error of the first check that fails:", _errors(policy)]
     return "\n\n".join(parts) + "\n"
 
 

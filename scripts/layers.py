@@ -1,4 +1,4 @@
-"""The layers of the packages, from layers.toml, and the imports that the code really has."""
+"""The layers of the packages from layers.toml, and the actual imports of the code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Import:
-    """One import of the code: the file, the module that it names, and whether it is inside a function."""
+    """An import: the file, the module and names it imports, and whether it is inside a function."""
 
     file: Path
     module: str
@@ -51,7 +51,7 @@ def python_files(*folders: str) -> list[Path]:
 
 
 def imports_of(file: Path) -> Iterator[Import]:
-    """The imports of a file, but for those that only type checkers see."""
+    """The imports of a file, except those for type checkers only."""
     yield from _imports(ast.parse(file.read_text()), file, later=False)
 
 
@@ -69,7 +69,7 @@ def _imports(node: ast.AST, file: Path, *, later: bool) -> Iterator[Import]:
 
 
 def layer_of(module: str, known: set[str]) -> str:
-    """The layer of a module below `tidelog`: the longest name in layers.toml that it begins with."""
+    """The layer of a module of `tidelog`: the longest name in layers.toml that it begins with."""
     parts = module.split(".")[1:]
     for length in range(len(parts), 0, -1):
         if "/".join(parts[:length]) in known:
@@ -78,7 +78,7 @@ def layer_of(module: str, known: set[str]) -> str:
 
 
 def real_imports(known: set[str]) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    """For each layer the layers that it imports, when it is imported and when a function of it is called."""
+    """The layers that each layer imports: when it is imported, and when its functions are called."""
     at_once: dict[str, set[str]] = defaultdict(set)
     later: dict[str, set[str]] = defaultdict(set)
     for file in python_files(*PACKAGES):

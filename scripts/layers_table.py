@@ -11,7 +11,7 @@ _PART = re.compile(r"<!-- made: layers -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def rewritten(text: str) -> str:
-    """The page with its table as layers.toml has it; the prose around it stays."""
+    """The page with its table made from layers.toml. The text around the table stays the same."""
     rows = [_row(layer) for layer in layers()]
     table = "\n".join(["| layer | what is in it | imports |", "| --- | --- | --- |", *rows])
     return _PART.sub(lambda _: f"<!-- made: layers -->\n{table}\n<!-- end -->", text)

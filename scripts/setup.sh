@@ -1,35 +1,35 @@
 #!/usr/bin/env bash
-# Makes .venv from uv.lock, with tidelog installed editable, and sees to it that there is a Java for Spark.
-# Needs Python 3.11 or later; finds or privately installs uv; finds Java 17 or later, or installs it with the
-# system's package manager where it may (as root, by sudo without a password, or by brew), or says the command.
+# Creates .venv from uv.lock, with tidelog installed in editable mode, and makes sure that Spark has a Java.
+# Needs Python 3.11 or later. Finds uv, or installs it into .uv. Finds Java 17 or later, or installs it with the
+# system's package manager if it can (as root, with sudo without a password, or with brew), or prints the command.
 set -euo pipefail
 
 readonly MIN_JAVA=17
-readonly MIN_UV_MINOR=5 # uv 0.5: the first releases that know dependency groups
+readonly MIN_UV_MINOR=5 # uv 0.5 is the first to support dependency groups
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
 
 say() { printf 'setup: %s\n' "$*"; }
-stop() { # the problem, then the command that solves it
+stop() { # the problem, and the command that solves it
   printf 'setup: %s\n' "$1" >&2
   [ $# -lt 2 ] || printf 'setup: run this, then make setup again:\n\n    %s\n\n' "$2" >&2
   exit 1
 }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# The prefix with which commands run as root: nothing, "sudo -n", or a failure where a password would be asked.
+# Prints the prefix to run commands as root: nothing or "sudo -n". Fails if sudo would ask for a password.
 as_root() {
   if [ "$(id -u)" = 0 ]; then return; fi
   if have sudo && sudo -n true 2>/dev/null; then echo "sudo -n"; return; fi
   return 1
 }
-# The same for a command that a person is told to type.
+# The prefix for a command that the user has to type.
 typed_sudo() { [ "$(id -u)" = 0 ] || printf 'sudo '; }
 
 # --- Python -----------------------------------------------------------------------------------------------------
 
-# The base interpreter behind a command, if it runs (a pyenv shim may not) and is new enough.
+# Prints the base interpreter of a command, if it runs (a pyenv shim may not) and is new enough.
 usable_python() {
   "$1" -c 'import sys; sys.version_info >= (3, 11) or sys.exit(1); print(getattr(sys, "_base_executable", sys.executable))' \
     2>/dev/null
@@ -61,7 +61,7 @@ python_command() {
 
 # --- Java -------------------------------------------------------------------------------------------------------
 
-# The major version of the java at a path: 17 of "17.0.15", 8 of "1.8.0_402".
+# Prints the major version of the java at a path: 17 for "17.0.15", 8 for "1.8.0_402".
 java_major() {
   local line
   line="$("$1" -version 2>&1 | grep -m 1 ' version "')" || return 1
@@ -73,7 +73,7 @@ java_is_enough() {
   [ -n "$1" ] && [ -x "$1" ] && major="$(java_major "$1")" && [ "$major" -ge "$MIN_JAVA" ] 2>/dev/null
 }
 
-# Sets java_bin, and java_home where Spark would not find this java by itself. Spark looks where the first two do.
+# Sets java_bin, and java_home if Spark would not find this java by itself. Spark looks in JAVA_HOME, then on PATH.
 find_java() {
   java_bin="" java_home=""
   local first candidate
@@ -91,7 +91,7 @@ find_java() {
   return 1
 }
 
-# Tries each of the commands (one an argument) until one succeeds; their output is shown only when all fail.
+# Runs its arguments as commands until one succeeds. Shows their output only if all fail.
 first_that_works() {
   local log command
   log="$(mktemp)"
@@ -104,7 +104,7 @@ first_that_works() {
   return 1
 }
 
-# $1 stands before each command: what as_root or typed_sudo say.
+# Prints the commands that install Java. $1 is the prefix from as_root or typed_sudo.
 java_commands() {
   local sudo="$1"
   if have apt-get; then
@@ -125,16 +125,16 @@ install_java() {
   local -a tries=()
   commands="$(java_commands "$(typed_sudo)")"
   if [ -z "$commands" ]; then
-    stop "no Java $MIN_JAVA or later found, and no package manager that this script knows; install one and set JAVA_HOME"
+    stop "no Java $MIN_JAVA or later found, and no known package manager; install Java $MIN_JAVA and set JAVA_HOME"
   fi
   local by_hand="${commands//$'\n'/ || }"
   by_hand="${by_hand//env DEBIAN_FRONTEND=noninteractive /}"
-  if ! have apt-get && ! have dnf && ! have apk; then sudo="" # brew wants no root
+  if ! have apt-get && ! have dnf && ! have apk; then sudo="" # brew does not need root
   elif ! sudo="$(as_root)"; then stop "no Java $MIN_JAVA or later found" "$by_hand"; fi
   while IFS= read -r command; do tries+=("$command"); done < <(java_commands "${sudo:+$sudo }")
   say "no Java $MIN_JAVA or later found; installing it"
   first_that_works "${tries[@]}" || stop "Java could not be installed" "$by_hand"
-  find_java || stop "Java was installed, but no java of version $MIN_JAVA or later is found; set JAVA_HOME to it"
+  find_java || stop "Java was installed, but Java $MIN_JAVA or later was still not found; set JAVA_HOME to it"
 }
 
 # --- uv ---------------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ usable_uv() {
   [ "${version% *}" -gt 0 ] || [ "${version#* }" -ge "$MIN_UV_MINOR" ]
 }
 
-# Sets uv: the one on PATH, else a private one in .uv/.
+# Sets uv to the one on PATH, or else to one installed in .uv/.
 find_or_install_uv() {
   uv="$(command -v uv || true)"
   if [ -n "$uv" ] && usable_uv "$uv"; then return; fi
@@ -156,9 +156,9 @@ find_or_install_uv() {
     local version
     version="$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
     if have apt-get; then
-      stop "$python cannot make virtual environments" "$(typed_sudo)apt-get install -y python$version-venv"
+      stop "$python cannot create virtual environments" "$(typed_sudo)apt-get install -y python$version-venv"
     fi
-    stop "$python cannot make virtual environments: it lacks the modules venv and ensurepip"
+    stop "$python cannot create virtual environments: it lacks the modules venv and ensurepip"
   fi
   say "installing uv into .uv"
   rm -rf .uv
@@ -180,11 +180,11 @@ say "Java $(java_major "$java_bin") ($java_bin)"
 find_or_install_uv
 say "$("$uv" --version | cut -d ' ' -f 1-2) ($uv)"
 
-say "installing what uv.lock says into .venv (the first time Spark alone is 400 MB)"
+say "installing the packages of uv.lock into .venv (the first time, Spark alone is 400 MB)"
 unset VIRTUAL_ENV
 UV_PROJECT_ENVIRONMENT=.venv "$uv" sync --quiet --frozen --compile-bytecode --group dev --python "$python"
 
-# What the make targets read: which uv, and which Java where Spark would not find it by itself.
+# Read by the make targets: the path of uv, and JAVA_HOME if Spark would not find Java by itself.
 {
   printf 'UV=%q\n' "$uv"
   [ -z "$java_home" ] || printf 'export JAVA_HOME=%q\n' "$java_home"

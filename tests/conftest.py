@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from tests import lanes
 from tests.log.storage.serving import pytest_terminal_summary, s3, server_of
 from tidelog.streaming import register
 
@@ -20,6 +21,11 @@ __all__ = ["pytest_terminal_summary", "s3", "server_of", "spark"]
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("tidelog", deadline=None, print_blob=True)
 settings.load_profile("tidelog")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses among them
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    lanes.mark(items)
 
 
 @pytest.fixture(scope="session")

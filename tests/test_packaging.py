@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -55,6 +56,21 @@ def test_the_source_distribution_holds_every_module(built: Path) -> None:
     with tarfile.open(archive) as members:
         names = {name.partition("/")[2] for name in members.getnames()}
     assert modules() <= names
+
+
+def test_an_editable_install_is_a_plain_path_that_editors_follow(tmp_path: Path) -> None:
+    program = "import tidelog, tidelog.log.table as t; print(tidelog.__file__, t.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path
+    )
+    (path,) = (Path(line) for line in (tidelog_path().read_text()).splitlines())
+    assert done.stdout.split() == [str(path / "tidelog/__init__.py"), str(path / "tidelog/log/table.py")]
+
+
+def tidelog_path() -> Path:
+    """The file in the environment that names the folder of an editable install."""
+    (found,) = Path(sysconfig.get_path("purelib")).glob("__editable__.tidelog-*.pth")
+    return found
 
 
 def test_public_names_come_from_one_root_and_do_not_load_spark(built: Path) -> None:

@@ -1,1 +1,1 @@
-"""Clean-up: which files of the log and of the table no retained version needs."""
+"""Clean-up: delete the files of the log and of the table that no retained version needs."""

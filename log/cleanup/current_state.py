@@ -1,4 +1,4 @@
-"""The state that a clean-up decides on: the newest one of the table that was opened."""
+"""The state that a clean-up is based on: the newest version of the table that was opened."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tidelog.log.storage import Store
 
 
 def current_state(store: Store, table_id: str) -> LogState:
-    """The newest state of the table, read from the log now.
+    """Read the newest state of the table from its log.
 
     Raises UnsupportedFeatureError for a table that tidelog cannot write, since an unknown feature may need files that
-    tidelog does not know. Raises TableReplacedError if another table is at the path now.
+    tidelog does not know. Raises TableReplacedError if the path now holds a different table.
     """
     state = load(store)
     metadata = state.head.metadata

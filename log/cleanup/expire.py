@@ -1,4 +1,4 @@
-"""Clean-up of the log: old commits and checkpoints go, once a newer checkpoint is proven to stand in for them."""
+"""Clean-up of the log: delete old commits and checkpoints once a newer checkpoint is proven to replace them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,19 @@ from tidelog.log.system import System, to_datetime
 
 @dataclass(frozen=True, slots=True)
 class ExpiryReport:
-    """What a clean-up of the log deleted, or with `dry_run` would delete, and how far back the table reaches then.
+    """What a clean-up of the log deleted, or with `dry_run` would delete.
 
-    `earliest_version` is the oldest version that is left. `files` are relative to the table, in the order of deletion.
-    `reason` tells why nothing was found to delete, and is empty where something was.
+    Attributes:
+        path: The table.
+        cutoff: The cut-off (UTC). Every version since then can still be read.
+        earliest_version: The oldest version that is left.
+        commits: How many commit files were deleted.
+        checkpoints: How many checkpoint files were deleted.
+        others: How many other files were deleted, such as checksums, sidecars and entries of the conflict ledger.
+        bytes_deleted: The size of all deleted files.
+        files: Their paths relative to the table, in the order of deletion.
+        dry_run: Whether nothing was really deleted.
+        reason: Why there was nothing to delete; empty if there was something.
     """
 
     path: str
@@ -45,7 +54,7 @@ class ExpiryReport:
         return bool(self.files) and not self.dry_run
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values; the time as ISO-8601 text in UTC."""
+        """The report as JSON values, with the time as ISO-8601 text in UTC."""
         return {**asdict(self), "cutoff": self.cutoff.isoformat(), "files": list(self.files)}
 
 
@@ -57,17 +66,7 @@ def expire_log(
     older_than: timedelta | datetime | None = None,
     dry_run: bool = False,
 ) -> ExpiryReport:
-    """Delete the commits, checkpoints and checksums that no version since the cut-off needs.
-
-    The cut-off is `delta.logRetentionDuration` ago, at midnight UTC; nothing is done by it where the table has
-    `delta.enableExpiredLogCleanup` off (tidelog's own have). `older_than`, an age or an aware datetime, is exact and
-    is always done. Whoever needs an older version (a stream that lags behind further) gets a HistoryExpiredError from
-    then on. A crash in the middle leaves a readable table, and the next call goes on. Entries of the conflict ledger
-    from before the cut-off go in any case.
-
-    Raises ConfigurationError for an `older_than` closer than `tidelog.maxTransactionTime`, UnsupportedFeatureError
-    for a table that tidelog cannot write, StoreUnavailableError or PathNotWritableError where a file cannot be deleted.
-    """
+    """Delete the commits, checkpoints and checksums that no version since the cut-off needs; see `Table.expire`."""
     head = current_state(store, table_id).head
     now_ms = system.now_ms()
     cutoff_ms = retention.log_cutoff_ms(older_than, now_ms, head.metadata.configuration)
@@ -75,17 +74,17 @@ def expire_log(
     if older_than is None and not retention.is_cleanup_enabled(head.metadata.configuration):
         found.reason = "delta.enableExpiredLogCleanup is false and no older_than was given"
     else:
-        found.look()
-    found.look_at_ledger()
+        found.find()
+    found.find_ledger_entries()
     if not dry_run:
         for path in found.files:
-            # In this order, and no further where one fails: a commit that stays among deleted ones would be a hole.
+            # In this order, and stop at the first failure: no commit may be missing between two that are left.
             store.delete(path)
     return found.report(dry_run=dry_run)
 
 
 class _Expired:
-    """What of one table's log can go."""
+    """The files of one table's log that can be deleted."""
 
     def __init__(self, store: Store, head: Head, cutoff_ms: int, now_ms: int) -> None:
         self.files: dict[str, int] = {}
@@ -96,32 +95,32 @@ class _Expired:
         self._now_ms = now_ms
         self._earliest_version = list_segment(store, head.version).earliest_version
 
-    def look(self) -> None:
-        """Find the files, in the order in which they go."""
+    def find(self) -> None:
+        """Find the files, in the order in which to delete them."""
         listing = self._store.list(filenames.LOG_FOLDER)
         base = self._base()
         if base is not None:
             pointed = pointed_version(self._store)
             if pointed is not None and pointed < base.version:
-                # Its reader would look for a checkpoint that goes now; without a pointer it lists the log.
+                # It points to a checkpoint that is about to be deleted. Without a pointer readers list the log.
                 self.files[filenames.LAST_CHECKPOINT] = 0
-            self._take(filenames.LOG_FOLDER, retention.expired_log_files(listing, base.version))
+            self._add(filenames.LOG_FOLDER, retention.expired_log_files(listing, base.version))
             self._earliest_version = max(self._earliest_version, base.version)
         sidecars = self._store.list(filenames.SIDECAR_FOLDER)
         if sidecars:
-            self._take(filenames.SIDECAR_FOLDER, self._unreferenced(sidecars, base.version if base else 0))
-        self._take(filenames.LOG_FOLDER, retention.left_over(listing, self._now_ms))
+            self._add(filenames.SIDECAR_FOLDER, self._unreferenced(sidecars, base.version if base else 0))
+        self._add(filenames.LOG_FOLDER, retention.left_over(listing, self._now_ms))
         if self.files:
             self.reason = ""
         elif base is not None:
-            self.reason = f"version {base.version} is the oldest already"
+            self.reason = f"version {base.version} is already the oldest one"
 
-    def look_at_ledger(self) -> None:
-        """Find the entries of the conflict ledger that are as old; no version needs them, whatever the table keeps."""
-        self._take(conflict_ledger.LEDGER_FOLDER, conflict_ledger.entries_before(self._store, self._cutoff_ms))
+    def find_ledger_entries(self) -> None:
+        """Find the conflict ledger's entries from before the cut-off, which no version needs."""
+        self._add(conflict_ledger.LEDGER_FOLDER, conflict_ledger.entries_before(self._store, self._cutoff_ms))
 
     def report(self, *, dry_run: bool) -> ExpiryReport:
-        """What was found, as a report."""
+        """The report of what was found."""
         kinds = [file.kind for path in self.files if (file := filenames.parse_log_file(path.rpartition("/")[2]))]
         commits, checkpoints = kinds.count(LogFileKind.COMMIT), kinds.count(LogFileKind.CHECKPOINT)
         return ExpiryReport(
@@ -138,7 +137,7 @@ class _Expired:
         )
 
     def _base(self) -> CheckpointFiles | None:
-        """The checkpoint from which every version since the cut-off can be rebuilt: the newest sound one before it."""
+        """The newest intact checkpoint from which every version since the cut-off can be rebuilt."""
         times = CommitTimes(self._store)
         earliest = versions.earliest_commit(self._store, self._head.version)
         version = versions.version_at(times, self._cutoff_ms, earliest, self._head.version)
@@ -146,13 +145,13 @@ class _Expired:
             self.reason = f"no commit is older than {to_datetime(self._cutoff_ms).isoformat()}"
             return None
         for found in list_checkpoints(self._store):
-            if found.version <= version and self._is_sound(found) and self._keeps_times(found.version, times):
+            if found.version <= version and self._is_intact(found) and self._keeps_times(found.version, times):
                 return found
-        self.reason = f"no readable checkpoint is as old as version {version}, the one of the cut-off"
+        self.reason = f"there is no readable checkpoint at or before version {version}, the version at the cut-off"
         return None
 
-    def _is_sound(self, found: CheckpointFiles) -> bool:
-        """Whether the checkpoint can be read whole and agrees with what the version's checksum counts."""
+    def _is_intact(self, found: CheckpointFiles) -> bool:
+        """Whether all of the checkpoint can be read and its totals match the version's checksum."""
         try:
             partial = checkpoint_reader.read_partial_head(self._store, found)
             state = checkpoint_reader.read_files(self._store, found)
@@ -164,9 +163,10 @@ class _Expired:
         return agrees and partial.protocol is not None and partial.metadata is not None
 
     def _keeps_times(self, version: int, times: CommitTimes) -> bool:
-        """Whether the commit times from `version` on stay what they are without the commits before it.
+        """Whether the commit times from `version` on stay the same without the commits before it.
 
-        By file times, one that a copy put out of order is counted on from the one before it.
+        Without in-commit timestamps the commit time is the file's time; if a copy left those out of order, a commit's
+        time depends on the commit before it.
         """
         try:
             modified_ms = self._store.modified_ms(filenames.commit_path(version))
@@ -175,7 +175,7 @@ class _Expired:
         return times.is_by_itself(version, modified_ms)
 
     def _unreferenced(self, sidecars: list[FileStatus], kept_version: int) -> list[FileStatus]:
-        """The sidecars of no checkpoint that stays; none where one of those cannot be read."""
+        """The sidecars that no remaining checkpoint names; none if one of those checkpoints cannot be read."""
         referenced: set[str] = set()
         for found in list_checkpoints(self._store):
             if found.version >= kept_version:
@@ -185,5 +185,5 @@ class _Expired:
                     return []
         return retention.unreferenced_sidecars(sidecars, referenced, self._now_ms)
 
-    def _take(self, folder: str, statuses: list[FileStatus]) -> None:
+    def _add(self, folder: str, statuses: list[FileStatus]) -> None:
         self.files |= {f"{folder}/{status.name}": status.size_bytes for status in statuses}

@@ -1,4 +1,4 @@
-"""Clean-up of data files: those that no version since the cut-off needs, and that no running transaction wrote."""
+"""Clean-up of data files that no version since the cut-off needs and that no running transaction wrote."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidelog.log.system import System, to_datetime
 
 _LOGGER = logging.getLogger(__name__)
 
-# The head is looked at again before so many deletions: a look costs a request, these take seconds on a slow store.
+# Deletions between two looks at the head. A look costs one request; this many deletions take seconds on a slow store.
 _BATCH = 100
 
 
@@ -31,8 +31,18 @@ _BATCH = 100
 class VacuumReport:
     """What a clean-up of data files deleted, or with `dry_run` would delete.
 
-    `files` are those, relative to the table, and `failed` the (file, error) that could not be deleted. Every version
-    from `earliest_version` on has all its files; of older ones some may be gone.
+    Attributes:
+        path: The table.
+        cutoff: The cut-off (UTC). Only files written before it were deleted.
+        earliest_version: The oldest version that is certain to have all its files.
+        data_files: How many data files were deleted.
+        deletion_vectors: How many files of deletion vectors were deleted.
+        change_files: How many files of change rows were deleted.
+        row_maps: How many row maps were deleted.
+        bytes_deleted: The size of all deleted files.
+        files: Their paths relative to the table.
+        failed: (path, error) of each file that could not be deleted.
+        dry_run: Whether nothing was really deleted.
     """
 
     path: str
@@ -53,7 +63,7 @@ class VacuumReport:
         return bool(self.files) and not self.dry_run
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values; the time as ISO-8601 text in UTC."""
+        """The report as JSON values, with the time as ISO-8601 text in UTC."""
         failed = [{"path": path, "error": error} for path, error in self.failed]
         return {**asdict(self), "cutoff": self.cutoff.isoformat(), "files": list(self.files), "failed": failed}
 
@@ -66,28 +76,18 @@ def vacuum_files(
     older_than: timedelta | datetime | None = None,
     dry_run: bool = False,
 ) -> VacuumReport:
-    """Delete the files below the table that no version since the cut-off needs and that were written before it.
-
-    The cut-off is `delta.deletedFileRetentionDuration` ago, and at least `tidelog.maxTransactionTime`; `older_than`,
-    an age or an aware datetime, takes its place. Versions before the cut-off may lose files: time travel to them, and
-    a stream that lags behind further, then fail with an error that names the file. Files and folders whose names begin
-    with `_` or `.` stay, but for the table's own deletion vectors, change data and row maps; so do other tables within
-    this one, and links. A file that cannot be deleted is reported and the others are gone on with.
-
-    Raises ConfigurationError for an `older_than` closer than `tidelog.maxTransactionTime`, UnsupportedFeatureError
-    for a table that tidelog cannot write, TableReplacedError where another table took this one's place meanwhile.
-    """
+    """Delete old files that no version since the cut-off needs; see `Table.vacuum`."""
     state = current_state(store, table_id)
     cutoff_ms = retention.data_cutoff_ms(older_than, system.now_ms(), state.head.metadata.configuration)
     earliest = _version_at(store, state.head.version, cutoff_ms)
-    found = _unnamed(store, _needed(store, state, earliest, cutoff_ms), cutoff_ms)
+    found = _unneeded(store, _needed(store, state, earliest, cutoff_ms), cutoff_ms)
     deletion = _Deletion(store, table_id, state.head.version, found)
     deletion.run(dry_run=dry_run)
     return deletion.report(cutoff_ms, earliest, dry_run=dry_run)
 
 
 def _version_at(store: Store, newest: int, cutoff_ms: int) -> int:
-    """The version that a reader at the cut-off sees, or the oldest that is left."""
+    """The version that a reader at the cut-off sees, or the oldest one left."""
     earliest_commit = versions.earliest_commit(store, newest)
     found = versions.version_at(CommitTimes(store), cutoff_ms, earliest_commit, newest)
     oldest = list_segment(store, newest).earliest_version
@@ -95,10 +95,10 @@ def _version_at(store: Store, newest: int, cutoff_ms: int) -> int:
 
 
 def _needed(store: Store, state: LogState, earliest: int, cutoff_ms: int) -> References:
-    """What the versions from `earliest` on name: what is live now, and what commits since then took or named.
+    """The files that the versions from `earliest` on need: those that are live now or that commits since then name.
 
-    Tombstones count as well, for commits that are gone from the log; but not alone, as their times are whatever
-    another writer's clock said.
+    Recent tombstones count as well, for commits that are no longer in the log. They are not enough, because their times
+    come from the clocks of other writers.
     """
     needed = References()
     newest = state.files()
@@ -112,34 +112,34 @@ def _needed(store: Store, state: LogState, earliest: int, cutoff_ms: int) -> Ref
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Files that can go, their sizes, and Hadoop's hidden checksums, which go with them."""
+    """Files that can be deleted, their sizes, and Hadoop's hidden checksums, which are deleted with them."""
 
     paths: list[str]
     sizes: list[int]
     hidden: set[str]
 
 
-def _unnamed(store: Store, needed: References, cutoff_ms: int) -> _Found:
-    """The files that are there, belong to the table, are older than the cut-off and are not needed."""
+def _unneeded(store: Store, needed: References, cutoff_ms: int) -> _Found:
+    """The files that belong to the table, are older than the cut-off and are not needed."""
     paths, sizes = [], []
     hidden: set[str] = set()
-    foreign: set[str] = set()
+    inner: set[str] = set()
     for path, status in store.walk():
         if other := retention.table_inside(path):
-            foreign.add(other)
+            inner.add(other)
         if status.name.startswith(".") and status.name.endswith(".crc"):
             hidden.add(path)
         if status.modified_ms < cutoff_ms and retention.may_vacuum(path) and _is_text(path):
             paths.append(path)
             sizes.append(status.size_bytes)
     named = needed.named(paths)
-    others = tuple(foreign)
-    free = [index for index, is_named in enumerate(named) if not is_named and not paths[index].startswith(others)]
+    inner_tables = tuple(inner)
+    free = [index for index, is_named in enumerate(named) if not is_named and not paths[index].startswith(inner_tables)]
     return _Found([paths[index] for index in free], [sizes[index] for index in free], hidden)
 
 
 def _is_text(path: str) -> bool:
-    """Whether a log could name the file at all; a disk may hold names that are no Unicode text."""
+    """Whether a log can name the file at all: a disk can have names that are not Unicode."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -149,7 +149,7 @@ def _is_text(path: str) -> bool:
 
 @dataclass
 class _Deletion:
-    """Deletes what was found, and looks for commits that came after the looking."""
+    """Deletes the files that were found, except those that later commits name."""
 
     store: Store
     table_id: str
@@ -160,7 +160,7 @@ class _Deletion:
     late: References = field(default_factory=References)
 
     def run(self, *, dry_run: bool) -> None:
-        """Delete in batches; a file that a commit of the meantime names stays."""
+        """Delete in batches. A file that a commit has named in the meantime stays."""
         for start in range(0, len(self.found.paths), _BATCH):
             batch = self.found.paths[start : start + _BATCH]
             self._catch_up()
@@ -170,7 +170,7 @@ class _Deletion:
                     self.deleted[path] = size
 
     def report(self, cutoff_ms: int, earliest: int, *, dry_run: bool) -> VacuumReport:
-        """What became of it."""
+        """The report of what was deleted."""
         kinds = [_kind(path) for path in self.deleted]
         return VacuumReport(
             path=self.store.url,
@@ -187,10 +187,10 @@ class _Deletion:
         )
 
     def _catch_up(self) -> None:
-        """What was committed since the last look counts as well.
+        """Add the files that were named by commits since the last look.
 
-        A transaction names files that it wrote itself, which are young, and files of the versions that are kept; an
-        older version restored in the meantime is what this is for.
+        Most transactions name only files that they wrote, which are young, and files of retained versions. But one can
+        restore an older version.
         """
         before, self.version = self.version, current_state(self.store, self.table_id).head.version
         for commit in read_commits(self.store, range(before + 1, self.version + 1)):
@@ -204,7 +204,7 @@ class _Deletion:
             if checksum in self.found.hidden:
                 self.store.delete(checksum)
         except (TidelogError, OSError) as error:
-            _LOGGER.warning("%s of %s was not deleted: %s", path, self.store.url, error)
+            _LOGGER.warning("could not delete %s of %s: %s", path, self.store.url, error)
             self.failed.append((path, str(error)))
             return False
         return True

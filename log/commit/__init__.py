@@ -1,1 +1,1 @@
-"""Committing: from a staged transaction to a durable version of the log."""
+"""Committing: turn a staged transaction into a durable version of the log."""

@@ -1,4 +1,4 @@
-"""From a staged transaction to the actions of its commit, on the state that the commit follows."""
+"""The actions of a commit, from a staged transaction and the state that the commit follows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tidelog.log.system import System
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a commit says after its commitInfo; `written` are the small files that only this attempt's commit names."""
+    """The actions of a commit after its commitInfo; `written` are the small files that only this attempt names."""
 
     actions: list[Action]
     lineage: Lineage | None
@@ -33,7 +33,7 @@ class Prepared:
 
 
 def prepare(staged: Staged, state: LogState, store: Store, system: System) -> Prepared:
-    """The commit of `staged` on `state`. May write deletion vectors and row maps, durable on return."""
+    """Prepare the commit of `staged` on `state`. Writes deletion vectors and row maps, durable on return."""
     vectors = _Vectors(store, system)
     now_ms = system.now_ms()
     actions: list[Action] = []
@@ -60,7 +60,7 @@ def prepare(staged: Staged, state: LogState, store: Store, system: System) -> Pr
 
 
 def _finished(staged: Staged, actions: list[Action], vectors: _Vectors, store: Store, system: System) -> Prepared:
-    """With the vectors and the row maps written."""
+    """Write the pending vectors and the row maps."""
     if not actions and not vectors.pending:
         return Prepared([], None, ())
     written = []
@@ -76,7 +76,7 @@ def _finished(staged: Staged, actions: list[Action], vectors: _Vectors, store: S
 
 
 def _left_behind(moved: Sequence[RowDelete], vectors: _Vectors, now_ms: int) -> list[Action]:
-    """Rows taken out of files of another compaction: a file goes when no row that is live in it stays."""
+    """Take rows out of another compaction's files. A file with no live row left is removed."""
     actions: list[Action] = []
     for delete in moved:
         actions.append(delete.file.removed(now_ms, data_change=False))
@@ -86,7 +86,7 @@ def _left_behind(moved: Sequence[RowDelete], vectors: _Vectors, now_ms: int) -> 
 
 
 class _Vectors:
-    """The deletion vectors of one commit, which lie in one file."""
+    """The deletion vectors of one commit, which share one file."""
 
     def __init__(self, store: Store, system: System) -> None:
         self.written: tuple[str, ...] = ()
@@ -95,14 +95,14 @@ class _Vectors:
         self._system = system
 
     def add(self, delete: RowDelete, *, data_change: bool) -> None:
-        """A file that stays, under a vector that holds these rows and those that were dead before."""
+        """Keep the file, with a vector of these rows and of those that were already dead."""
         old = delete.file.deletion_vector
         dead = delete.positions | read_dead_rows(self._store, old) if old else delete.positions
         stats = statistics.widened(delete.file.stats, delete.physical_rows)
         self.pending.append((msgspec.structs.replace(delete.file, data_change=data_change, stats=stats), dead))
 
     def without_dead(self, adds: Sequence[AddFile], dead: Mapping[str, BitMap64]) -> Iterator[AddFile]:
-        """Those of some new files whose rows all live; one of which only some do gets a vector, one of none goes."""
+        """New files without dead rows. Files with some become `pending`; files with only dead rows are dropped."""
         for add in adds:
             rows = dead.get(canonical(add.path))
             if not rows:
@@ -114,11 +114,11 @@ class _Vectors:
                 self.pending.append((msgspec.structs.replace(add, stats=stats), rows))
 
     def write(self) -> list[AddFile]:
-        """Write them, durable on return; the files with their vectors."""
+        """Write the vectors, durable on return, and return the files with them."""
         descriptors = write_dead_rows(self._store, self._system, [dead for _, dead in self.pending])
         for descriptor in descriptors[:1]:
-            where = deletion_vector.location(descriptor)
-            self.written = () if isinstance(where, bytes) else (paths.to_storage_path(where.path),)
+            stored = deletion_vector.location(descriptor)
+            self.written = () if isinstance(stored, bytes) else (paths.to_storage_path(stored.path),)
         return [
             msgspec.structs.replace(add, deletion_vector=descriptor)
             for (add, _), descriptor in zip(self.pending, descriptors, strict=True)
@@ -126,17 +126,17 @@ class _Vectors:
 
 
 def _replaced(staged: Staged, state: LogState, store: Store, system: System) -> list[Action]:
-    """What an OVERWRITE, TRUNCATE or RESTORE removes and brings back, judged on the newest state."""
+    """The removes and adds of an OVERWRITE, TRUNCATE or RESTORE on the newest state."""
     back: list[AddFile] = []
     if staged.restores is not None:
-        gone, back_table = difference(state.files().adds, staged.restores)
+        removed, back_table = difference(state.files().adds, staged.restores)
         back = [msgspec.structs.replace(add, data_change=True) for add in files.to_adds(back_table)]
-        # A vacuum may have taken them since they were staged: what it deletes is what no version that is kept names.
+        # A vacuum can have deleted them since they were staged, if no retained version names them.
         require_files(store, back, int(staged.parameters["version"]), state.head.version)
     elif staged.replaces is not None:
-        gone = in_scope(state.files().values, staged.replaces, state.head.metadata, store.url)
+        removed = in_scope(state.files().values, staged.replaces, state.head.metadata, store.url)
     else:
         return []
     now_ms = system.now_ms()
-    removes: list[RemoveFile] = [add.removed(now_ms, data_change=True) for add in files.to_adds(gone)]
+    removes: list[RemoveFile] = [add.removed(now_ms, data_change=True) for add in files.to_adds(removed)]
     return [*removes, *back]

@@ -1,4 +1,4 @@
-"""What goes with a commit's actions: its commitInfo before them, and the version checksum (`.crc`) after the commit."""
+"""What accompanies a commit's actions: the commitInfo before them, and the checksum file (`.crc`) afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENGINE = f"tidelog/{__version__}"
 def commit_info_of(
     staged: Staged, head: Head, txn_id: str, now_ms: int, record: dict[str, Any], metrics: Mapping[str, int]
 ) -> CommitInfo:
-    """The commitInfo of a commit on `head`; `record` is what tidelog says of it under its own key."""
+    """The commitInfo of a commit on `head`; `record` goes under the key `tidelog`."""
     protocol = staged.protocol or head.protocol
     metadata = staged.metadata or head.metadata
     stamp = max(now_ms, head.timestamp_ms + 1) if staged.timestamp_ms is None else staged.timestamp_ms
@@ -46,23 +46,23 @@ def commit_info_of(
 
 
 def metrics_of(staged: Staged, actions: Sequence[Action]) -> dict[str, int]:
-    """The staged metrics, with what became of files counted in the actions: a rebase may have changed that."""
+    """The staged metrics, with the file counts taken from the actions: a rebase can have changed them."""
     removes = {canonical(action.path): action for action in actions if isinstance(action, RemoveFile)}
     adds = {canonical(action.path): action for action in actions if isinstance(action, AddFile)}
-    gone = [remove for path, remove in removes.items() if path not in adds]
-    new = [add for path, add in adds.items() if path not in removes]
+    removed = [remove for path, remove in removes.items() if path not in adds]
+    added = [add for path, add in adds.items() if path not in removes]
     counted = {
-        "numRemovedFiles": len(gone),
-        "numRemovedBytes": sum(remove.size or 0 for remove in gone),
-        "numAddedFiles": len(new),
-        "numAddedBytes": sum(add.size for add in new),
-        "numDeletionVectorsAdded": len(adds) - len(new),
+        "numRemovedFiles": len(removed),
+        "numRemovedBytes": sum(remove.size or 0 for remove in removed),
+        "numAddedFiles": len(added),
+        "numAddedBytes": sum(add.size for add in added),
+        "numDeletionVectorsAdded": len(adds) - len(added),
     }
     return {name: counted.get(name, value) for name, value in staged.metrics.items()}
 
 
 def write_checksum(store: Store, head: Head, info: CommitInfo, txn_id: str) -> None:
-    """Leave the checksum of the version that was just committed, where it can be told; never fails the commit."""
+    """Write the checksum file of the version just committed, if its content is known. Never fails the commit."""
     stamp = commit_info.in_commit_timestamp_ms(info)
     content = checksum.to_bytes(head, txn_id=txn_id, in_commit_timestamp_ms=stamp)
     if content is None:
@@ -72,5 +72,5 @@ def write_checksum(store: Store, head: Head, info: CommitInfo, txn_id: str) -> N
     except FileExistsError:
         return
     except (TidelogError, OSError) as error:
-        # The commit is durable already, and the checksum only saves readers work.
-        _LOGGER.warning("version %d of %s has no checksum: %s", head.version, store.url, error)
+        # The commit is durable, and the checksum only saves readers work.
+        _LOGGER.warning("could not write the checksum of version %d of %s: %s", head.version, store.url, error)

@@ -1,7 +1,7 @@
-"""The conflict ledger: which operation lost to which commit, why, and what work that cost.
+"""The conflict ledger: which operation lost to which commit, why, and what it cost.
 
-One small file an entry below `_tidelog/conflicts/`, named by its time. The ledger helps people; no decision rests on
-it, so an entry that cannot be written is a warning in the log of the program and no error.
+Each entry is one small file below `_tidelog/conflicts/`, named after its time. The ledger is for people and no decision
+depends on it, so failing to write an entry only logs a warning.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tidelog.log.system import System
 _LOGGER = logging.getLogger(__name__)
 
 LEDGER_FOLDER = "_tidelog/conflicts"
-# Evidence names files and predicates, and a predicate may be a list of any length.
+# Evidence can quote a predicate, which can be a list of any length. In characters.
 MAX_TEXT = 1000
 _NAME = re.compile(r"(?P<when>\d{13})-[0-9a-f-]{36}\.json")
 
 
 class Lost(StrEnum):
-    """How an operation lost: wholly, as nothing was left to do, or some groups of a compaction."""
+    """How an operation lost: with a conflict, because nothing was left to do, or some groups of a compaction."""
 
     CONFLICT = "conflict"
     SUPERSEDED = "superseded"
@@ -36,10 +36,23 @@ class Lost(StrEnum):
 
 
 class LostRace(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One loss. `earlier` and `later` are the operation classes of the winner and of the loser.
+    """One loss.
 
-    `operation` is the loser's name as the log would have shown it, `loser` who it was: an application or a stream, or
-    host and process. `policy` is None where no policy decided. What was wasted had been written, and went unused.
+    Attributes:
+        when_ms: When the operation lost, in milliseconds since the epoch.
+        base_version: The version that it was staged on.
+        winning_version: The version of the winner.
+        policy: The table's conflict policy, if known.
+        earlier: The operation class of the winner.
+        later: The operation class of the loser.
+        operation: The loser's operation, as the log would have shown it.
+        outcome: How it lost.
+        error: The class of the error, if one was raised.
+        evidence: Why it lost; cut to 1,000 characters.
+        wasted_rows: Rows that were written and not used.
+        wasted_bytes: Bytes that were written and not used.
+        wasted_seconds: Time from the start of the transaction to the loss.
+        loser: The application or stream that lost, else host and process.
     """
 
     when_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_TIMESTAMP_MS)]
@@ -62,17 +75,17 @@ _DECODER = msgspec.json.Decoder(LostRace)
 
 
 def append(store: Store, system: System, entry: LostRace) -> None:
-    """Note a loss; never raises."""
+    """Write an entry. Never raises."""
     try:
-        # Padded, so that names are in the order of their times until the year 2286.
+        # Padded, so that names sort by time until the year 2286.
         name = f"{LEDGER_FOLDER}/{max(entry.when_ms, 0):013d}-{system.uuid()}.json"
         store.put_if_absent(name, msgspec.json.encode(_bounded(entry)), durable=False)
-    except Exception as error:  # noqa: BLE001 - the caller is about to tell what matters more
-        _LOGGER.warning("the conflict ledger of %s has no entry of a loss: %s", store.url, error)
+    except Exception as error:  # noqa: BLE001 - the caller is about to report something more important
+        _LOGGER.warning("could not write an entry of the conflict ledger of %s: %s", store.url, error)
 
 
 def read_ledger(store: Store, limit: int | None = None) -> Iterator[LostRace]:
-    """The entries, newest first, at most `limit`; what cannot be read is passed over."""
+    """The entries, newest first, at most `limit`. Skips entries that cannot be read."""
     names = sorted((name for name in store.names(LEDGER_FOLDER) if _NAME.fullmatch(name)), reverse=True)
     found = 0
     for name in names:
@@ -85,7 +98,7 @@ def read_ledger(store: Store, limit: int | None = None) -> Iterator[LostRace]:
 
 
 def entries_before(store: Store, when_ms: int) -> list[FileStatus]:
-    """The files, below FOLDER, of the entries of before that time."""
+    """The files, relative to LEDGER_FOLDER, of the entries from before that time."""
     named = ((status, _NAME.fullmatch(status.name)) for status in store.list(LEDGER_FOLDER))
     return [status for status, match in named if match and int(match["when"]) < when_ms]
 
@@ -93,15 +106,14 @@ def entries_before(store: Store, when_ms: int) -> list[FileStatus]:
 def _read_one(store: Store, name: str) -> LostRace | None:
     try:
         return _DECODER.decode(store.read(f"{LEDGER_FOLDER}/{name}"))
-    except FileNotFoundError:  # pruned meanwhile
+    except FileNotFoundError:  # expired in the meantime
         return None
     except (msgspec.MsgspecError, UnicodeDecodeError, TidelogError) as error:
-        _LOGGER.info("passing over the entry %s of the conflict ledger of %s: %s", name, store.url, error)
+        _LOGGER.info("skipping the unreadable entry %s of the conflict ledger of %s: %s", name, store.url, error)
         return None
 
 
 def _bounded(entry: LostRace) -> LostRace:
     texts = {name: value for name in entry.__struct_fields__ if isinstance(value := getattr(entry, name), str)}
-    # Only plain texts can be long; an outcome is one of three.
     long = {name: f"{text[: MAX_TEXT - 1]}…" for name, text in texts.items() if len(text) > MAX_TEXT}
     return msgspec.structs.replace(entry, **long) if long else entry

@@ -1,4 +1,4 @@
-"""Deleting the files of a transaction that no commit names. Only where it is proven that none does."""
+"""Delete a transaction's files once it is proven that no commit names them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def files_written_for(staged: Staged) -> set[str]:
-    """The files that were written for a staged transaction, as its actions name them."""
+    """The paths of the files written for a staged transaction, as its actions name them."""
     written: list[Iterable[str]] = [
         (add.path for add in staged.adds),
         (cdc.path for cdc in staged.cdc),
@@ -26,19 +26,20 @@ def files_written_for(staged: Staged) -> set[str]:
 
 
 def discard(store: Store, staged: Staged, commit: Commit | None = None) -> None:
-    """Delete the files of `staged` but for those that `commit`, its own, names."""
+    """Delete the files of `staged`, except those that its own `commit` names."""
     named = set() if commit is None else {file.path for file in commit.adds} | {file.path for file in commit.cdc}
     delete_unnamed(store, [to_storage_path(path) for path in sorted(files_written_for(staged) - named)])
 
 
 def delete_unnamed(store: Store, written: Iterable[str]) -> None:
-    """Delete files, by their paths in the store, that are proven to be in no commit.
+    """Delete files, given by their paths in the store, that are proven to be in no commit.
 
-    A file that cannot be deleted is left to the next vacuum: the transaction's outcome stands whatever becomes of it.
+    Stops at a file that cannot be deleted and leaves the rest to the next vacuum: this does not affect the outcome of
+    the transaction.
     """
     for path in written:
         try:
             store.delete(path)
         except (TidelogError, OSError) as error:
-            _LOGGER.warning("%s of %s is left for a vacuum: %s", path, store.url, error)
+            _LOGGER.warning("could not delete the unused file %s of %s, left to vacuum: %s", path, store.url, error)
             return

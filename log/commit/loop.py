@@ -1,7 +1,7 @@
-"""The commit loop: put the next version if it is absent, or rebase over who took it and try again.
+"""The commit loop: put the next version if it is absent, or rebase over the winners and try again.
 
-A commit needs the head only (protocol, metadata, stream progress, newest version), never the list of files, so what
-it costs does not grow with the table.
+A commit needs only the head (protocol, metadata, transaction ids, newest version), not the list of files. So its cost
+does not grow with the table.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from tidelog.log.system import System, to_datetime
 
 _LOGGER = logging.getLogger(__name__)
 
-# Each lost attempt means that another writer made progress; this many in a row is starvation, not bad luck.
+# Each lost attempt means that another writer made progress. This many in a row is starvation, not bad luck.
 MAX_ATTEMPTS = 100
-# A put that failed without a trace is tried again with the same content, so often.
+# How often the same content is put if the store did not store it.
 MAX_PUTS = 4
-# The first retry is immediate: what the winner wrote is known by then. Later ones spread the contenders out.
+# The first retry is immediate: the winner's commit is known by then. Later ones wait, to spread out the contenders.
 BACKOFF_BASE_S = 0.005
 BACKOFF_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a commit ended, and the state it left; None where that could not be told though the commit is durable.
+    """The outcome of a commit, and the state after it; None if a durable commit's state could not be read.
 
-    `dropped` are the groups of a compaction that were lost on the way, `commit` is what was committed, if anything.
+    `dropped` are the groups that a compaction lost to winners. `commit` is the commit, if there was one.
     """
 
     outcome: Committed | Superseded
@@ -75,17 +75,29 @@ def commit(
     metadata_retry: bool | None = None,
     began_s: float | None = None,
 ) -> Result:
-    """Commit `staged`, which was made on `base`; on return it is durable, or superseded, or an error was raised.
+    """Commit `staged`, which was staged on `base`. On return it is durable or superseded.
 
-    `metadata_retry`: whether a lost race that the table's policy refuses is retried by a rebase where that is right;
-    None asks the table's property.
-    Files of `staged` that no commit names in the end are deleted, where that is proven.
-    `base_written_ms` is when the base's commit was written: where another one stands in its place, the table may be
-    another.
-    `began_s` is when the work on it began, for the conflict ledger, which notes what is lost.
+    Deletes the files of `staged` that are proven to be in no commit, also after an error, and records a loss in the
+    conflict ledger.
 
-    Raises ConflictError and its kinds where a winner makes a rebase wrong, CommitContentionError after the bounded
-    attempts, CommitStateUnknownError where the store neither answered nor could be asked.
+    Args:
+        store: The table's store.
+        base: The base version.
+        staged: What to commit.
+        system: The clock and randomness.
+        base_written_ms: When the base version's commit was written. If that has changed, the path may hold another
+            table.
+        metadata_retry: Whether to rebase over winners that the table's conflict policy refuses, if the result is right;
+            None uses the table's property.
+        began_s: When the work on it began, by the monotonic clock; for the conflict ledger.
+
+    Raises:
+        ConflictError: A rebase over a winner could give a wrong result, or the policy refuses it.
+        CommitContentionError: Other writers won MAX_ATTEMPTS attempts.
+        CommitStateUnknownError: The answer to a put was lost, and the store could not be asked for the result.
+        StoreUnavailableError: The store did not store the commit, after MAX_PUTS tries.
+        TableReplacedError: The path now holds a different table.
+        HistoryExpiredError: The base version was cleaned up.
     """
     if metadata_retry is None:
         metadata_retry = properties.metadata_retry(base.head.metadata.configuration)
@@ -104,8 +116,8 @@ def commit(
     if isinstance(result.outcome, Superseded):
         loser.superseded(result.outcome.by, attempt.race.class_of(result.outcome.by))
     elif result.dropped:
-        taker = attempt.race.newest_taker
-        loser.dropped(result.dropped, taker, attempt.race.class_of(taker))
+        winner = attempt.race.newest_overlap
+        loser.dropped(result.dropped, winner, attempt.race.class_of(winner))
     discard(store, staged, result.commit)
     return result
 
@@ -117,14 +129,14 @@ def _until_decided(attempt: _Attempt, store: Store, system: System) -> Result:
         if result:
             return result
         if number:
-            # Before the others' commits are read, not after: what is put then follows the newest of them.
+            # Wait before reading the winners' commits, not after, so that the next put follows the newest one.
             system.sleep_s(system.uniform(0, min(BACKOFF_LIMIT_S, BACKOFF_BASE_S * 2 ** min(number, 10))))
         result = attempt.rebase()
         if result:
             return result
     raise CommitContentionError(
         f"other writers committed to {store.url} first, {MAX_ATTEMPTS} times in a row",
-        advice="run it again, or let fewer writers commit at once",
+        advice="run the operation again, or let fewer writers commit at once",
         path=store.url,
         attempts=MAX_ATTEMPTS,
         head_version=attempt.state.head.version,
@@ -132,7 +144,7 @@ def _until_decided(attempt: _Attempt, store: Store, system: System) -> Result:
 
 
 def put_first_version(store: Store, staged: Staged, system: System) -> bool:
-    """Put version 0, which holds protocol and metadata; False where there is one."""
+    """Put version 0, with protocol and metadata. Return False if there is one already."""
     if staged.protocol is None or staged.metadata is None:
         raise AssertionError(staged)
     empty = Head(-1, 0, None, staged.protocol, staged.metadata, {}, {}, Totals(0, 0))
@@ -141,9 +153,10 @@ def put_first_version(store: Store, staged: Staged, system: System) -> bool:
 
 
 class _Attempt:
-    """One transaction on its way into the log: what is staged now, on which state, over whom it was rebased.
+    """One transaction on its way into the log: what is staged now, on which state, and the winners it was rebased over.
 
-    `is_in_doubt` from the moment a version is put until it is proven to be another's: a commit may name its files.
+    `is_in_doubt` is true from the moment a version is put until it is proven to be another writer's: meanwhile a commit
+    may name the transaction's files.
     """
 
     def __init__(
@@ -174,11 +187,11 @@ class _Attempt:
 
     @cached_property
     def race(self) -> Race:
-        """What becomes of it after those who committed first; made where there are any."""
+        """Judges the transaction against its winners; created when the first one appears."""
         return Race(self._store, self._base, self._original, metadata_retry=self._metadata_retry)
 
     def put(self) -> Result | None:
-        """Try to create the next version; None where another writer has it."""
+        """Try to create the next version. Return None if another writer has it."""
         head = self.state.head
         self._require_base()
         version = head.version + 1
@@ -191,38 +204,38 @@ class _Attempt:
             self._staged, head, self._txn_id, self._system.now_ms(), self._record(prepared), self._metrics
         )
         content = encode_commit(info, prepared.actions)
-        # Read back before it is put: what cannot be read must never become a version.
+        # Decode it before the put: content that cannot be read must never become a version.
         written = decode_commit(version, content)
         if self._put(version, content):
             return self._committed(written)
-        # Another writer has that version, so no commit names what was written for this attempt.
+        # Another writer has this version, so no commit names the files of this attempt.
         delete_unnamed(self._store, prepared.written)
         return None
 
     def _put(self, version: int, content: bytes) -> bool:
-        """Put one version; False where it is another's."""
+        """Put one version. Return False if another writer has it."""
         self.is_in_doubt = True
         for left in reversed(range(MAX_PUTS)):
             try:
                 self._store.put_if_absent(filenames.commit_path(version), content)
             except (FileExistsError, StoreUnavailableError) as error:
-                # One that exists may be ours: HTTP clients send a request again by themselves when a connection breaks.
-                arrived = self._arrived(version, error)
-                if arrived is None and left:
+                # If it exists it may be ours: HTTP clients repeat a request on their own when a connection breaks.
+                is_mine = self._is_stored_and_mine(version, error)
+                if is_mine is None and left:
                     self._system.sleep_s(self._system.uniform(0, BACKOFF_BASE_S * 2 ** (MAX_PUTS - left)))
                     continue
-                if arrived is None and isinstance(error, FileExistsError):
-                    raise self._unknown(version, "it is there, and cannot be read") from error
-                if arrived is None:
+                if is_mine is None and isinstance(error, FileExistsError):
+                    raise self._unknown(version, "it exists but cannot be read") from error
+                if is_mine is None:
                     raise
-                if not arrived:
+                if not is_mine:
                     self.is_in_doubt = False
                     return False
             break
         return True
 
     def rebase(self) -> Result | None:
-        """Catch up with the winners and judge again; a result only where nothing is left to commit."""
+        """Rebase over the new winners. Return a result only if nothing is left to commit."""
         new = list(commits_after(self._store, self.state.head.version))
         self._rebased_over += [winner.version for winner in new]
         self.state = self.state.advance(new)
@@ -236,19 +249,24 @@ class _Attempt:
             case Conflict():
                 raise error_of(outcome, self.race.policy.name, self._store.url, self._base.head.version)
             case Question():
-                raise AssertionError(outcome)  # it was answered
+                raise AssertionError(outcome)  # the race has answered it
 
     def _committed(self, written: Commit) -> Result:
-        """The result of the put that succeeded; leaves the version checksum behind."""
+        """The result of a successful put. Also writes the checksum file."""
         state: LogState | None = None
         stamp = commit_info.written_timestamp_ms(written.info) or 0
         try:
-            # Without in-commit timestamps the store is asked for the time, and may not answer.
+            # Without in-commit timestamps this asks the store for the commit time, which can fail.
             state = self.state.advance([written])
             stamp = state.head.timestamp_ms
             write_checksum(self._store, state.head, written.info, self._txn_id)
         except (TidelogError, OSError) as error:
-            _LOGGER.warning("version %d of %s is committed: %s", written.version, self._store.url, error)
+            _LOGGER.warning(
+                "version %d of %s is committed, but its state could not be read: %s",
+                written.version,
+                self._store.url,
+                error,
+            )
         return Result(self._outcome(written.version, stamp, self._metrics), state, self._dropped, written)
 
     def _outcome(self, version: int, timestamp_ms: int, metrics: Mapping[str, int]) -> Committed:
@@ -261,7 +279,7 @@ class _Attempt:
         )
 
     def _record(self, prepared: Prepared) -> dict[str, Any]:
-        """What the commit says under the key `tidelog`."""
+        """The commitInfo's object under the key `tidelog`."""
         record: dict[str, Any] = {"class": str(self._staged.operation_class), **self._staged.record}
         if self._staged.replaces == Scope():
             record["scope"] = "table"
@@ -276,11 +294,11 @@ class _Attempt:
         return record
 
     def _require_base(self) -> None:
-        """See that the commit that the transaction was made on is still there, and the same one.
+        """Check that the base version's commit still exists and is the same one.
 
-        Where the log below it was cleaned up and has gone on, the next version may be free, but a commit put there is
-        one that no reader looks for: HistoryExpiredError. Where the table was dropped and another one made in its
-        place, the commit would be that one's: TableReplacedError. A look at one file tells that neither happened.
+        If the log was cleaned up beyond the base, the next version may be free, but no reader would look for a commit
+        there: HistoryExpiredError. If the table was dropped and created again, the commit would go to the new table:
+        TableReplacedError. Normally the modification time of one file rules out both.
         """
         base = self._base.head
         if base.version < 0:
@@ -289,33 +307,29 @@ class _Attempt:
         if found is not None and self._base_written_ms in {None, found}:
             return
         newest = load(self._store).head
-        advice = "open it anew; nothing was committed"
+        advice = "open it again; nothing was committed"
         require_same_table(self._store.url, base.metadata.id, newest.metadata.id, advice=advice)
         head_version = self.state.head.version
         if newest.version != head_version and not is_there(self._store, head_version):
             segment = list_segment(self._store)
-            what = f"version {head_version}, on which the transaction was made, was cleaned up meanwhile"
+            what = f"version {head_version}, which the transaction is based on, has been cleaned up in the meantime"
             raise range_error(self._store, what, segment.earliest_version, segment.version)
 
-    def _is_mine(self, version: int) -> bool:
-        """Whether the version that is there is this very transaction, whose answer got lost."""
-        return commit_info.txn_id(read_commit(self._store, version).info) == self._txn_id
-
-    def _arrived(self, version: int, error: Exception) -> bool | None:
-        """After a failed put: whether it arrived all the same; None where nobody has written that version."""
+    def _is_stored_and_mine(self, version: int, error: Exception) -> bool | None:
+        """After a failed put, whether the stored version is this transaction; None if there is no such version."""
         try:
-            return self._is_mine(version)
+            return commit_info.txn_id(read_commit(self._store, version).info) == self._txn_id
         except FileNotFoundError:
             return None
         except CorruptLogError:
-            raise  # what lies there is damaged, and so not ours: a put shows whole or not at all
+            raise  # it is damaged and so not ours: a put stores all of the content or nothing
         except (OSError, TidelogError) as failure:
             raise self._unknown(version, str(failure)) from error
 
     def _unknown(self, version: int, why: str) -> CommitStateUnknownError:
         return CommitStateUnknownError(
-            f"whether version {version} of {self._store.url} was committed is not known: {why}",
-            advice="once the store answers, look for the transaction id in that version's commitInfo",
+            f"version {version} of {self._store.url} may or may not have been committed: {why}",
+            advice="once the store answers, look for the transaction id (txnId) in that version's commitInfo",
             path=self._store.url,
             version=version,
             txn_id=self._txn_id,

@@ -1,4 +1,4 @@
-"""What a lost race cost, noted in the table's conflict ledger."""
+"""Record in the conflict ledger what a lost race cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidelog.log.system import System, process_name
 
 @dataclass(frozen=True)
 class LostWork:
-    """A transaction that may lose: what is noted of it if it does. `began_s` is when it was begun, by the system."""
+    """Writes the ledger entry if a transaction loses. `began_s` is when it began, by the system's monotonic clock."""
 
     store: Store
     system: System
@@ -28,9 +28,9 @@ class LostWork:
     began_s: float
 
     def lost(self, error: ConflictError | CommitContentionError) -> None:
-        """It ended in a conflict, or others were first each time: all that was written for it is wasted."""
+        """Record a conflict or a loss of every attempt, which wastes all that was written."""
         fields = error.fields
-        self._note(
+        self._append(
             Lost.CONFLICT,
             int(fields.get("winning_version", fields.get("head_version", self.base_version))),
             str(fields.get("earlier", OperationClass.NONE)),
@@ -40,14 +40,14 @@ class LostWork:
         )
 
     def superseded(self, by: int, earlier: OperationClass) -> None:
-        """Another compaction, or an overwrite, left nothing to do."""
-        self._note(Lost.SUPERSEDED, by, str(earlier), _written(self.staged))
+        """Record that another compaction or an overwrite left nothing to do."""
+        self._append(Lost.SUPERSEDED, by, str(earlier), _written(self.staged))
 
     def dropped(self, groups: Sequence[MoveGroup], by: int, earlier: OperationClass) -> None:
-        """Some groups of a compaction were lost."""
-        self._note(Lost.DROPPED, by, str(earlier), [add for group in groups for add in group.outputs])
+        """Record that a compaction lost some of its groups."""
+        self._append(Lost.DROPPED, by, str(earlier), [add for group in groups for add in group.outputs])
 
-    def _note(
+    def _append(
         self,
         outcome: Lost,
         winner: int,

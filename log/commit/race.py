@@ -1,4 +1,4 @@
-"""A race that was lost: what the table's policy and the rebase say of those who committed first."""
+"""A lost race: what the table's conflict policy and the rebase decide about the winners."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidelog.log.storage import Store
 class Race:
     """A transaction staged on `base`, and its winners so far.
 
-    Without `metadata_retry` the policy's matrix is asked first, and what it refuses is a conflict.
+    Without `metadata_retry` the matrix of the policy comes first, and a winner that it refuses is a conflict.
     """
 
     def __init__(self, store: Store, base: LogState, staged: Staged, *, metadata_retry: bool) -> None:
@@ -33,7 +33,7 @@ class Race:
         self._staged = staged
         self._metadata_retry = metadata_retry
         self._earlier: list[Commit] = []
-        # Paths that winners added: the transaction cannot have read them.
+        # Paths that winners added, which the transaction cannot have read.
         self._fresh: set[str] = set()
         self._before: FilesByPartition | None = None
         self._answers: dict[FileKey, Answer] = {}
@@ -46,7 +46,7 @@ class Race:
         )
 
     def judge(self, new: Sequence[Commit]) -> RebaseOutcome:
-        """What becomes of the transaction after these winners, too. May read rows that they added."""
+        """Decide about the transaction after these further winners. Can read rows that they added."""
         for winner in new:
             operation_class = self._classify(winner)
             refused = self._refused(winner, operation_class)
@@ -60,16 +60,16 @@ class Race:
         return outcome
 
     @property
-    def newest_taker(self) -> int:
-        """The newest winner that touched what the transaction does."""
+    def newest_overlap(self) -> int:
+        """The version of the newest winner that touched files of the transaction."""
         return self._rebase.newest_change
 
     def class_of(self, version: int) -> OperationClass:
-        """The class of a winner."""
+        """The operation class of a winner."""
         return self._rebase.class_of(version)
 
     def _classify(self, winner: Commit) -> OperationClass:
-        """The winner's class. The matrix needs it exactly, which takes the state before another engine's commit."""
+        """The winner's class. The matrix needs the exact one, which depends on the files before the winner's commit."""
         if self._metadata_retry:
             return classify(winner)
         if self._before is None and not is_own(winner):
@@ -83,7 +83,7 @@ class Race:
         return found
 
     def _refused(self, winner: Commit, operation_class: OperationClass) -> Conflict | None:
-        """The conflict if the policy's matrix refuses to follow this winner and no retry is wanted."""
+        """The conflict if there is no metadata retry and the policy's matrix does not allow following this winner."""
         if self._metadata_retry:
             return None
         metadata = self._base.head.metadata
@@ -93,11 +93,11 @@ class Race:
 
 
 def error_of(conflict: Conflict, policy: str, path: str, base_version: int) -> TidelogError:
-    """The error that tells of a conflict."""
+    """The exception for a conflict."""
     return conflict.error(
         f"a transaction on version {base_version} of {path} lost to version {conflict.winning_version}: "
         f"{conflict.evidence}",
-        advice="run the operation again on the table as it is now",
+        advice="run the operation again on the newest version",
         path=path,
         base_version=base_version,
         winning_version=conflict.winning_version,

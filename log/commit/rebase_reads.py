@@ -1,4 +1,4 @@
-"""What a rebase looks up: deletion vectors and row maps by what the log says, and rows that may match a predicate."""
+"""The reads of a rebase: deletion vectors, row maps, and rows of winners that may match a predicate."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tidelog.log.predicate import to_arrow
 from tidelog.log.pruning.file_pruning import is_partition_only
 from tidelog.log.storage import Store
 
-# A commit that lost a race reads so much at most to see whether rows that others added match. Beyond, running the
-# operation again is no worse, and it holds no other writer up meanwhile.
+# The most that a rebase reads to find out whether rows added by winners match. Above that, running the operation again
+# costs no more, and it does not widen the window for further winners.
 MAX_READ_FILES = 64
 MAX_READ_BYTES = 256 * 2**20
 
 
 class StoreBlobs:
-    """Deletion vectors and row maps of a table; each is read once."""
+    """Deletion vectors and row maps of a table. Reads each one once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -40,8 +40,8 @@ class StoreBlobs:
         """See tidelog.log.conflict.moves.Blobs."""
         unique_id = vector if isinstance(vector, str) else vector.unique_id
         if unique_id not in self._dead:
-            where = deletion_vector.of_id(vector) if isinstance(vector, str) else deletion_vector.location(vector)
-            self._dead[unique_id] = deletion_vector.decode_bitmap(read_bitmap(self._store, where, self._files))
+            stored = deletion_vector.of_id(vector) if isinstance(vector, str) else deletion_vector.location(vector)
+            self._dead[unique_id] = deletion_vector.decode_bitmap(read_bitmap(self._store, stored, self._files))
         return self._dead[unique_id]
 
     def row_map(self, path: str) -> pa.Table:
@@ -54,10 +54,10 @@ class StoreBlobs:
 def answer(
     question: Question, store: Store, metadata: Metadata, known: dict[tuple[str, str | None], Answer]
 ) -> dict[str, Answer | None]:
-    """What matches in each file, None for those beyond the bounds. `known` keeps the answers for later attempts."""
+    """The matching rows of each file; None for files beyond the bounds. `known` caches answers for later attempts."""
     asked = {path: file for path, file in question.files.items() if file.key not in known}
     if question.reads.keys is None and is_partition_only(question.reads.predicate, metadata):
-        # Whichever file may match then matches wholly, and its vector tells which of its rows live.
+        # Then all live rows of a file match, and its deletion vector says which rows are live.
         known.update({file.key: _all_live(file, store) for file in asked.values()})
         asked = {}
     within = len(asked) <= MAX_READ_FILES and sum(file.size for file in asked.values()) <= MAX_READ_BYTES

@@ -1,4 +1,4 @@
-"""What a RESTORE changes, and whether the files that it brings back are still there."""
+"""The files that a RESTORE removes and brings back, and whether those still exist."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from tidelog.log.storage import Store
 
 
 def difference(live: pa.Table, wanted: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The logical files to remove from `live` and to add to it, so that it becomes `wanted`."""
+    """The logical files to remove from `live`, and those to add to it, to get `wanted`."""
     live_keys, wanted_keys = files.keys(live), files.keys(wanted)
-    gone = live.filter(pc.invert(pc.is_in(live_keys, value_set=wanted_keys.combine_chunks())))
-    back = wanted.filter(pc.invert(pc.is_in(wanted_keys, value_set=live_keys.combine_chunks())))
-    return gone, back
+    removed = live.filter(pc.invert(pc.is_in(live_keys, value_set=wanted_keys.combine_chunks())))
+    added = wanted.filter(pc.invert(pc.is_in(wanted_keys, value_set=live_keys.combine_chunks())))
+    return removed, added
 
 
 def require_files(store: Store, adds: list[AddFile], version: int, newest: int) -> None:
-    """Raise HistoryExpiredError unless all data files and deletion vectors are still there."""
+    """Raise HistoryExpiredError unless all data files and deletion vectors still exist."""
     names = {paths.to_storage_path(add.path) for add in adds}
     for add in adds:
-        where = deletion_vector.location(add.deletion_vector) if add.deletion_vector else b""
-        if not isinstance(where, bytes):
-            names.add(paths.to_storage_path(where.path))
+        stored = deletion_vector.location(add.deletion_vector) if add.deletion_vector else b""
+        if not isinstance(stored, bytes):
+            names.add(paths.to_storage_path(stored.path))
     for name in sorted(names):
         try:
             store.modified_ms(name)
         except FileNotFoundError as error:
             raise HistoryExpiredError(
-                f"version {version} of {store.url} cannot be restored: its file {name} was removed by a vacuum",
-                advice=f"restore a later version, and keep deleted files longer ({properties.DELETED_FILE_RETENTION})",
+                f"version {version} of {store.url} cannot be restored: its file {name} no longer exists",
+                advice="restore a later version; to let vacuum keep removed files longer, "
+                f"increase {properties.DELETED_FILE_RETENTION}",
                 path=store.url,
                 earliest_version=version + 1,
                 latest_version=newest,

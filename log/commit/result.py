@@ -1,4 +1,4 @@
-"""How a commit ends: committed, or superseded by another compaction."""
+"""The outcome of a commit: committed, or superseded."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A durable commit.
+    """A durable commit, or an operation that had nothing to change and wrote none.
 
-    `rebased_over` are the versions that others committed between staging and commit; `retried` tells whether there
-    were any. An operation that had nothing to change writes no commit: `version` is then the version it saw.
+    Attributes:
+        version: The ID version of the commit; the current version if nothing was committed.
+        timestamp: The commit time of that version, UTC.
+        rebased_over: The versions that other writers committed between staging and commit.
+        retried: Whether there are any.
+        metrics: Counts of rows, files and bytes by name, such as `numOutputRows`; all zero if nothing was committed.
     """
 
     version: int
@@ -24,13 +28,17 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """A compaction that had nothing left to do: version `by` took its inputs first."""
+    """A compaction that had nothing left to do. Nothing was committed, and its files were deleted.
+
+    Attributes:
+        by: The version that replaced the last of its inputs.
+    """
 
     by: int
 
 
 def committed(outcome: Committed | Superseded) -> Committed:
-    """The outcome of a transaction that is no compaction, which no other commit can supersede."""
+    """The outcome of a transaction that cannot be superseded because it is not a compaction."""
     if not isinstance(outcome, Committed):
-        raise AssertionError(outcome)  # noqa: TRY004 - an invariant, not a caller's mistake
+        raise AssertionError(outcome)  # noqa: TRY004 - an invariant, not an error of the caller
     return outcome

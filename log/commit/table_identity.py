@@ -1,4 +1,4 @@
-"""Whether the table that lies at a path is still the one that was opened."""
+"""Whether the table at a path is still the one that was opened."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tidelog.log.storage import Store
 
 
 def written_ms(store: Store, version: int) -> int | None:
-    """When the version's commit was written, as the store tells; None where it is gone.
+    """When the version's commit file was written, by the store's clock; None if it no longer exists.
 
-    A table that was dropped and made anew can have a longer log than the old one, so that the next version is there:
-    only a look at the version that was loaded tells them apart.
+    After a drop, a new table at the same path can have a longer log than the old one, so finding the next version does
+    not prove that the table is the same. The modification time of the loaded version does.
     """
     try:
         return store.modified_ms(filenames.commit_path(version))
@@ -20,10 +20,10 @@ def written_ms(store: Store, version: int) -> int | None:
 
 
 def require_same_table(path: str, expected_id: str, found_id: str, *, advice: str) -> None:
-    """Raise TableReplacedError where the table at `path` is not the one with `expected_id`."""
+    """Raise TableReplacedError if the ids of the table that was opened and the one at `path` differ."""
     if found_id != expected_id:
         raise TableReplacedError(
-            f"another table lies at {path} now",
+            f"the table at {path} has been replaced by another one",
             advice=advice,
             path=path,
             expected_id=expected_id,

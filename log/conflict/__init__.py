@@ -1,1 +1,38 @@
-"""What happens when others committed first: operation classes and the rebase of a staged transaction. Pure."""
+"""Conflicts: what happens to a staged transaction if other commits, its winners, land first.
+
+The model. A row has an address: a data file and a position in it. A transaction is staged on a base version as three
+sets: rows that it deletes, rows that it moves (compaction) and rows that it adds, along with what it read. If winners
+landed, the rebase adjusts these sets to them, using metadata only: it translates addresses through the winners' moves
+(rules 1 and 3), drops rows that winners deleted (rules 2 and 4), checks rows that winners added against what the
+transaction read (rule 5), and refuses incompatible metadata (rule 6) or a second copy of the same stream (rule 7).
+A rebase is allowed only if running the operation again on the newest version would leave the same rows and a true
+change feed. Otherwise the transaction ends in a conflict. If a table turns the metadata retry off, its conflict policy
+decides before the rebase: a published matrix of operation classes, for transactions whose scopes overlap.
+
+Nothing here does I/O, except that a rebase reads deletion vectors and row maps through `moves.Blobs`.
+
+The values:
+
+- `staged`: a staged transaction, with its deletes, moves, adds, reads and metadata.
+- `effects`: what a commit did to rows, from its actions.
+- `outcome`: what a rebase ends with: a rebased transaction, nothing left, a conflict, or a question to the caller.
+
+The rebase, with the rules in full in `rebase`:
+
+- `rebase`: fold the winners in, then judge the transaction.
+- `deletes`: the deleted rows, followed through winners (rules 1 and 4).
+- `groups`: one compaction group, followed through winners (rules 2 and 3).
+- `moves`: old addresses to new ones, through lineage or a row map.
+- `candidate_files`: files with rows from winners, which rule 5 checks.
+- `live_files`: the live files that the transaction and its winners name.
+- `metadata_conflicts`: rules 6 and 7.
+
+The policies:
+
+- `policies`: the four matrices as data.
+- `policy_check`: one winner against a matrix.
+- `operation_class`: the class of a commit, of any engine.
+- `overlap`: whether two transactions overlap in scope.
+- `partitions`: partition values as typed values.
+- `files_by_partition`: the files of each partition, to classify commits.
+"""

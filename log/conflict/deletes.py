@@ -1,4 +1,4 @@
-"""The rows that a transaction deletes, followed through what others did, and judged at the head."""
+"""Rules 1 and 4: the rows that a transaction deletes, followed through winners and judged at the head."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidelog.log.format.paths import canonical
 
 
 class FollowedDeletes:
-    """The rows that the transaction deletes, wherever they lie now."""
+    """The rows that the transaction deletes, at their current addresses."""
 
     def __init__(self, staged: Staged, live: LiveFiles) -> None:
         self._staged = staged
@@ -30,20 +30,20 @@ class FollowedDeletes:
         self.rows = Rows(at)
 
     def follow(self, move: Move) -> None:
-        """Go with the rows that the move took elsewhere."""
+        """Translate the addresses of rows that the move relocates."""
         followed = self.rows.follow(move)
         self.moved = self.moved or followed is not self.rows
         self.rows = followed
 
     def live_in(self, path: str) -> bool:
-        """Whether any of them lies in this file and is live, as far as the winners are known."""
+        """Whether any of them is live in this file after the winners folded so far."""
         if path not in self.rows.at or path not in self._live.files:
             return False
         positions, _ = self.rows.at[path]
         return bool(to_bitmap(positions) - self._live.dead(path))
 
     def judge(self) -> tuple[dict[str, BitMap64], Int64Array]:
-        """The rows still live, by the path of their file, and the numbers of those that died by others' hands."""
+        """The rows that are still live, by file path, and the numbers of those that winners deleted."""
         alive: dict[str, BitMap64] = {}
         lost = []
         for path, (positions, numbers) in self.rows.at.items():
@@ -59,17 +59,17 @@ class FollowedDeletes:
         return alive, concatenated(lost)
 
     def lost_of_each(self, lost: Int64Array) -> list[Int64Array]:
-        """The numbers of the rows that died, for each of the staged deletes, counted from its first row."""
+        """The numbers of the lost rows of each staged delete, counted from its own first row."""
         ordered = np.sort(lost)
-        bounds = [(start, start + len(delete.positions)) for start, delete in self._numbered()]
+        bounds = [(start, start + len(delete.positions)) for start, delete in self._with_starts()]
         cuts = np.searchsorted(ordered, np.array(bounds, np.int64).reshape(-1, 2))
         return [ordered[low:high] - start for (start, _), (low, high) in zip(bounds, cuts.tolist(), strict=True)]
 
-    def _numbered(self) -> list[tuple[int, RowDelete]]:
+    def _with_starts(self) -> list[tuple[int, RowDelete]]:
         return [*zip(self._starts.tolist(), self._staged.deletes, strict=True)]
 
     def dead_images(self, lost: Int64Array) -> dict[str, BitMap64]:
-        """The images of rows that died, by the path of the added file that holds them."""
+        """The positions of the images of lost rows, by the path of the added file that holds them."""
         dead: dict[str, BitMap64] = {}
         if not len(lost):
             return dead

@@ -1,6 +1,6 @@
-"""The effect of a commit on rows: which it moved, killed, brought, or brought back. Told from its typed actions.
+"""The effect of a commit on rows: which rows it moved, deleted, added or brought back.
 
-It works for every writer's commits: tidelog's say more (lineage), others' are read as the protocol defines them.
+Works for commits of any engine, from their typed actions. tidelog's own commits also record lineage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidelog.log.format.paths import canonical
 
 @dataclass(frozen=True, slots=True)
 class Vectored:
-    """A file that stays with another deletion vector; `data_change` tells whether rows died or only moved away."""
+    """A file whose deletion vector changed. `data_change` is True if rows changed, False if they only moved."""
 
     old: DeletionVectorDescriptor | None
     file: AddFile
@@ -26,10 +26,10 @@ class Vectored:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a commit did. All paths are canonical.
+    """What a commit did. All paths are canonical. `own` is True for a commit by tidelog.
 
-    `removed` files are gone, and tell whether their rows died (True) or live elsewhere (False). `added` are new files
-    with new rows or rows that come back, `arrived` new files that hold rows of before.
+    `removed` maps a removed file to whether its rows died (True) or live in other files (False). `added` are new files
+    with new or restored rows, `arrived` are new files with rows that existed before.
     """
 
     version: int
@@ -44,18 +44,18 @@ class Effect:
 
     @property
     def changes_rows(self) -> bool:
-        """Whether it changed which rows there are, and not only where they lie."""
+        """Whether it added, deleted or restored rows, rather than only moving them."""
         died = any(self.removed.values()) or any(vectored.data_change for vectored in self.vectored.values())
         return died or bool(self.added)
 
     @property
     def keeps_dead_rows_dead(self) -> bool:
-        """Whether its vectors are known to hold all that the old ones held, without a look at them."""
+        """Whether every new vector is known to contain the old one, without reading them."""
         return self.own and self.operation_class is not OperationClass.OVERWRITE
 
 
 def effect_of(commit: Commit, operation_class: OperationClass, blobs: Blobs) -> Effect:
-    """The effect of one commit of this class, whichever engine wrote it."""
+    """The effect of one commit, which any engine may have written."""
     own = is_own(commit)
     recorded = lineage.from_builtins(commit_info.tidelog(commit.info).get("lineage")) if own else None
     removes = {canonical(remove.path): remove for remove in commit.removes}
@@ -80,7 +80,7 @@ def effect_of(commit: Commit, operation_class: OperationClass, blobs: Blobs) -> 
 
 
 def brings_back(vectored: Vectored, blobs: Blobs) -> bool:
-    """Whether rows that were dead are live again: the new vector lacks some that the old one held."""
+    """Whether dead rows are live again, because the new vector lacks some rows of the old one."""
     old, new = vectored.old, vectored.file.deletion_vector
     if old is None or (new is not None and new.unique_id == old.unique_id):
         return False

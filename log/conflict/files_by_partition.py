@@ -1,4 +1,4 @@
-"""Which files were in which partition, moved along the log commit by commit, forward or back."""
+"""The live files of each partition at a version, which moves along the log one commit at a time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tidelog.log.state.files import FileState
 
 
 class FilesByPartition:
-    """The live files of a version, and the removed ones that it remembers; answers as `Before` what a commit asks.
+    """The live files of a version and its tombstones. Implements `Before`, to classify the next commit.
 
-    Holds a few hundred bytes a file. Paths are canonical.
+    Needs a few hundred bytes for each file. Paths are canonical.
     """
 
     def __init__(self, state: FileState, metadata: Metadata) -> None:
@@ -35,15 +35,15 @@ class FilesByPartition:
         return all(path in self._vectors and self._vectors[path] == vector for path, vector in keys)
 
     def removed(self, adds: Sequence[AddFile]) -> Collection[str]:
-        """The paths, of these files', that were removed, as far as tombstones and commits tell."""
+        """The paths of those of these files that were removed, as far as tombstones and commits show."""
         return {path for add in adds if (path := canonical(add.path)) in self._removed}
 
     def beside(self, files: Sequence[AddFile | RemoveFile]) -> Collection[str]:
-        """The live paths in the partitions of these files; all where the partition of one is not told."""
-        touched = {self._partition(file, told) for file, told in self._told(files)}
+        """The live paths in the partitions of these files; all live paths if a file's partition is unknown."""
+        touched = {self._partition(file, recorded) for file, recorded in self._with_partitions(files)}
         if None in touched:
             return set(self._vectors)
-        # A file whose own partition is not told may lie in any of them.
+        # A file whose partition is unknown (None) can be in any of them.
         return set().union(*(self._members.get(partition, ()) for partition in (*touched, None)))
 
     def apply(self, commit: Commit) -> None:
@@ -51,30 +51,30 @@ class FilesByPartition:
         for remove in commit.removes:
             self._drop(canonical(remove.path))
             self._removed.add(canonical(remove.path))
-        for add, partition in self._told(commit.adds):
+        for add, partition in self._with_partitions(commit.adds):
             self._put(*add.key, partition)
             self._removed.discard(canonical(add.path))
 
     def take_back(self, commit: Commit) -> None:
-        """Move to the version before `commit`, which led to this one.
+        """Move to the version before `commit`, which must be the commit of the current version.
 
-        Whether a file that it added had been removed before is then not known.
+        Afterwards it is unknown whether a file that the commit added had been removed earlier.
         """
         known = {canonical(add.path): self._partitions.get(canonical(add.path)) for add in commit.adds}
         for path in known:
             self._drop(path)
-        for remove, told in self._told(commit.removes):
+        for remove, recorded in self._with_partitions(commit.removes):
             path, vector = remove.key
-            self._put(path, vector, known.get(path) if told is None else told)
+            self._put(path, vector, known.get(path) if recorded is None else recorded)
             self._removed.discard(path)
 
-    def _told(
+    def _with_partitions(
         self, files: Sequence[AddFile | RemoveFile] | Sequence[AddFile] | Sequence[RemoveFile]
     ) -> list[tuple[AddFile | RemoveFile, Partition | None]]:
         return list(zip(files, partitions_of(files, self._metadata), strict=True))
 
-    def _partition(self, file: AddFile | RemoveFile, told: Partition | None) -> Partition | None:
-        return self._partitions.get(canonical(file.path)) if told is None else told
+    def _partition(self, file: AddFile | RemoveFile, recorded: Partition | None) -> Partition | None:
+        return self._partitions.get(canonical(file.path)) if recorded is None else recorded
 
     def _put(self, path: str, vector: str | None, partition: Partition | None) -> None:
         self._drop(path)

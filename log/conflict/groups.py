@@ -1,7 +1,7 @@
-"""One group of a staged compaction, followed through what others did, and judged at the head.
+"""Rules 2 and 3: one group of a staged compaction, followed through winners and judged at the head.
 
-Its rows are numbered in the order of the lineage: the live rows of the first input, then of the second. Rows of an
-input that nobody else moved are never listed: what died among them is told by the vectors alone.
+Rows are numbered in lineage order: the live rows of the first input, then those of the second, and so on. As long as no
+winner moves an input's rows they are not listed one by one: the deletion vectors show which of them died.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from tidelog.log.format.paths import canonical
 
 @dataclass(frozen=True, slots=True)
 class JudgedGroup:
-    """What is left of a group. `moved` are its rows in files of others' compactions, `dead` those in its outputs."""
+    """What is left of a group.
+
+    `moved` are its live rows in outputs of winners' compactions, `dead` the dead rows of its own outputs, by path.
+    """
 
     group: MoveGroup
     moved: Mapping[str, BitMap64]
@@ -33,7 +36,10 @@ class JudgedGroup:
 
 
 class FollowedGroup:
-    """The rows of one group, wherever they lie now; `level` is that of the compaction, a higher one moves more."""
+    """The rows of one group at their current addresses. `level` ranks the compaction: MINOR below MAJOR.
+
+    `taken_by` is the last winner that took rows from the group, 0 if none did.
+    """
 
     def __init__(self, group: MoveGroup, live: LiveFiles, level: int) -> None:
         self.group = group
@@ -54,16 +60,16 @@ class FollowedGroup:
             live.rows[path] = entry.rows
 
     def touches(self, path: str) -> bool:
-        """Whether rows of the group lie in this file."""
+        """Whether this file holds rows of the group."""
         return path in self._plain or path in self._elsewhere.at
 
     def drop(self, version: int) -> None:
-        """Give the group up: its rows cannot be followed through this winner."""
+        """Drop the group: its rows cannot be followed through this winner."""
         self._dropped = True
         self.taken_by = version
 
     def follow(self, move: Move, level: int, version: int) -> bool:
-        """Go with the rows that another compaction, of this version, moved; whether there were any."""
+        """Follow rows that a winner's compaction moved. Returns whether the group had any."""
         touched = [path for path in move.inputs if self.touches(path)]
         if not touched:
             return False
@@ -78,7 +84,7 @@ class FollowedGroup:
         return True
 
     def judge(self, *, vectors: bool) -> JudgedGroup | None:
-        """What is left of the group at the head, None for nothing. Without `vectors` it is all or nothing."""
+        """What is left of the group at the head, or None. Without `vectors`, a lost or moved row drops the group."""
         if self._dropped:
             return None
         alive = {path: rows for path, rows in self._movable_elsewhere().items() if len(rows[0])}
@@ -87,7 +93,7 @@ class FollowedGroup:
         if (len(lost) or self._elsewhere.at) and not vectors:
             return None
         inputs = tuple(self._removes_at_head())
-        # Wholly dead inputs may go; but where others moved all that lived, they are not worth a commit of their own.
+        # Wholly dead inputs can be removed, but are not worth a commit if winners moved all the live rows.
         if not left and (not inputs or len(self._claimed)):
             return None
         group = replace(self.group, inputs=inputs)
@@ -96,7 +102,7 @@ class FollowedGroup:
         return JudgedGroup(group, {path: to_bitmap(rows[0]) for path, rows in alive.items()}, self._dead_outputs(lost))
 
     def _listed(self, path: str) -> tuple[Int64Array, Int64Array]:
-        """The rows of an input with their numbers; from now on they are followed one by one."""
+        """The rows of an input and their numbers. From now on they are followed one by one."""
         rows = self._rows_of(path)
         del self._plain[path]
         return rows
@@ -109,7 +115,7 @@ class FollowedGroup:
         return positions, self._starts[path] + np.arange(len(positions))
 
     def _movable_elsewhere(self) -> dict[str, tuple[Int64Array, Int64Array]]:
-        """The live rows in files of others' compactions, but for those that one of this level or above has placed."""
+        """The live rows in winners' outputs, except those that a compaction of this level or above placed there."""
         return {
             path: self._without_dead(path, rows)
             for path, rows in self._elsewhere.at.items()
@@ -124,7 +130,7 @@ class FollowedGroup:
         return rows[0][keep], rows[1][keep]
 
     def _lost(self, alive_elsewhere: Int64Array) -> Int64Array:
-        """The numbers of the rows that others killed, or have placed for good, ascending: dead in the outputs."""
+        """The numbers of the rows to mark dead in the outputs, ascending: winners deleted or placed them."""
         followed = concatenated([numbers for _, numbers in self._elsewhere.at.values()])
         lost = [np.setdiff1d(followed, alive_elsewhere, assume_unique=True)]
         for path in self._plain:
@@ -140,10 +146,10 @@ class FollowedGroup:
         return np.sort(concatenated(lost))
 
     def _removes_at_head(self) -> Iterator[RemoveFile]:
-        """The removes of the inputs that are there still and that nobody else moved, as they are at the head."""
+        """The removes, with the vectors at the head, of the inputs that are live and that no winner moved."""
         for path in self._plain:
             if path in self._live.files:
-                yield _as_it_is(self._removes[path], self._live.files[path])
+                yield _with_current_vector(self._removes[path], self._live.files[path])
 
     def _dead_outputs(self, lost: Int64Array) -> dict[str, BitMap64]:
         to = self._outputs_of(lost)
@@ -151,17 +157,17 @@ class FollowedGroup:
         return {names[file]: to_bitmap(to.positions[to.files == file]) for file in np.unique(to.files).tolist()}
 
     def _outputs_of(self, numbers: Int64Array) -> Addresses:
-        """Where these rows lie among the outputs."""
+        """The addresses of these rows in the outputs."""
         row_map = self.group.row_map
         if row_map is None:
             return located(numbers, starts([entry.rows for entry in self.group.lineage.outputs]))
-        # A row map lists the rows in the same order as they are numbered.
+        # A row map lists the rows in the order of their numbers.
         return Addresses(row_map["output"].to_numpy()[numbers], row_map["output_position"].to_numpy()[numbers])
 
     def _remapped(
         self, group: MoveGroup, alive: Mapping[str, tuple[Int64Array, Int64Array]], lost: Int64Array
     ) -> MoveGroup:
-        """The group with a row map of the addresses that are live at the head."""
+        """The group with a row map from the addresses that are live at the head."""
         rows = dict(alive)
         for path in self._plain:
             if path in self._live.files:
@@ -184,8 +190,7 @@ class FollowedGroup:
         return replace(group, lineage=lineage, row_map=row_map)
 
 
-def _as_it_is(remove: RemoveFile, live: LogicalFile) -> RemoveFile:
-    """The remove of a file with the vector that it has now."""
+def _with_current_vector(remove: RemoveFile, live: LogicalFile) -> RemoveFile:
     if isinstance(live, RemoveFile):
         return live
     return live.removed(remove.deletion_timestamp or 0, data_change=False)

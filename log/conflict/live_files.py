@@ -1,4 +1,4 @@
-"""What is live at the head, as far as a transaction and its winners name it."""
+"""The live files that a transaction and its winners name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tidelog.log.conflict.moves import Blobs
 from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor, RemoveFile
 
 LogicalFile: TypeAlias = AddFile | RemoveFile
-"""A file with its vector; a compaction that was staged knows its inputs by the removes that it will write."""
+"""A data file with its deletion vector. A staged compaction knows its inputs only by the removes that it will write."""
 
 
 class LiveFiles:
-    """Files by their canonical path; `rows` counts those of the files whose rows are followed, dead ones included."""
+    """Files by canonical path. `rows` holds the physical row counts of the files whose rows are followed."""
 
     def __init__(self, blobs: Blobs) -> None:
         self.files: dict[str, LogicalFile] = {}
@@ -27,11 +27,11 @@ class LiveFiles:
         return self.dead_in(self.files[path].deletion_vector)
 
     def dead_in(self, vector: DeletionVectorDescriptor | None) -> BitMap64:
-        """The rows that a vector holds."""
+        """The rows in a vector."""
         return BitMap64() if vector is None else self._blobs.dead_rows(vector)
 
     def apply(self, effect: Effect) -> None:
-        """Go on to the state after one more commit."""
+        """Move to the state after one more commit."""
         for path in effect.removed:
             self.files.pop(path, None)
         for files in (effect.added, effect.arrived):

@@ -1,4 +1,4 @@
-"""Rules 6 and 7: what a winner changed beside rows."""
+"""Rules 6 and 7: winners that changed the schema, the protocol or the progress of a stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidelog.log.errors import (
 from tidelog.log.format import properties, protocol
 from tidelog.log.format.actions import Commit, Metadata, Protocol
 
-# Properties that change nothing about what a commit may contain.
+# Properties that do not affect what a commit can contain.
 _HARMLESS_PROPERTIES = frozenset(
     {
         properties.CHECKPOINT_INTERVAL,
@@ -30,23 +30,23 @@ _HARMLESS_PROPERTIES = frozenset(
         properties.MAX_TRANSACTION_TIME,
         properties.CONFLICT_POLICY,
         properties.METADATA_RETRY,
-        # Which numbers fields have is for the fields to say.
+        # The ids in use are compared with the fields of the schema.
         "delta.columnMapping.maxColumnId",
     }
 )
 
 
 def named_version_taken(staged: Staged) -> tuple[type[TidelogError], str] | None:
-    """What names its own version and time in the metadata cannot have another."""
+    """A conflict with any winner, if the staged metadata names the version and time of its own commit."""
     if staged.timestamp_ms is None:
         return None
-    return MetadataChangedException, "it took the version that this transaction names in the metadata"
+    return MetadataChangedException, "the winner took the version that this transaction's metadata names as its own"
 
 
 def protocol_and_metadata_after(
     old_protocol: Protocol, old_metadata: Metadata, winner: Commit
 ) -> tuple[Protocol, Metadata]:
-    """Protocol and metadata after the winner."""
+    """The protocol and metadata after the winner."""
     for action in winner.others:
         if isinstance(action, Protocol):
             old_protocol = action
@@ -58,48 +58,49 @@ def protocol_and_metadata_after(
 def metadata_conflict(
     staged: Staged, old_protocol: Protocol, old_metadata: Metadata, winner: Commit
 ) -> tuple[type[TidelogError], str] | None:
-    """Rule 6: new nullable columns and harmless properties conflict with another change of the metadata only.
+    """Rule 6: new nullable columns and harmless properties conflict only with another metadata change.
 
-    The old ones are those before the winner.
+    `old_protocol` and `old_metadata` are those before the winner.
     """
     for action in winner.others:
         if isinstance(action, Protocol) and not protocol.same(action, old_protocol):
-            return ProtocolChangedException, "the protocol changed"
+            return ProtocolChangedException, "the winner changed the protocol"
         if isinstance(action, Metadata) and not protocol.same(action, old_metadata):
-            what = _incompatible(old_metadata, action)
-            if staged.metadata is not None or staged.restores is not None or what:
-                return MetadataChangedException, what or "both change the metadata"
+            change = _incompatible_change(old_metadata, action)
+            if staged.metadata is not None or staged.restores is not None or change:
+                return MetadataChangedException, change or "both transactions change the metadata"
     return None
 
 
 def application_conflict(staged: Staged, winner: Commit) -> tuple[type[TidelogError], str] | None:
-    """Rule 7: a winner that notes the progress of the same stream means that two copies of it run.
+    """Rule 7: if a winner recorded progress of the same stream, two copies of the stream are running.
 
-    A fence is lost only to a higher epoch: the same one is this process itself.
+    A fence loses only to a higher epoch; an equal one was written by this process.
     """
     mine = {transaction.app_id for transaction in staged.transactions} | staged.read_applications
     for transaction in winner.transactions:
         if staged.fence is not None and transaction.app_id == staged.fence.app_id:
             if transaction.version > staged.fence.version:
-                return FencedError, f"epoch {transaction.version} of {transaction.app_id} began"
+                return FencedError, f"the winner began epoch {transaction.version} of {transaction.app_id}"
         elif transaction.app_id in mine:
-            evidence = f"it wrote version {transaction.version} of the application {transaction.app_id}"
-            return ConcurrentTransactionException, evidence
+            what = f"version {transaction.version} of the application id {transaction.app_id}"
+            return ConcurrentTransactionException, f"the winner committed {what}, which this transaction uses too"
     return None
 
 
-def _incompatible(old: Metadata, new: Metadata) -> str | None:
-    """What about the new metadata could make a commit that was staged under the old one wrong; None if nothing."""
+def _incompatible_change(old: Metadata, new: Metadata) -> str | None:
+    """The change that could make a commit staged under the old metadata wrong; None if there is none."""
     if old.id != new.id:
-        return "it is another table now"
+        return "the table was replaced by another one"
     if old.partition_columns != new.partition_columns:
-        return "the partitioning changed"
+        return "the winner changed the partition columns"
     if not _only_adds_nullable_columns(old.schema_string, new.schema_string):
-        return "the schema changed by more than new nullable columns"
+        return "the winner changed the schema by more than new nullable columns"
     keys = {*old.configuration, *new.configuration}
     changed = sorted(key for key in keys if old.configuration.get(key) != new.configuration.get(key))
     harmful = [key for key in changed if key not in _HARMLESS_PROPERTIES and key.startswith(("delta.", "tidelog."))]
-    return f"the properties {', '.join(harmful)} changed" if harmful else None
+    noun = "property" if len(harmful) == 1 else "properties"
+    return f"the winner changed the {noun} {', '.join(harmful)}" if harmful else None
 
 
 def _only_adds_nullable_columns(old: str, new: str) -> bool:
@@ -109,10 +110,10 @@ def _only_adds_nullable_columns(old: str, new: str) -> bool:
     after = msgspec.json.decode(new)["fields"]
     fresh = after[len(before) :]
     return after[: len(before)] == before and all(
-        field.get("nullable") and _tells_nothing_of_values(field.get("metadata") or {}) for field in fresh
+        field.get("nullable") and _sets_no_values(field.get("metadata") or {}) for field in fresh
     )
 
 
-def _tells_nothing_of_values(metadata: Mapping[str, Any]) -> bool:
-    """Whether a field's metadata leaves alone what files without the column hold: no default, nothing generated."""
+def _sets_no_values(metadata: Mapping[str, Any]) -> bool:
+    """Whether rows of files without the column stay null: the field has no default and is not generated."""
     return all(key == "comment" or key.startswith("delta.columnMapping.") for key in metadata)

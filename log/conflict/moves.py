@@ -1,13 +1,14 @@
-"""Moves: where the rows of a compaction's inputs went, by the lineage that its commit records.
+"""Moves: where the rows of a compaction's inputs went, according to the lineage in its commit.
 
-A worked example. Input `a` has 5 rows of which row 1 was dead when it was read, input `b` has 3 rows. The output `o`
+A worked example. Input `a` has 5 rows, of which row 1 was dead when it was read. Input `b` has 3 rows. The output `o`
 holds, in order,
 
     a0 a2 a3 a4 b0 b1 b2
     at 0  1  2  3  4  5  6
 
-so row `r` of an input lies at `base + rank(r)`: `rank` counts the live rows before it in its file, `base` those of the
-files before. Going back is a select: the r-th live row. Where order does not tell, a row map names both addresses.
+so row `r` of an input is at `base + rank(r)`: `rank` counts the live rows before it in its file, `base` those of the
+inputs before. The inverse is a select: the r-th live row. If order alone does not determine the addresses, a row map
+lists both.
 """
 
 from __future__ import annotations
@@ -27,51 +28,54 @@ from tidelog.log.format.lineage import LineageGroup
 from tidelog.log.format.paths import canonical
 
 NOWHERE = -1
-"""The number of a file for a row that is not part of a move."""
+"""The file number of a row that is not part of a move."""
 
 
 class Blobs(Protocol):
-    """Small files beside the log that say more about a commit: the only thing that a rebase looks up."""
+    """Small files that the log names: deletion vectors and row maps. A rebase reads nothing else."""
 
     def dead_rows(self, vector: DeletionVectorDescriptor | str) -> BitMap64:
-        """The positions that a deletion vector holds, which may be given by its unique id alone."""
+        """The positions in a deletion vector, given by its descriptor or its unique id."""
 
     def row_map(self, path: str) -> pa.Table:
-        """The row map at a path below the table; see `tidelog.log.data.row_maps`."""
+        """The row map at a path relative to the table; see `tidelog.log.data.row_maps`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Rows by the number of their file (NOWHERE for none) and their position in it."""
+    """Row addresses: the number of each row's file (NOWHERE for none) and its position in the file."""
 
     files: Int64Array
     positions: Int64Array
 
 
 class Move(Protocol):
-    """A one-to-one map from rows of `inputs` to rows of `outputs` (canonical paths), which count `output_rows` each."""
+    """A one-to-one map from rows of `inputs` to rows of `outputs`, both canonical paths.
+
+    `output_rows` holds the row count of each output.
+    """
 
     inputs: list[str]
     outputs: list[str]
     output_rows: list[int]
 
     def load(self) -> None:
-        """Look up what is needed to follow rows. Raises DataFileMissingError where a clean-up took it."""
+        """Read what is needed to follow rows. Raises DataFileMissingError if a clean-up has deleted it."""
 
     def forward(self, path: str, positions: Int64Array) -> Addresses:
-        """Where these rows of one input, in ascending order, lie among the outputs; NOWHERE for one not moved."""
+        """The addresses in the outputs of these rows of one input, in ascending order; NOWHERE for a row not moved."""
 
     def backward(self, path: str, positions: Int64Array) -> Addresses:
-        """Which rows of the inputs these of one output were."""
+        """The addresses in the inputs of these rows of one output."""
 
 
 def move_of(group: LineageGroup, blobs: Blobs) -> Move:
-    """The move that one group of a lineage records; looks deletion vectors and row maps up when they are needed."""
+    """The move that one group of a lineage records. Reads deletion vectors and row maps only when needed."""
     return OrderedMove(group, blobs) if group.row_map is None else MappedMove(group, group.row_map, blobs)
 
 
 class OrderedMove:
-    """Every row that was live when the inputs were read, in order."""
+    """A move of every row that was live when the inputs were read, in order."""
 
     def __init__(self, group: LineageGroup, blobs: Blobs) -> None:
         self.inputs = [canonical(entry.path) for entry in group.inputs]
@@ -83,11 +87,9 @@ class OrderedMove:
         self._dead: dict[int, Int64Array] = {}
 
     def load(self) -> None:
-        """See Move."""
         _ = self._input_starts
 
     def forward(self, path: str, positions: Int64Array) -> Addresses:
-        """See Move."""
         number = self._number[path]
         dead = self._dead_of(number)
         start = self._input_starts[number]
@@ -100,14 +102,13 @@ class OrderedMove:
         return addresses
 
     def backward(self, path: str, positions: Int64Array) -> Addresses:
-        """See Move."""
         ranks = self._output_starts[self.outputs.index(path)] + positions
         found = located(ranks, self._input_starts)
         for number in np.unique(found.files):
             here = found.files == number
             dead = self._dead_of(int(number))
             inside = found.positions[here]
-            # Before the j-th dead row there are dead[j] - j live ones.
+            # There are dead[j] - j live rows before the j-th dead one.
             found.positions[here] = inside + np.searchsorted(dead - np.arange(len(dead)), inside, side="right")
         return found
 
@@ -128,7 +129,7 @@ class OrderedMove:
 
 
 class MappedMove:
-    """The rows that a row map names."""
+    """A move of the rows that a row map lists."""
 
     def __init__(self, group: LineageGroup, path: str, blobs: Blobs) -> None:
         self.inputs = [canonical(entry.path) for entry in group.inputs]
@@ -138,15 +139,12 @@ class MappedMove:
         self._blobs = blobs
 
     def load(self) -> None:
-        """See Move."""
         _ = self._from, self._to
 
     def forward(self, path: str, positions: Int64Array) -> Addresses:
-        """See Move."""
         return _looked_up(self._from, self._to, self.inputs.index(path), positions)
 
     def backward(self, path: str, positions: Int64Array) -> Addresses:
-        """See Move."""
         order = np.lexsort((self._to.positions, self._to.files))
         to = Addresses(self._to.files[order], self._to.positions[order])
         back = Addresses(self._from.files[order], self._from.positions[order])
@@ -172,22 +170,22 @@ def to_numbers(bitmap: BitMap64) -> Int64Array:
 
 
 def to_bitmap(positions: Int64Array) -> BitMap64:
-    """The bitmap of some positions."""
+    """A bitmap of these positions."""
     return BitMap64(positions.tolist())
 
 
 def concatenated(parts: Sequence[Int64Array]) -> Int64Array:
-    """Some arrays, none of them or more, as one."""
+    """Concatenate any number of arrays, even none."""
     return np.concatenate([_NONE, *parts])
 
 
 def starts(lengths: Sequence[int]) -> Int64Array:
-    """Where each of some consecutive stretches begins."""
+    """The start of each of several consecutive stretches with these lengths."""
     return np.cumsum([0, *lengths], dtype=np.int64)[:-1]
 
 
 def located(ranks: Int64Array, begins: Int64Array) -> Addresses:
-    """In which of some consecutive stretches each rank lies, and where in it. Empty stretches hold nothing."""
+    """For each rank, the number of the consecutive stretch that holds it and the place in it. Skips empty ones."""
     if len(begins) == 1:
         return Addresses(np.zeros(len(ranks), np.int64), ranks)
     files = np.searchsorted(begins, ranks, side="right").astype(np.int64) - 1
@@ -195,7 +193,7 @@ def located(ranks: Int64Array, begins: Int64Array) -> Addresses:
 
 
 def _looked_up(keys: Addresses, values: Addresses, file: int, positions: Int64Array) -> Addresses:
-    """For rows of one file, what stands beside them; `keys` are sorted by file and position."""
+    """Look up rows of one file in `keys`, which are sorted by file and position, and return their `values`."""
     low, high = np.searchsorted(keys.files, [file, file + 1])
     known = keys.positions[low:high]
     found = Addresses(np.full(len(positions), NOWHERE), np.zeros(len(positions), np.int64))
@@ -210,12 +208,12 @@ def _looked_up(keys: Addresses, values: Addresses, file: int, positions: Int64Ar
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows at their present addresses: for each path the positions, ascending, and each row's own number."""
+    """Rows at their current addresses: for each path the positions, ascending, and the numbers of the rows."""
 
     at: Mapping[str, tuple[Int64Array, Int64Array]]
 
     def follow(self, move: Move) -> Rows:
-        """The same rows after a move: composition. Those that it does not name stay where they are."""
+        """The same rows after a move. Rows that the move does not name stay where they are."""
         touched = [path for path in move.inputs if path in self.at]
         if not touched:
             return self
@@ -225,7 +223,7 @@ class Rows:
         files = concatenated([to.files for to in moved])
         positions = concatenated([to.positions for to in moved])
         numbers = concatenated([self.at[path][1] for path in touched])
-        # Many small files become few: the rows are taken together, and apart again by where they went.
+        # A move usually turns many files into few, so handle all rows at once and split them by target.
         for file in np.unique(files).tolist():
             if file != NOWHERE:
                 here = files == file

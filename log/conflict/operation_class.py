@@ -1,14 +1,14 @@
-"""Operation classes: what a commit did, told from its typed actions.
+"""Operation classes: what kind of operation a commit is for the conflict matrix.
 
-Neither `isBlindAppend` nor the operation's name decides: other writers get both wrong. What tidelog recorded of its own
-commits does. Of another engine's commit the first rule that fits tells the class:
+tidelog records the class of its own commits. The class of another engine's commit comes from its typed actions, and not
+from `isBlindAppend` or the operation's name, which other writers get wrong. The first rule that fits decides:
 
-1. no file, or only files stated anew (same path, same deletion vector): NONE
-2. no change of data: MINOR where tidelog's lineage says so, else MAJOR
-3. rows come back, by a smaller vector or a file that had been removed (a RESTORE): OVERWRITE
-4. every file of the partitions that it touches goes, and no trace of rows that changed: OVERWRITE
-5. a file goes, or rows of one: UPDATE_DELETE
-6. else: INSERT
+1. no file, or only re-adds of the same file (same path, same deletion vector): NONE
+2. no data change: MINOR if the commit has tidelog's lineage, else MAJOR
+3. rows come back, through a smaller vector or a file that had been removed (RESTORE): OVERWRITE
+4. removes every file of the partitions that it touches, and has no sign of updated rows: OVERWRITE
+5. removes a file, or rows of one: UPDATE_DELETE
+6. otherwise: INSERT
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidelog.log.format.paths import canonical
 
 
 class OperationClass(StrEnum):
-    """The classes of MaxCompute's Delta Table matrix, and NONE for commits that touch no file."""
+    """The classes of MaxCompute's Delta Table matrix, plus NONE for commits that touch no file."""
 
     NONE = "NONE"
     INSERT = "INSERT"
@@ -35,16 +35,16 @@ class OperationClass(StrEnum):
 
 
 class Before(Protocol):
-    """The table just before a commit. It is asked only what the commit's actions do not tell; paths are canonical."""
+    """The table just before a commit, asked only if the commit's own actions do not suffice. Paths are canonical."""
 
     def holds(self, adds: Sequence[AddFile]) -> bool:
-        """Whether all these logical files are in it."""
+        """Whether all these logical files are in the table."""
 
     def removed(self, adds: Sequence[AddFile]) -> Collection[str]:
-        """The paths, of these files', that were in the table at some time and are not now."""
+        """The paths of those of these files that were in the table once and have been removed."""
 
     def beside(self, files: Sequence[AddFile | RemoveFile]) -> Collection[str] | None:
-        """The paths of all files in the partitions of these; None where that is not known."""
+        """The paths of all files in the partitions of these files; None if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,30 +56,30 @@ class Classified:
 
 
 def is_own(commit: Commit) -> bool:
-    """Whether tidelog wrote the commit, and so keeps to what tidelog promises of its commits."""
+    """Whether tidelog wrote the commit, so that what it records about itself can be trusted."""
     engine = commit.info.get("engineInfo")
     return isinstance(engine, str) and engine.startswith("tidelog/")
 
 
 def classify(commit: Commit, before: Before | None = None) -> OperationClass:
-    """The class of a commit, as tidelog recorded it for its own, or as the actions tell.
+    """The class of a commit: as recorded if tidelog wrote it, else from its actions.
 
-    Without `before` rule 4 is not decided: such a commit is UPDATE_DELETE.
+    Without `before`, rule 4 cannot apply, and such a commit is UPDATE_DELETE.
     """
     recorded = _recorded(commit)
     return classify_with_evidence(commit, before).operation_class if recorded is None else recorded
 
 
 def classify_with_evidence(commit: Commit, before: Before | None = None) -> Classified:
-    """As `classify`, with the files in which rows came back, which no transaction that touches them is rebased over.
+    """Like `classify`, with the files in which rows came back. A transaction on those files is never rebased.
 
-    A vector no smaller than the old one is taken to hold it: only a look into both would tell.
+    A vector at least as large as the old one is assumed to contain it; only reading both could prove that.
     """
     recorded = _recorded(commit)
     if recorded is not None:
         rows_return = recorded is OperationClass.OVERWRITE
         return Classified(recorded, _resurrected(commit, before) if rows_return else frozenset())
-    if _only_states_anew(commit, before):
+    if _only_re_adds(commit, before):
         return Classified(OperationClass.NONE)
     if not (any(add.data_change for add in commit.adds) or any(remove.data_change for remove in commit.removes)):
         has_lineage = lineage.from_builtins(commit_info.tidelog(commit.info).get("lineage")) is not None
@@ -93,21 +93,21 @@ def classify_with_evidence(commit: Commit, before: Before | None = None) -> Clas
 
 
 def _recorded(commit: Commit) -> OperationClass | None:
-    """The class that tidelog recorded; None for another engine's commit, which may have copied the record."""
+    """The class that tidelog recorded. None for another engine's commit, which can hold a copied record."""
     recorded = commit_info.tidelog(commit.info).get("class")
     if not is_own(commit) or not isinstance(recorded, str) or recorded not in OperationClass.__members__:
         return None
     return OperationClass(recorded)
 
 
-def _only_states_anew(commit: Commit, before: Before | None) -> bool:
+def _only_re_adds(commit: Commit, before: Before | None) -> bool:
     added = {add.key for add in commit.adds}
     taken = {remove.key for remove in commit.removes}
     if not taken <= added:
         return False
     rest = [add for add in commit.adds if add.key not in taken]
     if not rest or before is None:
-        # Files that bring no rows and take nobody's place must be there already.
+        # Files that add no rows and replace no file must be in the table already.
         return not any(add.data_change for add in rest)
     return before.holds(rest)
 
@@ -125,9 +125,9 @@ def _shrinks(old: DeletionVectorDescriptor | None, new: DeletionVectorDescriptor
 
 
 def _replaces_partitions(commit: Commit, before: Before | None) -> bool:
-    """Whether all that was in the partitions it touches is gone.
+    """Whether it removed every file of the partitions that it touches.
 
-    A file of changed rows does not tell by itself whether it holds an update's or a delete's: either is a trace.
+    Any cdc file counts as a sign of updated rows: its action does not show whether it holds updates or deletes.
     """
     gone = {canonical(remove.path) for remove in commit.removes if remove.data_change}
     if before is None or not gone or commit.cdc or any(canonical(add.path) in gone for add in commit.adds):

@@ -1,4 +1,4 @@
-"""What becomes of a staged transaction when others committed first."""
+"""The outcomes of a rebase."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tidelog.log.format.actions import AddFile
 
 @dataclass(frozen=True, slots=True)
 class Rebased:
-    """The transaction may be committed at the head as `staged`; `dropped` groups lost to the winners.
+    """`staged` can be committed at the head. `dropped` are compaction groups that were lost to winners.
 
-    `rules` are the numbers of those that had something to do (1 to 7, see the package's documentation).
+    `rules` are the numbers (1 to 7, see `rebase`) of the rules that applied.
     """
 
     staged: Staged
@@ -28,16 +28,17 @@ class Rebased:
 
 @dataclass(frozen=True, slots=True)
 class NothingLeft:
-    """A compaction whose every group lost its inputs, the last to `by`: there is nothing left to do."""
+    """A compaction with nothing left to do: every group lost its inputs, the last one to the winner `by`."""
 
     by: int
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The transaction is lost; `error` is the exception's class, the rest its evidence.
+    """The transaction is lost. `error` is the class of the exception, the other fields become fields of it.
 
-    `policy` and `scope` are given where a policy's matrix decided: its name, and where the two met (in words).
+    `evidence` says in words what the winner did. If a policy's matrix decided, `policy` is its name and `scope` says in
+    words where the two transactions overlap.
     """
 
     error: type[TidelogError]
@@ -51,7 +52,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The live rows of a file that match, and how many rows it has, dead ones included."""
+    """The matching live rows of a file, and its physical row count."""
 
     matching: BitMap64
     rows: int
@@ -59,7 +60,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which live rows of `files`, by their canonical paths, are among those that `reads` looks for?"""
+    """Rule 5 asks the caller: which live rows of `files`, by canonical path, match `reads`?"""
 
     files: Mapping[str, AddFile]
     reads: Reads

@@ -1,7 +1,8 @@
-"""Whether two transactions met in one scope: partitions, or all of a table that has none.
+"""Whether a winner and a staged transaction have overlapping scopes, as the conflict matrix requires.
 
-A transaction's scope is the partitions that it writes, those that its reads may match, and those that it replaces. Of
-a winner only its commit is known: the partitions of its files, or the whole table where tidelog recorded that.
+The scope of a staged transaction is the partitions that it writes, that its reads can match and that it replaces. Only
+the commit of a winner is known: its scope is the partitions of its files, or the whole table if tidelog recorded that.
+A table without partitions is one scope.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ WHOLE_TABLE = "the whole table"
 
 
 def overlap(staged: Staged, winner: Commit, metadata: Metadata) -> tuple[str, str] | None:
-    """Where `winner` came into the scope of `staged`, in words, and a file of its that shows it; None where nowhere."""
+    """Where the scopes overlap, in words, and a file of the winner in that place; None if they do not overlap."""
     theirs: list[AddFile | RemoveFile] = [*winner.adds, *winner.removes]
     first = theirs[0].path if theirs else ""
     if not metadata.partition_columns or is_whole_table(winner):
@@ -33,12 +34,12 @@ def overlap(staged: Staged, winner: Commit, metadata: Metadata) -> tuple[str, st
 
 
 def is_whole_table(winner: Commit) -> bool:
-    """Whether tidelog recorded that the commit replaced the whole table, whatever was in it."""
+    """Whether tidelog recorded that the commit replaced the whole table."""
     return commit_info.tidelog(winner.info).get("scope") == "table"
 
 
 def in_my_scope(staged: Staged, places: Sequence[Place], metadata: Metadata) -> list[bool]:
-    """For each place, whether it lies, or may lie, in the scope of a staged transaction."""
+    """For each place, whether it is, or may be, in the scope of a staged transaction."""
     hits = [False] * len(places)
     written = partitions_of(_written(staged), metadata)
     if None in written:
@@ -49,7 +50,7 @@ def in_my_scope(staged: Staged, places: Sequence[Place], metadata: Metadata) -> 
 
 
 def may_have_read(staged: Staged, files: Sequence[File], metadata: Metadata) -> list[bool]:
-    """For each file, whether a row of it may be one that the transaction looked for, or that it replaces."""
+    """For each file, whether the transaction may have read, or replaces, a row of it."""
     hits = [staged.restores is not None] * len(files)
     if staged.reads is not None:
         _mark(hits, _looked_for(staged.reads, files, metadata))
@@ -88,7 +89,7 @@ def _may_match(files: Sequence[File], expression: Expression, metadata: Metadata
 
 
 def _among(files: Sequence[Placed], partitions: set[Partition], metadata: Metadata) -> list[bool]:
-    """Whether each file lies in one of the partitions; one whose partition is not told may."""
+    """Whether each file is in one of the partitions, or may be because its partition is unknown."""
     return [found is None or found in partitions for found in partitions_of(files, metadata)]
 
 

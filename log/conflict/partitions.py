@@ -13,30 +13,30 @@ from tidelog.log.format.actions import Metadata
 from tidelog.log.format.schema import columns_of, physical_name
 from tidelog.log.state.file_values import FileValues
 
-# One value for each partition column, such that equal partitions are equal tuples.
+# One value for each partition column, so that equal partitions are equal tuples.
 Partition: TypeAlias = tuple[Any, ...]
 
 _NAN = "NaN"
 
 
 class Placed(Protocol):
-    """Whatever names a file with its partition values."""
+    """A file with its partition values."""
 
     @property
     def partition_values(self) -> Mapping[str, str | None] | None:
-        """As the `add` action has them; None where a writer left them out."""
+        """The `partitionValues` of the action; None if the writer left them out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file's partition values alone: what statistics say is left out."""
+    """The partition values of a file, without its statistics."""
 
     partition_values: Mapping[str, str | None] | None
     stats: str | None = None
 
 
 def partitions_of(files: Sequence[Placed], metadata: Metadata) -> list[Partition | None]:
-    """Each file's partition; None where the log does not tell it. One and the same for a table without partitions."""
+    """Each file's partition; None if the log does not say. A table without partitions has one partition, `()`."""
     maps = [None if file.partition_values is None else list(file.partition_values.items()) for file in files]
     return decoded(
         FileValues(pa.table({"partitionValues": pa.array(maps, pa.map_(pa.string(), pa.string()))})), metadata
@@ -44,7 +44,7 @@ def partitions_of(files: Sequence[Placed], metadata: Metadata) -> list[Partition
 
 
 def decoded(values: FileValues, metadata: Metadata) -> list[Partition | None]:
-    """As `partitions_of`, for files whose values are columns already."""
+    """Like `partitions_of`, for files whose partition values are already decoded columns."""
     schema = columns_of(metadata, "")
     fields = [schema.field(name) for name in metadata.partition_columns]
     if not fields:
@@ -56,7 +56,7 @@ def decoded(values: FileValues, metadata: Metadata) -> list[Partition | None]:
 
 
 def partitions_in(table: pa.Table, metadata: Metadata) -> set[Partition]:
-    """The partitions that rows belong to; the table's columns go by the names of the schema."""
+    """The partitions of rows. The columns of `table` have the names of the schema."""
     return set(zip(*(_comparable(table[name]) for name in metadata.partition_columns), strict=True))
 
 
@@ -74,5 +74,5 @@ def _comparable(column: pa.ChunkedArray) -> Iterable[Any]:
     values = column.to_pylist()
     if pt.is_floating(column.type):
         return [_NAN if value != value else value for value in values]  # noqa: PLR0124 - NaN is not itself
-    # The log spells an empty text as null.
+    # The log stores an empty string as null.
     return [None if value in ("", b"") else value for value in values]

@@ -1,10 +1,10 @@
-"""Conflict policies as data: may a job commit when another one committed first in the same scope?
+"""Conflict policies as data: can a job commit after another one committed first in the same scope?
 
-A policy is a matrix over its classes. Both MaxCompute matrices are published in its documentation (Delta Table;
-transactional table), for jobs on one non-partitioned table or partition. Delta Lake's two levels are its table of
-write conflicts, spelled out by the order of commits, for operations that touch the same files.
+A policy is a matrix over its classes. The two MaxCompute matrices come from its documentation (Delta Table;
+transactional table) and are for jobs on one non-partitioned table or one partition. Delta Lake's two isolation levels
+are its table of write conflicts, written out by the order of commits, for operations on the same files.
 
-A `FAIL` is the verdict on a job as it stands. With `tidelog.metadataRetry` on (the default) a rebase may still save it.
+`FAIL` is the verdict on a job as it stands. With `tidelog.metadataRetry` on (the default), a rebase can still save it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidelog.log.errors import (
 
 
 class PolicyClass(StrEnum):
-    """What the rows and columns of the matrices are named by."""
+    """The names of the rows and columns of the matrices."""
 
     OVERWRITE = "OVERWRITE"
     INSERT = "INSERT"
@@ -36,23 +36,23 @@ class PolicyClass(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a matrix says of the later job."""
+    """The verdict of a matrix on the later job."""
 
     OK = "ok"
     FAIL = "fail"
 
 
-# By the earlier job's class, then by the later one's.
+# Keyed by the class of the earlier job, then by that of the later one.
 Matrix: TypeAlias = Mapping[PolicyClass, Mapping[PolicyClass, Verdict]]
 Exceptions: TypeAlias = Mapping[PolicyClass, Mapping[PolicyClass, tuple[type[ConflictError], ...]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A matrix, and how tidelog's operation classes map to its own.
+    """A matrix, and the mapping from tidelog's operation classes to its own.
 
-    `exceptions` are given for Delta's two levels, which look at files where the others look at partitions: the kinds
-    of error that fit a pair.
+    `exceptions` holds the possible errors for each pair. Only Delta's two levels have it; they compare files, while the
+    other policies compare partitions.
     """
 
     name: str
@@ -63,24 +63,24 @@ class Policy:
 
     @property
     def classes(self) -> tuple[PolicyClass, ...]:
-        """The matrix's classes, in its order."""
+        """The classes of the matrix, in its order."""
         return tuple(self.matrix)
 
     @property
     def judges_files(self) -> bool:
-        """Whether it is by files, not by partitions, that two jobs meet."""
+        """Whether the policy compares files instead of partitions."""
         return self.exceptions is not None
 
     def class_of(self, operation_class: OperationClass) -> PolicyClass | None:
-        """The policy's class for an operation class; None for NONE, which never conflicts by a matrix."""
+        """The policy's class for an operation class; None for NONE, which no matrix covers."""
         return None if operation_class is OperationClass.NONE else self.class_of_operation[operation_class]
 
     def verdict(self, earlier: PolicyClass, later: PolicyClass) -> Verdict:
-        """The cell for a job of class `later` that met one of class `earlier` that had committed first."""
+        """The cell for a job of class `later` after a commit of class `earlier` in the same scope."""
         return self.matrix[earlier][later]
 
     def errors(self, earlier: PolicyClass, later: PolicyClass) -> tuple[type[ConflictError], ...]:
-        """The kinds of error that a job may end with; none where the verdict is `OK`."""
+        """The error classes that the later job can fail with; empty if the verdict is `OK`."""
         if self.verdict(earlier, later) is Verdict.OK:
             return ()
         return (ConflictError,) if self.exceptions is None else self.exceptions[earlier][later]
@@ -129,7 +129,7 @@ TRANSACTIONAL_TABLE = Policy(
 _APPEND = (ConcurrentAppendException,)
 _REMOVED = (ConcurrentDeleteReadException, ConcurrentDeleteDeleteException)
 _ALL_THREE = (*_APPEND, *_REMOVED)
-# The kinds that fit a pair, by what the earlier job may have done to what the later one read or removes.
+# The possible errors of each pair: what the earlier job can do to files that the later one reads or removes.
 _DELTA_EXCEPTIONS: Exceptions = {
     _OVERWRITE: {_OVERWRITE: _ALL_THREE, _INSERT: (), _UPDATE_DELETE: _ALL_THREE, _COMPACT: _REMOVED},
     _INSERT: {_OVERWRITE: _APPEND, _INSERT: (), _UPDATE_DELETE: _APPEND, _COMPACT: ()},
@@ -163,7 +163,7 @@ SERIALIZABLE = Policy(
     exceptions=_DELTA_EXCEPTIONS,
 )
 
-# By the values of `tidelog.conflictPolicy`.
+# Keyed by the value of `tidelog.conflictPolicy`.
 POLICIES: Mapping[str, Policy] = {
     policy.name: policy for policy in (DELTA_TABLE, TRANSACTIONAL_TABLE, WRITE_SERIALIZABLE, SERIALIZABLE)
 }

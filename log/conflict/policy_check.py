@@ -1,7 +1,7 @@
-"""What a policy says of a staged transaction and those that committed first: the matrix as published, no retry.
+"""Check a staged transaction and one winner against a policy: the matrix as published, without a retry.
 
-MaxCompute's two policies ask the matrix where the scopes overlap. Delta's two levels look at files, in Delta's order:
-did the winner add rows that I should have read, did it take a file that I read, did it take one that I remove?
+MaxCompute's two policies use the matrix if the scopes overlap. Delta's two levels compare files, in Delta's order: did
+the winner add rows that I should have read, remove a file that I read, or remove a file that I remove too?
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidelog.log.errors import (
 from tidelog.log.format.actions import AddFile, Commit, Metadata, RemoveFile
 from tidelog.log.format.paths import canonical
 
-# Evidence is for people: it shows these, and counts the others.
+# Evidence is for people: it names this many files and counts the rest.
 _SHOWN_FILES = 3
 
 
@@ -37,46 +37,47 @@ def check_policy(
     *,
     fresh: Collection[str] = (),
 ) -> Conflict | None:
-    """The conflict of `staged` with one winner; None where the policy lets it follow.
+    """The conflict of `staged` with one winner; None if the policy allows it to commit after the winner.
 
-    `fresh` are the canonical paths of files that winners before this one added: `staged` cannot have read those. A
-    file that only got another vector is among them: had `staged` read it, it would have lost already.
+    `fresh` are the canonical paths of files that earlier winners added, which `staged` cannot have read. They include
+    files that only got another vector: if `staged` had read one, it would have lost already.
     """
     earlier, later = policy.class_of(winner_class), policy.class_of(staged.operation_class)
     if earlier is None or later is None:
         return None
-    found = _met_in_files if policy.judges_files else _met_in_scope
-    met = found(policy, staged, winner, (earlier, later), metadata, fresh)
-    if met is None:
+    check = _check_files if policy.judges_files else _check_scope
+    failed = check(policy, staged, winner, (earlier, later), metadata, fresh)
+    if failed is None:
         return None
-    error, scope, what = met
-    evidence = f"under the policy {policy.name} {later} cannot follow {earlier} in {scope}: {what}"
+    error, scope, what = failed
+    evidence = f"the policy {policy.name} does not allow {later} after {earlier} in {scope}: {what}"
     return Conflict(
         error, winner.version, winner_class, staged.operation_class, evidence, policy=policy.name, scope=scope
     )
 
 
-_Met: TypeAlias = tuple[type[ConflictError], str, str]
+# The error class, the scope in words, and what the winner did there.
+_Failed: TypeAlias = tuple[type[ConflictError], str, str]
 _Pair: TypeAlias = tuple[PolicyClass, PolicyClass]
 F = TypeVar("F", AddFile, RemoveFile)
 
 
-def _met_in_scope(
+def _check_scope(
     policy: Policy, staged: Staged, winner: Commit, pair: _Pair, metadata: Metadata, fresh: Collection[str]
-) -> _Met | None:
-    del fresh  # a scope is of partitions, whoever wrote the files in them
+) -> _Failed | None:
+    del fresh  # scopes are partitions, so it does not matter when a file was added
     if policy.verdict(*pair) is Verdict.OK:
         return None
-    met = overlap(staged, winner, metadata)
-    if met is None:
+    overlapping = overlap(staged, winner, metadata)
+    if overlapping is None:
         return None
-    scope, path = met
-    return ConflictError, scope, f"it wrote {path}" if path else "it wrote there"
+    scope, path = overlapping
+    return ConflictError, scope, f"the winner added or removed {path}" if path else "the winner replaced it"
 
 
-def _met_in_files(
+def _check_files(
     policy: Policy, staged: Staged, winner: Commit, pair: _Pair, metadata: Metadata, fresh: Collection[str]
-) -> _Met | None:
+) -> _Failed | None:
     _, later = pair
     exempt = policy.verdict(PolicyClass.INSERT, later) is Verdict.OK and _is_blind_append(winner, pair)
     added = [] if exempt else [add for add in winner.adds if add.data_change]
@@ -84,15 +85,19 @@ def _met_in_files(
     inputs = {canonical(remove.path) for group in staged.moves for remove in group.inputs}
     removed = inputs | {canonical(delete.file.path) for delete in staged.deletes}
     checks: tuple[tuple[type[ConflictError], str, Sequence[AddFile | RemoveFile]], ...] = (
-        (ConcurrentAppendException, "it added rows that may match what was read", _read(staged, added, metadata)),
+        (
+            ConcurrentAppendException,
+            "the winner added rows that may match what this transaction read",
+            _read(staged, added, metadata),
+        ),
         (
             ConcurrentDeleteReadException,
-            "it took, or took rows of, what was read",
+            "the winner removed, or deleted rows of, files that this transaction read",
             _read(staged, gone, metadata) or [remove for remove in gone if canonical(remove.path) in inputs],
         ),
         (
             ConcurrentDeleteDeleteException,
-            "it took, or took rows of, what is removed or changed here as well",
+            "the winner removed, or deleted rows of, files that this transaction removes or changes",
             [remove for remove in gone if canonical(remove.path) in removed],
         ),
     )
@@ -103,9 +108,9 @@ def _met_in_files(
 
 
 def _is_blind_append(winner: Commit, pair: _Pair) -> bool:
-    """Whether it only added rows and read nothing, so that it may as well have come later.
+    """Whether the winner only added rows and read nothing, so that it can be ordered after this transaction.
 
-    Few writers say so; one that says that it did read (a MERGE that only inserted) is taken at its word.
+    Few writers set `isBlindAppend`. Only an explicit false, as of a MERGE that only inserted, means that it did read.
     """
     return pair[0] is PolicyClass.INSERT and winner.info.get("isBlindAppend") is not False
 

@@ -1,20 +1,21 @@
-"""The rebase: a staged transaction, seen again after others committed.
+"""The rebase: adjust a staged transaction to the winners, the commits that landed after its base version.
 
-It is allowed only where running the operation again from the start on the new version would leave the same rows, and a
-true feed. The winners are folded in, oldest first, then the transaction is judged at the newest of them. The rules:
+A rebase is allowed only if running the operation again at the head would leave the same rows and a true change feed.
+The winners are folded in, oldest first, then the transaction is judged at the newest of them. The rules:
 
-1. A winner moved rows that I delete: I follow them. A move that records no lineage: conflict.
-2. A winner deleted rows that I move: they die at their new address.
-3. A winner moved rows that I move: I move them from where they are now. A group is dropped where none of its rows is
-   left, or all were moved by a compaction of my level or above.
-4. A winner deleted rows that I delete: they are no longer mine, and what I made of them dies with them. Conflict where
-   I staged change rows for them, which would be false.
-5. A winner added rows: they matter only if I read. Those that match join my deletes where nothing else was made of the
-   rows; else conflict. Whether they match is a question, which the caller answers by reading.
-6. A winner changed schema or protocol, 7. noted the progress of my own stream: see `rules`.
+1. A winner moved rows that I delete: translate my addresses through the move. A move without lineage is a conflict.
+2. A winner deleted rows that I move: they are dead at their new address.
+3. A winner moved rows that I move: move them from their current addresses. A group is dropped if none of its rows is
+   left, if compactions of my level or above moved all of them, or if a move has no lineage.
+4. A winner deleted rows that I delete: they leave my deletes, and their images die with them. If I staged change rows
+   for them it is a conflict, because the change feed would be wrong.
+5. A winner added rows: this matters only if I read. Rows that match join my deletes if deleting is all that I do with
+   them, else it is a conflict. Whether rows match is a Question, which the caller answers by reading them.
+6. A winner changed the schema or protocol: see `metadata_conflicts`.
+7. A winner recorded progress of my own stream: see `metadata_conflicts`.
 
-Removes are computed at the head: a file goes when all rows that are live in it go, else it gets a vector. Only vectors,
-row maps and log entries are written for a rebase, no data file ("metadata-level retry").
+Removes are computed at the head: a file is removed if all its live rows go, else it gets a vector. A rebase writes only
+vectors, row maps and log entries, no data files.
 """
 
 from __future__ import annotations
@@ -54,19 +55,20 @@ from tidelog.log.format.protocol import has_deletion_vectors
 from tidelog.log.format.schema import columns_of
 from tidelog.log.pruning.file_pruning import may_match
 
-# How much of a table a compaction may rearrange: one of a higher level is not undone by one of a lower.
+# A compaction of a lower level never undoes one of a higher level.
 _LEVELS = {OperationClass.MINOR: 1, OperationClass.MAJOR: 2}
 
 Answers: TypeAlias = Mapping[str, Answer | None]
-"""For each file of a Question what matches in it; None where it was too much to read."""
+"""The matches in each file of a Question; None if reading the file would exceed the budget."""
 
 
 class Rebase:
-    """One staged transaction on its way over the winners. `fold` each of them once, in order; then `judge`.
+    """The rebase of one staged transaction. Call `fold` once for each winner, in order, then `judge`.
 
-    Pure but for `blobs`, which looks up small files that the log names.
-    `blind_appends_follow`: a winner that only added rows, and read nothing, may be ordered after this transaction
-    (Delta's WriteSerializable), so that its rows are not looked at; by keys they always are.
+    Does no I/O, except that `blobs` reads small files that the log names.
+
+    With `blind_appends_follow` a winner that only added rows and read nothing can be ordered after this transaction
+    (Delta's WriteSerializable), so its rows are not checked. A transaction with keys checks them always.
     `newest_change` is the newest winner that touched files of this transaction.
     """
 
@@ -95,16 +97,16 @@ class Rebase:
             FollowedGroup(group, self._live, _LEVELS.get(staged.operation_class, 1)) for group in staged.moves
         ]
         self._arrivals = CandidateFiles(self._live, blobs) if staged.reads is not None else None
-        # The groups that had rows in a file at some time: a race over thousands of groups looks at a few of them.
+        # The groups that have ever had rows in a file, so that each winner is checked against few of many groups.
         self._owners: dict[str, list[FollowedGroup]] = {}
         for group in self._groups:
             for remove in group.group.inputs:
                 self._owners.setdefault(canonical(remove.path), []).append(group)
-        # Every file that held rows of this transaction at some time: one that comes back brings back what is undone.
+        # Every file that has ever held rows of this transaction. If one comes back, its deletes or moves are undone.
         self._touched = set(self._live.files)
 
     def fold(self, winner: Commit, operation_class: OperationClass) -> None:
-        """Take one more winner, of this class, into account."""
+        """Take one more winner into account."""
         if self._conflict is not None:
             return
         self._classes[winner.version] = operation_class
@@ -122,9 +124,9 @@ class Rebase:
             self._fold_rows(effect_of(winner, operation_class, self._blobs))
 
     def judge(self, answers: Answers | None = None) -> RebaseOutcome:
-        """What becomes of the transaction at the newest winner.
+        """The outcome at the newest winner.
 
-        `answers`, once a Question was the outcome: the live positions that match in each of its files.
+        If the outcome is a Question, call again with `answers`: the matching live rows of each of its files.
         """
         if self._conflict is not None:
             return self._conflict
@@ -152,13 +154,13 @@ class Rebase:
                         if group.touches(path):
                             self._owners.setdefault(path, []).append(group)
             self._touched.update(path for path in move.outputs if self._holds(path))
-        astray = [path for path in self._displaced(effect, moves) if self._lives_in(path)]
-        self._lose(effect, astray, "moved, and nothing tells where to,")
-        self._lose(effect, self._resurrected(effect), "brought back")
+        displaced = [path for path in self._displaced(effect, moves) if self._lives_in(path)]
+        self._lose(effect, displaced, "moved rows, without lineage to follow them,")
+        self._lose(effect, self._resurrected(effect), "brought back rows")
         if self._arrivals is not None:
             may_follow = self._blind_appends_follow and effect.is_blind_append
             if effect.changes_rows and not may_follow:
-                # It may have read or changed the rows of appends before it: those cannot follow this transaction then.
+                # This winner may have read or changed rows of earlier blind appends, so those cannot be ordered later.
                 self._arrivals.release()
             self._arrivals.apply(effect, held=may_follow)
         if any(path in self._touched for path in (*effect.removed, *effect.vectored)):
@@ -172,11 +174,11 @@ class Rebase:
         return any(group.touches(path) for group in self._owners.get(path, ()))
 
     def _lives_in(self, path: str) -> bool:
-        """Whether a row of this transaction was live in the file until now: of one that died nobody needs to tell."""
+        """Whether a row of this transaction was live in the file until now. Dead rows need no lineage."""
         return self._deletes.live_in(path) or self._moves_rows_of(path)
 
     def _can_follow(self, move: Move) -> bool:
-        """Whether what tells where its rows went is there; a clean-up may have taken it from a slow transaction."""
+        """Whether the lineage needed to follow `move` still exists. A vacuum deletes it after a while."""
         if any(self._holds(path) for path in move.inputs):
             try:
                 move.load()
@@ -185,14 +187,14 @@ class Rebase:
         return True
 
     def _displaced(self, effect: Effect, followed_moves: Iterable[Move]) -> Iterable[str]:
-        """Files whose rows went elsewhere, nobody knows where."""
+        """Files whose rows moved to unknown addresses."""
         followed = {path for move in followed_moves for path in move.inputs}
         gone = (path for path, died in effect.removed.items() if not died)
         thinned = (path for path, vectored in effect.vectored.items() if not vectored.data_change)
         return [path for path in (*gone, *thinned) if path not in followed]
 
     def _resurrected(self, effect: Effect) -> Iterable[str]:
-        """Files of mine, of now or before, that hold rows again that were dead or elsewhere."""
+        """Files with rows of mine, now or earlier, in which dead or moved rows are live again."""
         for path in effect.added:
             if path in self._touched and path not in self._live.files:
                 yield path
@@ -202,7 +204,7 @@ class Rebase:
                     yield path
 
     def _lose(self, effect: Effect, paths: Iterable[str], what: str) -> None:
-        """Rows of mine in these files cannot be followed: groups are dropped, deletes conflict."""
+        """Give up rows of mine in these files, which cannot be followed: drop groups; conflict if I delete rows."""
         for path in paths:
             self.newest_change = effect.version
             for group in self._owners.get(path, ()):
@@ -210,7 +212,7 @@ class Rebase:
                 self._rules.add(3)
             if self._staged.deletes and self._conflict is None:
                 self._rules.add(1)
-                evidence = f"it {what} rows of the file {path}, which this transaction changes"
+                evidence = f"the winner {what} in {path}, where this transaction changes rows"
                 self._conflict = self._lost_to(effect.version, ConcurrentDeleteDeleteException, evidence)
 
     # --- judging: compactions
@@ -220,7 +222,7 @@ class Rebase:
         dropped = tuple(group for group, found in judged if found is None)
         kept = [found for _, found in judged if found is not None]
         if not kept:
-            # Whoever moved the last of it; where rows died instead, the last to kill any.
+            # The winner that took the last group; if rows died instead, the newest winner that touched my files.
             takers = [followed.taken_by for followed in self._groups]
             return NothingLeft(max(takers) if all(takers) else self.newest_change)
         dead = {path: rows for found in kept for path, rows in found.dead.items()}
@@ -232,7 +234,7 @@ class Rebase:
         return Rebased(staged, dropped, frozenset(self._rules))
 
     def _moved(self, kept: Iterable[JudgedGroup]) -> Iterable[RowDelete]:
-        """The rows to take out of other compactions' files, all groups' together."""
+        """The rows of all groups to delete from outputs of winners' compactions."""
         rows: dict[str, BitMap64] = {}
         for found in kept:
             for path, positions in found.moved.items():
@@ -243,7 +245,7 @@ class Rebase:
     def _row_delete(self, path: str, positions: BitMap64) -> RowDelete:
         file = self._live.files[path]
         if not isinstance(file, AddFile):
-            raise AssertionError(file)  # noqa: TRY004 - whatever was followed here was added by a winner
+            raise AssertionError(file)  # noqa: TRY004 - rows are followed only into files that a winner added
         return RowDelete(file, positions, self._live.rows[path])
 
     # --- judging: changed rows
@@ -255,7 +257,9 @@ class Rebase:
         if len(lost):
             self._rules.add(4)
             if self._staged.cdc:
-                return self._row_conflict("it changed rows whose change rows are written already")
+                return self._row_conflict(
+                    "the winner changed rows for which this transaction has already written change feed rows"
+                )
         dead = self._deletes.dead_images(lost)
         copies = any(delete.survivors is not None for delete in self._staged.deletes)
         found: list[RowDelete] | Conflict = [self._row_delete(*item) for item in alive.items()]
@@ -269,7 +273,7 @@ class Rebase:
         return self._judge_reads(staged, answers)
 
     def _unchanged_copies(self, lost: Int64Array, dead: Mapping[str, BitMap64]) -> list[RowDelete] | Conflict:
-        """The deletes that write files anew, without vectors: each stands as it was staged, or all its rows died."""
+        """The copy-on-write deletes of a table without vectors: each is kept as staged, or all its rows died."""
         kept = []
         for delete, numbers in zip(self._staged.deletes, self._deletes.lost_of_each(lost), strict=True):
             live = self._live.files.get(canonical(delete.file.path))
@@ -277,11 +281,13 @@ class Rebase:
                 kept.append(delete)
             elif len(numbers) < len(delete.positions):
                 return self._row_conflict(
-                    f"it changed or moved rows of {delete.file.path}, and the table has no vectors"
+                    f"the winner changed or moved rows of {delete.file.path}, and the table has no deletion vectors"
                 )
         rows = {canonical(add.path): statistics.num_records(add.stats) for add in self._staged.adds}
         if any(len(positions) != rows[path] for path, positions in dead.items()):
-            return self._row_conflict("it changed rows of which new images are written, and the table has no vectors")
+            return self._row_conflict(
+                "the winner changed rows that this transaction updates, and the table has no deletion vectors"
+            )
         return kept
 
     def _judge_reads(self, staged: Staged, answers: Answers | None) -> RebaseOutcome:
@@ -297,11 +303,13 @@ class Rebase:
         for path, file in files.items():
             answer = answers.get(path)
             if answer is None:
-                return self._append_conflict(path, "there are too many rows to look through in files such as")
+                return self._append_conflict(
+                    path, f"there are too many new rows to check for matches, such as in {path}"
+                )
             mine = deletes[path].positions if path in deletes else BitMap64()
             extra = answer.matching - mine
             if extra and not (self._vectors and staged.joins_matches):
-                return self._append_conflict(path, f"{len(extra)} rows that the operation looks for are new in")
+                return self._append_conflict(path, f"new rows match what the operation read: {len(extra)} in {path}")
             if extra:
                 deletes[path] = RowDelete(file, mine | extra, answer.rows)
                 joined += len(extra)
@@ -309,7 +317,7 @@ class Rebase:
         return Rebased(staged, rules=frozenset(self._rules))
 
     def _possible_matches(self) -> dict[str, AddFile]:
-        """The live files with rows of winners that may match, by what the log says of them."""
+        """The live files with rows of winners that may match, according to the log."""
         if self._arrivals is None or self._staged.reads is None:
             return {}
         files = self._arrivals.at_head()
@@ -326,10 +334,10 @@ class Rebase:
         keep = may_match([*files.values()], self._staged.reads.predicate, schema, self._metadata)
         return {path: file for (path, file), kept in zip(files.items(), keep, strict=True) if kept}
 
-    def _append_conflict(self, path: str, what: str) -> Conflict:
+    def _append_conflict(self, path: str, evidence: str) -> Conflict:
         if self._arrivals is None:
             raise AssertionError(path)
-        return self._lost_to(self._arrivals.brought_by(path), ConcurrentAppendException, f"{what} {path}")
+        return self._lost_to(self._arrivals.brought_by(path), ConcurrentAppendException, evidence)
 
     def _row_conflict(self, evidence: str) -> Conflict:
         return self._lost_to(self.newest_change, ConcurrentDeleteDeleteException, evidence)
@@ -339,7 +347,7 @@ class Rebase:
 
 
 def _counted(metrics: Mapping[str, int], difference: int) -> dict[str, int]:
-    """The metrics of a row change over so many more rows; those of an upsert were taken for new ones."""
+    """The metrics with `difference` more deleted rows. An UPSERT had counted those rows as inserted."""
     counted = dict(metrics)
     for name in ("numDeletedRows", "numUpdatedRows", "numTargetRowsUpdated"):
         if name in counted:

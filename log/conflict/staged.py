@@ -1,4 +1,4 @@
-"""A staged transaction as a value: the rows that it deletes, moves and adds, and what else its commit says."""
+"""A staged transaction as a value: the rows that it deletes, moves and adds, its reads, and metadata changes."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tidelog.log.pruning.partition_scope import Scope
 class MoveGroup:
     """One group of a compaction: every live row of `inputs` is in `outputs`.
 
-    In order, as `lineage` records it; or, where `row_map` is given (see `tidelog.log.data.row_maps`), as it says: its
-    numbers of inputs and outputs are those of the lineage. Nothing is written of the map before the commit.
+    Without a `row_map` the rows are in the order of the `lineage`. A row map (see `tidelog.log.data.row_maps`) says
+    where each row is; it numbers inputs and outputs like the lineage, and is not written before the commit.
     """
 
     inputs: tuple[RemoveFile, ...]
     outputs: tuple[AddFile, ...]
     lineage: LineageGroup
-    # A rebase over another compaction leaves out of `inputs` what that one removed: see Staged.moved.
+    # A rebase over another compaction takes files that it removed out of `inputs`; see Staged.moved.
     row_map: pa.Table | None = None
 
 
 def move_metrics(groups: Sequence[MoveGroup]) -> dict[str, int]:
-    """What a compaction of these groups does, as the commit reports it."""
+    """The metrics of a compaction of these groups, as its commit reports them."""
     inputs = [remove for group in groups for remove in group.inputs]
     outputs = [add for group in groups for add in group.outputs]
     return {
@@ -46,9 +46,9 @@ def move_metrics(groups: Sequence[MoveGroup]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class UpdateImages:
-    """Where the new images of a file's deleted rows lie, one for each in the order of their positions.
+    """The addresses of the new images of a file's deleted rows, in the order of the deleted positions.
 
-    `adds` are indices into the transaction's added files, `positions` those of the rows in them.
+    `adds` are indices into the transaction's added files, `positions` are the positions in those files.
     """
 
     adds: Int64Array
@@ -57,12 +57,12 @@ class UpdateImages:
 
 @dataclass(frozen=True, slots=True)
 class RowDelete:
-    """Rows of one live file that die.
+    """The rows of one live file that a transaction deletes.
 
-    `positions` are those that this transaction kills: none of them is dead in the vector of `file`. `physical_rows`
-    counts the file's rows, dead ones included. Where `survivors` are given the table has no deletion vectors: the file
-    goes, and these hold what is left of it (copy-on-write).
-    `images` are the rows that an update made of them: where another commit kills a row first, its image dies with it.
+    None of `positions` is dead in the vector of `file`. `physical_rows` counts the file's rows, dead ones included.
+    `survivors` is set if the table has no deletion vectors: the file is removed, and these files hold the rows that
+    are left (copy-on-write). `images` are the rows that an UPDATE writes for the deleted ones: if another commit
+    deletes a row first, its image dies with it.
     """
 
     file: AddFile
@@ -73,16 +73,17 @@ class RowDelete:
 
     @property
     def kills_all(self) -> bool:
-        """Whether no row of the file is live afterwards."""
+        """Whether no live row of the file is left."""
         dead = self.file.deletion_vector.cardinality if self.file.deletion_vector else 0
         return len(self.positions) + dead == self.physical_rows
 
     @property
     def needs_vector(self) -> bool:
-        """Whether the file stays, under a vector.
+        """Whether the file stays, with a vector.
 
-        A file without a vector goes with its last row. One that has a vector stays under one over all its rows: a
-        reader of changes was seen to take its bare removal for the deletion of all rows. The next compaction drops it.
+        A file without a vector is removed with its last row. A file with a vector gets one over all its rows instead,
+        because readers of the change feed can take its removal for the deletion of all its rows, even those that were
+        dead before. The next compaction removes the file.
         """
         if self.survivors is not None:
             return False
@@ -91,10 +92,10 @@ class RowDelete:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """The rows that an operation looked for: had there been others, it would have staged another thing.
+    """The rows that an operation looked for. Another matching row would have changed what it staged.
 
-    A row is one of them where `predicate` is true for it and, where `keys` are given, its values in their columns are
-    among them (one row a key, columns by the table's names). With keys the predicate only narrows the search.
+    A row matches if `predicate` is true for it and, if `keys` is set, its values in the columns of `keys` are one of
+    the rows of `keys` (columns named as in the table). With keys, the predicate only narrows the search.
     """
 
     predicate: Expression
@@ -105,16 +106,18 @@ class Reads:
 class Staged:
     """What a transaction will commit.
 
-    `replaces` is the scope whose live rows die, whichever these are at the commit; `restores` holds, with the columns
-    of the `add` action, the files that are the table afterwards.
-    `cdc` holds the change rows.
-    `dead` are positions in files of `adds` or of the outputs of `moves`, by their path: rows that died before the
-    commit, as a rebase found. `moved` are rows that go to the outputs from files of others' compactions.
-    `transactions` are both written and read, `read_applications` only read: a winner that wrote one of the same
-    application is a conflict. `fence` is written with them, and lost only to a higher epoch.
-    `timestamp_ms` is the time that the commit has to have, where what is staged names it and the version after its
-    base: then any winner is a conflict.
-    `operation` and `parameters` are the names under which other engines show the commit; `record` goes into
+    `deletes`, `moves` and `adds` are its rows. `replaces` is the scope whose live rows die at the commit, whichever
+    they are then. `restores` lists the files that make up the table afterwards, with the columns of the `add` action.
+    `cdc` are the files with change rows.
+
+    A rebase fills `dead` and `moved`. `dead` are positions of rows that died before the commit, by the path of the file
+    in `adds` or in the outputs of `moves`. `moved` are rows in outputs of winners' compactions that go to the outputs.
+
+    The commit writes `transactions`, and conflicts with a winner that wrote one of the same application id, or of one
+    in `read_applications`. It also writes `fence`, which loses only to a higher epoch.
+
+    `timestamp_ms` is the required commit time, if `metadata` names the version and time of its own commit. Any winner
+    is then a conflict. `operation` and `parameters` are what other engines show for the commit. `record` goes into
     `commitInfo.tidelog`.
     """
 
@@ -141,21 +144,21 @@ class Staged:
 
     @property
     def is_blind_append(self) -> bool:
-        """Whether it only adds rows and read nothing."""
+        """Whether it only adds rows and reads nothing."""
         return bool(self.adds) and not (self.moves or self.changes_rows or self.metadata or self.reads is not None)
 
     @property
     def joins_matches(self) -> bool:
-        """Whether rows that match as well, found late, may simply die with the others: no image, no change row."""
+        """Whether newly found matches can simply join the deletes, without an image or a change row for each."""
         deletes_only = self.reads is not None and (self.reads.keys is not None or not self.adds)
         return deletes_only and not self.cdc
 
     @property
     def changes_rows(self) -> bool:
-        """Whether rows that are in the table die, which an append-only table forbids."""
+        """Whether it deletes rows of the table, which an append-only table forbids."""
         return bool(self.deletes) or self.replaces is not None or self.restores is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether a commit of it would say nothing."""
+        """Whether there is nothing to commit."""
         return not (self.adds or self.moves or self.changes_rows or self.transactions or self.metadata or self.fence)

@@ -1,8 +1,13 @@
-"""Predicates: SQL text (Spark's dialect) to a small tree, and from the tree to what evaluates it.
+"""Predicates: SQL text in Spark's dialect, parsed into a small tree that Arrow evaluates.
 
-What a text may hold: comparisons, AND/OR/NOT, IN, BETWEEN, IS NULL, LIKE 'prefix%', arithmetic, over the table's
-columns (nested ones by dots). Anything else is a PredicateError naming the token. SQL's three-valued logic holds: a row
-is kept only where the predicate is true, not where it is null.
+A predicate may hold comparisons, AND/OR/NOT, IN, BETWEEN, IS NULL, LIKE 'prefix%' and arithmetic over the table's
+columns (`a.b` for a field of a struct). Anything else raises PredicateError, with the piece of SQL at fault as `token`.
+SQL's three-valued logic applies: a row matches only if the predicate is true, not if it is null.
+
+- `parser`: SQL text to the tree. Names are resolved against the table's schema.
+- `tree`: the node types, and simple questions about a tree (columns, depth, SQL text).
+- `constants`: which value of a column's type a constant stands for.
+- `arrow`: the tree to Arrow expressions, and values computed for each row.
 """
 
 from tidelog.log.predicate.arrow import evaluate, to_arrow
@@ -20,6 +25,7 @@ from tidelog.log.predicate.tree import (
     Or,
     StartsWith,
     Value,
+    column_nodes,
     column_type,
     columns,
 )
@@ -37,6 +43,7 @@ __all__ = [
     "Or",
     "StartsWith",
     "Value",
+    "column_nodes",
     "column_type",
     "columns",
     "evaluate",

@@ -1,4 +1,4 @@
-"""From the tree to what evaluates it: Arrow's expressions."""
+"""Convert the tree to Arrow expressions, which evaluate it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,17 @@ from tidelog.log.predicate.tree import (
     Or,
     StartsWith,
     Value,
+    column_nodes,
     column_type,
+    parts,
+    to_sql,
 )
 
-# A longer IN list becomes a look-up.
+# A longer IN list becomes a hash lookup.
 _MAX_TESTS = 50
-# Of Spark's widest decimal.
+# The digits of Spark's widest decimal.
 _MAX_DIGITS = 38
+_LONGEST_TOKEN = 200
 
 _FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -44,7 +48,7 @@ _FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
-    # Checked: a sum that does not fit is an error, as in Spark, not another number.
+    # As in Spark, overflow is an error.
     "+": pc.add_checked,
     "-": pc.subtract_checked,
     "*": pc.multiply_checked,
@@ -53,19 +57,22 @@ _FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def to_arrow(expression: Expression, schema: pa.Schema) -> pc.Expression:
-    """The Arrow expression that filters a table of `schema`. Raises PredicateError for types that do not compare."""
-    result = _arrow(expression, schema)
+    """The Arrow expression that filters a table of `schema`.
+
+    Raises PredicateError if the predicate does not fit the types of its columns.
+    """
     try:
+        result = _arrow(expression, schema)
         schema.empty_table().filter(result)
     except pa.ArrowException as error:
-        raise PredicateError(f"the predicate does not fit the table's types: {error}", token=str(expression)) from error
+        raise _not_evaluable(expression, schema) from error
     return result
 
 
 def evaluate(text: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     """The value of the SQL expression `text` for each row of `table`, in the type of `field`.
 
-    Raises PredicateError where it cannot be evaluated, SchemaMismatchError where a value does not fit the field.
+    Raises PredicateError if it cannot be evaluated, SchemaMismatchError if a value does not fit the field.
     """
     tree = parse(text, table.schema)
     if isinstance(tree, Literal):
@@ -74,21 +81,50 @@ def evaluate(text: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     if isinstance(tree, Column) and len(tree.path) == 1:
         values = table[tree.path[0]]
     else:
-        # Brings pandas with it, which takes longer to import than all the rest.
-        from pyarrow import acero  # noqa: PLC0415
-
-        source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
-        project = acero.Declaration("project", acero.ProjectNodeOptions([_arrow(tree, table.schema)], ["value"]))
         try:
-            values = acero.Declaration.from_sequence([source, project]).to_table(use_threads=False)["value"]
+            values = _values(tree, table)
         except pa.ArrowException as error:
+            if _failure(tree, table.schema) is not None:
+                raise _not_evaluable(tree, table.schema) from error
             raise PredicateError(f"{text!r} cannot be evaluated on all rows: {error}", token=text) from error
     chunks = [cast(_number_for(chunk, field.type), field, field.name) for chunk in values.chunks]
     return pa.chunked_array(chunks, field.type)
 
 
+def _values(expression: Expression, table: pa.Table) -> pa.ChunkedArray:
+    from pyarrow import acero  # noqa: PLC0415 - imports pandas, which takes longer than all the rest
+
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
+    project = acero.Declaration("project", acero.ProjectNodeOptions([_arrow(expression, table.schema)], ["value"]))
+    return acero.Declaration.from_sequence([source, project]).to_table(use_threads=False)["value"]
+
+
+def _failure(expression: Expression, schema: pa.Schema) -> pa.ArrowException | None:
+    """The error that evaluating `expression` raises for any table of `schema`, even an empty one."""
+    try:
+        _values(expression, schema.empty_table())
+    except pa.ArrowException as error:
+        return error
+    return None
+
+
+def _not_evaluable(expression: Expression, schema: pa.Schema) -> PredicateError:
+    """The error for an expression that `schema` cannot evaluate; names the smallest part that fails."""
+    part, failure = expression, _failure(expression, schema)
+    while found := [(inner, error) for inner in parts(part) if (error := _failure(inner, schema)) is not None]:
+        part, failure = found[0]
+    text = to_sql(part)[:_LONGEST_TOKEN]
+    if failure is None:
+        return PredicateError(f"{text!r} is not a condition", advice="write a comparison such as k > 5", token=text)
+    if not isinstance(failure, (pa.ArrowNotImplementedError, pa.ArrowTypeError)):
+        return PredicateError(f"{text!r} cannot be evaluated: {failure}", token=text)
+    types = {to_sql(column): column_type(column, schema) for column in column_nodes(part)}
+    reason = ": " + ", ".join(f"{name} is {kind}" for name, kind in types.items()) if types else ""
+    return PredicateError(f"the types in {text!r} do not match{reason}", advice="use values of one type", token=text)
+
+
 def _number_for(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Numbers on their way into a column of another kind of number: judged by their digits, not by their type's."""
+    """Prepare numbers for a column of another numeric type, so that the cast checks values instead of types."""
     if pt.is_floating(kind) and pt.is_decimal(values.type):
         return values.cast(kind)
     if pt.is_decimal(kind) and pt.is_integer(values.type):
@@ -126,11 +162,16 @@ def _arrow(expression: Expression, schema: pa.Schema) -> Any:
 
 
 def _in_set(inner: Expression, values: tuple[Value, ...], schema: pa.Schema) -> Any:
-    """A long IN as one look-up: as an OR Arrow would walk down thousands of levels, which ends the process."""
+    """A long IN as one lookup. As an OR of thousands of levels it would crash Arrow, and the process with it."""
     if not isinstance(inner, Column):
         raise PredicateError(
-            f"more than {_MAX_TESTS} values are compared with an expression", advice="use a column", token=str(inner)
+            f"IN with more than {_MAX_TESTS} values needs a column on its left, not an expression",
+            advice="use a shorter list, or a column",
+            token=to_sql(inner),
         )
+    for value in {type(value): value for value in reversed(values) if value is not None}.values():
+        # The lookup would convert a value of another type, or find nothing, where a short list is refused.
+        to_arrow(Comparison("=", inner, Literal(value)), schema)
     kind = column_type(inner, schema)
     column = _arrow(inner, schema)
     if pt.is_float32(kind):
@@ -138,17 +179,17 @@ def _in_set(inner: Expression, values: tuple[Value, ...], schema: pa.Schema) -> 
     wanted = pa.array([member for value in values for member in members(value, kind)], kind)
     null = pc.scalar(pa.scalar(None, pa.bool_()))
     found = column.isin(wanted)
-    # A null is neither in nor out; nor is anything else, of which a null might be the equal.
+    # A null is neither in the list nor outside it. With a null in the list, neither is a value that is not found.
     if None in values:
         found = pc.if_else(found, found, null)
     return pc.if_else(column.is_valid(), found, null)
 
 
 def _operands(symbol: str, left: Expression, right: Expression, schema: pa.Schema) -> tuple[Any, Any]:
-    """Both sides of an arithmetic operation, wide enough not to overflow where a column is narrow.
+    """Both sides of an arithmetic operation, widened so that narrow columns do not overflow.
 
-    Spark's `/` is never integer division. Arrow would narrow a constant to the smallest type that holds it. Beside a
-    decimal a constant is one, so that no digit is rounded.
+    Spark's `/` is never integer division. Arrow would narrow a constant to the smallest type that holds it. Next to a
+    decimal, a constant becomes a decimal too, so that no digit is rounded.
     """
     if symbol != "/" and any(_is_decimal(side, schema) for side in (left, right)):
         return _exact(left, schema), _exact(right, schema)
@@ -165,7 +206,7 @@ def _operand(side: Expression, schema: pa.Schema, *, fractional: bool) -> Any:
 
 
 def _is_decimal(side: Expression, schema: pa.Schema) -> bool:
-    """Whether a side's value is a decimal in every row."""
+    """Whether the value is a decimal in every row."""
     match side:
         case Column():
             return bool(pt.is_decimal(column_type(side, schema)))
@@ -186,12 +227,12 @@ def _is_fraction(side: Expression) -> bool:
 
 
 def _comparable(left: Expression, right: Expression, schema: pa.Schema) -> tuple[Any, Any]:
-    """Both sides, a constant taking the type of the column that it stands beside."""
+    """Both sides of a comparison. A constant takes the type of the column that it is compared with."""
     return _compared(left, right, schema), _compared(right, left, schema)
 
 
 def _compared(side: Expression, other: Expression, schema: pa.Schema) -> Any:
-    """One side; an integer column beside a fraction as a float of 64 bits, which Arrow would take one of 32 for."""
+    """One side. An integer column compared with a fraction becomes a 64-bit float; Arrow alone would use 32 bits."""
     if isinstance(side, Column) and _is_fraction(other) and pt.is_integer(column_type(side, schema)):
         return _arrow(side, schema).cast(pa.float64(), safe=False)
     return _side(side, other, schema)

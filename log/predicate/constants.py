@@ -1,4 +1,4 @@
-"""Constants beside columns: which value of the column's type a constant stands for."""
+"""Constants compared with columns: which value of the column's type a constant stands for."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tidelog.log.errors import PredicateError
-from tidelog.log.predicate.tree import Value
+from tidelog.log.predicate.tree import Literal, Value, to_sql
 
 
 def coerce(value: Value, kind: pa.DataType) -> Value:
-    """A text beside a date or time column is read as one, and a date beside a time as its midnight, as Spark does.
+    """Read a string as a date or timestamp if the column has that type, and a date as midnight, as Spark does.
 
-    Raises PredicateError.
+    Raises PredicateError if the string is not a date or timestamp.
     """
     if isinstance(value, date) and not isinstance(value, datetime) and pt.is_timestamp(kind):
         return datetime(value.year, value.month, value.day, tzinfo=UTC if kind.tz else None)
@@ -26,14 +26,15 @@ def coerce(value: Value, kind: pa.DataType) -> Value:
             return date.fromisoformat(value)
         moment = datetime.fromisoformat(value)
     except ValueError as error:
-        raise PredicateError(f"{value!r} is not a {kind}", advice="write it as ISO-8601", token=value) from error
+        name, example = ("date", "2026-01-31") if pt.is_date(kind) else ("timestamp", "2026-01-31T12:00:00")
+        raise PredicateError(f"{value!r} is not a {name}", advice=f"write it like {example}", token=value) from error
     if kind.tz is None:
         return moment.replace(tzinfo=None)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def fitting_scalar(value: Value, kind: pa.DataType) -> pa.Scalar:
-    """The constant as an Arrow scalar that compares with `kind` without losing anything of it."""
+    """The constant as an Arrow scalar that compares with `kind` without rounding."""
     coerced = coerce(value, kind)
     if pt.is_decimal(kind) and isinstance(coerced, int) and not isinstance(coerced, bool):
         return pa.scalar(Decimal(coerced))
@@ -46,7 +47,7 @@ def fitting_scalar(value: Value, kind: pa.DataType) -> pa.Scalar:
 
 
 def constant_of(value: Value, kind: pa.DataType) -> pa.Scalar:
-    """A constant as near to the type of a column as its meaning allows; `cast` judges the rest."""
+    """The constant in a type as close to the column's as possible without rounding; `cast` checks the rest."""
     if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
         if pt.is_floating(kind):
             return pa.scalar(float(value), kind)
@@ -56,7 +57,7 @@ def constant_of(value: Value, kind: pa.DataType) -> pa.Scalar:
 
 
 def members(value: Value, kind: pa.DataType) -> list[Value]:
-    """The constant as a value of the type, or nothing where no value of it is its equal."""
+    """The constant as a value of the type, in a list; an empty list if no value of the type equals it."""
     coerced = coerce(value, kind)
     if coerced is None:
         return []
@@ -69,8 +70,13 @@ def members(value: Value, kind: pa.DataType) -> list[Value]:
     try:
         return [pa.scalar(coerced, kind).as_py()]
     except pa.ArrowInvalid as error:
-        if pt.is_integer(kind) or pt.is_decimal(kind):  # too large, or with digits that the column lacks
+        if pt.is_integer(kind) or pt.is_decimal(kind):  # too large, or more digits than the column has
             return []
-        raise PredicateError(f"{value!r} does not compare with a column of type {kind}", token=str(value)) from error
+        raise _not_comparable(value, kind) from error
     except pa.ArrowTypeError as error:
-        raise PredicateError(f"{value!r} does not compare with a column of type {kind}", token=str(value)) from error
+        raise _not_comparable(value, kind) from error
+
+
+def _not_comparable(value: Value, kind: pa.DataType) -> PredicateError:
+    text = to_sql(Literal(value))
+    return PredicateError(f"{text} cannot be compared with a column of type {kind}", token=text)

@@ -1,8 +1,7 @@
-"""From SQL text (Spark's dialect) to the tree."""
+"""Parse SQL text in Spark's dialect into the tree."""
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal
 from typing import Any
 
@@ -30,9 +29,9 @@ from tidelog.log.predicate.tree import (
 )
 
 _BEYOND_INTEGERS = 2**63
-# Python's own limit is a thousand calls, of which each level takes some; Arrow's ends the process.
+# Python stops at a thousand nested calls, and each level needs more than one. Arrow crashes the process.
 _MAX_DEPTH = 450
-_TERMINAL_CODE = re.compile("\x1b\\[[0-9;]*m")
+_LONGEST_TOKEN = 100
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -43,7 +42,7 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.GTE: ">=",
 }
 _ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
-# The parts of a parsed node that are looked at. A part that is not would change the meaning unseen.
+# The arguments of sqlglot's nodes that are evaluated. Ignoring another one would silently change the meaning.
 _UNDERSTOOD = {
     "this",
     "expression",
@@ -61,37 +60,36 @@ _UNDERSTOOD = {
 
 
 def parse(text: str, schema: pa.Schema) -> Expression:
-    """The tree of `text`, its columns found in `schema` (case does not matter, as in Spark). Raises PredicateError."""
+    """The tree of `text`, with columns resolved against `schema`. As in Spark, case does not matter.
+
+    Raises PredicateError.
+    """
     if not isinstance(text, str):
-        raise PredicateError(f"a predicate is SQL text, not a {type(text).__name__}", token=str(text))
+        raise PredicateError(
+            f"a predicate must be SQL text, not {type(text).__name__}", advice='write a string such as "k > 5"'
+        )
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
         found = _Builder(schema).build(tree)
         too_deep = depth(found) > _MAX_DEPTH
     except sqlglot.errors.SqlglotError as error:
-        # The parser underlines the place for a terminal.
-        plain = _TERMINAL_CODE.sub("", str(error))
-        raise PredicateError(
-            f"the predicate cannot be parsed: {plain}",
-            advice="write a condition over columns as Spark's SQL has it, such as \"k > 5 AND day = '2024-01-01'\"",
-            token=text,
-        ) from error
+        raise _syntax_error(text, error) from error
     except RecursionError:
         too_deep = True
     if too_deep:
         advice = "write a long OR of one column as IN (...)"
-        raise PredicateError("the predicate is nested too deeply", advice=advice, token=text[:100])
+        raise PredicateError("the predicate is nested too deeply", advice=advice, token=text[:_LONGEST_TOKEN])
     return found
 
 
 class _Builder:
-    """From sqlglot's tree to ours."""
+    """Convert sqlglot's tree to ours."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
 
     def build(self, node: exp.Expr) -> Expression:
-        """The tree of `node`. Raises PredicateError for a node, or a part of one, that is not evaluated."""
+        """The tree of `node`. Raises PredicateError for a node, or an argument of it, that is not supported."""
         if any(value for name, value in node.args.items() if name not in _UNDERSTOOD):
             raise _unsupported(node)
         return Not(self._positive(node)) if node.args.get("negate") else self._positive(node)
@@ -187,7 +185,7 @@ class _Builder:
                 raise _unsupported(node)
 
     def _typed_constant(self, node: exp.Cast) -> Value:
-        """DATE '2013-01-01' and TIMESTAMP '...', which sqlglot reads as casts."""
+        """DATE '2013-01-01' and TIMESTAMP '...', which sqlglot parses as casts."""
         if not isinstance(node.this, exp.Literal) or not node.this.is_string:
             raise _unsupported(node)
         value = str(node.this.this)
@@ -202,9 +200,18 @@ class _Builder:
 
 def _number(text: str) -> Value:
     if text.removeprefix("-").isdigit():
-        # Beyond 64 bits no column holds the number, and comparing needs no more than its size.
+        # No column holds a number beyond 64 bits, so an approximate value compares correctly.
         return int(text) if -_BEYOND_INTEGERS <= int(text) < _BEYOND_INTEGERS else float(text)
     return float(text) if "e" in text.lower() else Decimal(text)
+
+
+def _syntax_error(text: str, error: sqlglot.errors.SqlglotError) -> PredicateError:
+    advice = "write a condition over columns in Spark's SQL, such as \"k > 5 AND day = '2024-01-01'\""
+    if not text.strip():
+        return PredicateError("the predicate cannot be parsed: it is empty", advice=advice)
+    places = getattr(error, "errors", None)  # only of errors that the parser itself found
+    near = f" near {places[0]['highlight']!r} (line {places[0]['line']}, column {places[0]['col']})" if places else ""
+    return PredicateError(f"the predicate cannot be parsed{near}", advice=advice, token=text)
 
 
 def _unsupported(node: exp.Expr) -> PredicateError:

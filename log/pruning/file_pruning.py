@@ -1,14 +1,14 @@
-"""Which files may hold a row that a predicate is true for, by their partition values and statistics alone.
+"""Find the files that may hold a row matching a predicate, using partition values and statistics only.
 
-The predicate becomes one over facts about files. For each part of it two questions are asked of a file: may some row
-make it true, and may some row make it false? NOT swaps them; a null answers neither. An example, for `NOT n < 5`:
+The predicate is translated into a condition on files. Each part of it is asked two questions about a file: can a row
+make it true, and can a row make it false? NOT swaps the two; a null makes neither true. For `NOT n < 5`:
 
-    may be true  of NOT n < 5  =  n < 5 may be false  =  the highest n >= 5
-    may be false of NOT n < 5  =  n < 5 may be true   =  the lowest n < 5
+    NOT n < 5 can be true   =  n < 5 can be false  =  the highest n >= 5
+    NOT n < 5 can be false  =  n < 5 can be true   =  the lowest n < 5
 
-What is not known of a file (no statistics, a value that cannot be read, arithmetic) answers "maybe" to both, so the
-file is kept. Bounds are compared by the same Arrow expressions as rows, so that rounding is the same: a cast never
-turns the order of two values around. A part over partition columns alone is evaluated as it is.
+If a fact about a file is unknown (no statistics, an unreadable value, arithmetic), both answers are "maybe" and the
+file is kept. Bounds are compared with the same Arrow expressions as rows, so both are rounded alike, and casts keep the
+order of values. A part that uses only partition columns is evaluated exactly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from tidelog.log.format.schema import is_variant, physical_name
 from tidelog.log.format.statistics_reader import has_bounds
 from tidelog.log.predicate import (
     And,
-    Arithmetic,
     Column,
     Comparison,
     Expression,
@@ -44,28 +43,28 @@ from tidelog.log.state.file_values import FileValues, Leaf
 
 
 class File(Protocol):
-    """Whatever names a file with its partition values, and perhaps statistics."""
+    """A file with its partition values and, if known, statistics."""
 
     @property
     def partition_values(self) -> Mapping[str, str | None] | None:
-        """As the `add` action has them."""
+        """The `partitionValues` of the `add` action."""
 
     @property
     def stats(self) -> str | None:
-        """The statistics' text."""
+        """The `stats` of the `add` action: JSON text, or None."""
 
 
 _ANSWER = "answer"
-# Begins the names of facts, which stand beside partition columns under their own names.
+# Prefix of the columns that hold facts, so that they cannot clash with partition columns.
 _FACT = "\x1f"
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-# An IN list longer than this is asked for as the range that it spans.
+# A longer IN list is tested as the range that it spans.
 _MAX_TESTED_VALUES = 50
-# Statistics of fewer files than this share are decoded for them alone, not for the whole table to be kept.
+# If a smaller share of the files is left, their statistics are decoded for this call only, not for all files.
 _FEW = 0.25
 
 
-# Made when they are needed: Arrow's first value of Python's brings pandas with it, which takes long to import.
+# Created lazily: the first `pc.scalar` of a Python value imports pandas, which is slow.
 @functools.cache
 def _maybe() -> pc.Expression:
     return pc.scalar(True)  # noqa: FBT003 - a value
@@ -78,7 +77,7 @@ def _never() -> pc.Expression:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """`files` are the rows of the table of files that may hold a row; the others fell to one of two rules."""
+    """`files` are the files that may hold a matching row, of `total`. The other two fields count the files dropped."""
 
     files: pa.Table
     total: int
@@ -87,16 +86,16 @@ class Pruned:
 
 
 def prune(files: pa.Table, expression: Expression, schema: pa.Schema, metadata: Metadata) -> pa.Table:
-    """The rows of `files` (columns of the `add` action) that may hold a row for which `expression` is true.
+    """The files that may hold a row for which `expression` is true.
 
-    `schema` is the table's. Never leaves a file out that holds such a row, as long as statistics and partition values
-    tell the truth.
+    `files` has the columns of the `add` action, `schema` is the table's. Never drops a file that holds such a row,
+    provided that its statistics and partition values are correct.
     """
     return prune_values(FileValues(files), expression, schema, metadata).files
 
 
 def may_match(files: Sequence[File], expression: Expression, schema: pa.Schema, metadata: Metadata) -> list[bool]:
-    """For each of some files, whether `prune` would keep it; one without statistics goes by its partition."""
+    """For each file, whether `prune` would keep it. A file without statistics is judged by its partition only."""
     maps = [_items(file.partition_values) for file in files]
     table = pa.table(
         {
@@ -114,7 +113,7 @@ def _items(values: Mapping[str, str | None] | None) -> list[tuple[str, str | Non
 
 
 def prune_values(values: FileValues, expression: Expression, schema: pa.Schema, metadata: Metadata) -> Pruned:
-    """As `prune`, with decoded columns that the caller keeps, and counts of what fell to which rule."""
+    """Like `prune`, with decoded columns that the caller keeps, and counts of the files that each rule dropped."""
     total = values.files.num_rows
     facts = _Facts(values, schema, metadata)
     asked = facts.leaves_of(expression)
@@ -130,16 +129,17 @@ def prune_values(values: FileValues, expression: Expression, schema: pa.Schema, 
 
 
 def is_partition_only(expression: Expression, metadata: Metadata) -> bool:
-    """Whether partition values alone decide `expression` for every row."""
+    """Whether partition values are enough to evaluate `expression` for every row."""
     return predicate.columns(expression) <= set(metadata.partition_columns)
 
 
 def wholly_matching(
     values: FileValues, expression: Expression, schema: pa.Schema, metadata: Metadata
 ) -> pa.BooleanArray:
-    """For each file, whether `expression` is sure to be true for all its rows.
+    """For each file, whether `expression` is certainly true for all its rows.
 
-    Only partition values tell that: with other columns in `expression` (see `is_partition_only`) no file does.
+    Only partition values can prove that. If `expression` uses another column (see `is_partition_only`), the answer is
+    False for every file.
     """
     if not is_partition_only(expression, metadata):
         return pa.repeat(pa.scalar(False), values.files.num_rows)  # noqa: FBT003 - a value
@@ -151,38 +151,39 @@ def _keep(files: pa.Table, answers: pa.BooleanArray) -> pa.Table:
 
 
 class _Facts:
-    """A table with a row a file, whose columns are what is known of it; made as expressions ask for them."""
+    """A table with one row for each file. Its columns are facts about the files, added as expressions need them."""
 
     def __init__(self, values: FileValues, schema: pa.Schema, metadata: Metadata) -> None:
         self.values = values
         self._schema = schema
         self._partition_columns = frozenset(metadata.partition_columns)
-        # A double may hold what was written as a float, whose shortest text is not exact as a double.
+        # A column widened from float to double may have bounds written as the shortest text of the float, which is
+        # not exact as a double.
         self._doubles_exact = "delta.typeChanges" not in metadata.schema_string
         self._columns: dict[str, pa.ChunkedArray] = {}
         self._with_statistics = True
 
     def answer(self, expression: Expression, *, with_statistics: bool) -> pa.BooleanArray:
-        """For each file, whether some row may make `expression` true."""
+        """For each file, whether a row can make `expression` true."""
         self._with_statistics = with_statistics
         if with_statistics:
             self.values.load(self.leaves_of(expression))
         return self._evaluate(self._may(expression, outcome=True), otherwise=True)
 
     def certainty(self, expression: Expression) -> pa.BooleanArray:
-        """For each file, whether an expression over partition columns is sure to be true."""
+        """For each file, whether an expression over partition columns is certainly true."""
         condition = pc.coalesce(self._exactly(expression), _never())
         return self._evaluate(condition & ~self._unknown(expression), otherwise=False)
 
     def leaves_of(self, expression: Expression) -> list[Leaf]:
-        """The leaf columns whose statistics may tell something about `expression`."""
-        found = (self._leaf(column) for column in _columns_of(expression))
+        """The leaf columns whose statistics can help to judge `expression`."""
+        found = (self._leaf(column) for column in predicate.column_nodes(expression))
         return list(dict.fromkeys(leaf for leaf in found if leaf is not None))
 
     # --- from expressions over rows to conditions on files
 
     def _may(self, expression: Expression, *, outcome: bool) -> pc.Expression:
-        """Whether some row of a file may give `expression` this outcome; never null."""
+        """Whether a row of a file can give `expression` this outcome; never null."""
         if predicate.columns(expression) <= self._partition_columns:
             exact = self._exactly(expression)
             return pc.coalesce(exact if outcome else ~exact, _never()) | self._unknown(expression)
@@ -208,7 +209,7 @@ class _Facts:
     def _may_compare(self, symbol: str, left: Expression, right: Expression, *, outcome: bool) -> pc.Expression:
         if Literal(None) in (left, right):
             return _never()
-        # NaN is in no bounds. Compared, it is unequal to everything and neither below nor above.
+        # Bounds ignore NaN, which is unequal to every value and neither below nor above it.
         if (symbol == "!=") == outcome and (self._is_float(left) or self._is_float(right)):
             return self._some_value(left, right)
         lows = self._bound(left, "low"), self._bound(right, "low")
@@ -242,7 +243,7 @@ class _Facts:
         nulls = self._fact("nulls", column)
         if nulls is None:
             return _maybe()
-        # After deletions the count may be of dead rows too; that none or all of them were null stays true.
+        # The count may include dead rows. It still proves that no row, or every row, is null.
         never = pc.scalar(0) if outcome else pc.field(self._rows())
         return pc.coalesce(pc.field(nulls) != never, _maybe())
 
@@ -262,7 +263,7 @@ class _Facts:
         return possible & self._some_value(column)
 
     def _some_value(self, *sides: Expression) -> pc.Expression:
-        """Whether a row may have a value on each side: a comparison with null is neither true nor false."""
+        """Whether a row can have a value on each side. A comparison with null is neither true nor false."""
         conditions = [self._may_be_null(side, outcome=False) for side in sides if isinstance(side, Column)]
         return functools.reduce(operator.and_, conditions, _maybe())
 
@@ -294,7 +295,7 @@ class _Facts:
         return None if name is None else Column((name,))
 
     def _known(self, name: str) -> str:
-        """The name of the column that tells where a partition column's value is known; makes both."""
+        """Add a partition column, and one that says where its value is known; return the name of the latter."""
         known = f"{_FACT}known {name}"
         if known not in self._columns:
             field = self._schema.field(name)
@@ -302,7 +303,7 @@ class _Facts:
         return known
 
     def _fact(self, which: str, column: Column) -> str | None:
-        """The name of the column that holds a leaf's low, high or nulls; None where statistics cannot tell."""
+        """The name of the column with a leaf's low, high or nulls; None if statistics cannot provide it."""
         leaf = self._leaf(column)
         if leaf is None or not self._with_statistics:
             return None
@@ -319,7 +320,7 @@ class _Facts:
         return name
 
     def _leaf(self, column: Column) -> Leaf | None:
-        """A column's physical path and type; None for what has no statistics of its own."""
+        """A column's physical path and type; None if it has no statistics."""
         kind: pa.DataType = pa.struct(list(self._schema))
         path = []
         for name in column.path:
@@ -341,28 +342,15 @@ class _Facts:
         return pa.schema([(name, column.type) for name, column in self._columns.items()])
 
     def _evaluate(self, condition: pc.Expression, *, otherwise: bool) -> pa.BooleanArray:
-        # Brings pandas with it, which takes longer to import than all the rest.
-        import pyarrow.dataset as ds  # noqa: PLC0415
+        import pyarrow.dataset as ds  # noqa: PLC0415 - imports pandas, which takes longer than all the rest
 
         files = self.values.files.num_rows
         if not self._columns:
-            # A row a file to evaluate constants on.
+            # Constants need a table with one row for each file as well.
             self._columns["row"] = pa.chunked_array([pa.nulls(files)])
         try:
             answers = ds.dataset(pa.table(self._columns)).to_table(columns={_ANSWER: condition})[_ANSWER]
         except pa.ArrowException:
-            # Arithmetic that overflows or divides by zero: the reader says so where a row is concerned.
+            # Arithmetic overflowed or divided by zero. The reader raises if that happens for a row.
             return pa.repeat(pa.scalar(otherwise), files)
         return answers.combine_chunks()
-
-
-def _columns_of(expression: Expression) -> list[Column]:
-    match expression:
-        case Column():
-            return [expression]
-        case Literal():
-            return []
-        case Not(inner) | IsNull(inner) | In(inner, _) | StartsWith(inner, _):
-            return _columns_of(inner)
-        case Arithmetic(_, left, right) | Comparison(_, left, right) | And(left, right) | Or(left, right):
-            return [*_columns_of(left), *_columns_of(right)]

@@ -1,4 +1,4 @@
-"""Which files of a table lie in a scope: whole partitions, by their typed values."""
+"""Scopes: whole partitions chosen by a predicate or by their values, and the files in them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tidelog.log.state.file_values import FileValues
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A part of the table, in whole partitions.
+    """A set of whole partitions.
 
-    `predicate` reads partition columns only; `partitions` holds one row for each partition, its columns the partition
-    columns. With neither it is the whole table.
+    Either `predicate` selects them, using partition columns only, or `partitions` lists them, one row each, with the
+    partition columns as its columns. With neither, the scope is the whole table.
     """
 
     predicate: Expression | None = None
@@ -32,28 +32,29 @@ class Scope:
 
 
 def partition_scope(where: str | None, metadata: Metadata, path: str) -> Scope:
-    """The scope that the SQL text `where` over partition columns describes; None is the whole table.
+    """The scope that `where`, SQL text over partition columns, selects; the whole table for None.
 
-    Raises PredicateError for a column that does not partition the table, and what `predicate.parse` raises.
+    Raises PredicateError if `where` is invalid or uses a column that is not a partition column.
     """
     if where is None:
         return Scope()
     tree = predicate.parse(where, columns_of(metadata, path))
     others = predicate.columns(tree) - set(metadata.partition_columns)
     if others:
-        known = ", ".join(metadata.partition_columns) or "none: the table is not partitioned"
+        known = ", ".join(metadata.partition_columns)
+        columns = f"the partition columns are {known}" if known else "the table is not partitioned"
         raise PredicateError(
-            f"only whole partitions can be chosen here, and {min(others)!r} is no partition column",
-            advice=f"the partition columns are {known}; delete(where) takes any column",
+            f"only whole partitions can be selected here, and {min(others)!r} is not a partition column",
+            advice=f"{columns}; delete(where) accepts any column",
             token=min(others),
         )
     return Scope(predicate=tree)
 
 
 def in_scope(values: FileValues, scope: Scope, metadata: Metadata, path: str) -> pa.Table:
-    """Those of the files that lie in `scope`. `values` are a state's live files with what is decoded of them.
+    """The live files in `scope`.
 
-    Raises CorruptLogError where a file's partition value cannot be told: neither keeping nor removing it is right.
+    Raises CorruptLogError if a file's partition value is unknown, since neither keeping nor removing it would be right.
     """
     if scope.predicate is None and scope.partitions is None:
         return values.files
@@ -71,8 +72,8 @@ def _partition_table(values: FileValues, schema: pa.Schema, metadata: Metadata, 
         column, known = values.partition(physical_name(schema.field(name)), schema.field(name).type)
         if not pc.all(known, min_count=0).as_py():
             raise CorruptLogError(
-                f"the value of the partition column {name!r} cannot be told for every file of {path}",
-                advice="delete(where) reads the files and takes any column",
+                f"a file of {path} has no readable value of the partition column {name!r}",
+                advice="use delete(where), which reads the files and accepts any column",
                 path=path,
             )
         columns[name] = column
@@ -80,7 +81,7 @@ def _partition_table(values: FileValues, schema: pa.Schema, metadata: Metadata, 
 
 
 def _among(values: pa.Table, partitions: pa.Table | None) -> BoolArray:
-    """For each row of `values`, whether it is one of `partitions`."""
+    """For each row of `values`, whether it is in `partitions`."""
     if partitions is None:
         raise AssertionError(values)
     together = pa.concat_tables([values, partitions.cast(values.schema)])

@@ -1,1 +1,12 @@
-"""The data source behind `format("tidelog")`: batch reads, the change feed, and batch writes."""
+"""The data source behind `format("tidelog")`.
+
+| module | contents |
+|---|---|
+| `registration` | `register(spark)` |
+| `source` | `TidelogDataSource`, the entry point for Spark, and the readers for `spark.read` and `spark.readStream` |
+| `read_options` | the options of a read, parsed and checked |
+| `feed_planner` | which change files a micro-batch reads |
+| `offsets` | a stream's position in the table's history, as Spark's offset log stores it |
+| `write_options` | the options of `df.write`, parsed and checked |
+| `batch_writer` | `df.write`: tasks write files, the driver commits them |
+"""

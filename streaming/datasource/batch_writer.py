@@ -1,8 +1,8 @@
-"""`df.write.format("tidelog")`: rows are written by Spark's tasks, and committed at once by one process of the driver.
+"""`df.write.format("tidelog")`: Spark's tasks write the rows, and one process on the driver commits them all at once.
 
-Spark has the writer made while it plans, gives each task a copy of it, and `commit` another one with what the tasks
-returned, each in a process of its own. So the writer holds what planning found, and the commit is staged against the
-version that was the newest then.
+Spark creates the writer while it plans the query. It gives a copy to each task, and another one to `commit`, together
+with the tasks' results; all of them run in separate processes. So the writer holds the table's state as of planning,
+and the commit is staged on the version that was the newest then.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tidelog.log.internals import (
 from tidelog.streaming.datasource.write_options import WriteOptions
 from tidelog.streaming.executors.tasks import delete_written, file_size, pieces, require_reachable
 
-# What an overwrite stages that finds nothing to replace and has no rows; it may note an application's progress.
+# Staged by an overwrite that has nothing to replace and no rows; the commit can still record an idempotency key.
 _NOTHING = Staged(operation="WRITE", operation_class=OperationClass.NONE, parameters={"mode": "Overwrite"})
 
 _LOGGER = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass
 class TaskResult(WriterCommitMessage):
-    """What one task wrote, or the error of tidelog's own that it met: that one would be the same at a second try."""
+    """What one task wrote, or its tidelog error, which is not worth a second attempt."""
 
     parts: tuple[WrittenFiles, ...] = ()
     error: TidelogError | None = None
@@ -53,8 +53,8 @@ class TaskResult(WriterCommitMessage):
 class BatchWriter(DataSourceArrowWriter):
     """One append or overwrite of a DataFrame.
 
-    Made, it has opened the table, or created an empty one of the frame's columns, and checked the frame's columns and
-    the options. Raises SchemaMismatchError, PredicateError, AppendOnlyError, ConfigurationError.
+    The constructor opens the table, or creates an empty one with the frame's columns, and checks the options and the
+    columns. It raises SchemaMismatchError, PredicateError, AppendOnlyError and ConfigurationError.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
@@ -71,7 +71,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._check(frame)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
-        """Write one task's rows, a file or more for each partition; its files go where it fails."""
+        """Write one task's rows, one file or more for each partition. A task that fails deletes its files."""
         writer = replace(self._writer, written=[])
         try:
             return TaskResult(() if self._is_known else tuple(self._parts(writer, iterator)))
@@ -82,7 +82,7 @@ class BatchWriter(DataSourceArrowWriter):
             raise
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit what the tasks wrote; raises the first error among theirs, and what a commit raises."""
+        """Commit the tasks' files. Raises the first error of a task, and the errors of a commit."""
         results = [_result(message) for message in messages]
         parts = [part for result in results for part in result.parts]
         try:
@@ -91,21 +91,21 @@ class BatchWriter(DataSourceArrowWriter):
         except BaseException:
             self._discard(parts)
             raise
-        # From here on the transaction deletes what it wrote, where that is proven to be in no commit.
+        # From here on the transaction deletes the files itself, but only if no commit can have them.
         outcome = committed(transaction.commit())
         _LOGGER.info("%s is at version %d: %s", self._writer.store.url, outcome.version, outcome.metrics)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks of a failed job wrote.
+        """Delete the files of a failed job.
 
-        Spark calls this after a failed commit as well, and that one has deleted what may be deleted: its outcome may
-        be unknown. It is told by all tasks having returned.
+        Spark also calls this after a failed commit, when every task has returned. Then the commit has already deleted
+        what can be deleted, and the rest must stay, because the outcome of the commit can be unknown.
         """
         if None in messages:
             self._discard(part for message in messages if message for part in _result(message).parts)
 
     def _check(self, frame: pa.Schema) -> None:
-        """Raise what the rows would meet, before any task runs."""
+        """Raise errors about columns and options before any task runs."""
         conform(frame.empty_table(), self._writer.schema)
         if self._options.overwrite:
             require_row_changes(self._writer.metadata.configuration, self._writer.store.url)
@@ -132,7 +132,7 @@ class BatchWriter(DataSourceArrowWriter):
         return transaction.note(transactions=[] if self._progress is None else [self._progress])
 
     def _begin(self) -> Transaction:
-        """A transaction on the version that the rows were written for."""
+        """A transaction on the version that was the newest when the query was planned."""
         store = self._writer.store
         state = load(store, self._version)
         advice = "write the frame again; nothing was committed"
@@ -144,7 +144,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def _open_or_create(options: WriteOptions, frame: pa.Schema) -> Table:
-    """The table; where there is none, an empty one of the frame's columns, all nullable."""
+    """The table, or a new empty one with the frame's columns, all nullable."""
     require_reachable(open_store(options.path, options.storage_options))
     nullable = pa.schema([field.with_nullable(True) for field in frame])  # noqa: FBT003 - pyarrow's signature
     table = Table.create(
@@ -157,7 +157,7 @@ def _open_or_create(options: WriteOptions, frame: pa.Schema) -> Table:
     if options.partition_by and options.partition_by != table.partition_by:
         raise ConfigurationError(
             f"{table.path} is partitioned by {list(table.partition_by)}, not by {list(options.partition_by)}",
-            advice="leave the option partitionBy out, or give the table's own",
+            advice="leave out the option partitionBy, or give the table's partition columns",
         )
     return table
 
@@ -170,5 +170,5 @@ def _require_success(results: Sequence[TaskResult]) -> None:
 
 def _result(message: WriterCommitMessage | None) -> TaskResult:
     if not isinstance(message, TaskResult):
-        raise AssertionError(message)  # noqa: TRY004 - Spark commits only where every task returned one
+        raise AssertionError(message)  # noqa: TRY004 - Spark commits only if every task returned one
     return message

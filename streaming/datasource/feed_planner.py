@@ -1,7 +1,7 @@
-"""Planning the change feed: which change files lie between two offsets, and how far one trigger may go.
+"""Plan the change feed: which change files are between two offsets, and how far one trigger may go.
 
-Knows the log, but no Spark. A version that changed no rows (a compaction) has no change files, so it never moves an
-offset by itself.
+This module knows the log but not Spark. A version that changed no rows (a compaction) has no change files, so it never
+moves an offset by itself.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from tidelog.log import Table
 from tidelog.log.internals import ChangeFile, System, appended_files
 from tidelog.streaming.datasource.offsets import COMPLETE, Offset
 
-# A change file is a few hundred bytes here; the plans of this many versions are a few megabytes at most.
+# A change file takes a few hundred bytes here, so the plans of this many versions take a few megabytes at most.
 _CACHED_VERSIONS = 1024
-# Spark asks an idle stream for news many times a second. While commits arrive they are looked for at once; the longer
-# nothing came, the rarer, up to once a second after half a minute.
+# Spark polls an idle stream many times a second. While commits arrive, nearly every poll looks at the log; the longer
+# the table stays quiet, the fewer do, down to one a second after half a minute.
 _FASTEST_POLL_S = 0.02
 _SLOWEST_POLL_S = 1.0
 _QUIET_SPAN_S = 30.0
 
 
 class FeedPlanner:
-    """The change feed of one table, with a small cache of what its versions hold. Not for use by several threads."""
+    """The change feed of one table, with a small cache of the change files of its versions. Not thread-safe."""
 
     def __init__(self, table: Table, system: System) -> None:
         self._table = table
@@ -35,11 +35,11 @@ class FeedPlanner:
 
     @property
     def table(self) -> Table:
-        """The table as it was when the feed last looked."""
+        """The table as of the last look."""
         return self._table
 
     def look(self) -> None:
-        """Refresh the table, unless it was looked at so recently that a poll would be waste."""
+        """Refresh the table, unless the last look was too recent."""
         now = self._system.monotonic_s()
         quiet = now - self._last_news_s
         age = min(_SLOWEST_POLL_S, max(_FASTEST_POLL_S, quiet / _QUIET_SPAN_S * _SLOWEST_POLL_S))
@@ -52,14 +52,13 @@ class FeedPlanner:
             self._last_news_s = now
 
     def advance(self, start: Offset, until_version: int, max_files: int | None) -> Offset:
-        """How far a trigger goes from `start`: at most `max_files` change files, never past `until_version`.
+        """The end of a trigger that begins at `start`: at most `max_files` change files, never past `until_version`.
 
-        Returns `start` itself where no change file lies ahead, whatever compactions were committed.
+        Returns `start` itself if there is no change file ahead, even if compactions were committed.
         """
         end = start
         left = max_files
-        first = start.version if start.files == COMPLETE else start.version - 1
-        for version, files in self._versions(first, until_version):
+        for version, files in self._versions(_last_complete(start), until_version):
             skipped = start.files if version == start.version else 0
             ahead = len(files) - skipped
             if ahead <= 0:
@@ -72,8 +71,7 @@ class FeedPlanner:
 
     def between(self, start: Offset, end: Offset) -> Iterator[ChangeFile]:
         """The change files after `start` up to and including `end`, in commit order."""
-        first = start.version if start.files == COMPLETE else start.version - 1
-        for version, files in self._versions(first, end.version):
+        for version, files in self._versions(_last_complete(start), end.version):
             low = start.files if version == start.version else 0
             high = end.files if version == end.version and end.files != COMPLETE else len(files)
             yield from files[low:high]
@@ -87,7 +85,7 @@ class FeedPlanner:
                 version += 1
                 continue
             for commit, stamp in self._table.timeline.between(version - 1, until):
-                # Statistics, most of what a file weighs here, have no reader on this way.
+                # Nothing here reads the statistics, which make up most of a file's size.
                 files = [replace(file, stats=None) for file in appended_files(commit, stamp, self._table.path)]
                 self._remember(commit.version, files)
                 yield commit.version, files
@@ -97,3 +95,8 @@ class FeedPlanner:
         self._cache[version] = files
         while len(self._cache) > _CACHED_VERSIONS:
             self._cache.popitem(last=False)
+
+
+def _last_complete(offset: Offset) -> int:
+    """The newest version of which all files have been read."""
+    return offset.version if offset.files == COMPLETE else offset.version - 1

@@ -1,4 +1,4 @@
-"""Where a consumer stands in a table's history. Pure."""
+"""A stream's position in a table's history. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMPLETE = -1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Offset:
-    """All before `version` has been read, and of `version` itself the first `files` change files (or COMPLETE)."""
+    """Every version before `version` has been read, and the first `files` change files of `version` (or COMPLETE)."""
 
     table_id: str
     version: int
@@ -30,10 +30,10 @@ class Offset:
         return cls(str(raw["tableId"]), int(raw["version"]), int(raw["files"]))
 
     def require_table(self, table_id: str, path: str) -> None:
-        """Raise TableReplacedError where the offset belongs to another table than `table_id`."""
+        """Raise TableReplacedError if the offset belongs to another table than `table_id`."""
         if self.table_id != table_id:
             raise TableReplacedError(
-                f"the stream's checkpoint follows another table than the one at {path}",
+                f"the stream's checkpoint belongs to another table than the one at {path}",
                 advice="start the stream with a new checkpoint, or put the old table back",
                 path=path,
                 expected_id=self.table_id,

@@ -1,18 +1,20 @@
-"""The options of `format("tidelog")`, read and checked once. Pure."""
+"""The options of a read with `format("tidelog")`, parsed and checked. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.internals import BEFORE_FIRST, Point
 
 EARLIEST = "earliest"
 LATEST = "latest"
+EXCLUSIVE_START = "the start is exclusive: reading begins after it, while Delta includes it"
 
 _SECRET_PREFIX = "storageoption."  # noqa: S105 - the name of an option, not a secret
-_KNOWN = {
+READ_OPTIONS = {
     "path": "path",
     "versionasof": "versionAsOf",
     "timestampasof": "timestampAsOf",
@@ -27,11 +29,13 @@ _KNOWN = {
 }
 _STREAM_ONLY = {"maxfilespertrigger"}
 _BATCH_ONLY = {"versionasof", "timestampasof", "endingversion", "endingtimestamp"}
+# For CREATE TABLE Spark passes the properties of the new catalog entry as options; this one is always among them.
+_OF_CATALOG_TABLE = "owner"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a reader was asked for; names as in the reference, values parsed."""
+    """The parsed options of a read; the names are those of the reference."""
 
     path: str
     snapshot: Point | None
@@ -46,22 +50,22 @@ class ReadOptions:
 
     @property
     def is_interval(self) -> bool:
-        """Whether the changes of an interval are asked for, not a snapshot."""
+        """Whether the read is of an interval of changes rather than a snapshot."""
         return self.start is not None or self.end is not None or self.changes is not None or self.latest
 
 
 def parse_read(raw: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
-    """The options of a read; `streaming` is None while that is not known.
+    """The options of a read; `streaming` is None if it is not known yet.
 
-    Raises ConfigurationError naming an option that is unknown, misplaced or malformed.
+    Raises ConfigurationError for an option that is unknown, misplaced or malformed.
     """
     options, secrets = split_names(raw)
+    _refuse_catalog_table(options)
     _refuse_misplaced(options, streaming=streaming)
-    if not options.get("path"):
-        raise ConfigurationError("no table path was given", advice='use .load("/path/of/the/table")')
+    path = require_path(options, 'use .load("/path/to/table")')
     start, latest = _start(options)
     return ReadOptions(
-        path=options["path"],
+        path=path,
         snapshot=_one_of(options, "versionasof", "timestampasof"),
         start=start,
         end=_one_of(options, "endingversion", "endingtimestamp"),
@@ -75,7 +79,7 @@ def parse_read(raw: Mapping[str, str], *, streaming: bool | None = None) -> Read
 
 
 def split_names(raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The options by their names in lower case, and apart from them those of the store, without their prefix."""
+    """The options by lower-case name, and the storage options without their prefix."""
     options = {key.lower(): value for key, value in raw.items() if not key.lower().startswith(_SECRET_PREFIX)}
     secrets = {
         key[len(_SECRET_PREFIX) :]: value for key, value in raw.items() if key.lower().startswith(_SECRET_PREFIX)
@@ -84,19 +88,39 @@ def split_names(raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]
 
 
 def require_known(options: Iterable[str], known: Mapping[str, str]) -> None:
-    """Raise ConfigurationError for an option that `known`, names in lower case to names, does not have."""
+    """Raise ConfigurationError for an option that is not a key of `known` (lower-case names to names)."""
     for key in options:
         if key not in known:
             raise ConfigurationError(f"unknown option {key!r}", advice=f"use one of {', '.join(known.values())}")
 
 
+def require_path(options: Mapping[str, str], advice: str) -> str:
+    """The table's path. Raises ConfigurationError if it is missing, as it is for a table of Spark's catalog."""
+    if not options.get("path"):
+        raise ConfigurationError(
+            "no table path was given",
+            advice=f"{advice}, or in SQL CREATE TEMPORARY VIEW name USING tidelog OPTIONS (path '/path/to/table'); "
+            "tables of Spark's catalog (CREATE TABLE, saveAsTable) do not work, as Spark does not pass their location",
+        )
+    return options["path"]
+
+
+def _refuse_catalog_table(options: Mapping[str, str]) -> None:
+    if _OF_CATALOG_TABLE in options:
+        raise ConfigurationError(
+            "CREATE TABLE ... USING tidelog is not supported: Spark would not pass the table's location to tidelog",
+            advice="create the table with Table.create(path, schema) or df.write.format('tidelog').save(path); in SQL, "
+            "query it through CREATE TEMPORARY VIEW name USING tidelog OPTIONS (path '/path/to/table')",
+        )
+
+
 def _refuse_misplaced(options: Mapping[str, str], *, streaming: bool | None) -> None:
-    require_known(options, _KNOWN)
+    require_known(options, READ_OPTIONS)
     misplaced = {True: _BATCH_ONLY, False: _STREAM_ONLY, None: set[str]()}[streaming]
     for key in options:
         if key in misplaced:
-            where = "batch reads" if streaming else "streams"
-            raise ConfigurationError(f"the option {_KNOWN[key]!r} is for {where} only", advice="leave it out")
+            kind = "batch reads" if streaming else "streams"
+            raise ConfigurationError(f"the option {READ_OPTIONS[key]!r} is for {kind} only", advice="leave it out")
 
 
 def _start(options: Mapping[str, str]) -> tuple[Point | None, bool]:
@@ -113,20 +137,44 @@ def _one_of(options: Mapping[str, str], version: str, timestamp: str) -> Point |
     if version in options and timestamp in options:
         raise _both(version, timestamp)
     if version in options:
-        try:
-            return int(options[version])
-        except ValueError as error:
-            name = _KNOWN[version]
-            words = ", 'earliest' or 'latest'" if version == "startingversion" else ""
-            raise ConfigurationError(
-                f"the option {name!r} cannot be {options[version]!r}", advice=f"give a whole number{words}"
-            ) from error
-    return options.get(timestamp)
+        return _version(options, version)
+    return _moment(options, timestamp) if timestamp in options else None
+
+
+def _version(options: Mapping[str, str], key: str) -> int:
+    try:
+        return int(options[key])
+    except ValueError as error:
+        advice = "give a whole number"
+        if key == "startingversion":
+            advice += f", 'earliest' or 'latest'; {EXCLUSIVE_START}"
+        raise ConfigurationError(
+            f"the option {READ_OPTIONS[key]!r} cannot be {options[key]!r}", advice=advice
+        ) from error
+
+
+def _moment(options: Mapping[str, str], key: str) -> datetime:
+    text, name = options[key], READ_OPTIONS[key]
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        advice = "write ISO-8601 with a time zone, such as 2026-01-31T12:00:00Z or 2026-01-31T12:00:00+01:00"
+        if key == "startingtimestamp":
+            advice += f"; {EXCLUSIVE_START}"
+        raise ConfigurationError(f"the option {name!r} cannot be {text!r}", advice=advice) from error
+    if moment.tzinfo is None:
+        raise ConfigurationError(
+            f"the option {name!r} has no time zone: {text!r}",
+            advice=f"add one, such as {moment.isoformat()}Z or {moment.isoformat()}+01:00; Spark does not pass "
+            "spark.sql.session.timeZone to Python data sources",
+        )
+    return moment
 
 
 def _both(version: str, timestamp: str) -> ConfigurationError:
     return ConfigurationError(
-        f"the options {_KNOWN[version]!r} and {_KNOWN[timestamp]!r} exclude each other", advice="leave one out"
+        f"the options {READ_OPTIONS[version]!r} and {READ_OPTIONS[timestamp]!r} exclude each other",
+        advice="leave one out",
     )
 
 
@@ -136,6 +184,6 @@ def _count(options: Mapping[str, str], key: str) -> int | None:
     text = options[key]
     if not text.strip().isdigit() or int(text) == 0:
         raise ConfigurationError(
-            f"the option {_KNOWN[key]!r} cannot be {text!r}", advice="give a whole number above zero"
+            f"the option {READ_OPTIONS[key]!r} cannot be {text!r}", advice="give a whole number above zero"
         )
     return int(text)

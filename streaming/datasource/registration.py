@@ -1,4 +1,4 @@
-"""Making `format("tidelog")` known to a Spark session."""
+"""Register `format("tidelog")` with a Spark session."""
 
 from __future__ import annotations
 
@@ -9,10 +9,23 @@ from tidelog.streaming.executors.session import context_of
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("tidelog")` known to `spark`. Raises PrerequisiteError where Spark is too old, or is Connect.
+    """Make `format("tidelog")` available to `spark.read`, `spark.readStream` and `df.write`.
 
-    On a local master Spark's Python workers are made to run this interpreter: by default Spark takes the `python3`
-    that stands first on PATH, which may not have tidelog installed. On a cluster set `PYSPARK_PYTHON` yourself.
+    With a local master, Spark's Python workers will run this interpreter: by default Spark takes the first `python3` on
+    PATH, which may not have tidelog installed. On a cluster set `PYSPARK_PYTHON` yourself.
+
+    Args:
+        spark: A classic Spark session. Each session needs its own call.
+
+    Raises:
+        PrerequisiteError: Java is missing or older than 17, Spark is older than 4.2, or the session is a Spark Connect
+            session. The error shows the command that installs Java.
+        ConfigurationError: `spark` is not a Spark session.
+
+    Example:
+        spark = SparkSession.builder.master("local[2]").getOrCreate()
+        register(spark)
+        spark.read.format("tidelog").load("/data/events").show()
     """
     context_of(spark)
     spark.dataSource.register(TidelogDataSource)

@@ -2,7 +2,8 @@
 the writer for `df.write`.
 
 The columns are the table's; with the option `changes` each row also has `_commit_version` and `_commit_timestamp`.
-(Spark asks a Python source for its columns before it tells whether the read is a stream, so only options decide.)
+Only options can decide this, because Spark asks a Python source for its columns before it says whether the read is a
+stream.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from tidelog.log import Snapshot, Table
-from tidelog.log.errors import ConfigurationError, SchemaMismatchError
+from tidelog.log.errors import ConfigurationError, HistoryExpiredError, SchemaMismatchError
 from tidelog.log.internals import (
     BEFORE_FIRST,
     REAL_SYSTEM,
@@ -42,17 +43,49 @@ from tidelog.log.internals import (
 from tidelog.streaming.datasource.batch_writer import BatchWriter
 from tidelog.streaming.datasource.feed_planner import FeedPlanner
 from tidelog.streaming.datasource.offsets import Offset
-from tidelog.streaming.datasource.read_options import ReadOptions, parse_read, split_names
+from tidelog.streaming.datasource.read_options import EXCLUSIVE_START, ReadOptions, parse_read, split_names
 from tidelog.streaming.datasource.write_options import parse_write
 
-# A task's Python worker costs some tens of milliseconds, so small files share one task; and one task's share of
-# bytes is what a core reads in about a second.
+# A task's Python worker costs some tens of milliseconds, so small files share one task. A core reads this number of
+# bytes in about a second.
 _PARTITION_BYTES = 32 * 2**20
 _PARTITION_FILES = 32
 
 
 class TidelogDataSource(DataSource):
-    """`format("tidelog")`; see the reference for its options. Register it with `tidelog.streaming.register(spark)`."""
+    """`format("tidelog")` for `spark.read`, `spark.readStream` and `df.write`.
+
+    `tidelog.streaming.register(spark)` registers it. Its columns are the table's. Spark 4.2 cannot use it for a table
+    of its catalog (`CREATE TABLE ... USING tidelog`); in SQL use
+    `CREATE TEMPORARY VIEW name USING tidelog OPTIONS (path '/path/to/table')`, which reads the version that is the
+    newest when it is first queried, and takes `INSERT`.
+
+    Args:
+        options: The options below, by name; upper and lower case are the same.
+
+    | option | read | readStream | meaning |
+    |---|---|---|---|
+    | `path` | yes | yes | the table |
+    | `versionAsOf`, `timestampAsOf` | yes | | a snapshot |
+    | `startingVersion`, `startingTimestamp` | yes | yes | the changes after this point, which Delta includes |
+    | `endingVersion`, `endingTimestamp` | yes | | the changes up to and including this point |
+    | `changes` | yes | yes | `append`: also the columns `_commit_version` and `_commit_timestamp` |
+    | `maxFilesPerTrigger` | | yes | the most files in one micro-batch |
+    | `columns`, `where` | yes | yes | comma-separated columns; an SQL predicate |
+    | `storageOption.<name>` | yes | yes | credentials and endpoints of the store |
+
+    `startingVersion` also takes `earliest`, the default of a stream, and `latest`. A timestamp is ISO-8601 with a time
+    zone: Spark does not pass `spark.sql.session.timeZone` to a Python data source.
+
+    `df.write` takes `path`, `partitionBy`, `where`, `partitionOverwriteMode`, `txnAppId`, `txnVersion` and
+    `storageOption.<name>`.
+
+    Example:
+        register(spark)
+        spark.read.format("tidelog").option("versionAsOf", 3).load("/data/events")
+        spark.readStream.format("tidelog").option("startingVersion", "latest").load("/data/events")
+        df.write.format("tidelog").mode("append").save("/data/events")
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
@@ -60,40 +93,64 @@ class TidelogDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """The name of the format, `tidelog`."""
         return "tidelog"
 
     def schema(self) -> StructType:
-        """The columns of the read; raises what opening the table raises."""
+        """The columns of the read.
+
+        Raises:
+            ConfigurationError: An option is unknown or malformed.
+            TableNotFoundError: There is no table at the path.
+            PredicateError: `columns` or `where` do not fit the table.
+        """
         options = parse_read(self._raw)
         return from_arrow_schema(_columns(_table(options).at(), options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of `spark.read`."""
+        """The reader for `spark.read`.
+
+        Raises:
+            ConfigurationError: An option is unknown, malformed, or for streams only.
+        """
         return BatchReader(parse_read(self._raw, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """The reader of `spark.readStream`; it checks its options when first called: Spark masks an error from here."""
+        """The reader for `spark.readStream`.
+
+        It checks its options on its first call, since Spark hides an error raised here.
+        """
         return FeedReader(self._raw, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
-        """The writer of `df.write`; raises what making it raises, before any task runs."""
+        """The writer for `df.write`. It checks the options and the frame's columns before any task runs.
+
+        Raises:
+            ConfigurationError: An option is unknown, malformed or misplaced.
+            SchemaMismatchError: The frame's columns do not fit the table's.
+            PredicateError: `where` does not describe whole partitions.
+            AppendOnlyError: An overwrite of a table that only takes appends.
+        """
         return BatchWriter(parse_write(self._raw, overwrite=overwrite), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802
-        """Refuse, naming what to use: Spark tells a Python stream writer no query, by which a batch could be known."""
+        """Refuse: Spark gives a Python stream writer no query id, so a replayed batch could not be recognized.
+
+        Raises:
+            ConfigurationError: Always; it shows the line with a Sink to use instead.
+        """
         options, _ = split_names(self._raw)
         path, checkpoint = options.get("path", "/path"), options.get("checkpointlocation", "/cp")
         line = f'df.writeStream.foreachBatch(Sink("{path}")).option("checkpointLocation", "{checkpoint}").start()'
         raise ConfigurationError(
-            'writeStream.format("tidelog") is not there: it could not write each batch exactly once',
+            'writeStream.format("tidelog") is not supported: it could not write each batch exactly once',
             advice=f"use {line}",
         )
 
 
 @dataclass
 class FilesPartition(InputPartition):
-    """What one task reads: change files, and what of their rows is wanted."""
+    """The input of one task: change files, and the rows and columns to read from them."""
 
     store: Store
     changes: Sequence[ChangeFile]
@@ -102,7 +159,7 @@ class FilesPartition(InputPartition):
     out_schema: pa.Schema
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """The wanted rows, with exactly the columns and types that Spark was told."""
+        """The selected rows, with exactly the columns and types that Spark expects."""
         selection = Selection(self.row_schema, self.where, self.out_schema.names)
         for change in self.changes:
             for batch in read_change_batches(self.store, change, selection.read_schema):
@@ -119,8 +176,8 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         if options.is_interval and options.snapshot is not None:
             raise ConfigurationError(
-                "a read is of one version or of an interval, not both",
-                advice="leave out versionAsOf/timestampAsOf, or startingVersion and its like",
+                "a read cannot have both a version and an interval",
+                advice="leave out versionAsOf and timestampAsOf, or the starting, ending and changes options",
             )
         self._options = options
         self._schema = schema
@@ -135,7 +192,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
-        # Spark hands out one empty partition where there are none.
+        # Spark makes up one empty partition if there are none.
         return partition.read() if isinstance(partition, FilesPartition) else iter(())
 
     def _interval_files(self, table: Table) -> list[ChangeFile]:
@@ -145,7 +202,7 @@ class BatchReader(DataSourceReader):
 
 
 class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The change feed of a stream. Lives in a process of its own, without a Spark session."""
+    """The change feed of a stream. It runs in a separate process, without a Spark session."""
 
     def __init__(self, raw_options: Mapping[str, str], schema: StructType) -> None:
         self._raw = dict(raw_options)
@@ -154,12 +211,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target_version: int | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new stream begins: after `startingVersion` or `startingTimestamp`, else at the very beginning."""
+        """Where a new stream begins: after `startingVersion` or `startingTimestamp`, else at the first version."""
         options, planner = self._open()
         return Offset(planner.table.id, _start_version(planner.table, options)).to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """How far the next micro-batch goes; `start` itself where no rows wait, so that Spark runs none."""
+        """The end of the next micro-batch; `start` itself if there are no new rows, so that Spark runs none."""
         _, planner = self._open()
         begin = self._offset(start)
         if self._target_version is None:
@@ -167,8 +224,8 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin.version > planner.table.version and begin.version > planner.table.refresh().version:
             raise range_error(
                 planner.table.store,
-                f"the stream has read version {begin.version} of {planner.table.path}, which is not there any more: "
-                "the table was restored from an older copy, and the stream would miss what is written anew",
+                f"the stream has read version {begin.version} of {planner.table.path}, which no longer exists: the "
+                "table was restored from an older copy, and the stream would miss the commits that reuse its versions",
                 0,
                 planner.table.version,
             )
@@ -177,12 +234,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planner.advance(begin, until, max_files).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The limit of the option `maxFilesPerTrigger`."""
+        """The limit set with `maxFilesPerTrigger`."""
         options, _ = self._open()
         return ReadAllAvailable() if options.max_files is None else ReadMaxFiles(options.max_files)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """The newest version that was seen, for the query's progress."""
+        """The newest version seen, for the query's progress."""
         _, planner = self._open()
         return Offset(planner.table.id, planner.table.version).to_json()
 
@@ -220,7 +277,8 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _table(options: ReadOptions) -> Table:
     if options.changes not in (None, "append"):
         raise ConfigurationError(
-            f"the change mode {options.changes!r} is not available in Spark", advice="use append, or Table.changes"
+            f"format('tidelog') does not support the change mode {options.changes!r}",
+            advice="use append, or call Table.changes(...)",
         )
     return Table.open(options.path, storage_options=options.storage_options)
 
@@ -234,16 +292,21 @@ def _snapshot(table: Table, options: ReadOptions) -> Snapshot:
 def _start_version(table: Table, options: ReadOptions) -> int:
     if options.latest:
         return table.version
-    return BEFORE_FIRST if options.start is None else table.timeline.interval_end(options.start)
+    if options.start is None:
+        return BEFORE_FIRST
+    try:
+        return table.timeline.interval_end(options.start)
+    except HistoryExpiredError as error:
+        raise HistoryExpiredError(error.message, advice=f"{error.advice}; {EXCLUSIVE_START}", **error.fields) from None
 
 
 def _row_schema(snapshot: Snapshot, options: ReadOptions) -> pa.Schema:
-    """Every column that a row could have."""
+    """All columns that a row can have."""
     return snapshot.schema if options.changes is None else change_schema(snapshot.schema)
 
 
 def _columns(snapshot: Snapshot, options: ReadOptions) -> pa.Schema:
-    """The columns that the read gives out; all nullable, as a Python source cannot vouch for other writers' files."""
+    """The columns of the read, all nullable: a Python source cannot vouch for other writers' files."""
     chosen = Selection(_row_schema(snapshot, options), options.where, options.columns).schema
     return pa.schema([field.with_nullable(True) for field in chosen])  # noqa: FBT003 - pyarrow's signature
 
@@ -259,7 +322,7 @@ def _snapshot_files(snapshot: Snapshot) -> list[ChangeFile]:
 def _partitions(
     table: Table, changes: Sequence[ChangeFile], snapshot: Snapshot, options: ReadOptions, schema: StructType
 ) -> list[InputPartition]:
-    """`changes`, in their order, in tasks of a bounded number of files and bytes."""
+    """Group `changes`, in their order, into tasks of a bounded number of files and bytes."""
     row_schema = _row_schema(snapshot, options)
     out_schema = to_arrow_schema(schema, timezone="UTC")
     _require_columns(row_schema, out_schema)
@@ -275,11 +338,11 @@ def _partitions(
 
 
 def _require_columns(row_schema: pa.Schema, asked: pa.Schema) -> None:
-    """Raise SchemaMismatchError for a column of the reader's `.schema(...)` that the table does not give."""
+    """Raise SchemaMismatchError for a column of the reader's `.schema(...)` that the table does not have."""
     for field in asked:
         if field.name not in row_schema.names:
             raise SchemaMismatchError(
-                f"the read asks for a column {field.name!r} that the table does not have",
+                f".schema(...) has a column {field.name!r} that the table does not have",
                 advice=f"leave .schema(...) out, or choose from {', '.join(row_schema.names)}",
                 column=field.name,
             )

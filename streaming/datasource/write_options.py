@@ -1,4 +1,4 @@
-"""The options of `df.write.format("tidelog")`, read and checked once. Pure."""
+"""The options of `df.write.format("tidelog")`, parsed and checked. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.streaming.datasource.read_options import require_known, split_names
+from tidelog.streaming.datasource.read_options import READ_OPTIONS, require_known, require_path, split_names
 
 _KNOWN = {
     "path": "path",
@@ -19,12 +19,12 @@ _KNOWN = {
 }
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
 _OVERWRITE_ONLY = ("where", "partitionoverwritemode")
-_NO_EVOLUTION = ("mergeschema", "overwriteschema")
+_NO_EVOLUTION = {"mergeschema": "mergeSchema", "overwriteschema": "overwriteSchema"}
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a batch write was asked for; `idempotency_key` is as in Table.insert."""
+    """The parsed options of a batch write; for `idempotency_key` see Table.insert."""
 
     path: str
     overwrite: bool
@@ -36,24 +36,17 @@ class WriteOptions:
 
 
 def parse_write(raw: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
-    """The options of a write. Raises ConfigurationError naming one that is unknown, misplaced or malformed."""
+    """The options of a write. Raises ConfigurationError for one that is unknown, misplaced or malformed."""
     options, secrets = split_names(raw)
-    for key in _NO_EVOLUTION:
+    for key, name in _NO_EVOLUTION.items():
         if key in options:
             raise ConfigurationError(
-                f"the option {key!r} is not there: a batch write leaves the table's columns as they are",
+                f"the option {name!r} is not supported: a batch write does not change the table's columns",
                 advice="call Table.add_columns(...) first",
             )
-    require_known(options, _KNOWN)
-    for key in _OVERWRITE_ONLY:
-        if key in options and not overwrite:
-            raise ConfigurationError(
-                f"the option {_KNOWN[key]!r} is for overwriting only", advice='leave it out, or use .mode("overwrite")'
-            )
-    if not options.get("path"):
-        raise ConfigurationError("no table path was given", advice='use .save("/path/of/the/table")')
+    _refuse_misplaced(options, overwrite=overwrite)
     return WriteOptions(
-        path=options["path"],
+        path=require_path(options, 'use .save("/path/to/table")'),
         overwrite=overwrite,
         partition_by=tuple(name.strip() for name in options.get("partitionby", "").split(",") if name.strip()),
         where=options.get("where"),
@@ -61,6 +54,18 @@ def parse_write(raw: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
         idempotency_key=_idempotency_key(options),
         storage_options=secrets,
     )
+
+
+def _refuse_misplaced(options: Mapping[str, str], *, overwrite: bool) -> None:
+    for key in options:
+        if key in READ_OPTIONS and key not in _KNOWN:
+            raise ConfigurationError(f"the option {READ_OPTIONS[key]!r} is for reads only", advice="leave it out")
+    require_known(options, _KNOWN)
+    for key in _OVERWRITE_ONLY:
+        if key in options and not overwrite:
+            raise ConfigurationError(
+                f"the option {_KNOWN[key]!r} is for overwriting only", advice='leave it out, or use .mode("overwrite")'
+            )
 
 
 def _is_dynamic(options: Mapping[str, str]) -> bool:
@@ -76,8 +81,10 @@ def _idempotency_key(options: Mapping[str, str]) -> tuple[str, int] | None:
     if "txnappid" not in options and "txnversion" not in options:
         return None
     if not options.get("txnappid") or "txnversion" not in options:
+        missing = "txnAppId" if not options.get("txnappid") else "txnVersion"
         raise ConfigurationError(
-            "of the options 'txnAppId' and 'txnVersion' one is missing", advice="give both, or leave both out"
+            f"the option {missing!r} is missing: 'txnAppId' and 'txnVersion' belong together",
+            advice="give both, or leave both out",
         )
     text = options["txnversion"].strip()
     if not _WHOLE_NUMBER.fullmatch(text) or abs(int(text)) >= 2**63:

@@ -1,1 +1,14 @@
-"""Work on Spark's executors: writing files, and row changes on tables beyond one machine."""
+"""Work on Spark's executors: writing files, and row changes on tables too large for one machine.
+
+| module | contents |
+|---|---|
+| `prerequisites` | checks for Java, a running JVM and a recent Spark |
+| `session` | the Spark session: its context, its Python workers, settings for the length of a block |
+| `tasks` | run a function in Spark's tasks and collect small results |
+| `frame_files` | write the rows of a DataFrame as data files |
+| `jvm_files` | the same through Spark's own parquet writer |
+| `plain_frame` | which DataFrames that writer can take as they are |
+| `hadoop` | the table's store as Hadoop sees it: URLs, settings, connectors |
+| `spark_table` | `table(spark, path)`: DELETE, UPDATE, UPSERT and OVERWRITE on the executors |
+| `spark_upsert` | the steps of an UPSERT |
+"""

@@ -1,6 +1,6 @@
-"""Data files for the rows of a DataFrame, written where the rows are: by Spark's own writer, or by Python in its tasks.
+"""Write the rows of a DataFrame as data files, on the executors: with Spark's own writer, or with Python in its tasks.
 
-Either way Spark counts the rows in the same job that writes them, and the files must hold as many.
+Either way Spark counts the rows in the job that writes them, and the files must have the same number of rows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log.errors import WriteVerificationError
 from tidelog.log.internals import AddFile, DataWriter, conform, num_records
@@ -28,10 +28,10 @@ def write_frame(
     max_tasks: int | None = None,
     rows_per_file: int | None = None,
 ) -> tuple[list[AddFile], int]:
-    """Write the frame's rows for the table, durable on return; the files, and the number of rows.
+    """Write the frame's rows to durable files of the table, and return the files and the number of rows.
 
-    `by_jvm`: Spark's own writer reaches the store and may be used. `max_tasks` and `rows_per_file`: see
-    `jvm_files.write`. Raises SchemaMismatchError, WriteVerificationError; what was written is gone then.
+    `by_jvm`: whether Spark's own writer can be used, because it reaches the store. For `max_tasks` and `rows_per_file`
+    see `jvm_files.write_by_jvm`. Raises SchemaMismatchError and WriteVerificationError, after deleting the files.
     """
     rows = plain_rows(frame, writer) if by_jvm else None
     if rows is not None:
@@ -46,12 +46,12 @@ def write_frame(
     return adds, count
 
 
-def require_counted(writer: DataWriter, adds: Sequence[AddFile], told: int, counted: int) -> None:
-    """Raise WriteVerificationError unless the files hold as many rows as the tasks told, and as Spark counted."""
+def require_counted(writer: DataWriter, adds: Sequence[AddFile], reported: int, counted: int) -> None:
+    """Raise WriteVerificationError unless the files have the number of rows that the tasks and Spark counted."""
     written = sum(num_records(add.stats) or 0 for add in adds)
-    if not written == told == counted:
+    if not written == reported == counted:
         raise WriteVerificationError(
-            f"the files written for {writer.store.url} hold {written} rows, and Spark counted {counted}",
+            f"the files written for {writer.store.url} have {written} rows, but Spark counted {counted}",
             advice="run it again; nothing was committed",
             path=writer.store.url,
         )

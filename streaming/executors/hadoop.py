@@ -1,6 +1,6 @@
 """A table's store as Spark's JVM sees it: through Hadoop's connectors, whose jars are not part of PySpark.
 
-The log is written through fsspec in any case; only a JVM that writes or reads data files needs a connector.
+Only a JVM that reads or writes data files needs a connector. The log always goes through fsspec.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TEMPORARY = f"{_S3A}.TemporaryAWSCredentialsProvider"
 _ANONYMOUS = f"{_S3A}.AnonymousAWSCredentialsProvider"
 _PROFILE = f"{_S3A}.auth.ProfileAWSCredentialsProvider"
 
-# hadoop-gcp is part of Hadoop since this version; before, Google published its connector itself.
+# Hadoop includes hadoop-gcp since this version. Before, Google published its own connector.
 _OWN_GCS_SINCE = (3, 5)
 _GOOGLES_GCS = "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.34"
 _MISSING = (
@@ -36,15 +36,16 @@ _MISSING = (
     "java.lang.NoClassDefFoundError",
     "org.apache.hadoop.fs.UnsupportedFileSystemException",
 )
-# A chain of causes is a few long; a loop in it must not be followed for ever.
+# A chain of causes has only a few links. The limit guards against a loop.
 _MAX_CAUSES = 20
 
 
 def hadoop_url(store_url: str, storage_options: Mapping[str, Any] | None = None) -> str:
-    """The URL under which Hadoop finds what the store at `store_url` holds, such as `s3a://bucket/folder`.
+    """Hadoop's URL for the store at `store_url`, such as `s3a://bucket/folder`.
 
-    A path of a disk becomes a `file:` URL, so that a cluster's default file system does not take it for its own.
-    Raises ConfigurationError for memory, and for Azure where neither URL nor `storage_options` name the account.
+    A local path becomes a `file:` URL, since Hadoop would look a bare path up in the cluster's default file system.
+    Raises ConfigurationError for a store in memory, and for Azure if neither the URL nor `storage_options` name the
+    account.
     """
     found = parse_location(store_url)
     if found is None:
@@ -58,7 +59,7 @@ def hadoop_url(store_url: str, storage_options: Mapping[str, Any] | None = None)
     account = options.get("account_name")
     if not account:
         raise ConfigurationError(
-            f"{store_url} does not name the storage account, which Spark's path needs",
+            f"{store_url} does not name the storage account, which Hadoop's URL needs",
             advice="write abfss://container@account.dfs.core.windows.net/folder, or use writer='driver'",
             path=store_url,
         )
@@ -67,11 +68,11 @@ def hadoop_url(store_url: str, storage_options: Mapping[str, Any] | None = None)
 
 
 def write_options(storage_options: Mapping[str, Any] | None, url: str) -> dict[str, str]:
-    """Hadoop's settings for one bucket that say what `storage_options` say; for DataFrameWriter and DataFrameReader.
+    """The `storage_options` as Hadoop settings of one bucket, for the options of a DataFrameWriter or DataFrameReader.
 
-    What is not among them stays as the session has it. They name the bucket, so they win over the session's own and
-    leave other buckets alone; Spark blanks out the secrets among them in plans, its pages and event logs. Only S3's
-    options have a counterpart: Google Cloud Storage and Azure take credentials from the session's settings.
+    Each setting names the bucket, so it overrides the session's settings and leaves other buckets alone. Spark redacts
+    the secrets among them in plans, in its web pages and in event logs. Only options of S3 have a counterpart: Google
+    Cloud Storage and Azure take credentials from the session's settings.
     """
     found = parse_location(url)
     if found is None or found.kind != "s3":
@@ -81,9 +82,9 @@ def write_options(storage_options: Mapping[str, Any] | None, url: str) -> dict[s
 
 
 def can_write(spark: SparkSession, store: Store, *, required: bool) -> bool:
-    """Whether the session's JVM can write below `store`, found out before any task runs.
+    """Whether the session's JVM can write to `store`, checked before any task runs.
 
-    Where it cannot, `required` raises what `require_connector` and `hadoop_url` raise.
+    If it cannot and `required` is set, raises what `require_connector` and `hadoop_url` raise.
     """
     try:
         url = hadoop_url(store.url, store.storage_options)
@@ -91,16 +92,17 @@ def can_write(spark: SparkSession, store: Store, *, required: bool) -> bool:
     except ConfigurationError as error:
         if required:
             raise
-        _LOGGER.info("Spark's own writer is not used: %s", error)
+        _LOGGER.info("not using Spark's own writer: %s", error)
         return False
     return True
 
 
 def require_connector(spark: SparkSession, url: str, options: Mapping[str, str] = NO_OPTIONS) -> None:
-    """Raise PrerequisiteError where the session cannot load the file system of `url` (hadoop_url's), naming the jar.
+    """Raise PrerequisiteError, which names the jar, if the session cannot load the file system of `url`.
 
-    `options` are write_options'. The JVM keeps one connection to a bucket, made with the settings that came first:
-    ConfigurationError where those differ from `options`. Makes the connection, without a request to the store.
+    `url` comes from `hadoop_url`, `options` from `write_options`. The JVM keeps one connection per bucket, with the
+    settings of its first use: ConfigurationError if `options` differ from those. Creates the connection, but sends no
+    request to the store.
     """
     scheme = urlsplit(url).scheme
     if scheme == "file":
@@ -118,8 +120,8 @@ def require_connector(spark: SparkSession, url: str, options: Mapping[str, str] 
     differing = [name for name, value in options.items() if kept.get(f"fs.s3a.{name[len(prefix) :]}") != value]
     if differing:
         raise ConfigurationError(
-            f"this Spark already connects to {_root(url)} with other settings: {', '.join(differing)}",
-            advice="give the same storage_options everywhere in one Spark application, or start a new one",
+            f"Spark is already connected to {_root(url)} with other settings: {', '.join(differing)}",
+            advice="use the same storage_options everywhere in one Spark application, or start a new application",
             path=url,
         )
 
@@ -127,7 +129,7 @@ def require_connector(spark: SparkSession, url: str, options: Mapping[str, str] 
 def _local_url(store_url: str) -> str:
     if re.match(r"memory:", store_url):
         raise ConfigurationError(
-            f"{store_url} lies in this process's memory, which no executor reaches",
+            f"{store_url} is in this process's memory, which Spark's executors cannot reach",
             advice="use writer='driver', or a table on a disk or in an object store",
         )
     return store_url if store_url.startswith("file:") else f"file://{store_url}"
@@ -152,7 +154,7 @@ def _s3a_settings(options: Mapping[str, Any]) -> dict[str, str]:
             "connection.ssl.enabled": _text(not str(endpoint).startswith("http://")),
             "path.style.access": _text(_path_style(options)),
         }
-        # A server of one's own has no region, but a signature names one; this is what botocore takes.
+        # A self-hosted server has no region, but a request's signature must name one. This is botocore's choice.
         region = region or environment("AWS_DEFAULT_REGION") or "us-east-1"
     elif options.get("use_ssl") is False:
         settings["connection.ssl.enabled"] = "false"
@@ -164,7 +166,7 @@ def _s3a_settings(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _credentials(options: Mapping[str, Any], client: Mapping[str, Any]) -> dict[str, str]:
-    """The settings of the credentials, and of the one provider that reads them: the session may name others."""
+    """The credentials, and the provider that reads them, since the session can be set to other providers."""
     if options.get("anon"):
         return {"aws.credentials.provider": _ANONYMOUS}
     key = options.get("key") or options.get("username") or client.get("aws_access_key_id")
@@ -181,7 +183,7 @@ def _credentials(options: Mapping[str, Any], client: Mapping[str, Any]) -> dict[
 
 
 def _path_style(options: Mapping[str, Any]) -> bool:
-    """Whether the bucket stands in the path of a request, as most servers of one's own want it."""
+    """Whether the bucket is part of a request's path, which most self-hosted servers need."""
     addressing = ((options.get("config_kwargs") or {}).get("s3") or {}).get("addressing_style")
     return addressing != "virtual"
 
@@ -190,29 +192,29 @@ def _text(value: bool) -> str:  # noqa: FBT001 - it is the value
     return "true" if value else "false"
 
 
-# --- what is missing ---
+# --- errors ---
 
 
 def _not_connected(error: Py4JError, url: str, version: str, options: Mapping[str, str]) -> ConfigurationError:
-    """Java's error in our words: a missing jar, or settings that are wrong. Its own text may hold a secret."""
+    """The error for a missing jar or wrong settings. Java's own text is redacted, as it can contain a secret."""
     causes = _causes(error)
     if any(name in _MISSING for name, _ in causes):
         jar = _coordinates(urlsplit(url).scheme, version)
         return PrerequisiteError(
-            f"this Spark has no connector for {_root(url)}: {causes[-1][1] or causes[-1][0]}",
+            f"Spark has no connector for {_root(url)}: {causes[-1][1] or causes[-1][0]}",
             advice=f"start the session with spark.jars.packages={jar}, or use writer='driver'",
             path=url,
         )
-    words = Redactor(options)("; ".join(f"{name}: {text}" for name, text in causes) or str(error))
+    reason = Redactor(options)("; ".join(f"{name}: {text}" for name, text in causes) or str(error))
     return ConfigurationError(
-        f"Spark cannot connect to {_root(url)}: {words}",
+        f"Spark cannot connect to {_root(url)}: {reason}",
         advice="check the storage options and the session's spark.hadoop.fs.* settings",
         path=url,
     )
 
 
 def _causes(error: Py4JError) -> list[tuple[str, str]]:
-    """Class and text of the Java exception and of what caused it."""
+    """The class and message of the Java exception and of its causes."""
     found: list[tuple[str, str]] = []
     exception = error.java_exception if isinstance(error, Py4JJavaError) else None
     while exception is not None and len(found) < _MAX_CAUSES:
@@ -222,7 +224,7 @@ def _causes(error: Py4JError) -> list[tuple[str, str]]:
 
 
 def _coordinates(scheme: str, version: str) -> str:
-    """The Maven coordinates of the connector that fits this version of Hadoop."""
+    """The Maven coordinates of the connector for this version of Hadoop."""
     if scheme == "s3a":
         return f"org.apache.hadoop:hadoop-aws:{version}"
     if scheme.startswith("abfs"):

@@ -1,8 +1,8 @@
-"""Data files by Spark's own parquet writer, for batches that are large: the rows never come to Python.
+"""Write data files with Spark's own parquet writer, for large batches: the rows never reach Python.
 
-The files of one write lie in a folder of their own, `data/<uuid>/`, so that whatever failed in between is found there.
-Nothing in the folder counts before it is committed: the files that are there when the job has ended are made durable,
-taken up by their footers, and their rows must be as many as Spark counted on the way into the writer, in the same job.
+Each write has a separate folder, `data/<uuid>/`, so that the remains of a failed one are easy to find. Its files do not
+belong to the table until they are committed. Once the job has ended, its files are made durable and described from
+their footers. Their rows must add up to the number that Spark counted in the same job.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.types as pt
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log.errors import SchemaMismatchError, TidelogError
 from tidelog.log.internals import AddFile, DataWriter, FileStatus, LocalStore, Store, delete_unnamed, take_up
@@ -26,9 +26,9 @@ from tidelog.streaming.executors.tasks import run
 
 _LOGGER = logging.getLogger(__name__)
 
-# Spark's own session settings that decide how values are spelled in parquet. What Delta's readers expect: timestamps
-# in microseconds (an int96 has no statistics), the calendar that everybody has, and decimals as others write them.
-_SPELLING = {
+# Spark's settings for how values are encoded in parquet, set to what Delta's readers expect: timestamps in microseconds
+# (an int96 has no statistics), the proleptic Gregorian calendar, and decimals in the standard format.
+_ENCODING = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
@@ -37,18 +37,18 @@ _SPELLING = {
     **FITTED_SHUFFLES,
 }
 _OPTIONS = {
-    # Each task moves its files when it commits; the names are the same however often a task is run.
+    # Each task moves its files when it commits. The names are the same each time a task runs.
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 _LOCAL_OPTIONS = {
-    # Hadoop's local file system would leave a checksum file beside each file.
+    # Hadoop's default local file system would leave a checksum file next to each file.
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
 _FOLDER_KEY = "p"
 _MAX_KEY = 120
-# Footers of so many files are read here; of more by the executors.
+# Up to this number of files, the driver reads the footers; beyond it, the executors do.
 _FEW_FILES = 64
 _FOOTERS_PER_TASK = 32
 _READERS = 8
@@ -57,12 +57,12 @@ _READERS = 8
 def write_by_jvm(
     rows: DataFrame, writer: DataWriter, *, max_tasks: int | None, rows_per_file: int | None
 ) -> tuple[list[AddFile], int]:
-    """Write `rows`, which have exactly the table's columns (see `plain_frame`), durable on return; the files, and how
-    many rows Spark counted.
+    """Write `rows` to durable files, and return the files and the number of rows that Spark counted.
 
-    A partitioned table's rows are brought together by partition first, so that a task has one file open. Else at most
-    `max_tasks` tasks write, and no file has more than `rows_per_file`. Raises SchemaMismatchError for a null in a
-    column that cannot be null; what was written is gone then, as after any error.
+    `rows` must have exactly the table's columns (see `plain_frame`). The rows of a partitioned table are shuffled by
+    partition first, so that a task has one file open at a time. Otherwise at most `max_tasks` tasks write, and no file
+    has more than `rows_per_file` rows. Raises SchemaMismatchError for a null in a column that cannot be null. After any
+    error the files are deleted.
     """
     folder = f"data/{writer.system.uuid()}"
     frame = _prepared(rows, writer)
@@ -85,11 +85,11 @@ def write_by_jvm(
 
 
 def _clear(store: Store, folder: str) -> None:
-    """Delete what is in the folder, as far as the store lets us; never raises in the place of what went wrong."""
+    """Delete the folder's files. A failure is only logged, so that it does not hide the error that came first."""
     try:
         delete_unnamed(store, [path for path, _ in store.walk(folder)])
     except (TidelogError, OSError) as error:
-        _LOGGER.warning("%s of %s is left for a vacuum: %s", folder, store.url, error)
+        _LOGGER.warning("could not delete %s of %s, so it is left to vacuum: %s", folder, store.url, error)
 
 
 def _save(frame: DataFrame, writer: DataWriter, folder: str, rows_per_file: int | None) -> None:
@@ -97,7 +97,7 @@ def _save(frame: DataFrame, writer: DataWriter, folder: str, rows_per_file: int 
     name = _free_name(writer.schema.names)
     if keyed:
         frame = frame.withColumn(name, _folder_key([writer.schema.field(column) for column in keyed]))
-    with session_settings(frame.sparkSession, _SPELLING):
+    with session_settings(frame.sparkSession, _ENCODING):
         output = frame.write.format("parquet").mode("append").options(**_options(writer.store))
         if rows_per_file is not None:
             output = output.option("maxRecordsPerFile", rows_per_file)
@@ -115,7 +115,7 @@ def _options(store: Store) -> dict[str, str]:
 
 
 def _prepared(rows: DataFrame, writer: DataWriter) -> DataFrame:
-    """Partition values as the table will give them back; see DataWriter.prepared."""
+    """The rows with partition values as the table will return them; see DataWriter.prepared."""
     for name in writer.metadata.partition_columns:
         kind, column = writer.schema.field(name).type, F.col(quoted(name))
         if pt.is_string(kind) or pt.is_binary(kind):
@@ -126,7 +126,7 @@ def _prepared(rows: DataFrame, writer: DataWriter) -> DataFrame:
 
 
 def _folder_key(fields: Sequence[pa.Field]) -> Column:
-    """A text that tells partitions apart, for a folder's name: short, and safe on a disk that ignores case."""
+    """A folder name for each partition: unique, short, and safe on a disk that ignores case."""
     key = F.concat_ws("_", *(F.coalesce(_key_of(field), F.lit("n")) for field in fields))
     return F.when(F.length(key) <= _MAX_KEY, key).otherwise(F.concat(F.lit("h"), F.sha2(key, 256)))
 
@@ -136,10 +136,10 @@ def _key_of(field: pa.Field) -> Column:
     if pt.is_string(field.type) or pt.is_binary(field.type):
         return F.concat(F.lit("s"), F.hex(column))
     if pt.is_timestamp(field.type) and field.type.tz is not None:
-        # Not its text, which two moments share when a clock is put back.
+        # Not as text, which two moments share when clocks are set back.
         return F.unix_micros(column).cast("string")
     if pt.is_timestamp(field.type):
-        # Not its moment, which two wall times share when a clock is put forward.
+        # Not as a moment, which two wall times share when clocks are set forward.
         return F.hex(column.cast("string"))
     return column.cast("string")
 
@@ -156,17 +156,17 @@ def _require_no_nulls(required: Sequence[str], counted: dict[str, int]) -> None:
     for place, name in enumerate(required):
         if counted[f"n{place}"]:
             raise SchemaMismatchError(
-                f"column {name!r} cannot be null, but {counted[f'n{place}']} rows of the data have none",
+                f"column {name!r} cannot be null, but {counted[f'n{place}']} rows of the data have no value",
                 advice="fill or drop those rows",
                 column=name,
             )
 
 
 def _taken_up(session: SparkSession, writer: DataWriter, folder: str) -> list[AddFile]:
-    """The files of the folder that have rows, durable; others are deleted."""
-    found = sorted((path, status) for path, status in writer.store.walk(folder) if _is_in_its_place(path, folder))
+    """Make the folder's files durable and describe them; files without rows are deleted."""
+    found = sorted((path, status) for path, status in writer.store.walk(folder) if _is_committed(path, folder))
     if isinstance(writer.store, LocalStore) and writer.metadata.partition_columns:
-        # Polars takes a folder `name=value` for a partition column of that name and refuses one that it does not know.
+        # Moved out of the folders `name=value`: Polars reads those as partition columns, and fails on unknown ones.
         paths = writer.store.gather([path for path, _ in found], folder)
         found = list(zip(paths, (status for _, status in found), strict=True))
     writer.store.sync([path for path, _ in found])
@@ -180,8 +180,8 @@ def _taken_up(session: SparkSession, writer: DataWriter, folder: str) -> list[Ad
     return [add for add in adds if add is not None]
 
 
-def _is_in_its_place(path: str, folder: str) -> bool:
-    """Whether a task's commit moved the file here; a run that lost may go on below `_temporary` for a moment."""
+def _is_committed(path: str, folder: str) -> bool:
+    """Whether a task's commit moved the file here. A duplicate run can still be writing below `_temporary`."""
     names = path.removeprefix(folder).split("/")
     return path.endswith(".parquet") and not any(name.startswith((".", "_")) for name in names)
 

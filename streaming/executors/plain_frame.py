@@ -1,7 +1,7 @@
-"""A DataFrame as rows of a table, where Spark itself can make them so without losing anything.
+"""Give a DataFrame exactly the table's columns, if Spark itself can do so without losing anything.
 
-What a table takes is decided in one place, `tidelog.log.data.conform`, on Arrow data. Spark's own writer is faster than
-Python in its tasks; so where a frame's types fit the table's by their kind alone, whatever the values, Spark does it.
+One function decides what a table accepts: `tidelog.log.data.conform`, on Arrow data. Spark's own writer is faster than
+Python in its tasks, so Spark converts the frame if its types alone show that every value fits.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from tidelog.log.internals import DataWriter, conform, is_variant, match_names, properties
 
-# How many decimal digits a whole number of so many bits can have, and how many bits a floating number has for them.
+# By bits: the most decimal digits of an integer, and the largest integer, in bits, that a float holds exactly.
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 _EXACT_IN_FLOAT = {32: 24, 64: 53}
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """The frame's columns, in Arrow's types."""
+    """The frame's columns as Arrow types."""
     return to_arrow_schema(frame.schema, timezone="UTC")
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark's functions take it, whatever characters it has."""
+    """A column's name, quoted for Spark's functions."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def require_fits(frame: DataFrame, schema: pa.Schema) -> None:
-    """Raise SchemaMismatchError where the frame's names and types alone show that the table does not take it."""
+    """Raise SchemaMismatchError if the frame's names or types already show that it does not fit the table."""
     conform(arrow_schema(frame).empty_table(), schema)
 
 
 def plain_rows(frame: DataFrame, writer: DataWriter) -> DataFrame | None:
-    """The frame with exactly the table's columns; None where that takes a look at values, or at more than Spark knows.
+    """The frame with exactly the table's columns, or None if Spark cannot convert it without looking at values.
 
-    Top-level columns that must not be null are not looked at. Raises SchemaMismatchError.
+    Whether top-level columns are nullable is not checked. Raises SchemaMismatchError.
     """
     require_fits(frame, writer.schema)
     source, table = arrow_schema(frame), writer.schema
@@ -48,7 +48,7 @@ def plain_rows(frame: DataFrame, writer: DataWriter) -> DataFrame | None:
         return None
     if [(field.name, field.type) for field in source] == [(field.name, field.type) for field in table]:
         return frame
-    # Spark compares names as the session says; with the table's own names there is nothing to compare.
+    # Renamed first: Spark matches names with or without case, as the session is set.
     names = match_names(source.names, table.names)
     renamed = frame.select(*(frame[quoted(found)].alias(name) for name, found in names.items()))
     return renamed.to(from_arrow_schema(pa.schema(loose), prefer_timestamp_ntz=True))
@@ -68,7 +68,7 @@ def _fields_fit(source: list[pa.Field], target: list[pa.Field], *, same_case: bo
 
 
 def _fits(source: pa.Field, target: pa.Field) -> bool:
-    """Whether every value of the one field is one of the other."""
+    """Whether every value of `source` is a value of `target`."""
     if source.nullable and not target.nullable:
         return False
     found, wanted = source.type, target.type

@@ -1,4 +1,4 @@
-"""The Spark session that the work runs on: a classic one, whose workers run this interpreter."""
+"""The Spark session that runs the work: a classic one, whose Python workers run this interpreter."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
-from tidelog.streaming.executors.prerequisites import require_spark
+from tidelog.streaming.executors.prerequisites import require_jvm, require_spark
 
-# A stream's session has it off; it fits the number of a shuffle's tasks to the rows.
+# Lets Spark fit the number of a shuffle's tasks to its rows; the session of a stream has it off.
 FITTED_SHUFFLES = {"spark.sql.adaptive.enabled": "true"}
 
 
 @contextmanager
 def session_settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """The session with other settings within the block, and afterwards with its own.
+    """Change settings of the session within the block, and restore them afterwards.
 
-    Blocks of several threads may overlap, as those of two sinks in one batch function do: the session has its own
-    settings again when the last of them ends. They give a key the same value.
+    Blocks of several threads can overlap, such as those of two sinks in one batch function, if they set a key to the
+    same value. The session's own settings return when the last block ends.
     """
-    shared: Any = session._jsparkSession  # noqa: SLF001 - PySpark wraps one session of the JVM's in several objects
+    shared: Any = session._jsparkSession  # noqa: SLF001 - several PySpark objects can wrap one session of the JVM
     with _lock:
         held = _held.setdefault(shared, {})
         for key, value in values.items():
@@ -49,18 +49,18 @@ def session_settings(session: SparkSession, values: Mapping[str, str]) -> Iterat
                 _held.pop(shared, None)
 
 
-# For each session how many blocks use a setting, and the session's own value.
+# For each session and setting, the number of blocks that use it and the session's own value.
 _held: dict[Any, dict[str, tuple[int, str | None]]] = {}
 _lock = Lock()
 
 
 def context_of(spark: SparkSession) -> SparkContext:
-    """The context of `spark`. Raises PrerequisiteError where Spark is too old or is Connect, ConfigurationError for
-    what is no session.
+    """The Spark context of a session, whose Python workers run this interpreter on a local master.
 
-    On a local master Spark's Python workers are made to run this interpreter: by default Spark takes the `python3`
-    that stands first on PATH, which may not have tidelog installed. On a cluster set `PYSPARK_PYTHON` yourself.
+    Raises PrerequisiteError if Java is missing or too old, if Spark is too old, or for Spark Connect, and
+    ConfigurationError if `spark` is not a session.
     """
+    require_jvm()
     if isinstance(spark, type) or not hasattr(spark, "version"):
         found = spark.__name__ if isinstance(spark, type) else type(spark).__name__
         raise ConfigurationError(
@@ -71,7 +71,7 @@ def context_of(spark: SparkSession) -> SparkContext:
         context = spark.sparkContext
     except (PySparkException, AttributeError) as error:
         raise PrerequisiteError(
-            "tidelog needs a classic Spark session; this one is Spark Connect's, which has no Spark context",
+            "tidelog needs a classic Spark session, but this is a Spark Connect session, which has no Spark context",
             advice="start the session with .master(...) instead of .remote(...)",
         ) from error
     use_this_interpreter(context)
@@ -79,6 +79,10 @@ def context_of(spark: SparkSession) -> SparkContext:
 
 
 def use_this_interpreter(context: SparkContext) -> None:
-    """Make Spark's Python workers run this interpreter, on a local master; see `context_of`."""
+    """With a local master, make Spark's Python workers run this interpreter.
+
+    By default Spark takes the first `python3` on PATH, which may not have tidelog installed. On a cluster the user sets
+    `PYSPARK_PYTHON`.
+    """
     if (context.master or "").startswith("local") and context.pythonExec != sys.executable:
         context.pythonExec = sys.executable

@@ -1,9 +1,9 @@
-"""DELETE, UPDATE, UPSERT and OVERWRITE run by Spark's executors, for tables and data beyond one machine.
+"""DELETE, UPDATE, UPSERT and OVERWRITE on Spark's executors, for tables and data too large for one machine.
 
-The driver plans and commits as `tidelog.log.Table` does, with the same code: it prunes the files, shares them out, and
-stages what comes back. Each task reads its files with their rows' positions, evaluates the predicate, and writes what
-is new. To the driver come the positions (one Roaring bitmap a file), the places of an update's images, and the names
-and statistics of the files written, the keys of an upsert; never another column of a row.
+The driver plans and commits with the same code as `tidelog.log.Table`: it prunes the files, shares them out, and stages
+the results. Each task reads its files together with the row positions, evaluates the predicate, and writes new files.
+Back to the driver go row positions (one Roaring bitmap per file), the places of an update's images, the names and
+statistics of new files, and the keys of an upsert, but no other column of any row.
 """
 
 from __future__ import annotations
@@ -50,16 +50,46 @@ from tidelog.streaming.executors.tasks import (
 
 
 def table(spark: SparkSession, path: str, *, storage_options: Mapping[str, str] | None = None) -> SparkTable:
-    """The table at `path`, whose rows `spark`'s executors find, change and write.
+    """Open a table whose rows Spark's executors delete, update, upsert and overwrite.
 
-    All of them must reach `path`; `storage_options` go to them with the tasks. Raises TableNotFoundError,
-    ConfigurationError for a table in this process's memory, PrerequisiteError for a Spark that is too old or Connect.
+    For tables and data too large for one machine.
+
+    Args:
+        spark: A classic Spark session.
+        path: A local path or an fsspec URL. All executors must reach it.
+        storage_options: Credentials and endpoints of the store. Spark sends them to the executors with the tasks.
+
+    Returns:
+        The table, opened at its newest version.
+
+    Raises:
+        TableNotFoundError: There is no table at the path.
+        ConfigurationError: The table is in this process's memory, or `spark` is not a Spark session.
+        PrerequisiteError: Java or Spark is missing or too old, or the session is a Spark Connect session.
+
+    Example:
+        events = table(spark, "/data/events")
+        events.delete("day < '2024-01-01'")
+        events.upsert(spark.read.parquet("/arrived"), keys=["id"])
     """
     return SparkTable(context_of(spark), Table.open(path, storage_options=storage_options))
 
 
 class SparkTable:
-    """The writing methods of `tidelog.log.Table` that find or write rows, with the same results and errors."""
+    """A table whose rows Spark's executors change; `tidelog.streaming.table(spark, path)` opens it.
+
+    Its methods have the arguments, predicates, results and errors of the same methods of `tidelog.log.Table`. Each is
+    one commit, or none if it fails. If another commit could change which rows match, `delete`, `update` and `upsert`
+    start again on the newest version, up to 3 times. Spark runs a failed task again; files that no commit names are
+    left to `vacuum`.
+
+    Args:
+        context: The Spark context of the session.
+        opened: The table. Executors must be able to reach it.
+
+    Raises:
+        ConfigurationError: The table is in this process's memory.
+    """
 
     def __init__(self, context: SparkContext, opened: Table) -> None:
         require_reachable(opened.store)
@@ -68,37 +98,95 @@ class SparkTable:
 
     @property
     def path(self) -> str:
-        """Where the table lies."""
+        """The table's path."""
         return self._table.path
 
     def delete(self, where: str) -> Committed:
-        """Delete the rows for which the SQL text `where` is true; see Table.delete."""
+        """Delete the rows for which `where` is true. A task reads up to 64 MiB or 64 files, or one larger file.
+
+        Args:
+            where: An SQL predicate; see `Table.delete`.
+
+        Returns:
+            The commit, with its version and metrics.
+
+        Raises:
+            PredicateError: The predicate is invalid; raised before any task runs.
+            AppendOnlyError: The table only takes appends.
+            ConflictError: Another commit won each attempt.
+        """
         return self._change_rows(where, partial(stage_delete, where=where))
 
-    def update(self, where: str, set: Mapping[str, str]) -> Committed:  # noqa: A002 - SQL's own word
-        """Give the rows for which `where` is true new values; see Table.update.
+    def update(self, where: str, set: Mapping[str, str]) -> Committed:  # noqa: A002 - SQL's word
+        """Set new values in the rows for which `where` is true.
 
-        A task holds the changed rows of its files (64 MiB of them, or one larger file) in memory.
+        A task reads up to 64 MiB or 64 files, or one larger file, and holds the rows it changes in memory.
+
+        Args:
+            where: An SQL predicate; see `Table.update`.
+            set: The new values: column names to SQL expressions over the old row.
+
+        Returns:
+            The commit, with its version and metrics.
+
+        Raises:
+            PredicateError: The predicate or an expression is invalid; raised before any task runs.
+            SchemaMismatchError: A new value does not fit its column.
+            AppendOnlyError: The table only takes appends.
+            ConflictError: Another commit won each attempt.
         """
         return self._change_rows(where, partial(stage_update, where=where, assignments=set))
 
     def upsert(self, data: DataFrame, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Committed:
-        """Put the rows of `data` in the place of those with the same key; see Table.upsert.
+        """Replace the table's rows that have a key of the data with the data's rows, and add rows with new keys.
 
-        The data is read once and written by its tasks; its keys go to the driver, and from there to all tasks.
-        ConfigurationError for more than 10 million of them.
+        The data's tasks write its rows. Its keys go to the driver, and from there to all tasks. The executors keep the
+        data (`localCheckpoint`), so that a statement that starts again writes the same rows; if an executor is lost,
+        the statement fails and commits nothing.
+
+        Args:
+            data: The new rows. Each key can occur only once.
+            keys: The key's columns, by default those of the table property `tidelog.primaryKey`.
+            delete_where: An SQL predicate over the data's columns; a row for which it is true deletes its key.
+
+        Returns:
+            The commit, with its version and metrics.
+
+        Raises:
+            ConfigurationError: The data has more than 10 million keys, or no keys are given or known.
+            SchemaMismatchError: The data is not a Spark DataFrame, does not fit the table, or has a null in a key.
+            DuplicateKeyError: The data has several rows of one key.
+            PredicateError: `delete_where` is invalid.
+            WriteVerificationError: The files written do not have the number of rows that Spark counted.
+            AppendOnlyError: The table only takes appends.
+            ConflictError: Another commit won each attempt.
         """
         require_frame(data)
-        # Kept by the executors from the first job on, for a statement that runs again: computed anew, the data could
-        # have other rows. Where an executor is lost the statement fails.
+        # A statement that starts again must see the same rows, and computing the data again could give others.
         upsert = SparkUpsert(self._context, data.localCheckpoint(eager=False), keys, delete_where)
         return self._statement(upsert.stage)
 
     def overwrite(self, data: DataFrame, *, where: str | None = None, dynamic: bool = False) -> Committed:
-        """Replace the table, the partitions `where`, or with `dynamic` those of the data; see Table.overwrite.
+        """Replace the whole table, the partitions that `where` describes, or the partitions of the data.
 
-        Each of the data's tasks writes a file for each partition that it has rows in: repartition a frame of many
-        partitions by the table's own first.
+        Each of the data's tasks writes one file or more for each partition that it has rows in, so repartition data of
+        many partitions by the table's partition columns first.
+
+        Args:
+            data: The new rows.
+            where: An SQL predicate over the partition columns; all rows of the data must fulfil it.
+            dynamic: Replace the partitions that the data has rows in.
+
+        Returns:
+            The commit, with its version and metrics.
+
+        Raises:
+            SchemaMismatchError: The data is not a Spark DataFrame, or does not fit the table.
+            PredicateError: `where` is invalid or does not describe whole partitions.
+            ConfigurationError: `where` and `dynamic` are both given, the table has no partitions for `dynamic`, or rows
+                of the data are outside `where`.
+            AppendOnlyError: The table only takes appends.
+            ConflictError: Another commit won the race.
         """
         require_frame(data)
         transaction = self._table.begin()
@@ -112,7 +200,7 @@ class SparkTable:
     def _change_rows(self, where: str, stage: Stage) -> Committed:
         def stage_parts(state: LogState, writer: DataWriter) -> Staged:
             head = without_progress(state.head)
-            # A text that no row could be judged by is an error before any task runs.
+            # Fails before any task runs if the predicate is invalid.
             nothing = stage_part(head, writer, stage, ())
             work = partial(stage_part, head, writer, stage)
             return join_parts(nothing, run(self._context, work, shares_of(_candidates(state, writer, where))))
@@ -128,7 +216,7 @@ class SparkTable:
 
 
 def _candidates(state: LogState, writer: DataWriter, where: str) -> list[AddFile]:
-    """The files that may hold rows for which `where` is true."""
+    """The files that can have rows for which `where` is true."""
     tree = predicate.parse(where, writer.schema)
     return to_adds(prune_values(state.files().values, tree, writer.schema, writer.metadata).files)
 
@@ -136,10 +224,10 @@ def _candidates(state: LogState, writer: DataWriter, where: str) -> list[AddFile
 def _write_rows(
     writer: DataWriter,
     where: str | None,
-    dynamic: bool,  # noqa: FBT001 - partial's arguments go by their places
+    dynamic: bool,  # noqa: FBT001 - partial passes it by position
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[WrittenFiles]:
-    """One task's share of an OVERWRITE, a part for each file's worth of rows."""
+    """Write one task's rows of an OVERWRITE, one part for each file's worth of rows."""
     overwrite = Overwrite(writer, where, dynamic=dynamic)
     for rows in pieces(batches, file_size(writer)):
         yield overwrite.write(writer.prepared(conform(rows, writer.schema)))

@@ -1,8 +1,8 @@
-"""UPSERT by Spark's executors, in four steps.
+"""UPSERT on Spark's executors, in four steps.
 
-1. The data's tasks write the rows to be added, and return their keys. What follows reads what was written.
-2. The driver sees that each key comes once, and sends the keys to all tasks.
-3. Tasks over the table's files find the rows of these keys: their positions, and which key each has.
+1. The data's tasks write the rows to add, and return their keys. The next steps use these files, not the data.
+2. The driver checks that each key occurs once, and sends the keys to all tasks.
+3. Tasks search the table's files for rows with these keys. They return the row positions, and the key of each.
 4. With the change data feed on, tasks read the old rows at these positions and the new files, and write change files.
 """
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log import OperationClass
 from tidelog.log.errors import ConfigurationError
@@ -48,7 +48,7 @@ from tidelog.log.internals import (
 from tidelog.streaming.executors.frame_files import require_counted
 from tidelog.streaming.executors.tasks import cleared, delete_written, file_size, pieces, run, run_on_rows, shares_of
 
-# The driver and each task hold all keys, at some tens of bytes each.
+# The driver and each task hold all keys in memory, at some tens of bytes each.
 MAX_KEYS = 10_000_000
 
 _T = TypeVar("_T")
@@ -56,7 +56,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class UpsertPart:
-    """Rows that a task wrote: their files, their keys, and the keys of rows that only delete."""
+    """What a task wrote: files, the keys of their rows, and the keys of rows that only delete."""
 
     adds: tuple[AddFile, ...]
     keys: pa.Table
@@ -65,15 +65,16 @@ class UpsertPart:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Rows of one file that have one of the keys: how they die, and the place of each one's key."""
+    """The rows of one file that have one of the keys: their deletion, and the index of each row's key."""
 
     delete: RowDelete
     places: Int64Array
 
 
 class SparkUpsert:
-    """One statement, which may be staged several times; the data is computed once for each, as what is written and the
-    keys that are looked for come from the same tasks.
+    """One statement. It can be staged several times.
+
+    Each staging computes the data once: the rows written and the keys to look for come from the same tasks.
     """
 
     def __init__(self, context: SparkContext, data: DataFrame, keys: Sequence[str], delete_where: str | None) -> None:
@@ -83,10 +84,10 @@ class SparkUpsert:
         self._delete_where = delete_where
 
     def stage(self, state: LogState, writer: DataWriter) -> Staged:
-        """Each row of the data takes the place of the table's rows of its key; see Table.upsert.
+        """Stage the statement on `state`; see Table.upsert.
 
-        Raises WriteVerificationError where the tasks' files and keys are not of as many rows as Spark counted. What
-        was written is gone after any error.
+        Raises WriteVerificationError if the numbers of rows in the tasks' files and keys are not those that Spark
+        counted. After any error the files are deleted.
         """
         names = key_columns(self._given, writer.schema, writer.metadata.configuration)
         observation = Observation()
@@ -124,15 +125,15 @@ class SparkUpsert:
             old = [
                 (entry.delete.file, entry.delete.positions, after) for entry, after in zip(found, follows, strict=True)
             ]
-            cdc += _flat(run(self._context, partial(_tell_old, head, writer, keys), _few(old)))
-            cdc += _flat(run(self._context, partial(_tell_new, head, writer, keys, pairs.matched), shares_of(adds)))
+            cdc += _flat(run(self._context, partial(_old_changes, head, writer, keys), _shares_of_matches(old)))
+            cdc += _flat(run(self._context, partial(_new_changes, head, writer, keys, pairs.matched), shares_of(adds)))
         return staged_upsert(pairs, keys, self._delete_where, [entry.delete for entry in found], adds, cdc)
 
     def _require_few(self, count: int) -> None:
         if count > MAX_KEYS:
             raise ConfigurationError(
-                f"the data of the upsert has {count} keys, and the driver holds at most {MAX_KEYS}",
-                advice="upsert it in several parts",
+                f"the data of the upsert has {count} keys, more than the {MAX_KEYS} that the driver can hold",
+                advice="upsert the data in several parts",
             )
 
 
@@ -160,7 +161,7 @@ def _find(head: Head, writer: DataWriter, keys: Keys, adds: Sequence[AddFile]) -
     ]
 
 
-def _tell_old(
+def _old_changes(
     head: Head, writer: DataWriter, keys: Keys, share: Sequence[tuple[AddFile, BitMap64, BoolArray]]
 ) -> list[AddCDCFile]:
     matcher = KeyMatcher(state_of(head, writer, ()), writer, keys)
@@ -168,7 +169,7 @@ def _tell_old(
     return matcher.old_changes(pa.concat_tables(rows), np.concatenate([follows for _, _, follows in share]))
 
 
-def _tell_new(
+def _new_changes(
     head: Head, writer: DataWriter, keys: Keys, matched: BoolArray, adds: Sequence[AddFile]
 ) -> list[AddCDCFile]:
     matcher = KeyMatcher(state_of(head, writer, ()), writer, keys)
@@ -177,8 +178,10 @@ def _tell_new(
     return matcher.new_changes(rows, matched[keys.places(rows)])
 
 
-def _few(found: list[tuple[AddFile, BitMap64, BoolArray]]) -> list[list[tuple[AddFile, BitMap64, BoolArray]]]:
-    """Shares of as many files as `shares_of` makes of them."""
+def _shares_of_matches(
+    found: list[tuple[AddFile, BitMap64, BoolArray]],
+) -> list[list[tuple[AddFile, BitMap64, BoolArray]]]:
+    """Split the matches in the same way as `shares_of` splits their files."""
     shares, start = [], 0
     for share in shares_of([add for add, _, _ in found]):
         shares.append(found[start : start + len(share)])

@@ -1,8 +1,8 @@
-"""Sharing work out to Spark's executors: each task does its share and returns a small value.
+"""Share work out to Spark's executors: each task does its share and returns a small value.
 
-A task that fails is run again by Spark, and one that is slow may run twice: of all runs one value comes back. What
-the others wrote is named by no value, so by no commit, and no reader sees it.
-An error of tidelog's own comes back as a value, too, and is raised here: it would be the same at a second try.
+Spark runs a failed task again and can run a slow one twice, but only one run returns a value. No value, and so no
+commit, names the files of the other runs, so no reader sees them. A tidelog error is returned as a value, too, and
+raised here: a second attempt would raise it again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
 from tidelog.log.internals import AddFile, DataWriter, MemoryStore, Store, delete_unnamed, paths, properties
 
-# A task's Python worker costs some tens of milliseconds, so small files share one task. A task holds the rows that it
-# changes in memory, and writes at least one file, so that larger shares make fewer small files.
+# A task's Python worker costs some tens of milliseconds, so small files share one task. A task holds its changed rows
+# in memory and writes at least one file, so larger shares take more memory but make fewer small files.
 SHARE_BYTES = 64 * 2**20
 SHARE_FILES = 64
 
@@ -30,7 +30,7 @@ _Value = TypeVar("_Value")
 
 
 def shares_of(adds: Iterable[AddFile]) -> list[list[AddFile]]:
-    """The files, in their order, in shares of a bounded number of files and bytes; one file is never split."""
+    """Split the files, in their order, into shares of a bounded number of files and bytes. A file is never split."""
     shares: list[list[AddFile]] = []
     size = 0
     for add in adds:
@@ -43,7 +43,7 @@ def shares_of(adds: Iterable[AddFile]) -> list[list[AddFile]]:
 
 
 def run(context: SparkContext, work: Callable[[_Share], _Value], shares: Sequence[_Share]) -> list[_Value]:
-    """`work` of each share, one task each, in the order of the shares. `work` and the values are picklable."""
+    """The results of `work` for each share, in order, one task each. `work` and its results must be picklable."""
     if not shares:
         return []
     return _values(context.parallelize(shares, len(shares)).map(partial(_outcome, work)).collect())
@@ -54,12 +54,11 @@ def run_on_rows(
     work: Callable[[Iterator[pa.RecordBatch]], Iterator[_Value]],
     undo: Callable[[_Value], object] | None = None,
 ) -> list[_Value]:
-    """The values that `work` yields for the rows of each of the data's partitions.
+    """The values that `work` yields for the rows of each partition of the data.
 
-    Where one of them raises an error of tidelog's own, `undo` is called with each value that there is, and the error
-    raised.
+    If one of them is a tidelog error, `undo` is called with each of the other values before the error is raised.
     """
-    # By other names on the way: PySpark looks its columns up as if a dot or a backtick in a name were syntax.
+    # Renamed on the way, since PySpark looks columns up as if a dot or a backtick in a name were syntax.
     plain = data.toDF(*(f"c{place}" for place in range(len(data.columns))))
     pickled = plain.mapInArrow(partial(_pickled, work, data.columns), "value binary")
     outcomes = [pickle.loads(row.value) for row in pickled.collect()]  # noqa: S301 - our own tasks made it
@@ -71,26 +70,26 @@ def run_on_rows(
 
 
 def require_frame(data: object) -> None:
-    """Raise SchemaMismatchError for data that is no Spark DataFrame."""
+    """Raise SchemaMismatchError for data that is not a Spark DataFrame."""
     if not isinstance(data, DataFrame):
         raise SchemaMismatchError(
-            f"data of the type {type(data).__name__} is no Spark DataFrame",
-            advice="use spark.createDataFrame(...), or Table for data in this process",
+            f"a Spark DataFrame is needed, not {type(data).__name__}",
+            advice="use spark.createDataFrame(...), or the methods of Table for data in this process",
             column="",
         )
 
 
 def require_reachable(store: Store) -> None:
-    """Raise ConfigurationError for a store that lies in one process."""
+    """Raise ConfigurationError for a store in this process's memory."""
     if isinstance(store, MemoryStore):
         raise ConfigurationError(
-            f"{store.url} lies in this process's memory, which no executor reaches",
-            advice="use Table, or a table on a disk or in an object store",
+            f"{store.url} is in this process's memory, which Spark's executors cannot reach",
+            advice="use a table on a disk or in an object store, or the methods of Table",
         )
 
 
 def pieces(batches: Iterator[pa.RecordBatch], size_bytes: int) -> Iterator[pa.Table]:
-    """Rows that come in batches, in tables of at least this size in memory, but for the last one."""
+    """Combine batches into tables of at least this size in memory; the last one can be smaller."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -104,13 +103,13 @@ def pieces(batches: Iterator[pa.RecordBatch], size_bytes: int) -> Iterator[pa.Ta
 
 
 def delete_written(writer: DataWriter, adds: Iterable[AddFile]) -> None:
-    """Delete files that were written for `writer`'s table, and that no commit names."""
+    """Delete files of the writer's table that no commit names."""
     delete_unnamed(writer.store, [paths.to_storage_path(add.path) for add in adds])
 
 
 @contextmanager
 def cleared(writer: DataWriter) -> Iterator[None]:
-    """What a task writes within the block is gone where the block fails with an error of tidelog's own."""
+    """Delete the files that a task writes within the block if the block raises a tidelog error."""
     before = len(writer.written)
     try:
         yield
@@ -120,7 +119,7 @@ def cleared(writer: DataWriter) -> Iterator[None]:
 
 
 def file_size(writer: DataWriter) -> int:
-    """The size that the table's files shall have, in bytes."""
+    """The target size of the table's files, in bytes."""
     return properties.size_bytes(writer.metadata.configuration, properties.TARGET_FILE_SIZE)
 
 
@@ -150,7 +149,7 @@ def _pickled(
 
 
 def _values(outcomes: Iterable[_Value | TidelogError]) -> list[_Value]:
-    """The values; raises the first error among them."""
+    """The values. Raises the first error among them."""
     values = []
     for outcome in outcomes:
         if isinstance(outcome, TidelogError):

@@ -47,7 +47,7 @@ CASES = {
 }
 
 
-def test_a_quick_run_prints_every_case_and_finds_no_row_out_of_place(tmp_path: Path) -> None:
+def test_a_quick_run_prints_every_case_and_finds_no_wrong_row(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.conflict", "--quick"]
     environment = {**os.environ, "HOME": str(tmp_path)}
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
@@ -66,7 +66,7 @@ def test_each_group_of_cases_is_a_method() -> None:
     assert public - {"run"} == set(conflict.CASES)
 
 
-def test_the_loops_never_share_a_key_and_take_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_have_separate_keys_and_use_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "SEED_ROWS", 100)
     monkeypatch.setattr(loops, "BATCH_ROWS", 10)
     taken = {role: list(loops.keys(role, lambda: 3)) for role in loops.PARITY}
@@ -75,7 +75,7 @@ def test_the_loops_never_share_a_key_and_take_each_once(monkeypatch: pytest.Monk
     assert set(taken["update"]) == {*range(1, 100, 2), *range(131, 140, 2)}
 
 
-def test_a_loop_takes_keys_of_the_newest_batch_that_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_uses_keys_of_the_newest_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "SEED_ROWS", 100)
     monkeypatch.setattr(loops, "BATCH_ROWS", 10)
     newest = iter([-1, -1, 0, 0, 0, 0, 4, 4])
@@ -83,7 +83,7 @@ def test_a_loop_takes_keys_of_the_newest_batch_that_it_knows(monkeypatch: pytest
     assert [key for key in chosen if key >= 100] == [100, 102]
 
 
-def test_a_loop_counts_what_failed_by_its_name() -> None:
+def test_a_loop_counts_errors_by_name() -> None:
     answers = iter([None, Refused("A"), None, Refused("B"), Refused("A")])
     tally = loops.statements(lambda _: next(answers), [7, 8, 9, 10, 11], 60)
     assert (tally.attempted, tally.done, tally.errors, tally.failed) == (5, [7, 9], {"A": 2, "B": 1}, 3)
@@ -92,13 +92,13 @@ def test_a_loop_counts_what_failed_by_its_name() -> None:
 
 @pytest.fixture
 def tallies(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tally]:
-    """Keys 0 to 3 and batch 1, 6 and 7; key 0 was deleted, 3 and 7 updated."""
+    """The initial keys are 0 to 3, batch 1 has 6 and 7. Key 0 was deleted, 3 and 7 were updated."""
     monkeypatch.setattr(loops, "SEED_ROWS", 4)
     monkeypatch.setattr(loops, "BATCH_ROWS", 2)
     return {"append": Tally(done=[1]), "delete": Tally(done=[0]), "update": Tally(done=[3, 7])}
 
 
-def test_what_the_loops_did_says_which_rows_there_are(tallies: dict[str, Tally]) -> None:
+def test_the_tallies_give_the_expected_rows(tallies: dict[str, Tally]) -> None:
     assert expected_values(tallies) == {1: 0, 2: 0, 3: 1, 6: 0, 7: 1}
 
 
@@ -113,7 +113,7 @@ def test_what_the_loops_did_says_which_rows_there_are(tallies: dict[str, Tally])
         ({"changed": (2, 1)}, (0, 0, 1)),
     ],
 )
-def test_the_audit_finds_a_row_that_is_lost_doubled_or_wrong(
+def test_the_audit_finds_lost_doubled_and_wrong_rows(
     tallies: dict[str, Tally], rows: dict[str, Any], differences: tuple[int, int, int]
 ) -> None:
     found = list(expected_values(tallies).items())
@@ -132,11 +132,13 @@ def test_files_that_no_commit_names_are_found(tmp_path: Path) -> None:
     table.insert([{"k": 1}])
     table.delete("k = 1")
     assert (newest_version(tmp_path), unnamed_bytes(tmp_path)) == (2, 0)
-    (tmp_path / "forgotten.parquet").write_bytes(b"12345")
+    (tmp_path / "leftover.parquet").write_bytes(b"12345")
     assert unnamed_bytes(tmp_path) == 5
 
 
-def test_what_a_failed_compaction_wrote_is_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_of_a_failed_compaction_are_counted_as_thrown_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = str(tmp_path / "t")
     table = Table.create(path, contenders.SCHEMA)
     for number in range(3):
@@ -150,10 +152,31 @@ def test_what_a_failed_compaction_wrote_is_thrown_away(tmp_path: Path, monkeypat
         patched.setattr(Transaction, "commit", lose)
         failed = contenders.Contender(path).run("compact", 0.01)
     assert failed.errors == {"CommitContentionError": 1}
-    # As many rows go into one file each time.
+    # Both compactions write the same rows to one file.
     succeeded = contenders.Contender(path).run("compact", 0.01)
     assert failed.counts == {"bytes_thrown_away": succeeded.counts["bytes_written"]}
     assert (succeeded.counts["commits"], succeeded.counts["bytes_thrown_away"], succeeded.failed) == (1, 0, 0)
+
+
+def test_statements_that_start_again_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "t")
+    Table.create(path, contenders.SCHEMA).insert(contenders.rows(range(4)))
+    commit = Transaction.commit
+    waiting = [True]
+
+    def lose_once(self: Transaction, *, metadata_retry: bool | None = None) -> object:
+        if waiting:
+            waiting.pop()
+            # Matching rows, so that the statement must start again.
+            Table.open(path).insert(contenders.rows(range(0, 4, 2)))
+        return commit(self, metadata_retry=metadata_retry)
+
+    contender = contenders.Contender(path)
+    assert contender._update(1) is None
+    assert contender._counts.counts["run_again"] == 0
+    monkeypatch.setattr(Transaction, "commit", lose_once)
+    assert contender._update(2) is None
+    assert contender._counts.counts["run_again"] == 1
 
 
 def test_a_process_that_does_not_get_ready_is_an_error() -> None:
@@ -161,7 +184,7 @@ def test_a_process_that_does_not_get_ready_is_an_error() -> None:
         conflict.race([["benchmarks.contenders", "nobody"]], 1)
 
 
-def test_a_goal_may_be_at_least(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_goal_can_be_a_lower_limit(capsys: pytest.CaptureFixture[str]) -> None:
     report = Report("test", peer="delta_spark")
     goal = Goal(10, at_least=True)
     report.figure("more", "1/s", {TIDELOG: 20.0, "delta_spark": 2.0, "deltalake": 1.0}, goal)

@@ -43,7 +43,7 @@ def report() -> Report:
 
 def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.log", "--quick"]
-    # The cache of tables lies in the home folder.
+    # The cache of tables is in the home folder.
     environment = {**os.environ, "HOME": str(tmp_path)}
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -57,7 +57,7 @@ def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> No
     assert all(line[TIDELOG] > 0 for line in measured)
     assert all({"unit", *ENGINES, "ratio", "cpu_ratio", "goal", "goal_of", "met"} <= line.keys() for line in measured)
     assert "goals met" in done.stderr
-    # Copies are gone, the tables are kept for the next run.
+    # The copies are deleted, and the tables are kept for the next run.
     assert [path for path in (tmp_path / ".cache" / "tidelog-benchmarks").iterdir() if path.name.startswith("files-")]
     assert not list((tmp_path / ".cache" / "tidelog-benchmarks").glob("work-*"))
 
@@ -67,16 +67,16 @@ def test_each_group_of_cases_is_a_method() -> None:
     assert public - {"run"} == set(log.CASES)
 
 
-def test_a_run_in_a_process_of_its_own(tmp_path: Path, report: Report) -> None:
+def test_a_run_in_a_separate_process(tmp_path: Path, report: Report) -> None:
     runs = [Run(TIDELOG, "start", lambda _: {})]
     found = Harness(report, 1, tmp_path).measure(runs)
-    # A process that imported PySpark and pyarrow; this one holds several times as much.
+    # The memory of a process that imported PySpark and pyarrow. This process has several times as much.
     assert 50 < found[TIDELOG]["peak_mb"] < 400
     assert found[TIDELOG]["seconds"] > 0
     assert not list(tmp_path.iterdir())
 
 
-def test_a_peer_that_fails_is_left_out_and_named(
+def test_a_peer_that_fails_is_left_out_with_a_message(
     tmp_path: Path, report: Report, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [Run(DELTALAKE, "open_list", lambda folder: {"path": str(folder / "missing")})]
@@ -87,7 +87,7 @@ def test_a_peer_that_fails_is_left_out_and_named(
         Harness(report, 1, tmp_path).measure([Run(TIDELOG, "open_list", lambda folder: {"path": str(folder)})])
 
 
-def test_the_median_of_the_runs_counts_and_the_engines_take_turns(
+def test_engines_take_turns_and_the_median_counts(
     tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
@@ -116,7 +116,7 @@ def test_the_median_of_the_runs_counts_and_the_engines_take_turns(
         (None, {TIDELOG: 1.0, DELTALAKE: 2.0}, None),
     ],
 )
-def test_a_goal_is_judged_by_the_ratio_or_by_the_figure(
+def test_a_goal_applies_to_the_ratio_or_to_the_figure(
     report: Report, goal: Goal | None, figures: dict[str, float], met: bool | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report.figure("case", "ms", figures, goal, cpu={TIDELOG: 1.0, DELTALAKE: 4.0})

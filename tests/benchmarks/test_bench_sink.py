@@ -51,7 +51,7 @@ def test_a_quick_run_prints_every_case_and_loses_no_row(tmp_path: Path) -> None:
     timed = [line for line in lines.values() if line.get("unit") == "ms"]
     assert all(line[TIDELOG] > 0 and line[PARQUET] > 0 for line in timed)
     assert lines["small_add_batch"]["phases_ms"].keys() >= {"identify", "write", "commit"}
-    # A turn of one batch and one of three, each after one that is left out.
+    # A turn of one batch and one of three, each after a batch that is left out.
     assert lines["small_rows_lost_or_doubled"]["tidelog_rows"] >= 6_000
     for case in ("small", "large", "tail"):
         assert lines[f"{case}_rows_lost_or_doubled"][TIDELOG] == lines[f"{case}_rows_lost_or_doubled"][PARQUET] == 0
@@ -65,7 +65,7 @@ def test_each_case_is_a_method() -> None:
 
 
 class FakeProcess:
-    """An engine whose every batch takes as long as it is told, and whose rows are as it is told."""
+    """An engine with given batch times and rows."""
 
     def __init__(self, milliseconds: float, rows: dict[str, Any] | None) -> None:
         self.asked: list[str] = []
@@ -118,7 +118,7 @@ def test_ratios_are_to_the_parquet_sink_and_to_delta_spark(
     ("found", "differences"),
     [((2_999, 4_498_500, 2_999), 1), ((4_000, 4_498_500, 2_999), 1_000), ((3_000, 4_498_500, 3_001), 1)],
 )
-def test_a_row_that_is_lost_or_doubled_is_told(
+def test_lost_and_doubled_rows_are_reported(
     found: Any, differences: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = {**RIGHT, "found": found}
@@ -129,7 +129,7 @@ def test_a_row_that_is_lost_or_doubled_is_told(
     assert not bench.rows_are_right
 
 
-def test_a_peer_that_fails_is_left_out_and_named_but_not_tidelog(
+def test_a_peer_that_fails_is_left_out_but_tidelog_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_small(monkeypatch, {TIDELOG: FakeProcess(30, RIGHT), PARQUET: FakeProcess(-1, RIGHT)})
@@ -141,13 +141,13 @@ def test_a_peer_that_fails_is_left_out_and_named_but_not_tidelog(
         run_small(monkeypatch, {TIDELOG: FakeProcess(-1, RIGHT), PARQUET: FakeProcess(40, RIGHT)})
 
 
-def test_the_spans_of_several_turns_are_put_together() -> None:
+def test_the_spans_of_several_turns_are_combined() -> None:
     spans = Spans([1.0], [2.0], {"write": [0.5]}, cpu_ms=7, batches=3)
     spans.add(Spans([3.0], [4.0], {"write": [0.7], "commit": [0.1]}, cpu_ms=5, batches=2))
     assert spans == Spans([1.0, 3.0], [2.0, 4.0], {"write": [0.5, 0.7], "commit": [0.1]}, cpu_ms=12, batches=5)
 
 
-def test_the_daemon_works_beside_and_its_failure_is_told(tmp_path: Path) -> None:
+def test_the_daemon_runs_during_the_block_and_its_failure_is_reported(tmp_path: Path) -> None:
     path, output = tmp_path / "table", tmp_path / "output"
     table = Table.create(str(path), pa.schema([("n", pa.int64())]))
     for number in range(4):
@@ -161,7 +161,7 @@ def test_the_daemon_works_beside_and_its_failure_is_told(tmp_path: Path) -> None
         pass
 
 
-def test_a_goal_of_another_peer_is_named_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_names_another_peer_of_a_goal(capsys: pytest.CaptureFixture[str]) -> None:
     report = Report("test", peer=PARQUET, engines=(TIDELOG, PARQUET, NOOP))
     report.figure("a", "ms", {TIDELOG: 1.0, NOOP: 2.0}, Goal(0.4), peer=NOOP)
     report.table()

@@ -250,7 +250,7 @@ def test_a_concurrent_change_of_properties_is_a_conflict_that_leaves_no_file(
     old = load(table.store).head.metadata
     new = msgspec.structs.replace(old, configuration={**old.configuration, "delta.appendOnly": "true"})
     before_commit(lambda: put_commit(Table.open(table.path), new))
-    with pytest.raises(MetadataChangedException, match=r"the properties delta.appendOnly changed"):
+    with pytest.raises(MetadataChangedException, match=r"the winner changed the property delta.appendOnly"):
         compact(table)
     assert_no_orphans(table)
     assert compact(table).did_anything

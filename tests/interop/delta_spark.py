@@ -1,9 +1,8 @@
-"""delta-spark in a process of its own, so that the tests' Spark stays plain: the jars, the process, and the program.
+"""delta-spark in a separate process, so that the tests' Spark has no extra jars: the jars, the process, the program.
 
-As a program it reads one command a line (`["sql", text]`, `["rows", table]`, `["arrow", table, file]`,
+The program reads one command per line: `["sql", text]`, `["rows", table]`, `["arrow", table, file]`,
 `["changes", table, after, file]`, `["append", table, rows]`, `["stream", folder, table, checkpoint, app_id]` or
-`["checkpoint", table]`) and answers each with one line
-of JSON.
+`["checkpoint", table]`. It answers each with one line of JSON.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ ANSWER = "answer: "
 
 
 def jars() -> list[Path]:
-    """delta-spark and what it needs beyond PySpark's own jars; raises AssertionError where they cannot be fetched."""
+    """The jars of delta-spark that PySpark does not have. Raises AssertionError if they cannot be fetched."""
     return ivy.jars(f"delta-spark-{VERSION}", [ARTIFACT])
 
 
 class DeltaSpark:
-    """The process; each method is one command."""
+    """A process with delta-spark. Each method sends one command."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def sql(self, text: str) -> list[dict[str, Any]]:
-        """The rows of a statement; what is not JSON comes as text."""
+        """The rows of a statement, with values that JSON lacks as text."""
         answer: list[dict[str, Any]] = self._ask("sql", text)
         return answer
 
     def rows(self, table: str) -> list[str]:
-        """All rows of the table, each as the JSON that Spark makes of it, sorted."""
+        """All rows of the table as Spark's JSON, sorted."""
         answer: list[str] = self._ask("rows", table)
         return answer
 
@@ -56,7 +55,7 @@ class DeltaSpark:
         return self._table("arrow", table)
 
     def changes(self, table: str, after: int) -> pa.Table:
-        """What its change feed tells of the versions after `after`."""
+        """The change feed of the versions after `after`."""
         return self._table("changes", table, str(after))
 
     def _table(self, *command: str) -> pa.Table:
@@ -75,8 +74,9 @@ class DeltaSpark:
         self._ask("append", table, select)
 
     def stream(self, folder: str, table: str, checkpoint: str, app_id: str = "") -> None:
-        """Write what is new in a folder of numbers, one file a batch: by delta-spark's own sink, or with an application
-        id by a batch function of its own.
+        """Stream the new files of a folder into a table, one file per batch.
+
+        With delta-spark's own sink, or with a batch function that uses the application id if one is given.
         """
         self._ask("stream", folder, table, checkpoint, app_id)
 
@@ -94,7 +94,7 @@ class DeltaSpark:
 
 @contextmanager
 def session(errors: Path) -> Iterator[DeltaSpark]:
-    """A Spark with delta-spark; its messages go to the file `errors`."""
+    """Start a Spark with delta-spark. Its messages go to the file `errors`."""
     with errors.open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, ",".join(map(str, jars()))],
@@ -141,7 +141,7 @@ def main(class_path: str) -> None:
         answer: dict[str, Any]
         try:
             answer = {"ok": _do(spark, *json.loads(line))}
-        except Exception as error:  # noqa: BLE001 - the test that asked is the one to fail
+        except Exception as error:  # noqa: BLE001 - it fails the test that sent the command
             answer = {"error": str(error)}
         print(ANSWER + json.dumps(answer, default=_text), flush=True)
 
@@ -193,7 +193,7 @@ def _write(rows: pa.Table, file: str) -> None:
 
 
 def _text(value: Any) -> str:
-    """What is not JSON; PySpark gives a moment as the local time, without saying so."""
+    """A value that JSON lacks, as text. PySpark returns timestamps as naive local times."""
     return value.astimezone(dt.UTC).isoformat() if isinstance(value, dt.datetime) else str(value)
 
 

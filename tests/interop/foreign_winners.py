@@ -1,8 +1,8 @@
-"""What the tests of foreign winners share: a table, our operations staged on it, and the checks once another engine
-committed between our stage and our commit.
+"""Support for tests in which another engine commits between our stage and our commit: a table, our operations and the
+checks.
 
-The engine's commit is made on a copy of the table, once, and then laid over the table of each of our operations: it
-is the same commit, since staged files are nothing to it.
+The engine commits once, on a copy of the table. The commit is then copied into the table of each of our operations. It
+would be the same commit there, because the engine does not see staged files.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ OURS: Mapping[str, Callable[[Table], Transaction]] = {
     "major": lambda table: stage(table, "major"),
 }
 
-# An outcome as a letter.
+# Outcomes.
 COMMITTED, SUPERSEDED, CONFLICT = "C", "S", "x"
 
 
 def base_table(path: Path, kind: str, **properties: object) -> Table:
-    """Twelve rows in two partitions of three files each, one of them dead; version 3 has the dead one still."""
+    """Twelve rows in two partitions with three files each. One row is dead, but not yet in version 3."""
     made = Table.create(str(path), SCHEMA, partition_by=["part"], properties={**KINDS[kind], **properties})
     for first in (0, 4, 8):
         made.insert([row(k) for k in range(first, first + 4)])
@@ -65,13 +65,13 @@ def base_table(path: Path, kind: str, **properties: object) -> Table:
 
 @dataclass(frozen=True)
 class Winner:
-    """A table as it was, and with one commit of another engine on top."""
+    """A table before and after one commit of another engine."""
 
     before: Path
     after: Path
 
-    def lay_over(self, store: MemoryStore) -> None:
-        """Bring the commit into a copy of the table as it was."""
+    def copy_commit(self, store: MemoryStore) -> None:
+        """Add the engine's commit to a copy of the table before it."""
         for file in sorted(files_below(self.after) - files_below(self.before)):
             store.put_if_absent(file, (self.after / file).read_bytes())
 
@@ -81,7 +81,7 @@ def files_below(path: Path) -> set[str]:
 
 
 def in_memory(path: Path) -> MemoryStore:
-    """A copy of a table, where nothing waits for a disk."""
+    """A copy of a table in memory, which is faster than a disk."""
     store = memory_store()
     for file in files_below(path):
         store.put_if_absent(file, (path / file).read_bytes())
@@ -89,14 +89,14 @@ def in_memory(path: Path) -> MemoryStore:
 
 
 def on_disk(store: MemoryStore, path: Path) -> None:
-    """A copy for the other engines."""
+    """Copy a table to disk for the other engines."""
     for file, _ in store.walk():
         (path / file).parent.mkdir(parents=True, exist_ok=True)
         (path / file).write_bytes(store.read(file))
 
 
 def data_files(store: MemoryStore) -> set[str]:
-    """All that is not the log, or the ledger of what was lost."""
+    """All files except those of the log and of the conflict ledger."""
     return {path for path, _ in store.walk() if not path.startswith(("_delta_log/", "_tidelog/conflicts/"))}
 
 
@@ -105,15 +105,15 @@ def opened(store: MemoryStore) -> Table:
 
 
 def meet(winner: Winner, ours: str, path: Path) -> str:
-    """Stage ours, let theirs win, commit; the outcome's letter, once all that must hold was checked.
+    """Stage our operation, let the engine's commit win, commit ours, check the result, and return the outcome.
 
-    The table is then at `path`.
+    The table is written to `path`.
     """
     mine, again = in_memory(winner.before), in_memory(winner.after)
     found = data_files(mine)
     transaction = OURS[ours](opened(mine))
     staged = data_files(mine) - found
-    winner.lay_over(mine)
+    winner.copy_commit(mine)
     others = data_files(mine) - staged
     newest = opened(mine).version
     letter = _outcome(transaction, newest)
@@ -146,23 +146,23 @@ def rows_of(table: Table, version: int | None = None) -> Counter[str]:
 
 
 def texts(data: pa.Table) -> Counter[str]:
-    """The rows as texts; a column that an engine added is there for the rows that have a value in it."""
+    """The rows as text, without their nulls, so that a column added by an engine does not matter."""
     return Counter(repr(sorted((name, v) for name, v in row.items() if v is not None)) for row in data.to_pylist())
 
 
 def assert_true_feed(table: Table, version: int) -> None:
-    """The changes of a version are the difference of its rows and those of the version before."""
+    """Check that the changes of a version turn the rows of the version before into its rows."""
     changes = table.changes(after=version - 1, until=version).to_arrow()
-    told: Counter[str] = rows_of(table, version - 1)
+    replayed: Counter[str] = rows_of(table, version - 1)
     for sign, kinds in ((-1, {"delete", "update_preimage"}), (1, {"insert", "update_postimage"})):
         mask = pa.array([kind in kinds for kind in changes["_change_type"].to_pylist()], pa.bool_())
         part = changes.filter(mask).drop_columns(["_change_type", "_commit_version", "_commit_timestamp"])
         for text, count in texts(part).items():
-            told[text] += sign * count
-    assert not [text for text, count in told.items() if count < 0], version
-    assert +told == rows_of(table, version), version
+            replayed[text] += sign * count
+    assert not [text for text, count in replayed.items() if count < 0], version
+    assert +replayed == rows_of(table, version), version
 
 
 def meet_all(winner: Winner, path: Path) -> str:
-    """The outcomes of all of ours, a letter each."""
+    """The outcomes of all our operations, one letter each."""
     return "".join(meet(winner, ours, path / ours) for ours in OURS)

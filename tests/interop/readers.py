@@ -1,7 +1,7 @@
-"""Every reader of Delta tables that there is here, and one question to all of them: do you see these rows?
+"""All readers of Delta tables that the tests know, and a check that each sees the same rows.
 
-The readers stand on three implementations of the protocol besides ours: delta-rs (deltalake; Polars reads through it),
-the Rust kernel by itself, and delta-spark.
+They use three implementations of the protocol besides tidelog's: delta-rs (deltalake, and Polars on top of it), the
+Rust kernel, and delta-spark.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ POLARS = ("Polars", "Polars, lazily")
 def assert_same_everywhere(
     path: str, expected: pa.Table, delta: DeltaSpark | None = None, *, but: Collection[str] = ()
 ) -> None:
-    """Each reader, `but` for some, finds exactly the rows `expected`, in any order; delta-spark where there is one.
+    """Check that each reader finds exactly the rows `expected`, in any order.
 
-    Types may be spelled otherwise (a large string, a timestamp of another unit) as long as the values are the same.
+    Skips the readers in `but`, and delta-spark unless `delta` is given. Types can differ (a large string, another
+    timestamp unit) if the values are the same.
     """
     readers = {name: read for name, read in READERS.items() if name not in but}
     if "deletionVectors" in (deltalake.DeltaTable(path).protocol().reader_features or ()):
@@ -79,6 +80,6 @@ def assert_same_everywhere(
 
 
 def as_texts(table: pa.Table, schema: pa.Schema) -> Counter[str]:
-    """The rows as texts of their Python values, once they have the types of `schema`."""
+    """The rows, cast to `schema`, as the text of their Python values."""
     columns = [table[field.name].combine_chunks().cast(field.type) for field in schema]
     return Counter(map(repr, pa.table(columns, names=schema.names).to_pylist()))

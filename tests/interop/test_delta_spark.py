@@ -1,4 +1,4 @@
-"""A table that tidelog wrote is a Delta table: delta-spark reads it, writes to it, and tidelog reads on."""
+"""delta-spark reads and writes a table that tidelog wrote, and tidelog reads the result."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ def numbers(table: Table) -> list[int]:
     return sorted(table.refresh().scan().to_arrow()["n"].to_pylist())
 
 
-def test_delta_spark_reads_and_writes_our_table_and_we_read_its(
-    spark: SparkSession, delta: DeltaSpark, tmp_path: Path
-) -> None:
+def test_a_stream_and_delta_spark_write_to_one_table(spark: SparkSession, delta: DeltaSpark, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     source = Input(tmp_path / "input")
 
@@ -43,7 +41,7 @@ def test_delta_spark_reads_and_writes_our_table_and_we_read_its(
         sink = Sink(path, partition_by=["part"], properties={"delta.checkpointInterval": 50})
         drain(source.put(files).stream(spark).selectExpr(*COLUMNS), sink, tmp_path / "cp")
 
-    # Batches, a checkpoint, a compaction after it, and more batches after that; a checksum beside each.
+    # Batches, a checkpoint, a compaction and another batch, each version with a checksum.
     stream(3)
     table = Table.open(path)
     table.checkpoint()
@@ -52,7 +50,7 @@ def test_delta_spark_reads_and_writes_our_table_and_we_read_its(
     log = Path(path, "_delta_log")
     assert table.refresh().version == 5
     assert len(list(log.glob("*.crc"))) == 6
-    # What the checkpoint holds must come from it.
+    # A reader must use the checkpoint.
     for version in range(3):
         (log / f"{version:020d}.json").unlink()
         (log / f"{version:020d}.crc").unlink()
@@ -69,7 +67,7 @@ def test_delta_spark_reads_and_writes_our_table_and_we_read_its(
     (detail,) = delta.sql(f"DESCRIBE DETAIL delta.`{path}`")
     assert (detail["numFiles"], detail["partitionColumns"]) == (table.at().num_files, ["part"])
 
-    # It appends; we read that, as rows, as changes and in a stream's place, and go on.
+    # delta-spark appends. tidelog reads the rows and the changes, and the stream continues.
     row = ours(spark, path)[0]
     columns = "part, at + interval 1 day as at, price, nested"
     delta.append(path, f"select n + 1000 as n, {columns} from delta.`{path}` where n < 8")
@@ -82,7 +80,7 @@ def test_delta_spark_reads_and_writes_our_table_and_we_read_its(
     assert numbers(table) == [*source.numbers, *range(1000, 1008)]
     assert delta.rows(path) == ours(spark, path)
 
-    # It deletes, with deletion vectors; we read without those rows, and compaction lets them go.
+    # delta-spark deletes with deletion vectors. tidelog reads the rest, and compaction drops the dead rows.
     delta.sql(f"DELETE FROM delta.`{path}` WHERE n % 10 = 0")
     left = [n for n in [*source.numbers, *range(1000, 1008)] if n % 10]
     assert numbers(table) == left

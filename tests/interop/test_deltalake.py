@@ -1,4 +1,4 @@
-"""delta-rs reads what tidelog wrote, also after a compaction; tables with deletion vectors by SQL."""
+"""delta-rs queries partitioned tables before and after a compaction, with dead rows and old versions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def by_sql(table: Table, statement: str, version: int | None = None) -> list[dic
     return rows
 
 
-def test_it_reads_a_compacted_table(table: Table) -> None:
+def test_delta_rs_reads_a_compacted_table(table: Table) -> None:
     before = by_sql(table, "select * from t order by n")
     assert compact(table).did_anything
     table.insert([{"day": None, "n": 24, "text": "later", "at": START}])
@@ -51,13 +51,13 @@ def test_it_reads_a_compacted_table(table: Table) -> None:
     assert by_sql(table, "select min(n) as low, max(n) as high from t where day is null") == [{"low": 0, "high": 24}]
 
 
-def test_it_reads_every_version(table: Table) -> None:
+def test_delta_rs_reads_every_version(table: Table) -> None:
     compact(table)
     for version in (0, 3, 6, 7):
         assert by_sql(table, "select count(*) as c from t", version) == [{"c": min(version, 6) * 4}]
 
 
-def test_it_reads_from_a_checkpoint_alone(table: Table) -> None:
+def test_delta_rs_reads_from_a_checkpoint_alone(table: Table) -> None:
     compact(table)
     table.refresh().checkpoint()
     table.insert([{"day": None, "n": 24, "text": "later", "at": START}])
@@ -66,7 +66,7 @@ def test_it_reads_from_a_checkpoint_alone(table: Table) -> None:
     assert by_sql(table, "select count(*) as c, sum(n) as s from t") == [{"c": 25, "s": sum(range(25))}]
 
 
-def test_it_and_we_agree_about_dead_rows_and_their_compaction(table: Table) -> None:
+def test_delta_rs_agrees_about_dead_rows_before_and_after_a_compaction(table: Table) -> None:
     delete_rows(table, [0])
     delete_rows(table, [0, 1], file=3)
     before = table.refresh().scan().to_arrow().sort_by("n").to_pylist()
@@ -76,14 +76,14 @@ def test_it_and_we_agree_about_dead_rows_and_their_compaction(table: Table) -> N
     assert by_sql(table, "select * from t order by n") == before
 
 
-def test_it_shows_our_history(table: Table) -> None:
+def test_delta_rs_shows_our_history(table: Table) -> None:
     compact(table)
     newest = deltalake.DeltaTable(table.path).history(1)[0]
     assert (newest["version"], newest["operation"]) == (7, "OPTIMIZE")
 
 
-def test_two_properties_make_a_table_that_it_also_writes(tmp_path: Path) -> None:
-    """Without deletion vectors and in-commit timestamps any Delta writer can append, and we read on."""
+def test_delta_rs_can_write_to_a_table_with_two_properties_off(tmp_path: Path) -> None:
+    """Without deletion vectors and in-commit timestamps, any Delta writer can append."""
     low = {"delta.enableDeletionVectors": False, "delta.enableInCommitTimestamps": False}
     table = Table.create(str(tmp_path / "low"), pa.schema([("n", pa.int64())]), properties=low)
     table.insert([{"n": 1}])

@@ -1,4 +1,4 @@
-"""delta-rs reads a table whose log and files tidelog has cleaned up."""
+"""delta-rs reads a table after tidelog has expired its log and vacuumed its files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def by_sql(table: Table, version: int | None = None) -> list[int]:
     return found
 
 
-def test_it_reads_every_version_that_is_left(tmp_path: Path) -> None:
+def test_delta_rs_reads_every_retained_version(tmp_path: Path) -> None:
     clock = Clock()
     store = LocalStore(str(tmp_path / "t"))
     table = new_table(store, system=clock)
@@ -39,7 +39,7 @@ def test_it_reads_every_version_that_is_left(tmp_path: Path) -> None:
     delete_rows(table, [0], file=2)
     compact(table)
     table.refresh().checkpoint()
-    # By hand, as everything was written in this moment; a compaction notes the real time in its tombstones.
+    # Everything was written just now, so make the files look old. The compaction's tombstones have the real time.
     for path in (tmp_path / "t").rglob("*.*"):
         os.utime(path, (START_MS / 1000, START_MS / 1000))
     before = by_sql(table)

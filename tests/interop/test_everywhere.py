@@ -1,4 +1,4 @@
-"""What tidelog writes is read by all alike; what delta-spark makes of it then is read by tidelog, rows and history."""
+"""All readers see the same rows in tables that tidelog wrote, and tidelog reads what delta-spark then commits."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ OLD = {"delta.enableDeletionVectors": False, "delta.enableInCommitTimestamps": F
 KINDS: dict[str, dict[str, Any]] = {
     "new": {},
     "partitioned": {"partition_by": ["part", "day"]},
-    "protocol of old": {"properties": OLD},
-    "partitioned, of old": {"properties": OLD, "partition_by": ["day"]},
+    "old protocol": {"properties": OLD},
+    "partitioned, old protocol": {"properties": OLD, "partition_by": ["day"]},
     "without commit times": {"properties": {"delta.enableInCommitTimestamps": False}},
-    # Not by `part`: Polars 2.1.0 loses the vectors of files whose path has an escaped character, as Spark's then have.
+    # Not by `part`, since Polars 2.1.0 ignores the deletion vectors of files with an escaped character in their path.
     "with change files": {"properties": {"delta.enableChangeDataFeed": True}, "partition_by": ["day"]},
 }
 
@@ -70,7 +70,7 @@ def table_of(tmp_path: Path, kind: str) -> Table:
 
 
 def keep_from(table: Table, version: int) -> None:
-    """Only what a checkpoint of `version` needs stays, as after a clean-up."""
+    """Delete the log before `version`, as a clean-up after its checkpoint does."""
     for file in Path(table.path, "_delta_log").iterdir():
         if file.name[:20].isdigit() and int(file.name[:20]) < version:
             file.unlink()
@@ -78,7 +78,7 @@ def keep_from(table: Table, version: int) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_all_readers_agree_on_what_we_write(kind: str, tmp_path: Path, delta: DeltaSpark) -> None:
+def test_all_readers_see_our_inserts(kind: str, tmp_path: Path, delta: DeltaSpark) -> None:
     table = table_of(tmp_path, kind)
     assert_same_everywhere(table.path, rows(0, 30))
     table.refresh().checkpoint()
@@ -94,19 +94,19 @@ def test_all_readers_agree_on_what_we_write(kind: str, tmp_path: Path, delta: De
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_all_readers_agree_on_our_row_changes(kind: str, tmp_path: Path, delta: DeltaSpark) -> None:
-    """Deletion vectors or copies, change files, whole partitions, a restore; from the log, and from a checkpoint."""
+def test_all_readers_see_our_row_changes(kind: str, tmp_path: Path, delta: DeltaSpark) -> None:
+    """With deletion vectors or copies, change files, whole partitions and a restore; from the log and a checkpoint."""
     table = table_of(tmp_path, kind)
     start = table.version
     table.delete("n IN (0, 3, 11, 25)")
     table.update("n BETWEEN 5 AND 14 AND n != 7", {"ratio": "n * 2", "day": "DATE '2026-03-01'", "part": "NULL"})
-    wrecked = table.version
+    updated = table.version
     table.delete("day = DATE '2026-03-01' AND n > 10")
     expected = table.scan().to_arrow()
     assert expected.num_rows == 16
     assert_same_everywhere(table.path, expected, delta)
     if table.properties.get("delta.enableChangeDataFeed") == "true":
-        # Not what comes below: deltalake is known to tell removed files with vectors wrongly.
+        # Not for the steps below, since deltalake reports the changes of removed files with deletion vectors wrongly.
         assert_same_changes(table, start, delta)
     if table.partition_by:
         table.overwrite(rows(100, 4), dynamic=True)
@@ -114,21 +114,21 @@ def test_all_readers_agree_on_our_row_changes(kind: str, tmp_path: Path, delta: 
     else:
         table.overwrite(rows(100, 4))
     assert_same_everywhere(table.path, table.scan().to_arrow())
-    table.restore(version=wrecked)
+    table.restore(version=updated)
     table.checkpoint()
     keep_from(table, table.version)
     expected = table.scan().to_arrow()
     assert expected.num_rows == 26
     assert_same_everywhere(table.path, expected, delta)
-    # delta-spark goes on from there.
+    # delta-spark continues on the table.
     delta.sql(f"DELETE FROM delta.`{table.path}` WHERE n = 8")
-    # Polars 2.1.0 ends with a ShapeError where files in folders of partitions stand beside files in others.
-    but = POLARS if kind == "partitioned, of old" else ()
+    # Polars 2.1.0 raises a ShapeError if only some files are in partition folders.
+    but = POLARS if kind == "partitioned, old protocol" else ()
     assert_same_everywhere(table.path, table.refresh().scan("n != 8").to_arrow(), delta, but=but)
 
 
 def assert_same_changes(table: Table, after: int, delta: DeltaSpark) -> None:
-    """The change feed by tidelog, by delta-rs and by delta-spark."""
+    """Compare the change feeds of tidelog, delta-rs and delta-spark."""
     ours = table.changes(after=after).to_arrow()
     feed = DeltaTable(table.path).load_cdf(starting_version=after + 1)
     by_delta_rs = pa.table(pa.RecordBatchReader.from_stream(feed).read_all())
@@ -138,8 +138,8 @@ def assert_same_changes(table: Table, after: int, delta: DeltaSpark) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_a_mapped_table_of_delta_spark(mode: str, tmp_path: Path, delta: DeltaSpark) -> None:
-    """Its columns renamed and dropped; we insert, delete, update and compact, and delta-spark reads all of it."""
+def test_changing_rows_of_a_table_with_column_mapping(mode: str, tmp_path: Path, delta: DeltaSpark) -> None:
+    """delta-spark renames and drops columns, tidelog changes rows and compacts, and delta-spark reads the result."""
     path = str(tmp_path / "mapped")
     delta.sql(
         f"CREATE TABLE delta.`{path}` (n BIGINT, `old name` STRING, gone INT, st STRUCT<x: STRING, y: INT>, p STRING) "
@@ -186,32 +186,32 @@ STEPS = (
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["with change files", "without commit times"])
-def test_we_read_what_delta_spark_makes_of_our_table(kind: str, tmp_path: Path, delta: DeltaSpark) -> None:
+def test_tidelog_reads_what_delta_spark_commits(kind: str, tmp_path: Path, delta: DeltaSpark) -> None:
     table = table_of(tmp_path, kind)
     for step in STEPS:
         delta.sql(step.format(t=f"delta.`{table.path}`"))
         table.refresh()
         found = delta.arrow(table.path)
         assert as_texts(table.scan().to_arrow(), SCHEMA) == as_texts(found, SCHEMA), step
-    told = [(record.version, record.timestamp) for record in table.history()]
-    assert told == history_of(delta, table)
+    history = [(record.version, record.timestamp) for record in table.history()]
+    assert history == history_of(delta, table)
     assert table.version == 3 + len(STEPS)
     expected = table.scan().to_arrow()
     assert 0 < expected.num_rows < 38
     assert_same_everywhere(table.path, expected, delta)
 
-    # From delta-spark's own checkpoint, alone, and with more of ours on top.
+    # From delta-spark's checkpoint, first alone and then with more commits of tidelog.
     delta.checkpoint(table.path)
     keep_from(table, table.version)
     assert_same_everywhere(table.path, expected, delta)
-    assert [(record.version, record.timestamp) for record in Table.open(table.path).history()] == told[:1]
+    assert [(record.version, record.timestamp) for record in Table.open(table.path).history()] == history[:1]
     table.insert(rows(200, 3))
     assert compact(table).did_anything
     assert_same_everywhere(table.path, pa.concat_tables([expected, rows(200, 3)]), delta)
 
 
 @pytest.mark.spark
-def test_the_checksums_of_delta_spark_are_believed_and_a_damaged_one_is_not(tmp_path: Path, delta: DeltaSpark) -> None:
+def test_a_damaged_checksum_of_delta_spark_is_not_used(tmp_path: Path, delta: DeltaSpark) -> None:
     table = table_of(tmp_path, "new")
     delta.sql(f"DELETE FROM delta.`{table.path}` WHERE n = 1")
     expected = table.refresh().scan().to_arrow()
@@ -224,8 +224,8 @@ def test_the_checksums_of_delta_spark_are_believed_and_a_damaged_one_is_not(tmp_
     assert as_texts(opened.scan().to_arrow(), SCHEMA) == as_texts(expected, SCHEMA)
 
 
-def test_a_scan_that_began_keeps_its_snapshot(tmp_path: Path) -> None:
-    """Others insert, delete, compact and clean up within the retention; what the scan reads does not change."""
+def test_a_running_scan_keeps_its_snapshot(tmp_path: Path) -> None:
+    """Other writers insert, delete, compact and clean up within the retention without changing the scan's rows."""
     table = table_of(tmp_path, "partitioned")
     scan = table.scan()
     batches = scan.to_batches()
@@ -238,7 +238,7 @@ def test_a_scan_that_began_keeps_its_snapshot(tmp_path: Path) -> None:
     other.delete("n < 15")
     DeltaTable(table.path).create_checkpoint()
     for file in Path(table.path).rglob("*.parquet"):
-        # Old files: only the log's own tombstones tell a vacuum that somebody may still read them.
+        # Made to look old, so that only the tombstones in the log keep the vacuum from deleting them.
         os.utime(file, (1_700_000_000, 1_700_000_000))
     other.refresh().checkpoint()
     assert vacuum(other).data_files == 0

@@ -1,4 +1,4 @@
-"""delta-spark commits between our stage and our commit: what becomes of ours is what running it again would give."""
+"""delta-spark commits between our stage and our commit. Our commit gives the result of running it after that commit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ THEIRS: Mapping[str, str] = {
     "property": "ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '77')",
     "property that matters": "ALTER TABLE {t} SET TBLPROPERTIES ('delta.appendOnly' = 'true')",
 }
-# A letter for each of ours, in the order of OURS.
+# A letter for each of our operations, in the order of OURS.
 EXPECTED: Mapping[str, str] = {
     "append": "CCxCCCCCC",
     "delete": "CCCCCCCCC",
@@ -44,12 +44,12 @@ EXPECTED: Mapping[str, str] = {
     "property that matters": "xxxxxxxxx",
 }
 
-# Ours after theirs, read by delta-spark: a query costs it far more than all the rest.
+# delta-spark reads only these results, because a query of it takes far longer than everything else here.
 READ = ("update",)
 
 
 @pytest.mark.parametrize("theirs", list(THEIRS))
-def test_what_becomes_of_ours(theirs: str, tmp_path: Path, delta: DeltaSpark) -> None:
+def test_our_operations_after_a_commit_of_delta_spark(theirs: str, tmp_path: Path, delta: DeltaSpark) -> None:
     winner = Winner(tmp_path / "before", tmp_path / "after")
     base_table(winner.before, "vectors")
     shutil.copytree(winner.before, winner.after)

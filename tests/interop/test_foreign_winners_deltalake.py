@@ -1,4 +1,4 @@
-"""deltalake commits between our stage and our commit: what becomes of ours is what running it again would give."""
+"""deltalake commits between our stage and our commit. Our commit gives the result of running it after that commit."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def merge(table: DeltaTable, source: pa.Table) -> deltalake.table.TableMerger:
 
 THEIRS: Mapping[str, Callable[[DeltaTable], object]] = {
     "append": lambda table: deltalake.write_deltalake(table, data(2, 3, 300, 301), mode="append"),
-    "append of others": lambda table: deltalake.write_deltalake(table, data(302, 304), mode="append"),
+    "append of other keys": lambda table: deltalake.write_deltalake(table, data(302, 304), mode="append"),
     "delete": lambda table: table.delete("k IN (1, 2, 6)"),
-    "delete of others": lambda table: table.delete("k = 10"),
+    "delete of other keys": lambda table: table.delete("k = 10"),
     "delete of a partition": lambda table: table.delete("part = 'b'"),
     "delete of all": lambda table: table.delete(),
     "update": lambda table: table.update(predicate="k IN (0, 5)", updates={"v": "v + 7"}),
@@ -51,12 +51,12 @@ THEIRS: Mapping[str, Callable[[DeltaTable], object]] = {
         table, data(400, 404), mode="overwrite", predicate="part = 'a'"
     ),
 }
-# A letter for each of ours, in the order of OURS.
+# A letter for each of our operations, in the order of OURS.
 EXPECTED: Mapping[tuple[str, str], str] = {
     ("vectors", "append"): "CCxCCCCCC",
-    ("vectors", "append of others"): "CCCCCCCCC",
+    ("vectors", "append of other keys"): "CCCCCCCCC",
     ("vectors", "delete"): "CCCCCCCCC",
-    ("vectors", "delete of others"): "CCCCCCCCC",
+    ("vectors", "delete of other keys"): "CCCCCCCCC",
     ("vectors", "delete of a partition"): "CCCCCCCCC",
     ("vectors", "delete of all"): "CCCCCCCSS",
     ("vectors", "update"): "CCxCCCCCC",
@@ -72,9 +72,9 @@ EXPECTED: Mapping[tuple[str, str], str] = {
     ("vectors", "overwrite"): "CCxCCCCSS",
     ("vectors", "replace where"): "CCCCCCCCC",
     ("copies, feed", "append"): "CxxxCCCCC",
-    ("copies, feed", "append of others"): "CCCCCCCCC",
+    ("copies, feed", "append of other keys"): "CCCCCCCCC",
     ("copies, feed", "delete"): "CxxxCCCSS",
-    ("copies, feed", "delete of others"): "CCCCCCCCC",
+    ("copies, feed", "delete of other keys"): "CCCCCCCCC",
     ("copies, feed", "delete of a partition"): "CxxCCCCCC",
     ("copies, feed", "delete of all"): "CxxxCCCSS",
     ("copies, feed", "update"): "CxxxCCCSS",
@@ -102,7 +102,9 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 
 @pytest.mark.parametrize(("kind", "theirs"), list(EXPECTED))
-def test_what_becomes_of_ours(kind: str, theirs: str, bases: Mapping[str, Path], tmp_path: Path) -> None:
+def test_our_operations_after_a_commit_of_deltalake(
+    kind: str, theirs: str, bases: Mapping[str, Path], tmp_path: Path
+) -> None:
     winner = Winner(bases[kind], tmp_path / "after")
     shutil.copytree(winner.before, winner.after)
     THEIRS[theirs](DeltaTable(str(winner.after)))

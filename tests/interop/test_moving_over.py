@@ -1,4 +1,4 @@
-"""A running delta-spark stream becomes a tidelog stream, and goes back: on the same checkpoint, each batch once."""
+"""A delta-spark stream becomes a tidelog stream and back again, on one checkpoint and with each batch once."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
 
 def app_id_of(path: Path) -> str:
-    """The one application that wrote to the table."""
+    """The id of the only application that wrote to the table."""
     (name,) = Table.open(str(path)).transactions
     return name
 
 
 @pytest.mark.parametrize("app_id", ["", "my-stream"])
 @pytest.mark.parametrize("crashed", [False, True])
-def test_its_last_batch_is_not_doubled_and_the_stream_can_move_back(
+def test_a_stream_moves_over_and_back_without_doubling_a_batch(
     spark: SparkSession, delta: DeltaSpark, tmp_path: Path, app_id: str, crashed: bool
 ) -> None:
     path, checkpoint = tmp_path / "table", tmp_path / "cp"
@@ -47,7 +47,7 @@ def test_its_last_batch_is_not_doubled_and_the_stream_can_move_back(
     assert replayed.last.skipped
     assert numbers_in(path) == source.numbers
 
-    # Back again, and over once more: what each wrote the other knows.
+    # Back to delta-spark, and over again. Each side knows the other's batches.
     forget_last_commit(checkpoint)
     source.put()
     delta.stream(str(source.folder), str(path), str(checkpoint), app_id)
@@ -56,7 +56,9 @@ def test_its_last_batch_is_not_doubled_and_the_stream_can_move_back(
     assert numbers_in(path) == source.numbers
 
 
-def test_another_checkpoint_or_id_is_refused(spark: SparkSession, delta: DeltaSpark, tmp_path: Path) -> None:
+def test_another_checkpoint_or_application_id_is_an_error(
+    spark: SparkSession, delta: DeltaSpark, tmp_path: Path
+) -> None:
     path = tmp_path / "table"
     source = Input(tmp_path / "input").put(3)
     delta.stream(str(source.folder), str(path), str(tmp_path / "cp"), "my-stream")

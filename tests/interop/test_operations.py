@@ -1,4 +1,4 @@
-"""Upserts, new columns and properties that tidelog commits, read by all; delta-spark takes the table on from there."""
+"""All readers see upserts, new columns and properties that tidelog commits, and delta-spark continues on the table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MORE = pa.schema([("note", pa.string()), ("place", pa.struct([("x", pa.float64()
 
 
 def some_data() -> pa.Table:
-    """Rows 5 to 14 with other values, 15 to 17 to be deleted, and 40 to 43, which are new."""
+    """Rows 5 to 14 have new values, 15 to 17 are deleted, and 40 to 43 are added."""
     known, new = rows(5, 13), rows(40, 4)
     changed = pa.concat_tables([known, new])
     ratio = changed.schema.get_field_index("ratio")
@@ -42,7 +42,7 @@ def with_nulls(table: pa.Table) -> pa.Table:
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_readers_agree_on_upserts_and_new_columns(kind: str, tmp_path: Path) -> None:
+def test_all_readers_see_upserts_and_new_columns(kind: str, tmp_path: Path) -> None:
     table = table_of(tmp_path, kind)
     table.upsert(some_data(), keys=["n"], delete_where="op = 'd'")
     assert_same_everywhere(table.path, expected_rows())
@@ -69,8 +69,8 @@ def assert_feed_by_delta_rs(table: Table) -> None:
     assert {entry["values"]: entry["counts"] for entry in counts} == expected
 
 
-def test_delta_rs_writes_on_after_columns_were_added(tmp_path: Path) -> None:
-    table = table_of(tmp_path, "protocol of old")
+def test_delta_rs_writes_after_columns_were_added(tmp_path: Path) -> None:
+    table = table_of(tmp_path, "old protocol")
     table.add_columns(MORE)
     DeltaTable(table.path).delete("n = 0")
     table.refresh().upsert([{"n": 1, "note": "mine"}, {"n": 2, "op": "d"}], keys=["n"], delete_where="op = 'd'")
@@ -81,8 +81,8 @@ def test_delta_rs_writes_on_after_columns_were_added(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_delta_spark_goes_on_from_there(tmp_path: Path, delta: DeltaSpark) -> None:
-    """Also from the features that properties turned on, and the time since when commits carry theirs."""
+def test_delta_spark_continues_after_our_commits(tmp_path: Path, delta: DeltaSpark) -> None:
+    """Two properties turn features on first, one of them in-commit timestamps."""
     table = table_of(tmp_path, "without commit times")
     table.set_properties({"delta.enableInCommitTimestamps": True, "delta.enableChangeDataFeed": True})
     start = table.version
@@ -103,7 +103,7 @@ def test_delta_spark_goes_on_from_there(tmp_path: Path, delta: DeltaSpark) -> No
 
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_a_mapped_table_of_delta_spark(mode: str, tmp_path: Path, delta: DeltaSpark) -> None:
+def test_upserts_and_new_columns_on_a_table_with_column_mapping(mode: str, tmp_path: Path, delta: DeltaSpark) -> None:
     path = str(tmp_path / "mapped")
     delta.sql(
         f"CREATE TABLE delta.`{path}` (n BIGINT, st STRUCT<x: STRING>, p STRING) USING delta PARTITIONED BY (p) "

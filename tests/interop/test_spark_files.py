@@ -1,4 +1,4 @@
-"""Files of Spark's own writer are read by all alike, beside the driver's and compacted with them."""
+"""All readers see the rows of files from Spark's own writer, next to files of the driver and compacted with them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_every_reader_sees_the_rows(spark: SparkSession, delta: DeltaSpark, tmp_path: Path, kind: str) -> None:
+def test_all_readers_see_the_rows(spark: SparkSession, delta: DeltaSpark, tmp_path: Path, kind: str) -> None:
     table = Table.create(str(tmp_path / "table"), rows(0, 1).schema, **KINDS[kind])
     transaction = table.begin()
     adds, count = write_frame(frame(spark, rows(0, 20)), transaction.writer)

@@ -1,4 +1,4 @@
-"""Stores that fail the way real ones do, around a store that works."""
+"""Wrappers that make a store fail the way real ones do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog.log.storage import FileStatus, Store
 
 
 class Around(Store):
-    """Hands everything to the store inside; the subclasses interfere."""
+    """Passes every call on to the inner store; subclasses interfere."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
@@ -46,7 +46,7 @@ class Around(Store):
 
 
 class Counting(Around):
-    """Counts what is asked of the store, by method name, and remembers the paths read."""
+    """Counts listings and remembers the paths read."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -63,9 +63,9 @@ class Counting(Around):
 
 
 class LostAnswer(Around):
-    """The next `failures` puts of a commit write, and then raise as if nothing had answered.
+    """The next `failures` puts of a commit are stored and then raise, as if the answer was lost.
 
-    `also` runs after the write and before the error, and may write more, or make the look-up fail.
+    `also` runs between the write and the error; it can write more, or make later reads fail.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LostAnswer(Around):
 
 
 class NotWritten(Around):
-    """The next `failures` puts of a commit fail before anything is written; `attempts` counts them all."""
+    """The next `failures` puts of a commit fail before anything is stored; `attempts` counts all puts."""
 
     def __init__(self, inner: Store, *, failures: int = 1, also: Callable[[], None] | None = None) -> None:
         super().__init__(inner)
@@ -106,7 +106,7 @@ class NotWritten(Around):
 
 
 class Unreadable(Around):
-    """Reads of a path that ends with `suffix` raise `error` while `broken`."""
+    """While `broken`, reading a path that ends with `suffix` raises `error`."""
 
     def __init__(self, inner: Store, *, suffix: str, error: Exception) -> None:
         super().__init__(inner)
@@ -121,7 +121,7 @@ class Unreadable(Around):
 
 
 class Refusing(Around):
-    """Puts and replacements of a path that ends with `suffix` raise `error`."""
+    """Writing a path that ends with `suffix` raises `error`."""
 
     def __init__(self, inner: Store, *, suffix: str, error: Exception) -> None:
         super().__init__(inner)
@@ -140,7 +140,7 @@ class Refusing(Around):
 
 
 class Deleting(Around):
-    """Counts deletions; the one after `allowed` of them, or of a path that ends with `suffix`, raises."""
+    """Records deletions. Raises after `allowed` of them, and for a path that ends with `suffix`."""
 
     def __init__(
         self,

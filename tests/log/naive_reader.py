@@ -1,6 +1,6 @@
-"""A Delta reader in its plainest form: commits only, JSON by the standard library, rows in Python lists.
+"""The simplest possible Delta reader: commits only, JSON from the standard library, rows as Python lists.
 
-It is what the fuzzer holds tidelog's reader to where damage left another valid log.
+The fuzzer compares tidelog's reader with it if damage left another valid log.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-
 
 
 class InvalidLogError(Exception):
-    """These commits are no valid log."""
+    """The commits are not a valid log."""
 
 
 def actions(files: dict[str, bytes]) -> list[list[dict[str, Any]]]:
-    """The lines of every commit from 0 on. Raises InvalidLogError."""
+    """The lines of every commit, starting at 0. Raises InvalidLogError."""
     names = sorted(name for name in files if name.startswith("_delta_log/") and name.endswith(".json"))
     commits = {name: files[name] for name in names if len(name) == len("_delta_log/") + 25}
     if list(commits) != [f"_delta_log/{version:020d}.json" for version in range(len(commits))]:
@@ -42,12 +42,12 @@ def lines(content: bytes) -> list[dict[str, Any]]:
     except (ValueError, RecursionError) as error:
         raise InvalidLogError(str(error)) from error
     if not found or not all(isinstance(line, dict) for line in found):
-        raise InvalidLogError("a line is no action")
+        raise InvalidLogError("a line is not an action")
     return found
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The last of two values of one key counts, but the object is not the same as without the first."""
+    """The last value of a repeated key counts, but the object must differ from one without the repetition."""
     found = dict(pairs)
     return found if len(found) == len(pairs) else found | {"\0twice": len(pairs)}
 
@@ -57,11 +57,11 @@ def _refuse(text: str) -> None:
 
 
 def rows(files: dict[str, bytes]) -> Counter[str]:
-    """The live rows of the newest version, each as text. Raises whatever a log that is none leads to."""
+    """The live rows of the newest version, each as text. An invalid log can raise any error."""
     metadata: dict[str, Any] | None = None
     live: dict[tuple[str, str], dict[str, Any]] = {}
     for commit in actions(files):
-        for line in sorted(commit, key=lambda line: "add" in line):  # a path may be removed and added in one commit
+        for line in sorted(commit, key=lambda line: "add" in line):  # a commit can remove and add the same path
             if "metaData" in line:
                 metadata = line["metaData"]
             for kind in ("remove", "add"):
@@ -96,7 +96,7 @@ def _file_rows(files: dict[str, bytes], add: dict[str, Any], schema: list[dict[s
 
 
 def _value(values: dict[str, Any], field: dict[str, Any]) -> Any:
-    """A column's value by the name that files know it by, and its fields' likewise."""
+    """A column's value, looked up by its physical name; nested fields likewise."""
     value = values.get(field["metadata"].get("delta.columnMapping.physicalName", field["name"]))
     if isinstance(field["type"], dict) and value is not None:
         return {child["name"]: _value(value, child) for child in field["type"]["fields"]}
@@ -130,5 +130,5 @@ def _dead(files: dict[str, bytes], vector: dict[str, Any] | None) -> set[int]:
 
 
 def _z85(text: str) -> bytes:
-    """The standard library knows the same code by other characters."""
+    """The standard library has the same encoding with another alphabet."""
     return b85decode(text.translate(str.maketrans(_Z85, _B85)))

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what a table may hold."""
+"""Hypothesis strategies for actions, schemas and values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tidelog.log.format import actions
 from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
 
-# JSON and parquet hold any text but lone surrogates.
+# JSON and parquet can hold any text except lone surrogates.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 LONGS = st.integers(-(2**63), 2**63 - 1)
@@ -89,7 +89,7 @@ def _decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
     )
 
 
-# Every primitive type with the values it takes.
+# Every primitive type with its values.
 PRIMITIVES: dict[Any, st.SearchStrategy[Any]] = {
     pa.string(): TEXTS,
     pa.binary(): st.binary(max_size=10),
@@ -120,7 +120,7 @@ def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 _LEAVES = st.sampled_from(list(PRIMITIVES)) | st.integers(1, 38).flatmap(
     lambda precision: st.integers(0, precision).map(lambda scale: pa.decimal128(precision, scale))
 )
-# Any type that a column may have.
+# Any type that a column can have.
 TYPES = st.recursive(_LEAVES, _nested, max_leaves=5)
 SCHEMAS = st.lists(st.tuples(NAMES, TYPES, st.booleans()), min_size=1, max_size=4, unique_by=lambda f: f[0]).map(
     lambda found: pa.schema([pa.field(name, kind, nullable) for name, kind, nullable in found])

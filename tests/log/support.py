@@ -1,4 +1,4 @@
-"""What the tests of tidelog.log share: a clock that they move, tables in memory, commits put by hand."""
+"""Helpers for the tests of tidelog.log: a clock, tables in memory, hand-written commits."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from tidelog.log.storage.memory import MemoryStore
 from tidelog.log.system import System
 
 NUMBERS = pa.schema([("n", pa.int64())])
-# A moment that no test's real clock reaches, so that a mix-up of the two clocks shows.
+# In the past, so that mixing it up with the real clock shows.
 START_MS = 1_700_000_000_000
 
 
 class Clock(System):
-    """A clock that stands still until a test moves it; it never sleeps, it only remembers that it should have."""
+    """A clock that moves only when a test sets it. It records sleeps instead of sleeping."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self.ms = now_ms
@@ -73,7 +73,7 @@ def new_table(
     properties: Mapping[str, object] | None = None,
     system: System | None = None,
 ) -> Table:
-    """A new table in any store and under any clock, which `Table.create` chooses by itself."""
+    """Create a table with a given store and clock, which `Table.create` does not allow."""
     clock = system or System()
     assert create_table.create(store, schema, partition_by, properties or {}, clock)
     return Table(store, load(store), clock)
@@ -93,7 +93,7 @@ def read_numbers(table: Any) -> list[int]:
     return sorted(scan.to_arrow()["n"].to_pylist())
 
 
-# --- actions by hand -------------------------------------------------------------------------------------------------
+# --- hand-written actions --------------------------------------------------------------------------------------------
 
 PROTOCOL = Protocol(
     min_reader_version=3,
@@ -132,14 +132,14 @@ def remove(action: AddFile, *, data_change: bool = True, deletion_timestamp: int
 
 
 def put_commit(store: Store, version: int, *actions: Action, info: Mapping[str, Any] | None = None) -> None:
-    """A commit as another writer would leave it; its timestamp is START_MS + version unless `info` says otherwise."""
+    """Put a commit as another writer would. Its timestamp is START_MS + version unless `info` has one."""
     content = {"inCommitTimestamp": START_MS + version, "operation": "TEST", **(info or {})}
     known = {key: value for key, value in content.items() if value is not None}
     store.put_if_absent(filenames.commit_path(version), encode_commit(known, actions))
 
 
 def put_foreign(table: Table, *actions: Action) -> int:
-    """The next version of a table, as another writer would commit it; returns the version."""
+    """Commit the next version of a table as another writer would, and return the version."""
     newest = load(table.store).head
     put_commit(table.store, newest.version + 1, *actions, info={"inCommitTimestamp": newest.timestamp_ms + 1})
     return newest.version + 1
@@ -153,7 +153,7 @@ def live_files(table: Table) -> list[AddFile]:
 
 
 def bitmap(positions: Iterable[int]) -> bytes:
-    """The bitmap of `positions` by the recipe of the format's page."""
+    """The bitmap of `positions`, encoded as the Delta protocol describes."""
     values = BitMap64(positions)
     values.run_optimize()
     return struct.pack("<I", 1681511377) + bytes(values.serialize())
@@ -165,7 +165,7 @@ def vector_file(*blobs: bytes) -> bytes:
 
 
 def put_vector(store: Store, positions: Sequence[int], name: str) -> DeletionVectorDescriptor:
-    """A deletion vector file of its own, named by an absolute path as the storage type `p` allows."""
+    """Write one deletion vector file; storage type `p` names it by an absolute path."""
     blob = bitmap(positions)
     store.put_if_absent(name, vector_file(blob))
     return DeletionVectorDescriptor(
@@ -177,7 +177,7 @@ def put_vector(store: Store, positions: Sequence[int], name: str) -> DeletionVec
 
 
 def move_group(transaction: Transaction, inputs: Sequence[AddFile], schema: pa.Schema, store: Store) -> MoveGroup:
-    """The rows of `inputs`, of one partition and without deletion vectors, rewritten in order into new files."""
+    """Rewrite the rows of `inputs` in order. The files are in one partition and have no deletion vectors."""
     partition = inputs[0].partition_values
     assert all(file.partition_values == partition and file.deletion_vector is None for file in inputs)
     data_schema = pa.schema([field for field in schema if field.name not in partition])
@@ -197,9 +197,10 @@ def move_group(transaction: Transaction, inputs: Sequence[AddFile], schema: pa.S
 def stage_compaction(
     table: Table, *groups: Sequence[AddFile], operation_class: OperationClass = OperationClass.MINOR
 ) -> Transaction:
-    """A compaction of these groups of files, staged and not yet committed; by default one group of all live files.
+    """Stage, but do not commit, a compaction of these groups of files.
 
-    But for those with a vector, which a compaction gets that lost some of its rows to another one.
+    The default is one group of all live files without a deletion vector. (A compaction that lost rows to another one
+    leaves files with a vector.)
     """
     transaction = table.begin()
     chosen = groups or ([file for file in live_files(table) if file.deletion_vector is None],)
@@ -208,5 +209,5 @@ def stage_compaction(
 
 
 def classic(version: int) -> CheckpointFiles:
-    """The classic checkpoint of a version, as a segment names it."""
+    """The classic single-file checkpoint of a version."""
     return CheckpointFiles(version, (filenames.checkpoint_path(version).rpartition("/")[2],))

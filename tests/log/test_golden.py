@@ -1,6 +1,6 @@
-"""Tables that other writers left, with the rows that a reader must return; read where `../shared/golden` is there.
+"""Tables of other writers with the rows that a reader must return. Runs only if `../shared/golden` exists.
 
-Their own small copies of each kind are in the other tests; these are read as they are.
+The other tests have small copies of each kind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BROKEN: dict[str, type[TidelogError]] = {
     "deltalog-state-reconstruction-without-protocol": CorruptLogError,
     "no-delta-log-folder": TableNotFoundError,
 }
-# Logs without the data files that they name: what can be told is how many there are.
+# Logs without their data files, so that only the number of files can be checked.
 FILES_ONLY = {
     "300k-add-files-100-col-partitioned": 300_000,
     "canonicalized-paths-normal-b": 0,
@@ -36,7 +36,7 @@ FILES_ONLY = {
     "deltalog-commit-info": 1,
     "update-deleted-directory": 10,
 }
-# Tables without an `expected` folder: the rows as counted by hand from their commits.
+# Tables without an `expected` folder: the number of rows, counted by hand from their commits.
 COUNTS = {
     "cdf-column-mapping-name-mode-3-7": 3,
     "cdf-table-backtick-column-names": 5,
@@ -56,7 +56,7 @@ COUNTS = {
 
 
 def unpack(name: str, folder: Path) -> Path:
-    """The golden table's own folder."""
+    """Unpack a golden table and return its folder."""
     with (
         pa.input_stream(str(GOLDEN / f"{name}.tar.zst"), compression="zstd") as stream,
         tarfile.open(fileobj=stream, mode="r|") as archive,
@@ -77,7 +77,7 @@ def same_rows(found: pa.Table, wanted: pa.Table) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_table_of_another_writer(name: str, tmp_path: Path) -> None:
+def test_a_table_of_another_writer_is_read(name: str, tmp_path: Path) -> None:
     folder = unpack(name, tmp_path)
     logs = [path.parent for path in folder.rglob("_delta_log") if path.is_dir()]
     path = str(logs[0] if logs else folder)
@@ -102,8 +102,8 @@ NOT_WRITTEN = {*BROKEN, *FILES_ONLY, "unshredded-variant", "parquet-decimal-dict
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_WRITTEN])
-def test_another_writer_s_table_is_written_as_it_is(name: str, tmp_path: Path) -> None:
-    """Inserted into, deleted from, updated, compacted, checkpointed and restored; the protocol stays what it was."""
+def test_a_table_of_another_writer_is_written(name: str, tmp_path: Path) -> None:
+    """Insert, delete, update, checkpoint, compact and restore. The protocol does not change."""
     folder = unpack(name, tmp_path)
     path = str(next(found.parent for found in folder.rglob("_delta_log") if found.is_dir()))
     table = Table.open(path)
@@ -121,7 +121,7 @@ def test_another_writer_s_table_is_written_as_it_is(name: str, tmp_path: Path) -
     table.checkpoint()
     written = rows(table.scan().to_arrow())
     compact(table)
-    assert rows(Table.open(path).scan().to_arrow()) == written == other_engine_s_rows(path, table.schema, written)
+    assert rows(Table.open(path).scan().to_arrow()) == written == deltalake_rows(path, table.schema, written)
     table.restore(version=start)
     assert rows(Table.open(path).scan().to_arrow()) == rows(before)
     assert Table.open(path)._head.protocol == protocol
@@ -129,11 +129,11 @@ def test_another_writer_s_table_is_written_as_it_is(name: str, tmp_path: Path) -
     assert gained["insert"] + gained["update_postimage"] == gained["delete"] + gained["update_preimage"]
 
 
-def other_engine_s_rows(path: str, schema: pa.Schema, ours: Counter[str]) -> Counter[str]:
-    """The rows by deltalake, which casts as its own engine does; where it cannot read the table, ours."""
+def deltalake_rows(path: str, schema: pa.Schema, ours: Counter[str]) -> Counter[str]:
+    """The rows as deltalake reads them, cast to `schema`; `ours` if it cannot read the table."""
     try:
         found = QueryBuilder().register("t", DeltaTable(path)).execute("select * from t").read_all()
-    except Exception as error:  # deltalake raises bare exceptions
+    except Exception as error:  # deltalake raises plain Exceptions
         if "Unsupported" not in str(error):
             raise
         return ours

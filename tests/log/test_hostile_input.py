@@ -1,5 +1,6 @@
-"""Logs that somebody made to hurt: names, numbers and lengths that would have a careless reader count for ever, or take
-all memory. Each is refused at once, by a typed error.
+"""Malicious logs: names, numbers and lengths that make a careless reader loop forever or run out of memory.
+
+Each is refused at once with a typed error.
 """
 
 from __future__ import annotations
@@ -49,18 +50,18 @@ def reads_five_rows(store: Store) -> bool:
         f"{10**19:020d}.checkpoint.parquet",
     ],
 )
-def test_a_name_that_is_none_is_passed_over(table: Table, name: str) -> None:
+def test_invalid_file_names_are_ignored(table: Table, name: str) -> None:
     table.store.put_if_absent(f"_delta_log/{name}", b"")
     assert reads_five_rows(table.store)
 
 
-def test_a_commit_far_ahead_is_a_gap_and_not_a_count_to_it(table: Table) -> None:
+def test_a_commit_far_ahead_is_reported_as_a_gap_at_once(table: Table) -> None:
     table.store.put_if_absent(filenames.commit_path(10**18), b"{}")
     with pytest.raises(CorruptLogError, match="commit 2,"):
         load(table.store)
 
 
-def test_a_checksum_without_its_commit_tells_of_a_lost_commit(table: Table) -> None:
+def test_a_checksum_without_its_commit_means_that_the_commit_is_lost(table: Table) -> None:
     table.store.delete(filenames.commit_path(1))
     with pytest.raises(CorruptLogError, match="commit 1,"):
         load(table.store)
@@ -69,12 +70,12 @@ def test_a_checksum_without_its_commit_tells_of_a_lost_commit(table: Table) -> N
 BAD_COMMITS: dict[str, bytes] = {
     "empty": b"",
     "only blank lines": b"\n \n",
-    "deep, in a key that nobody knows": b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "deep, in an unknown key": b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "deep, in commitInfo": b'{"commitInfo":{"x":' + b'{"x":' * 100_000,
-    "a number without end": b'{"txn":{"appId":"a","version":' + b"9" * 100_000 + b"}}",
+    "a number of 100,000 digits": b'{"txn":{"appId":"a","version":' + b"9" * 100_000 + b"}}",
     "more than 64 bits": b'{"txn":{"appId":"a","version":9223372036854775808}}',
-    "no UTF-8 in a key that nobody knows": b'{"add\xff":{}}',
-    "a surrogate in a text": b'{"txn":{"appId":"\\ud800","version":1}}',
+    "an unknown key that is not UTF-8": b'{"add\xff":{}}',
+    "a lone surrogate": b'{"txn":{"appId":"\\ud800","version":1}}',
     "an offset of more than 32 bits": (
         b'{"add":{"path":"f","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true,"deletionVector":'
         b'{"storageType":"p","pathOrInlineDv":"d","offset":2147483648,"sizeInBytes":1,"cardinality":1}}}'
@@ -83,7 +84,7 @@ BAD_COMMITS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", list(BAD_COMMITS))
-def test_a_commit_that_is_none_is_a_corrupt_log(table: Table, name: str) -> None:
+def test_invalid_commits_are_a_corrupt_log(table: Table, name: str) -> None:
     table.store.put_if_absent(filenames.commit_path(2), BAD_COMMITS[name])
     with pytest.raises(CorruptLogError, match="commit 2"):
         load(table.store)
@@ -92,7 +93,7 @@ def test_a_commit_that_is_none_is_a_corrupt_log(table: Table, name: str) -> None
 
 
 @pytest.mark.parametrize("stamp", [-1, 10**18, 2**63, 10**30])
-def test_a_commit_time_that_is_none_counts_as_absent(table: Table, stamp: int) -> None:
+def test_invalid_commit_times_count_as_absent(table: Table, stamp: int) -> None:
     content = json.dumps({"commitInfo": {"inCommitTimestamp": stamp}}).encode()
     table.store.put_if_absent(filenames.commit_path(2), content)
     table.refresh()
@@ -109,12 +110,12 @@ def test_a_commit_time_that_is_none_counts_as_absent(table: Table, stamp: int) -
         '{"fields":[{"name":"a","type":{"type":"struct","fields":[{"name":"b","type":"long"},{"name":"b","type":"long"}]}}]}',
     ],
 )
-def test_a_schema_that_is_none_is_a_corrupt_log(text: str) -> None:
+def test_invalid_schemas_are_a_corrupt_log(text: str) -> None:
     with pytest.raises(CorruptLogError):
         schema.from_schema_string(text)
 
 
-def test_columns_of_other_kinds_than_the_tables_are_refused() -> None:
+def test_file_columns_of_another_type_are_refused() -> None:
     nested = pa.schema([("a", pa.list_(pa.int64())), ("b", pa.struct([("x", pa.int64())]))])
     table = new_table(memory_store(), nested)
     for name, values in {"a": ["text"], "b": [[1]]}.items():
@@ -128,7 +129,7 @@ def test_columns_of_other_kinds_than_the_tables_are_refused() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "..", "\0", "x" * 5000, "file:///"])
-def test_a_path_that_is_none_is_a_corrupt_log(path: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_invalid_paths_are_a_corrupt_log(path: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     table = Table.create(str(tmp_path_factory.mktemp("table")), pa.schema([("n", pa.int64())]))
     put(table, add(path))
     with pytest.raises(CorruptLogError):
@@ -143,7 +144,7 @@ def test_a_path_that_is_none_is_a_corrupt_log(path: str, tmp_path_factory: pytes
 
 @pytest.mark.parametrize("text", ["1" * 5000, "300", "1e999999999", "x", "NaN", "0001-01-01"])
 @pytest.mark.parametrize("kind", [pa.int8(), pa.decimal128(3, 1), pa.date32(), pa.timestamp("us", "UTC")], ids=str)
-def test_a_partition_value_that_is_none_is_a_corrupt_log_or_a_value(text: str, kind: pa.DataType) -> None:
+def test_odd_partition_values_are_read_or_are_a_corrupt_log(text: str, kind: pa.DataType) -> None:
     table = new_table(memory_store(), pa.schema([("n", pa.int64()), ("p", kind)]), partition_by=["p"])
     table.insert([{"n": 1, "p": None}])
     (file,) = live_files(table)
@@ -170,13 +171,13 @@ BOMBS: dict[str, bytes] = {
     "2**63 buckets": bitmap(2**63, b""),
     "2**32 buckets": bitmap(2**32, b"\0" * 100),
     "65536 containers": bitmap(1, struct.pack("<III", 0, 12346, 65536)),
-    "more containers than there are": bitmap(1, struct.pack("<III", 0, 12346, 2**31)),
-    "runs without end": bitmap(1, struct.pack("<IHHBHHH", 0, 12347, 0, 1, 0, 65535, 65535)),
+    "more containers than bytes": bitmap(1, struct.pack("<III", 0, 12346, 2**31)),
+    "runs beyond the end": bitmap(1, struct.pack("<IHHBHHH", 0, 12347, 0, 1, 0, 65535, 65535)),
 }
 
 
 @pytest.mark.parametrize("name", list(BOMBS))
-def test_a_bitmap_that_promises_more_than_it_holds(name: str) -> None:
+def test_a_bitmap_that_claims_more_than_it_holds(name: str) -> None:
     before = memory_mib()
     with pytest.raises(CorruptLogError):
         decode_bitmap(BOMBS[name])
@@ -184,7 +185,7 @@ def test_a_bitmap_that_promises_more_than_it_holds(name: str) -> None:
 
 
 def checkpointed() -> tuple[Store, bytes]:
-    """A table whose commits are gone, and its checkpoint without the seal."""
+    """A table whose first commit is gone, and its checkpoint without the seal."""
     store = memory_store()
     put_commit(store, 0, metadata(), PROTOCOL)
     put_commit(store, 1, *(add(f"f{number}") for number in range(100)))
@@ -197,7 +198,7 @@ def checkpointed() -> tuple[Store, bytes]:
 
 
 def varint(value: int) -> bytes:
-    """A number as a parquet footer spells it (zigzag, seven bits a byte)."""
+    """A number as a parquet footer encodes it (zigzag, seven bits per byte)."""
     value <<= 1
     parts = []
     while value >= 128:
@@ -207,15 +208,15 @@ def varint(value: int) -> bytes:
 
 
 def lying_footer(content: bytes) -> bytes:
-    """A footer that counts 2**40 rows, wherever it counted what there is."""
+    """Replace each row count in the footer with 2**40."""
     length = int.from_bytes(content[-8:-4], "little")
     footer = content[-8 - length : -8].replace(b"\x16" + varint(102), b"\x16" + varint(2**40))
     assert footer != content[-8 - length : -8]
     return content[: -8 - length] + footer + struct.pack("<I", len(footer)) + b"PAR1"
 
 
-def packed_well(content: bytes) -> bytes:
-    """Gigabytes of zeros in a few kilobytes: as many rows as no file of this size can have."""
+def highly_compressed(content: bytes) -> bytes:
+    """3,000,000 equal rows in a few kilobytes: more rows than a real checkpoint of this size can have."""
     del content
     rows = pa.table({"add": pa.array([None], pa.struct([("path", pa.string())])).take(pa.array([0] * 3_000_000))})
     buffer = io.BytesIO()
@@ -223,8 +224,8 @@ def packed_well(content: bytes) -> bytes:
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("damage", [lying_footer, packed_well])
-def test_a_checkpoint_that_promises_more_than_it_holds(damage: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize("damage", [lying_footer, highly_compressed])
+def test_a_checkpoint_that_claims_more_than_it_holds(damage: Callable[[bytes], bytes]) -> None:
     store, content = checkpointed()
     store.replace(filenames.checkpoint_path(1), content)
     assert load(store).files().adds.num_rows == 100
@@ -235,8 +236,8 @@ def test_a_checkpoint_that_promises_more_than_it_holds(damage: Callable[[bytes],
     assert memory_mib() - before < MAX_MIB
 
 
-def test_a_row_of_a_checkpoint_that_is_no_file(table: Table) -> None:
-    """Another writer's checkpoint may lack what an add cannot be without; the commits are read instead."""
+def test_a_checkpoint_with_an_add_that_has_no_path_is_not_used(table: Table) -> None:
+    """The commits are read instead."""
     table.checkpoint()
     rows: list[dict[str, Any]] = pq.read_table(io.BytesIO(table.store.read(filenames.checkpoint_path(1)))).to_pylist()
     for row in rows:

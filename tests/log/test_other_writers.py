@@ -1,4 +1,4 @@
-"""Small copies of what other writers leave, beyond those in the tests of the modules that read them."""
+"""Tables as other writers leave them, besides those in the tests of single modules."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.log.support import (
+    NUMBERS,
     PROTOCOL,
     START_MS,
     add,
@@ -33,7 +34,7 @@ from tests.log.support import (
     reopen,
 )
 from tidelog.log import Table
-from tidelog.log.errors import CorruptLogError
+from tidelog.log.errors import CorruptLogError, UnsupportedFeatureError
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import Protocol, SetTransaction
 from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
@@ -55,7 +56,7 @@ def put_parquet(table: Table, rows: pa.Table, **options: Any) -> None:
 
 # --- types -----------------------------------------------------------------------------------------------------------
 
-# Each column with a type of the table, the values that it holds, and the type that a file may have for it.
+# The table's type, the values, and the type that a file can have for them.
 PHYSICAL: dict[str, tuple[pa.DataType, Sequence[Any], pa.DataType]] = {
     "boolean": (pa.bool_(), [True, None], pa.bool_()),
     "byte as int32": (pa.int8(), [-128, None], pa.int32()),
@@ -77,7 +78,7 @@ PHYSICAL: dict[str, tuple[pa.DataType, Sequence[Any], pa.DataType]] = {
     "decimal(9,2)": (pa.decimal128(9, 2), [Decimal("-1234567.89"), None], pa.decimal128(9, 2)),
     "decimal(18,0)": (pa.decimal128(18, 0), [Decimal(10**17), None], pa.decimal128(18, 0)),
     "decimal(38,18)": (pa.decimal128(38, 18), [Decimal("1.000000000000000001"), None], pa.decimal128(38, 18)),
-    # Types that were widened after the file was written.
+    # The table's type was widened after the file was written.
     "byte to long": (pa.int64(), [-128, None], pa.int8()),
     "int to double": (pa.float64(), [2**31 - 1, None], pa.int32()),
     "int to decimal": (pa.decimal128(12, 2), [Decimal("7.00"), None], pa.int32()),
@@ -89,7 +90,7 @@ PHYSICAL: dict[str, tuple[pa.DataType, Sequence[Any], pa.DataType]] = {
 
 @pytest.mark.parametrize("as_integers", [False, True])
 @pytest.mark.parametrize("name", list(PHYSICAL))
-def test_every_physical_type(name: str, as_integers: bool) -> None:
+def test_every_physical_type_is_read(name: str, as_integers: bool) -> None:
     kind, values, in_file = PHYSICAL[name]
     table = new_table(memory_store(), pa.schema([("c", kind)]))
     column = pa.array(values, kind).cast(in_file)
@@ -100,7 +101,7 @@ def test_every_physical_type(name: str, as_integers: bool) -> None:
 
 
 @pytest.mark.parametrize("compliant", [True, False])
-def test_nested_types_with_fields_that_came_later(compliant: bool) -> None:
+def test_fields_added_later_to_nested_types_are_null(compliant: bool) -> None:
     inner = pa.struct([("x", pa.int64()), ("later", pa.string())])
     schema = pa.schema([("s", inner), ("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner))])
     table = new_table(memory_store(), schema)
@@ -123,7 +124,21 @@ def test_nested_types_with_fields_that_came_later(compliant: bool) -> None:
     ]
 
 
-def test_a_void_column_is_null_and_in_no_file() -> None:
+def test_columns_added_by_another_writer_are_null_in_older_files() -> None:
+    table = new_table(memory_store())
+    table.insert(numbers([1]))
+    wider = pa.schema([("n", pa.int64()), ("s", pa.string())])
+    old = load(table.store).head.metadata
+    put_foreign(table, metadata(wider, id=old.id, configuration=old.configuration))
+    table.insert([{"n": 2, "s": "x"}])
+    assert sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["n"]) == [
+        {"n": 1, "s": None},
+        {"n": 2, "s": "x"},
+    ]
+    assert table.at(version=1).schema.equals(NUMBERS)
+
+
+def test_a_void_column_is_null_and_not_in_the_files() -> None:
     table = new_table(memory_store(), pa.schema([("n", pa.int64()), ("v", pa.int32())]))
     old = load(table.store).head.metadata
     put_foreign(table, msgspec.structs.replace(old, schema_string=old.schema_string.replace('"integer"', '"void"')))
@@ -138,8 +153,8 @@ def test_a_void_column_is_null_and_in_no_file() -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"garbage"])
 @pytest.mark.parametrize("checkpointed", [False, True])
-def test_compacted_log_files_change_nothing(content: bytes | None, checkpointed: bool) -> None:
-    """Versions 1 to 3 in one file, as delta-spark may write them: reconciled, with tombstones."""
+def test_compacted_log_files_do_not_matter(content: bytes | None, checkpointed: bool) -> None:
+    """delta-spark can write versions 1 to 3 as one more file, whatever its content."""
     table = new_table(memory_store())
     for number in range(4):
         table.insert(numbers([number]))
@@ -155,7 +170,7 @@ def test_compacted_log_files_change_nothing(content: bytes | None, checkpointed:
     assert len(reopen(table).history()) == 6
 
 
-def test_an_incomplete_set_of_parts_falls_back_to_an_older_checkpoint() -> None:
+def test_an_older_checkpoint_replaces_one_with_missing_parts() -> None:
     table = new_table(memory_store())
     for number in range(3):
         table.insert(numbers([number]))
@@ -175,8 +190,8 @@ def test_an_incomplete_set_of_parts_falls_back_to_an_older_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("spelling", ["{}", "file:{}", "file://{}"])
-def test_files_and_vectors_elsewhere_by_absolute_paths(spelling: str, tmp_path: Path) -> None:
-    """As a shallow clone names them: some of the table's files lie below another table."""
+def test_files_and_vectors_outside_the_table_are_read_by_absolute_path(spelling: str, tmp_path: Path) -> None:
+    """A shallow clone names files of another table like this."""
     folder = tmp_path / "else where, ü"
     folder.mkdir()
     pq.write_table(numbers(range(4)), folder / "a%b.parquet")
@@ -190,7 +205,7 @@ def test_files_and_vectors_elsewhere_by_absolute_paths(spelling: str, tmp_path: 
     assert read_numbers(table.refresh()) == read_numbers(Table.open(table.path)) == [0, 2, 3]
 
 
-def test_a_vector_of_rows_that_the_file_lacks_is_a_corrupt_log() -> None:
+def test_a_vector_beyond_the_rows_of_its_file_is_a_corrupt_log() -> None:
     table = new_table(memory_store())
     table.insert(numbers(range(3)))
     (file,) = live_files(table)
@@ -199,8 +214,8 @@ def test_a_vector_of_rows_that_the_file_lacks_is_a_corrupt_log() -> None:
         table.refresh().scan().to_arrow()
 
 
-def test_commit_times_switched_on_midway(tmp_path: Path) -> None:
-    """Before that commit its files' times count, from it on what the commits say."""
+def test_in_commit_timestamps_enabled_later(tmp_path: Path) -> None:
+    """Commits before that have their files' times, later ones the times in the commits."""
     path = str(tmp_path / "table")
     table = Table.create(path, pa.schema([("n", pa.int64())]), properties={"delta.enableInCommitTimestamps": False})
     table.insert([{"n": 1}])
@@ -235,7 +250,7 @@ def test_commit_times_switched_on_midway(tmp_path: Path) -> None:
 
 
 def with_foreign_checksums() -> Store:
-    """Three versions, each with a checksum that has no seal."""
+    """Three versions, each with a checksum without tidelog's seal."""
     store = memory_store()
     put_commit(store, 0, metadata(), PROTOCOL)
     put_commit(store, 1, add("a"), SetTransaction(app_id="x", version=1))
@@ -255,7 +270,7 @@ def change(store: Store, version: int, old: str, new: str) -> None:
     store.replace(path, content.replace(old, new).encode())
 
 
-def test_a_checksum_without_a_seal_is_believed_where_it_follows_from_the_one_before() -> None:
+def test_a_checksum_without_a_seal_is_used_if_it_follows_from_the_one_before() -> None:
     store = with_foreign_checksums()
     assert checksum.read_head(store, 2) is not None
     store.delete(filenames.checksum_path(1))
@@ -271,7 +286,7 @@ def test_a_checksum_without_a_seal_is_believed_where_it_follows_from_the_one_bef
         (str(START_MS + 2), str(START_MS + 3)),
     ],
 )
-def test_a_checksum_without_a_seal_that_says_something_else_is_not_believed(old: str, new: str) -> None:
+def test_a_checksum_without_a_seal_is_not_used_if_it_contradicts_the_log(old: str, new: str) -> None:
     store = with_foreign_checksums()
     expected = load(store).head
     change(store, 2, old, new)
@@ -285,7 +300,7 @@ def test_a_checksum_without_a_seal_that_says_something_else_is_not_believed(old:
     )
 
 
-def test_the_checksum_of_another_version_is_not_believed() -> None:
+def test_a_checksum_of_another_version_is_not_used() -> None:
     table = new_table(memory_store())
     for number in range(3):
         table.insert(numbers([number]), idempotency_key=("app", number))
@@ -293,12 +308,12 @@ def test_the_checksum_of_another_version_is_not_believed() -> None:
     assert load(table.store).head.transactions["app"].version == 2
 
 
-def test_a_reader_feature_that_tidelog_lacks_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_missing_reader_feature(tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "table"), pa.schema([("n", pa.int64())]))
     put_foreign(
         table,
         Protocol(min_reader_version=3, min_writer_version=7, reader_features=("sparkles",), writer_features=()),
     )
     for attempt in (table.refresh, lambda: Table.open(table.path)):
-        with pytest.raises(Exception, match="sparkles"):
+        with pytest.raises(UnsupportedFeatureError, match="sparkles"):
             attempt()

@@ -70,7 +70,7 @@ def test_the_daemon_compacts_what_the_jvm_wrote_and_the_feed_does_not_see_it(see
 
 def test_other_credentials_for_a_bucket_that_the_jvm_knows_are_refused(seen: dict[str, Any]) -> None:
     assert (
-        "already connects to s3a://bucket/ with other settings: fs.s3a.bucket.bucket.secret.key"
+        "already connected to s3a://bucket/ with other settings: fs.s3a.bucket.bucket.secret.key"
         in (seen["other_credentials"])
     )
     assert "another" not in seen["other_credentials"]

@@ -75,7 +75,7 @@ def test_compact_takes_level_partitions_and_columns(small_files: Table) -> None:
         (["--level", "huge"], "use one of minor, major"),
         (["--purge"], "neither clusters nor purges"),
         (["--level", "major", "--cluster-by", "n,x"], "there is no column 'x'"),
-        (["--where", "n = 1"], "'n' is no partition column"),
+        (["--where", "n = 1"], "'n' is not a partition column"),
     ],
 )
 def test_bad_arguments_are_wrong_use(small_files: Table, command: str, arguments: list[str], fault: str) -> None:

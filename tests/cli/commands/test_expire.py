@@ -25,7 +25,7 @@ def test_expire(old: Table, age: str) -> None:
     assert (report["earliest_version"], report["commits"], report["dry_run"]) == (9, 9, False)
     assert report["advice"] is None
     again = run("expire", old.path, "--older-than", age)
-    assert (again.exit_code, again.stdout) == (4, f"{old.path}: nothing to do: version 9 is the oldest already\n")
+    assert (again.exit_code, again.stdout) == (4, f"{old.path}: nothing to do: version 9 is already the oldest one\n")
     assert reopen(old).scan().count() == 10
 
 

@@ -130,7 +130,7 @@ def test_where_chooses_partitions(level: str) -> None:
 
 
 def test_where_takes_partition_columns_only() -> None:
-    with pytest.raises(PredicateError, match="'n' is no partition column"):
+    with pytest.raises(PredicateError, match="'n' is not a partition column"):
         plan(table_of([SMALL]), "major", where="part = 'a' and n = 1")
     with pytest.raises(PredicateError):
         plan(table_of([SMALL]), "major", where="part ==== 'a'")

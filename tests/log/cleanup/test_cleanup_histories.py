@@ -1,4 +1,4 @@
-"""Clean-up over random histories: every version that is retained reads the same rows before and after."""
+"""Clean-up over random histories: every retained version has the same rows before and after."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.log.cleanup.test_vacuum import put_stored_vector
+from tests.log.cleanup.support import put_stored_vector
 from tests.log.support import (
     Clock,
     live_files,
@@ -34,7 +34,7 @@ _OTHERS = ["checkpoint", "checkpoint", "orphan", "stage", "commit", "expire", "e
 STEPS = st.tuples(
     st.sampled_from([*_CHANGES, *_OTHERS]),
     st.integers(0, 7),
-    # Hours until the next step: from nothing to days, so that some steps fall into one retention and some do not.
+    # Hours until the next step, some shorter and some longer than the retentions.
     st.sampled_from([0, 1, 20, 30, 60, 200]),
 )
 PROPERTIES = {
@@ -45,7 +45,7 @@ PROPERTIES = {
 
 
 class Model:
-    """A table, and what each of its versions held when it was made."""
+    """A table, and the rows that each of its versions had when it was committed."""
 
     def __init__(self, *, in_commit: bool) -> None:
         self.clock = Clock()
@@ -54,13 +54,13 @@ class Model:
         self.rows: dict[int, list[int]] = {}
         self.times: dict[int, int] = {}
         self.staged: Any = None
-        # The closest so far: what they took is rightly gone.
+        # The latest cut-offs so far. Versions before them can be gone.
         self.log_cutoff_ms = self.data_cutoff_ms = 0.0
         self.next = 0
-        self.note()
+        self.remember()
 
-    def note(self) -> None:
-        """Remember the newest version, read through a table that nothing was done with."""
+    def remember(self) -> None:
+        """Remember the newest version, read through a fresh table."""
         fresh = Table(self.table.store, load(self.table.store), self.clock)
         self.rows[fresh.version] = read_numbers(fresh)
         self.times[fresh.version] = int(fresh.at().timestamp.timestamp() * 1000)
@@ -96,16 +96,16 @@ class Model:
                 self.clean(expire, number)
             case "vacuum":
                 self.clean(vacuum, number)
-            case _:  # a step that has nothing to work on
+            case _:  # there is nothing to do this step on
                 pass
-        self.note()
+        self.remember()
 
     def put(self, *actions: Any) -> None:
         stamp = max(self.clock.ms, self.times[self.table.version] + 1)
         put_commit(self.table.store, self.table.version + 1, *actions, info={"inCommitTimestamp": stamp})
 
     def restore(self, number: int) -> None:
-        """Another writer's RESTORE of a version that log and data files are retained for."""
+        """Another writer's RESTORE of a version whose log and data files are retained."""
         back = self.table.version - number
         if back < min(self.versions_since(self.log_cutoff_ms)):
             return
@@ -117,7 +117,7 @@ class Model:
         self.put(*gone, *(each for key, each in then.items() if key not in now))
 
     def commit_staged(self) -> None:
-        """A transaction that took no longer than one may."""
+        """Commit the staged transaction, unless it took longer than a transaction can take."""
         began, transaction = self.staged
         self.staged = None
         if self.clock.ms - began <= 24 * HOUR:
@@ -137,7 +137,7 @@ class Model:
         self.check()
 
     def check(self) -> None:
-        """What no clean-up so far may have taken is there, as it was."""
+        """Check that every version that must be retained is unchanged."""
         fresh = Table(self.table.store, load(self.table.store), self.clock)
         assert read_numbers(fresh) == self.rows[fresh.version]
         for version in self.versions_since(self.log_cutoff_ms):
@@ -146,14 +146,14 @@ class Model:
             assert read_numbers(fresh.at(version=version)) == self.rows[version]
 
     def versions_since(self, cutoff_ms: float) -> list[int]:
-        """The versions that a reader at the cut-off or later could see."""
+        """The versions that a reader at the cut-off or later can see."""
         before = [version for version, time in self.times.items() if time <= cutoff_ms]
         return [version for version in self.times if version >= max(before, default=0)]
 
 
 @settings(max_examples=40)
 @given(st.lists(STEPS, min_size=5, max_size=25), st.booleans())
-def test_every_retained_version_reads_the_same_rows(steps: list[tuple[str, int, int]], in_commit: bool) -> None:
+def test_every_retained_version_keeps_its_rows(steps: list[tuple[str, int, int]], in_commit: bool) -> None:
     model = Model(in_commit=in_commit)
     for kind, number, hours in steps:
         model.step(kind, number)

@@ -1,4 +1,4 @@
-"""Whether a file on disk is one that the log names, however either is spelled."""
+"""Whether the log names a file, in every spelling."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def named(uri: str, path: str) -> bool:
         ("100%", "100%"),
     ],
 )
-def test_a_named_file_is_found_whichever_way_it_is_spelled(uri: str, path: str) -> None:
+def test_a_named_file_is_found_in_every_spelling(uri: str, path: str) -> None:
     assert named(uri, path)
 
 
@@ -69,17 +69,17 @@ def test_a_named_file_is_found_whichever_way_it_is_spelled(uri: str, path: str) 
         ("a%20b", "a_b"),
     ],
 )
-def test_another_file_is_not(uri: str, path: str) -> None:
+def test_another_file_is_not_found(uri: str, path: str) -> None:
     assert not named(uri, path)
 
 
-def test_nothing_is_named_by_nothing() -> None:
+def test_empty_references_name_no_file() -> None:
     assert References().named(["a"]).tolist() == [False]
     assert References().named([]).tolist() == []
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8), min_size=1))
-def test_any_path_that_is_written_as_a_uri_is_found(parts: list[str]) -> None:
+def test_any_path_is_found_by_its_uri(parts: list[str]) -> None:
     path = "/".join(part.replace("/", "x").replace(".", "y") for part in parts)
     assert named(paths.to_uri(path), path)
     assert named("file:///some/where/" + paths.to_uri(path), path)
@@ -105,7 +105,7 @@ def vector(storage_type: str, text: str, offset: int | None = 1) -> DeletionVect
         (vector("i", z85(RAW), None), None),
     ],
 )
-def test_the_files_of_deletion_vectors_are_named(descriptor: DeletionVectorDescriptor, path: str | None) -> None:
+def test_files_of_deletion_vectors_are_named(descriptor: DeletionVectorDescriptor, path: str | None) -> None:
     file = add("x", deletion_vector=descriptor)
     for references in (by_table(file), by_removes(file), by_commit(file)):
         assert references.named(["x"]).tolist() == [True]
@@ -130,12 +130,12 @@ def by_commit(file: AddFile) -> References:
     return references
 
 
-def test_a_vector_that_names_no_file_stops_everything() -> None:
+def test_an_invalid_vector_is_a_corrupt_log() -> None:
     with pytest.raises(CorruptLogError):
         by_table(add("x", deletion_vector=vector("u", "short")))
 
 
-def test_a_commit_names_change_files_and_what_its_record_says() -> None:
+def test_a_commit_names_its_change_files_and_row_maps() -> None:
     info = {"tidelog": {"lineage": {"groups": [{"rowMap": "_tidelog/rowmaps/1.arrow", "inputs": ["ab/x"]}]}}}
     cdc = AddCDCFile(path="_change_data/c%20d.parquet", partition_values={}, size=1, data_change=False)
     references = References()
@@ -144,7 +144,7 @@ def test_a_commit_names_change_files_and_what_its_record_says() -> None:
     assert found.tolist() == [True, True, False]
 
 
-def test_what_is_added_later_counts() -> None:
+def test_files_can_be_added_after_the_first_look() -> None:
     references = References()
     assert references.named(["a"]).tolist() == [False]
     references.add_files(files.add_table([add("a")]))
@@ -152,17 +152,17 @@ def test_what_is_added_later_counts() -> None:
     assert references.named(["a", "b c", "d"]).tolist() == [True, True, False]
 
 
-def test_a_path_out_of_the_table_names_each_end_of_itself() -> None:
+def test_an_absolute_path_has_every_suffix_as_a_spelling() -> None:
     assert spellings("file:///data/t/x") == {"file:/data/t/x", "data/t/x", "t/x", "x"}
     assert spellings("a%2Fb") == {"a%2Fb", "a/b"}
     assert spellings("/") == set()
 
 
-def test_live_files_are_compared_as_columns() -> None:
-    """A plain path never becomes a Python object of its own."""
+def test_plain_paths_are_compared_as_columns() -> None:
+    """Plain paths do not become Python objects."""
     column = pa.array([f"{number % 256:02x}/part-{number:036d}.parquet" for number in range(200_000)])
     table = pa.table({"path": column, "deletionVector": pa.nulls(len(column), files.DELETION_VECTOR)})
     references = References()
     references.add_files(table)
     assert references.named([*column.to_pylist(), "orphan"]).sum() == 200_000
-    assert len(references._others) == 0
+    assert len(references._spellings) == 0

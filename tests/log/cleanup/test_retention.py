@@ -1,4 +1,4 @@
-"""The rules of clean-up, as values."""
+"""The rules of clean-up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def status(name: str, modified_ms: int = 0) -> FileStatus:
         ({"delta.logRetentionDuration": "nonsense"}, MIDNIGHT - 30 * DAY),
     ],
 )
-def test_the_logs_cutoff_is_a_midnight(configuration: dict[str, str], cutoff: int) -> None:
+def test_the_cutoff_of_the_log_is_a_midnight(configuration: dict[str, str], cutoff: int) -> None:
     for now in (MIDNIGHT, START_MS, MIDNIGHT + DAY - 1):
         assert retention.log_cutoff_ms(None, now, configuration) == cutoff
 
@@ -46,12 +46,14 @@ def test_the_logs_cutoff_is_a_midnight(configuration: dict[str, str], cutoff: in
         ({"delta.deletedFileRetentionDuration": "2 days", "tidelog.maxTransactionTime": "3 days"}, START_MS - 3 * DAY),
     ],
 )
-def test_the_cutoff_of_files_leaves_running_transactions_their_time(configuration: dict[str, str], cutoff: int) -> None:
+def test_the_cutoff_of_data_files_is_at_least_the_longest_transaction(
+    configuration: dict[str, str], cutoff: int
+) -> None:
     assert retention.data_cutoff_ms(None, START_MS, configuration) == cutoff
 
 
 @pytest.mark.parametrize("cutoff_ms", [retention.log_cutoff_ms, retention.data_cutoff_ms])
-def test_an_explicit_age_or_moment_is_exact(cutoff_ms: Any) -> None:
+def test_an_explicit_age_or_time_is_exact(cutoff_ms: Any) -> None:
     moment = START_MS - 2 * DAY - 1
     elsewhere = to_datetime(moment).astimezone(timezone(timedelta(hours=-7)))
     for older_than in (timedelta(days=2, milliseconds=1), to_datetime(moment), elsewhere):
@@ -65,18 +67,18 @@ def test_an_explicit_age_or_moment_is_exact(cutoff_ms: Any) -> None:
         timedelta(days=-1),
         timedelta(hours=24) - timedelta(milliseconds=1),
         datetime(2050, 1, 1, tzinfo=UTC),
-        datetime(2020, 1, 1),  # noqa: DTZ001 - it must be refused
+        datetime(2020, 1, 1),  # noqa: DTZ001 - a naive datetime must be refused
         7,
         "7 days",
     ],
 )
-def test_what_could_take_a_running_transactions_files_is_refused(older_than: Any) -> None:
+def test_an_age_shorter_than_a_transaction_is_refused(older_than: Any) -> None:
     for cutoff_ms in (retention.log_cutoff_ms, retention.data_cutoff_ms):
         with pytest.raises(ConfigurationError):
             cutoff_ms(older_than, START_MS, {})
 
 
-def test_the_least_age_is_the_tables_longest_transaction() -> None:
+def test_the_minimum_age_is_the_property_max_transaction_time() -> None:
     shorter = {"tidelog.maxTransactionTime": "10 minutes"}
     assert retention.explicit_cutoff_ms(timedelta(minutes=10), START_MS, shorter) == START_MS - 600_000
     with pytest.raises(ConfigurationError, match=r"set the table property tidelog\.maxTransactionTime"):
@@ -91,7 +93,7 @@ def test_the_least_age_is_the_tables_longest_transaction() -> None:
         ({"delta.enableExpiredLogCleanup": "false"}, False),
     ],
 )
-def test_a_table_says_whether_its_log_is_cleaned(configuration: dict[str, str], enabled: bool) -> None:
+def test_log_cleanup_can_be_disabled(configuration: dict[str, str], enabled: bool) -> None:
     assert retention.is_cleanup_enabled(configuration) is enabled
 
 
@@ -126,12 +128,12 @@ KEPT = [
 ]
 
 
-def test_what_a_checkpoint_makes_needless() -> None:
+def test_files_that_a_checkpoint_replaces() -> None:
     found = [each.name for each in retention.expired_log_files(map(status, [*KEPT, *reversed(EXPIRED)]), 3)]
     assert sorted(found) == sorted(EXPIRED)
 
 
-def test_the_oldest_go_first_and_a_checkpoint_before_its_commit() -> None:
+def test_oldest_files_are_deleted_first_and_a_checkpoint_before_its_commit() -> None:
     found = [each.name for each in retention.expired_log_files(map(status, reversed(EXPIRED)), 3)]
     versions = [int(name.lstrip(".")[:20]) for name in found]
     assert versions == sorted(versions)
@@ -141,14 +143,14 @@ def test_the_oldest_go_first_and_a_checkpoint_before_its_commit() -> None:
     assert found.index(f".{1:020d}.json.crc") < found.index(f"{1:020d}.json")
 
 
-def test_sidecars_go_when_nobody_names_them_and_none_will() -> None:
+def test_old_unreferenced_sidecars_are_deleted() -> None:
     old, young = MIDNIGHT - DAY - 1, MIDNIGHT - DAY
     listing = [status("named", old), status("by-path", old), status("old", old), status("young", young)]
     found = retention.unreferenced_sidecars(listing, {"named", "_delta_log/_sidecars/by-path"}, START_MS)
     assert [each.name for each in found] == ["old"]
 
 
-def test_what_a_dead_writer_left_goes_after_a_day() -> None:
+def test_temporary_files_are_deleted_after_a_day() -> None:
     listing = [status(f".{UUID}.tmp", MIDNIGHT - DAY - 1), status(f".{UUID}.tmp", MIDNIGHT), status(".other.tmp", 0)]
     assert retention.left_over(listing, START_MS) == listing[:1]
 
@@ -182,11 +184,11 @@ def test_what_a_dead_writer_left_goes_after_a_day() -> None:
         (".git/objects/ab", False),
     ],
 )
-def test_which_places_are_a_tables_own(path: str, may: bool) -> None:
+def test_paths_that_belong_to_the_table(path: str, may: bool) -> None:
     assert retention.may_vacuum(path) is may
 
 
-def test_another_table_within_this_one_is_seen() -> None:
+def test_another_table_inside_this_one_is_found() -> None:
     assert retention.table_inside("_delta_log/0.json") is None
     assert retention.table_inside("a/b/_delta_log/0.json") == "a/b/"
     assert retention.table_inside("a/_delta_log") is None

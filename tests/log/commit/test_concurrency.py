@@ -1,16 +1,13 @@
-"""Many writers at once, in threads, on each store: rows exactly once, versions without gaps, times in order."""
+"""Many writers at once, in threads, on each store: rows exactly once, no gaps in versions, times in order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier, Event
 from typing import TypeVar
 
-import pytest
-
-from tests.log.support import NUMBERS, memory_url, numbers, read_numbers, stage_compaction
+from tests.log.support import NUMBERS, numbers, read_numbers, stage_compaction
 from tidelog.log import Committed, Table
 from tidelog.log.errors import ConcurrentTransactionException, TableExistsError
 from tidelog.log.format import filenames
@@ -24,13 +21,8 @@ INSERTS = 8
 T = TypeVar("T")
 
 
-@pytest.fixture(params=["memory", "local"])
-def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return memory_url() if request.param == "memory" else str(tmp_path / "table")
-
-
 def at_once(count: int, work: Callable[[int], T]) -> list[T]:
-    """What `work(0)` to `work(count - 1)` return, begun by as many threads at the same moment."""
+    """Run `work(0)` to `work(count - 1)` in threads that start at the same moment, and return the results."""
     barrier = Barrier(count, timeout=30)
 
     def run(number: int) -> T:
@@ -42,7 +34,7 @@ def at_once(count: int, work: Callable[[int], T]) -> list[T]:
 
 
 def check_log(table: Table) -> None:
-    """Versions without gaps, in-commit timestamps strictly increasing, and each version's totals true."""
+    """Versions have no gaps, in-commit timestamps strictly increase, and the totals are right."""
     commits = [read_commit(table.store, version) for version in range(table.version + 1)]
     stamps = [commit.info["inCommitTimestamp"] for commit in commits]
     assert stamps == sorted(set(stamps))
@@ -53,7 +45,7 @@ def check_log(table: Table) -> None:
     assert head.totals in (None, checkpoint.totals_of(load(table.store).files()))
 
 
-def test_each_of_many_inserts_is_there_exactly_once(path: str) -> None:
+def test_concurrent_inserts_are_stored_exactly_once(path: str) -> None:
     Table.create(path, NUMBERS)
 
     def write(writer: int) -> list[Committed]:
@@ -73,14 +65,14 @@ def test_each_of_many_inserts_is_there_exactly_once(path: str) -> None:
         assert all(version < committed.version for version in committed.rebased_over)
 
 
-def test_one_table_object_may_be_shared_by_threads(path: str) -> None:
+def test_threads_can_share_a_table(path: str) -> None:
     table = Table.create(path, NUMBERS)
     at_once(WRITERS, lambda writer: [table.insert(numbers([writer * 3 + number])) for number in range(3)])
     assert read_numbers(table.refresh()) == read_numbers(Table.open(path)) == list(range(WRITERS * 3))
 
 
 def test_readers_see_whole_commits_only(path: str) -> None:
-    """Each commit adds two rows that add up to nothing: every snapshot's sum is zero."""
+    """Each commit adds two rows whose sum is zero, so the sum of every snapshot is zero."""
     Table.create(path, NUMBERS)
     done = Event()
 
@@ -136,7 +128,7 @@ def test_inserts_and_compactions_do_not_lose_each_others_rows(path: str) -> None
     check_log(table)
 
 
-def test_of_many_creations_exactly_one_succeeds(path: str) -> None:
+def test_exactly_one_of_many_creations_succeeds(path: str) -> None:
     def create(_: int) -> str | None:
         try:
             return Table.create(path, NUMBERS).id
@@ -148,11 +140,11 @@ def test_of_many_creations_exactly_one_succeeds(path: str) -> None:
     assert Table.open(path).id == ids[0]
 
 
-def test_many_creations_that_may_find_the_table_all_open_the_same(path: str) -> None:
+def test_many_creations_with_exist_ok_open_the_same_table(path: str) -> None:
     assert len(set(at_once(8, lambda _: Table.create(path, NUMBERS, exist_ok=True).id))) == 1
 
 
-def test_many_copies_of_one_batch_write_it_once(path: str) -> None:
+def test_many_copies_of_a_batch_write_it_once(path: str) -> None:
     Table.create(path, NUMBERS)
 
     def write(_: int) -> int:
@@ -165,7 +157,7 @@ def test_many_copies_of_one_batch_write_it_once(path: str) -> None:
     assert read_numbers(Table.open(path)) == [7]
 
 
-def test_checkpoints_and_readers_beside_writers(path: str) -> None:
+def test_checkpoints_and_readers_during_writes(path: str) -> None:
     Table.create(path, NUMBERS)
 
     def work(writer: int) -> None:

@@ -1,4 +1,4 @@
-"""The ledger of lost races."""
+"""The conflict ledger."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read(store: Store, limit: int | None = None) -> list[LostRace]:
     return list(conflict_ledger.read_ledger(store, limit))
 
 
-def test_what_is_noted_is_read_newest_first(store: Store) -> None:
+def test_entries_are_read_newest_first(store: Store) -> None:
     assert read(store) == []
     times = [5, START_MS, 12, START_MS + 1, 10**13 - 1]
     append(store, *(entry(when_ms) for when_ms in times))
@@ -60,12 +60,12 @@ def test_what_is_noted_is_read_newest_first(store: Store) -> None:
     assert read(store, 0) == []
 
 
-def test_several_of_one_moment_are_all_kept(store: Store) -> None:
+def test_entries_of_the_same_moment_are_all_kept(store: Store) -> None:
     append(store, *(entry(winning_version=version) for version in range(20)))
     assert {each.winning_version for each in read(store)} == set(range(20))
 
 
-def test_every_outcome_and_what_may_be_left_out(store: Store) -> None:
+def test_every_outcome_and_entries_without_optional_fields(store: Store) -> None:
     bare = [
         LostRace(
             when_ms=number,
@@ -93,7 +93,7 @@ def test_long_texts_are_cut(store: Store) -> None:
     assert status.size_bytes < 3 * MAX_TEXT
 
 
-def test_a_damaged_or_foreign_file_is_passed_over(store: Store) -> None:
+def test_damaged_and_unknown_files_are_skipped(store: Store) -> None:
     append(store, entry(1), entry(3))
     late = msgspec.json.encode(entry(10**18))
     for number, content in enumerate([b"", b"{", b"\xff\xfe", b'{"whenMs":"soon"}', b"[]", late]):
@@ -101,10 +101,10 @@ def test_a_damaged_or_foreign_file_is_passed_over(store: Store) -> None:
     for name in ("notes.txt", "9999999999999.json", f"{9:013d}-no-uuid.json"):
         store.put_if_absent(f"{LEDGER_FOLDER}/{name}", msgspec.json.encode(entry(9)))
     assert read(store) == [entry(3), entry(1)]
-    assert read(store, 2) == [entry(3), entry(1)], "a damaged one does not count"
+    assert read(store, 2) == [entry(3), entry(1)], "a damaged entry does not count towards the limit"
 
 
-def test_a_file_that_goes_while_it_is_read_is_passed_over() -> None:
+def test_a_file_deleted_during_the_read_is_skipped() -> None:
     store = memory_store()
     append(store, entry(1), entry(2), entry(3))
     entries = conflict_ledger.read_ledger(store)
@@ -113,13 +113,13 @@ def test_a_file_that_goes_while_it_is_read_is_passed_over() -> None:
     assert list(entries) == [entry(2)]
 
 
-def test_what_later_versions_add_is_read_all_the_same(store: Store) -> None:
+def test_unknown_fields_of_later_versions_are_ignored(store: Store) -> None:
     known = msgspec.to_builtins(entry()) | {"colour": "red"}
     store.put_if_absent(f"{LEDGER_FOLDER}/{1:013d}-{Clock().uuid()}.json", msgspec.json.encode(known))
     assert read(store) == [entry()]
 
 
-def test_pruning_takes_what_is_older_and_nothing_else(store: Store) -> None:
+def test_pruning_deletes_only_older_entries(store: Store) -> None:
     append(store, *(entry(when_ms) for when_ms in (1, 2, 3)))
     store.put_if_absent(f"{LEDGER_FOLDER}/notes.txt", b"mine")
     assert prune(store, 3) == 2
@@ -129,15 +129,15 @@ def test_pruning_takes_what_is_older_and_nothing_else(store: Store) -> None:
 
 
 def prune(store: Store, when_ms: int) -> int:
-    """What an expire does with them."""
+    """Delete old entries as `expire` does."""
     old = conflict_ledger.entries_before(store, when_ms)
     for status in old:
         store.delete(f"{LEDGER_FOLDER}/{status.name}")
     return len(old)
 
 
-class Sick(MemoryStore):
-    """A store that fails at every write."""
+class FailingStore(MemoryStore):
+    """A store on which every write fails."""
 
     error: Exception
 
@@ -151,20 +151,20 @@ class Sick(MemoryStore):
     [StoreUnavailableError("no answer", path="x"), OSError(28, "no space"), ValueError("odd"), FileExistsError()],
 )
 def test_an_entry_that_cannot_be_written_is_a_warning(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    store = Sick("memory://sick")
+    store = FailingStore("memory://failing")
     store.error = error
     with caplog.at_level(logging.WARNING):
         append(store, entry())
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "memory://sick" in caplog.text
+    assert "memory://failing" in caplog.text
 
 
-def test_an_entry_that_is_no_json_is_a_warning_as_well(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_entry_that_cannot_be_encoded_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     append(memory_store(), entry(loser="\ud800"))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_the_ledger_goes_with_the_table(tmp_path: Path) -> None:
+def test_dropping_a_table_deletes_its_ledger(tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = Table.create(str(path), NUMBERS)
     append(table.store, entry())

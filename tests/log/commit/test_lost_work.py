@@ -1,4 +1,4 @@
-"""What a commit records of a race: the rebase in its own commitInfo, a loss in the table's ledger, no file left."""
+"""The records of a race: a rebase in the commitInfo, a loss in the conflict ledger, and no files left behind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def live(table: Table) -> set[str]:
     return {file.path for file in live_files(reopen(table))}
 
 
-def test_a_conflict_is_in_the_ledger_and_leaves_no_file(table: Table) -> None:
+def test_a_conflict_is_recorded_and_leaves_no_file(table: Table) -> None:
     updating = table.begin().update("n = 0", {"n": "100"})
     reopen(table).insert(numbers([0, 0]))
     with pytest.raises(ConcurrentAppendException) as raised:
@@ -53,7 +53,7 @@ def test_a_conflict_is_in_the_ledger_and_leaves_no_file(table: Table) -> None:
     assert data_files(table) == live(table)
 
 
-def test_a_superseded_compaction_is_in_the_ledger_and_leaves_no_file(table: Table) -> None:
+def test_a_superseded_compaction_is_recorded_and_leaves_no_file(table: Table) -> None:
     files = live_files(table)
     losing = stage_compaction(table, files)
     stage_compaction(reopen(table), files).commit()
@@ -64,7 +64,7 @@ def test_a_superseded_compaction_is_in_the_ledger_and_leaves_no_file(table: Tabl
     assert len(data_files(table)) == len(files) + 1
 
 
-def test_a_dropped_group_is_in_the_ledger(table: Table) -> None:
+def test_a_dropped_group_is_recorded(table: Table) -> None:
     files = live_files(table)
     losing = stage_compaction(table, files[:2], files[2:])
     stage_compaction(reopen(table), files[:2]).commit()
@@ -74,12 +74,12 @@ def test_a_dropped_group_is_in_the_ledger(table: Table) -> None:
     assert len(data_files(table)) == len(files) + 2
 
 
-def test_an_image_that_died_before_the_commit_is_not_kept(table: Table) -> None:
+def test_an_image_of_a_row_deleted_by_the_winner_is_not_kept(table: Table) -> None:
     updating = table.begin().update("n = 0", {"n": "100"})
     reopen(table).delete("n = 0")
     outcome = updating.commit()
     assert isinstance(outcome, Committed)
-    assert (outcome.version, outcome.metrics["numUpdatedRows"]) == (5, 0), "there was nothing left to change"
+    assert (outcome.version, outcome.metrics["numUpdatedRows"]) == (5, 0), "the row to update was deleted"
     assert data_files(table) >= live(table)
     assert len(data_files(table)) == 4
     assert list(conflict_ledger.read_ledger(table.store)) == []
@@ -99,15 +99,15 @@ def test_a_rebase_is_recorded_with_its_rules(table: Table) -> None:
     assert "rebase" not in commit_info.tidelog(read_commit(table.store, 6).info)
 
 
-def test_giving_up_deletes_what_was_written(table: Table) -> None:
-    giving_up = table.begin().update("n = 0", {"n": "100"})
+def test_abort_deletes_the_written_files(table: Table) -> None:
+    updating = table.begin().update("n = 0", {"n": "100"})
     assert len(data_files(table)) == 5
-    giving_up.abort()
-    giving_up.abort()
+    updating.abort()
+    updating.abort()
     assert data_files(table) == live(table)
 
 
-def test_old_entries_go_when_the_log_is_cleaned_up(table: Table) -> None:
+def test_expire_deletes_old_entries(table: Table) -> None:
     files = live_files(table)
     losing = stage_compaction(table, files)
     stage_compaction(reopen(table), files).commit()
@@ -124,7 +124,7 @@ def test_old_entries_go_when_the_log_is_cleaned_up(table: Table) -> None:
 
 
 @pytest.mark.parametrize("feed", [False, True])
-def test_a_staging_that_fails_leaves_no_file(feed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operation_that_fails_while_staging_leaves_no_file(feed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table(memory_store(), NUMBERS, properties={"delta.enableChangeDataFeed": feed})
     table.insert(numbers(range(4)))
     before = {path for path, _ in table.store.walk()}

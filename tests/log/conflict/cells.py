@@ -1,6 +1,6 @@
-"""The jobs that meet in a cell of a conflict matrix, what each does to rows, and the table that they meet on."""
+"""The jobs for the cells of the conflict matrices, what each does to rows, and the table that they run on."""
 
-# ruff: noqa: ARG001, ARG005 - every job is given all that any of them needs
+# ruff: noqa: ARG001, ARG005 - all jobs have one signature
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rows = frozenset[Row]
 
 @dataclass(frozen=True)
 class Layout:
-    """How the table is laid out, and in which of its partitions two jobs work."""
+    """How the table is partitioned, and in which partitions the two jobs work."""
 
     name: str
     partitioned: bool
@@ -43,7 +43,7 @@ LAYOUTS = (
 
 @dataclass(frozen=True)
 class Job:
-    """An operation in one partition. `number` makes its rows its own."""
+    """An operation in one partition. `number` makes its rows distinct."""
 
     name: str
     operation_class: OperationClass
@@ -68,7 +68,7 @@ def _overwritten(part: str, number: int) -> list[Row]:
 
 
 def _inserted(part: str, number: int) -> list[Row]:
-    # Rows that the other operations look for, and one that they do not.
+    # Rows that other jobs match, and one that they do not.
     return [(part, 1, 70 + number), (part, 2, 70 + number), (part, 3, 70 + number), (part, 900 + number, 0)]
 
 
@@ -142,8 +142,9 @@ JOBS: Mapping[str, Job] = {
 
 
 class Template:
-    """A table that is filled once and copied for each pair of jobs: in each partition three small files, one with a
-    dead row where the table has deletion vectors.
+    """A table that is filled once and copied for each pair of jobs.
+
+    Each partition has three small files, one with a dead row if the table has deletion vectors.
     """
 
     def __init__(self, layout: Layout, *, vectors: bool, properties: Mapping[str, object]) -> None:
@@ -168,7 +169,7 @@ class Template:
 
 
 def rows_of(table: Table) -> Rows:
-    """The table's rows. They are distinct by construction, so a doubled one shows."""
+    """The table's rows, which must be distinct."""
     found = [(row["p"], row["k"], row["v"]) for row in table.refresh().scan().to_arrow().to_pylist()]
     assert len(found) == len(set(found)), f"doubled rows: {sorted(found)}"
     return frozenset(found)

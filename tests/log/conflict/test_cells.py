@@ -1,4 +1,4 @@
-"""Every cell of the four conflict matrices, with real jobs: both staged on one version, committed in both orders."""
+"""Every cell of the four conflict matrices, with real jobs staged on one version and committed one after the other."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from tidelog.log.errors import ConcurrentAppendException, ConflictError
 
 MINOR, MAJOR, INSERT = OperationClass.MINOR, OperationClass.MAJOR, OperationClass.INSERT
 OVERWRITE, UPDATE_DELETE = OperationClass.OVERWRITE, OperationClass.UPDATE_DELETE
-
 every_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 
 
 def under(*policies: Policy) -> pytest.MarkDecorator:
-    """Each of the policies, with and without deletion vectors, with and without a third commit in between."""
+    """Parametrize by policy, with and without deletion vectors, with and without a third commit in between."""
     notes = {
         (True, False): "",
         (True, True): ", a third commit",
@@ -38,12 +37,12 @@ def pairs() -> Iterator[tuple[Job, Job]]:
 def race(
     template: Template, layout: Layout, earlier: Job, later: Job, *, third: bool, metadata_retry: bool
 ) -> tuple[Table, Committed | Superseded | ConflictError]:
-    """Stage both on one version, commit the earlier one, and perhaps another, then the later one."""
+    """Stage both on one version. Commit the earlier one, then a third commit if wanted, then the later one."""
     table = template.copy()
     first, second = earlier.stage(table, layout, layout.earlier, 1), later.stage(table, layout, layout.later, 2)
     assert isinstance(first.commit(metadata_retry=metadata_retry), Committed)
     if third:
-        # Beside the point under every policy: other partitions' rows, or no rows at all.
+        # Harmless under every policy: rows of another partition, or no rows at all.
         if layout.partitioned:
             table.insert([{"p": "c", "k": 77, "v": 0}])
         else:
@@ -79,7 +78,7 @@ def test_the_matrix_as_published(policy: Policy, layout: Layout, third: bool, ve
             if isinstance(outcome, ConflictError):
                 assert outcome.fields["policy"] == policy.name
         else:
-            # What the matrix lets through is rebased, and may still be a conflict that the model names.
+            # An `ok` is rebased, and can still end in a conflict that the model allows.
             expected = promised(layout, policy, earlier, later, vectors=vectors)
             fits = isinstance(outcome, expected) and rows_of(table) in possible(
                 template, layout, policy, earlier, later, outcome, third=third
@@ -91,7 +90,7 @@ def test_the_matrix_as_published(policy: Policy, layout: Layout, third: bool, ve
 
 @every_layout
 @under(*POLICIES.values())
-def test_the_same_cells_with_the_retry_on(policy: Policy, layout: Layout, third: bool, vectors: bool) -> None:
+def test_the_matrix_with_the_metadata_retry(policy: Policy, layout: Layout, third: bool, vectors: bool) -> None:
     template = Template(layout, vectors=vectors, properties={"tidelog.conflictPolicy": policy.name})
     wrong = []
     for earlier, later in pairs():
@@ -106,7 +105,7 @@ def test_the_same_cells_with_the_retry_on(policy: Policy, layout: Layout, third:
 def possible(
     template: Template, layout: Layout, policy: Policy, earlier: Job, later: Job, outcome: object, *, third: bool
 ) -> set[Rows]:
-    """The rows of running both one after the other; of the earlier one alone where the later one lost."""
+    """The possible rows: those of running both jobs in turn, or only the earlier one if the later one lost."""
     mine, theirs = (later, layout.later, 2), (earlier, layout.earlier, 1)
     if isinstance(outcome, ConflictError):
         return {after(template, layout, theirs, third=third)}
@@ -117,7 +116,7 @@ def possible(
 
 
 def promised(layout: Layout, policy: Policy, earlier: Job, later: Job, *, vectors: bool) -> tuple[type, ...]:
-    """The outcomes with the retry on, from the model's table."""
+    """The possible outcomes with the metadata retry, from the table in the model."""
     if not layout.overlaps:
         return (Committed,)
     if not vectors and needs_vectors(policy, earlier, later):
@@ -130,19 +129,19 @@ def promised(layout: Layout, policy: Policy, earlier: Job, later: Job, *, vector
             gone = earlier.operation_class in {OVERWRITE, MAJOR}
             return (Superseded,) if gone else (Committed,)
         case _ if later.name == "UPDATE" and earlier.name in {"INSERT", "UPDATE"}:
-            # The rows that match are others now: what was inserted, or the new image of the same row.
+            # Different rows match now: the inserted one, or the new image of the same row.
             return (Committed,) if may_come_last(policy, earlier, later) else (ConcurrentAppendException,)
         case _:
             return (Committed,)
 
 
 def may_come_last(policy: Policy, earlier: Job, later: Job) -> bool:
-    """WriteSerializable may order a blind append after who committed later, but not by keys."""
+    """Whether the earlier job can be ordered last: WriteSerializable allows it for blind appends, except with keys."""
     return policy is WRITE_SERIALIZABLE and earlier.operation_class is INSERT and later.name != "UPSERT"
 
 
 def needs_vectors(policy: Policy, earlier: Job, later: Job) -> bool:
-    """Whether the later job may need to mark rows of a file dead, or to follow rows out of a file that it copied."""
+    """Whether the later job may need to mark rows dead, or to follow rows out of a file that it copied."""
     touching = {UPDATE_DELETE, MINOR, MAJOR}
     if later.operation_class is UPDATE_DELETE:
         appended = earlier.operation_class is INSERT and not may_come_last(policy, earlier, later)

@@ -1,4 +1,4 @@
-"""Compactions: rows that move, and what becomes of them where others commit first."""
+"""Compactions: the commit, and the rebase over winners."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.log.conflict.tables import filled, rows
 from tests.log.support import (
     NUMBERS,
     live_files,
@@ -20,6 +21,7 @@ from tests.log.support import (
     reopen,
     stage_compaction,
 )
+from tidelog.compaction_daemon import stage
 from tidelog.log import Committed, OperationClass, Superseded, Table
 from tidelog.log.errors import ConfigurationError, MetadataChangedException
 from tidelog.log.format import commit_info, lineage
@@ -42,7 +44,7 @@ def committed(outcome: Committed | Superseded) -> Committed:
     return outcome
 
 
-def test_rows_move_and_none_changes(table: Table) -> None:
+def test_a_compaction_moves_rows_and_changes_none(table: Table) -> None:
     before = live_files(table)
     result = committed(stage_compaction(table).commit())
     assert result.version == 5
@@ -56,7 +58,7 @@ def test_rows_move_and_none_changes(table: Table) -> None:
     }
 
 
-def test_the_commit_tells_every_engine_that_no_row_changed(table: Table) -> None:
+def test_the_commit_of_a_compaction_changes_no_data_and_records_lineage(table: Table) -> None:
     before = live_files(table)
     stage_compaction(table).commit()
     commit = read_commit(table.store, 5)
@@ -101,12 +103,12 @@ def test_a_compaction_of_the_same_files_is_superseded(table: Table) -> None:
     assert second.commit() == Superseded(by=5)
     assert len(second.dropped) == 1
     assert reopen(table).version == 5
-    assert table.version == 5, "the table has seen what superseded it"
+    assert table.version == 5, "the table object moved to the winner's version"
     assert read_numbers(table) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("position", [0, 1])
-def test_a_group_that_lost_its_input_is_dropped_and_the_other_goes_on(table: Table, position: int) -> None:
+def test_a_group_that_lost_its_inputs_is_dropped_and_the_other_is_committed(table: Table, position: int) -> None:
     files = live_files(table)
     groups = [files[:2], files[2:]]
     transaction = stage_compaction(table, *groups)
@@ -125,7 +127,7 @@ def test_a_group_that_lost_its_input_is_dropped_and_the_other_goes_on(table: Tab
     assert [[part.path for part in group.inputs] for group in record.groups] == [[file.path for file in kept]]
 
 
-def test_the_metrics_are_those_of_what_was_committed_not_of_what_was_staged(table: Table) -> None:
+def test_metrics_are_those_of_the_commit_and_not_of_the_staged_transaction(table: Table) -> None:
     files = live_files(table)
     transaction = stage_compaction(table, files[:2], files[2:])
     stage_compaction(reopen(table), files[:2]).commit()
@@ -141,20 +143,20 @@ def test_the_metrics_are_those_of_what_was_committed_not_of_what_was_staged(tabl
     assert commit.info["operationMetrics"] == {name: str(value) for name, value in expected.items()}
 
 
-def test_groups_lost_to_one_winner_after_another(table: Table) -> None:
+def test_a_compaction_that_loses_all_groups_to_several_winners_is_superseded(table: Table) -> None:
     files = live_files(table)
     transaction = stage_compaction(table, files[:2], files[2:])
     stage_compaction(reopen(table), files[:2]).commit()
     reopen(table).insert(numbers([4]))
     stage_compaction(reopen(table), files[2:]).commit()
     reopen(table).insert(numbers([5]))
-    assert transaction.commit() == Superseded(by=7), "the version that took the last of it"
+    assert transaction.commit() == Superseded(by=7), "the version that took the last group"
     assert len(transaction.dropped) == 2
     assert read_numbers(table) == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("how", ["removed", "deletion vector", "restated"])
-def test_a_change_of_an_input_by_another_engine_is_carried_over(table: Table, how: str) -> None:
+@pytest.mark.parametrize("how", ["removed", "deletion vector", "re-added"])
+def test_a_compaction_keeps_another_engines_change_of_an_input(table: Table, how: str) -> None:
     files = live_files(table)
     transaction = stage_compaction(table, files[:2], files[2:])
     victim = files[0]
@@ -174,7 +176,7 @@ def test_a_change_of_an_input_by_another_engine_is_carried_over(table: Table, ho
     assert len(live_files(reopen(table))) == 2
 
 
-def test_a_file_that_came_back_is_not_lost_by_a_compaction(table: Table) -> None:
+def test_a_compaction_does_not_lose_a_restored_file(table: Table) -> None:
     """RESTORE by another engine: a removed file is added again under the same path."""
     files = live_files(table)
     transaction = stage_compaction(table, files[:2])
@@ -192,14 +194,14 @@ def test_rows_of_an_unrelated_delete_stay_deleted(table: Table) -> None:
     assert read_numbers(table) == [0, 1, 2]
 
 
-def test_progress_of_a_stream_does_not_stop_a_compaction(table: Table) -> None:
+def test_a_compaction_is_rebased_over_progress_of_a_stream(table: Table) -> None:
     transaction = stage_compaction(table)
     put_foreign(table, SetTransaction(app_id="stream", version=7))
     committed(transaction.commit())
     assert table.transactions == {"stream": 7}
 
 
-def test_a_compaction_does_not_outlive_a_change_of_the_schema(table: Table) -> None:
+def test_a_compaction_conflicts_with_a_schema_change(table: Table) -> None:
     transaction = stage_compaction(table)
     old = load(table.store).head.metadata
     required = pa.schema([pa.field("n", pa.int64(), nullable=False)])
@@ -209,7 +211,7 @@ def test_a_compaction_does_not_outlive_a_change_of_the_schema(table: Table) -> N
     assert read_numbers(reopen(table)) == [0, 1, 2, 3]
 
 
-def test_a_new_nullable_column_does_not_stop_it(table: Table) -> None:
+def test_a_compaction_is_rebased_over_a_new_nullable_column(table: Table) -> None:
     transaction = stage_compaction(table)
     old = load(table.store).head.metadata
     wider = pa.schema([("n", pa.int64()), ("s", pa.string())])
@@ -218,7 +220,7 @@ def test_a_new_nullable_column_does_not_stop_it(table: Table) -> None:
     assert sorted(row["n"] for row in table.scan().to_arrow().to_pylist()) == [0, 1, 2, 3]
 
 
-def test_an_append_only_table_is_compacted_and_never_loses_a_row() -> None:
+def test_an_append_only_table_can_be_compacted() -> None:
     table = new_table(memory_store(), properties={"delta.appendOnly": True})
     table.insert(numbers([1]))
     table.insert(numbers([2]))
@@ -226,7 +228,7 @@ def test_an_append_only_table_is_compacted_and_never_loses_a_row() -> None:
     assert read_numbers(table) == [1, 2]
 
 
-def test_partitions_are_kept() -> None:
+def test_a_compaction_keeps_partitions() -> None:
     schema = pa.schema([("n", pa.int64()), ("p", pa.string())])
     table = new_table(memory_store(), schema, partition_by=["p"])
     for number in range(4):
@@ -253,3 +255,26 @@ def test_staging_twice_or_nothing_is_refused(table: Table) -> None:
 def test_a_major_compaction_is_recorded_as_one(table: Table) -> None:
     stage_compaction(table, operation_class=OperationClass.MAJOR).commit()
     assert table.history(1)[0].operation_class == OperationClass.MAJOR
+
+
+def test_metrics_count_the_files_that_the_commit_removed() -> None:
+    table = filled((1, 1), (2, 2), (3, 3))
+    major = stage(reopen(table), "major")
+    stage(reopen(table), "minor").commit()
+    outcome = committed(major.commit())
+    assert outcome.metrics["numRemovedFiles"] == len(read_commit(table.store, outcome.version).removes) == 1
+
+
+def test_a_minor_compaction_does_not_move_rows_that_a_major_one_placed() -> None:
+    table = filled((1, 1), (2, 2), (3, 3))
+    a, b, c = live_files(table)
+    minor = stage_compaction(reopen(table), [a, c])
+    stage_compaction(reopen(table), [a, b], operation_class=OperationClass.MAJOR).commit()
+    (placed,) = [file for file in live_files(reopen(table)) if file.path != c.path]
+    outcome = minor.commit()
+    assert isinstance(outcome, Committed)
+    assert outcome.metrics["numRemovedFiles"] == 1
+    after = {file.path: file for file in live_files(reopen(table))}
+    assert after[placed.path] == placed, "the output of the major compaction is unchanged"
+    assert c.path not in after
+    assert rows(table) == [(1, 1), (2, 2), (3, 3)]

@@ -1,4 +1,4 @@
-"""What MaxCompute's documentation claims of its tables, run on ours."""
+"""Claims of MaxCompute's documentation about its tables, tested on tidelog."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(table: Table) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("inserts_first", [True, False])
-def test_clustering_and_an_insert_do_not_disturb_each_other(inserts_first: bool) -> None:
+def test_clustering_and_an_insert_both_commit(inserts_first: bool) -> None:
     table = unsorted()
     before = rows(table)
     clustering = stage(table, "major", cluster_by=["k"])
@@ -45,7 +45,7 @@ def test_clustering_and_an_insert_do_not_disturb_each_other(inserts_first: bool)
     assert recorded[0]["rowMap"].startswith("_tidelog/rowmaps/")
 
 
-def test_a_change_follows_rows_through_a_clustering_and_a_compaction_after_it() -> None:
+def test_changes_follow_rows_through_a_clustering_and_a_later_compaction() -> None:
     table = unsorted()
     before = rows(table)
     updating = reopen(table).begin().update("v LIKE '2-%' AND k < 5", {"v": "'changed'"})
@@ -59,7 +59,7 @@ def test_a_change_follows_rows_through_a_clustering_and_a_compaction_after_it() 
     assert rows(table) == sorted([*expected, (50, "new")])
 
 
-def test_a_clustering_that_was_clustered_meanwhile_is_superseded() -> None:
+def test_a_clustering_is_superseded_by_another_one() -> None:
     table = unsorted()
     losing = stage(table, "major", cluster_by=["v"])
     stage(reopen(table), "major", cluster_by=["k"]).commit()
@@ -84,7 +84,7 @@ def test_an_overwrite_of_twelve_thousand_partitions_is_one_commit() -> None:
     assert table.refresh().at().num_rows == PARTS + 1
 
 
-def test_a_job_that_fails_leaves_no_row_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_job_leaves_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     table = unsorted()
     before, version = rows(table), table.version
     with pytest.raises((PredicateError, SchemaMismatchError)):

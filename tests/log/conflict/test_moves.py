@@ -1,4 +1,4 @@
-"""Moves against a brute-force model: a list of rows, rewritten."""
+"""Moves against a brute-force model that rewrites a list of rows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
+from tests.log.support import bitmap
 from tidelog.log.conflict.moves import NOWHERE, Addresses, Move, Rows, located, move_of, starts, to_numbers
 from tidelog.log.data.row_maps import ROW_MAP_COLUMNS, row_map_schema
+from tidelog.log.format import deletion_vector
 from tidelog.log.format.actions import DeletionVectorDescriptor
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
 
@@ -21,7 +23,7 @@ Address = tuple[str, int]
 
 
 class KnownBlobs:
-    """Vectors and row maps by name."""
+    """Deletion vectors and row maps in memory, by name."""
 
     def __init__(self) -> None:
         self.vectors: dict[str, BitMap64] = {}
@@ -37,7 +39,7 @@ class KnownBlobs:
 
 @st.composite
 def rewrites(draw: st.DrawFn) -> tuple[LineageGroup, KnownBlobs, dict[Address, Address]]:
-    """A compaction, ordered or by a row map, and the truth about it."""
+    """A compaction, in order or with a row map, and the true new address of each row."""
     blobs = KnownBlobs()
     inputs, live = [], []
     for number in range(draw(st.integers(1, 4))):
@@ -73,7 +75,7 @@ def addresses(found: Addresses, names: Sequence[str]) -> list[Address | None]:
 
 
 @given(rewrites())
-def test_forward_and_backward_are_the_map_and_its_inverse(
+def test_forward_and_backward_are_inverse_maps(
     rewrite: tuple[LineageGroup, KnownBlobs, dict[Address, Address]],
 ) -> None:
     group, blobs, truth = rewrite
@@ -92,7 +94,7 @@ def test_forward_and_backward_are_the_map_and_its_inverse(
 
 
 @given(rewrites(), st.randoms(use_true_random=False))
-def test_rows_are_followed_with_their_numbers(
+def test_rows_keep_their_numbers_through_a_move(
     rewrite: tuple[LineageGroup, KnownBlobs, dict[Address, Address]], seeded: random.Random
 ) -> None:
     group, blobs, truth = rewrite
@@ -123,12 +125,23 @@ def test_the_worked_example() -> None:
     assert addresses(move.backward("o", np.array([0, 2, 5])), move.inputs) == [("a", 0), ("a", 3), ("b", 1)]
 
 
-def test_empty_stretches_hold_nothing() -> None:
+def test_empty_stretches_hold_no_rank() -> None:
     found = located(np.array([0, 1, 2]), starts([0, 2, 0, 1]))
     assert found.files.tolist() == [1, 1, 3]
     assert found.positions.tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize("positions", [[], [0], [5, 2**33, 2**40]])
-def test_bitmaps_and_numbers(positions: list[int]) -> None:
+def test_bitmaps_convert_to_numbers(positions: list[int]) -> None:
     assert to_numbers(BitMap64(positions)).tolist() == positions
+
+
+def test_an_inline_vector_that_ends_like_an_offset_is_found_by_its_id() -> None:
+    """The encoding can contain @ and digits, and lineage refers to a vector by its id only."""
+    blob = bitmap([322, 599, 70046])
+    text = deletion_vector._z85_encode(blob + bytes(-len(blob) % 4))
+    assert text.endswith("@5")
+    vector = DeletionVectorDescriptor(storage_type="i", path_or_inline_dv=text, size_in_bytes=len(blob), cardinality=3)
+    found = deletion_vector.of_id(vector.unique_id)
+    assert isinstance(found, bytes)
+    assert list(deletion_vector.decode_bitmap(found)) == [322, 599, 70046]

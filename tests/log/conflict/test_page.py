@@ -1,4 +1,4 @@
-"""The tables of the page on conflicts are those of the policies."""
+"""The tables in docs/conflicts.md match the policies."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tidelog.log.format import properties
 TEXT = PAGE.read_text()
 
 
-def test_the_page_is_what_the_script_makes() -> None:
+def test_the_page_is_up_to_date() -> None:
     assert rewritten(TEXT) == TEXT, "run: python -m scripts.conflict_tables"
 
 
-def test_the_script_puts_right_what_was_changed_and_keeps_the_prose() -> None:
+def test_the_script_repairs_tables_and_keeps_the_prose() -> None:
     changed = TEXT.replace("| **MAJOR** | ok |", "| **MAJOR** | fail |")
     assert changed != TEXT
     assert rewritten(changed) == TEXT

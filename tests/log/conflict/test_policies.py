@@ -1,4 +1,4 @@
-"""The policies against the published tables."""
+"""The policies match the published tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidelog.log.errors import (
 from tidelog.log.format import properties
 
 COPIES = Path(__file__).parent / "matrices"
-PUBLISHED = Path("/work/shared/matrices")
+PUBLISHED = Path(__file__).parents[3].parent / "shared" / "matrices"
 KINDS = {
     kind.__name__: kind
     for kind in (ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException)
@@ -46,13 +46,13 @@ def folder(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.mark.parametrize("name", ["delta-table", "transactional-table"])
-def test_maxcomputes_matrices_are_the_published_ones(folder: Path, name: str) -> None:
+def test_maxcompute_matrices_match_the_published_ones(folder: Path, name: str) -> None:
     expected = {(row["earlier"], row["later"]): row["verdict"] for row in rows(f"{name}.csv", folder)}
     assert matrix(POLICIES[name]) == expected
 
 
 @pytest.mark.parametrize(("name", "column"), [("serializable", None), ("write-serializable", "write_serializable")])
-def test_deltas_levels_are_the_published_ones(folder: Path, name: str, column: str | None) -> None:
+def test_delta_levels_match_the_published_ones(folder: Path, name: str, column: str | None) -> None:
     published = rows("delta-isolation.csv", folder)
     assert matrix(POLICIES[name]) == {(row["earlier"], row["later"]): row[column or name] for row in published}
     for row in published:
@@ -62,7 +62,7 @@ def test_deltas_levels_are_the_published_ones(folder: Path, name: str, column: s
 
 
 @ALL
-def test_a_policy_is_total_over_its_classes(policy: Policy) -> None:
+def test_a_matrix_covers_all_pairs_of_its_classes(policy: Policy) -> None:
     assert all(tuple(row) == policy.classes for row in policy.matrix.values())
     if policy.exceptions is not None:
         assert tuple(policy.exceptions) == policy.classes
@@ -73,7 +73,7 @@ def test_a_policy_is_total_over_its_classes(policy: Policy) -> None:
 
 
 @ALL
-def test_a_job_that_fails_has_an_error_and_no_other_has(policy: Policy) -> None:
+def test_exactly_the_failing_cells_have_errors(policy: Policy) -> None:
     for earlier, later in itertools.product(policy.classes, repeat=2):
         errors = policy.errors(earlier, later)
         assert bool(errors) == (policy.verdict(earlier, later) is Verdict.FAIL)
@@ -90,14 +90,14 @@ def test_a_job_that_fails_has_an_error_and_no_other_has(policy: Policy) -> None:
         ("serializable", "COMPACT", "COMPACT"),
     ],
 )
-def test_compactions_map_to_the_policys_own_classes(name: str, minor: str, major: str) -> None:
+def test_compactions_map_to_the_classes_of_the_policy(name: str, minor: str, major: str) -> None:
     assert POLICIES[name].class_of(OperationClass.MINOR) == minor
     assert POLICIES[name].class_of(OperationClass.MAJOR) == major
     for same in (OperationClass.INSERT, OperationClass.OVERWRITE, OperationClass.UPDATE_DELETE):
         assert POLICIES[name].class_of(same) == str(same)
 
 
-def test_the_property_takes_the_names_of_the_policies() -> None:
+def test_the_property_accepts_the_names_of_the_policies() -> None:
     assert tuple(POLICIES) == properties.CONFLICT_POLICIES
     assert all(properties.validate({properties.CONFLICT_POLICY: name}) for name in POLICIES)
     assert properties.conflict_policy({}) == "delta-table"

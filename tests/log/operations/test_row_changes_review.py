@@ -43,7 +43,7 @@ def numbers(table: Any) -> list[int]:
 )
 def test_a_wrong_idempotency_key(key: Any) -> None:
     table = new_table(memory_store())
-    with pytest.raises(ConfigurationError, match="is no idempotency key"):
+    with pytest.raises(ConfigurationError, match="is not an idempotency key"):
         table.insert([{"n": 1}], idempotency_key=key)
     assert reopen(table).version == 0
 
@@ -177,9 +177,9 @@ def test_a_partition_that_cannot_be_told_is_neither_kept_nor_replaced() -> None:
         table = reopen(table)
         put_foreign(table, add)
         for where in ("p = 1", "p IS NULL"):
-            with pytest.raises(CorruptLogError, match="cannot be told"):
+            with pytest.raises(CorruptLogError, match="has no readable value"):
                 table.truncate(where=where)
-        with pytest.raises(CorruptLogError, match="cannot be told"):
+        with pytest.raises(CorruptLogError, match="has no readable value"):
             table.overwrite([{"p": 1, "n": 2}], dynamic=True)
         put_foreign(table, remove(add))
     assert table.refresh().truncate(where="p = 1").metrics["numRemovedFiles"] == 1
@@ -310,5 +310,5 @@ def test_a_long_list_means_what_a_short_one_does(null: bool) -> None:
         for negation in ("", "NOT "):
             short = table.scan(f"{name} {negation}IN ({', '.join(few)})").to_arrow()
             assert table.scan(f"{name} {negation}IN ({many})").to_arrow().equals(short), (name, negation)
-    with pytest.raises(PredicateError, match="does not compare"):
+    with pytest.raises(PredicateError, match="cannot be compared"):
         table.scan(f"b IN ({', '.join(['7'] * 60)})").to_arrow()

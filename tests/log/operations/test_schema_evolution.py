@@ -155,5 +155,5 @@ def test_an_appender_and_a_compaction_do_not_disturb_it() -> None:
 def test_it_comes_before_anything_is_staged() -> None:
     table = places()
     transaction = table.begin().insert([{"k": 1}])
-    with pytest.raises(ConfigurationError, match="one is staged already"):
+    with pytest.raises(ConfigurationError, match="an operation is already staged"):
         transaction.evolve(pa.schema([("note", pa.string())]))

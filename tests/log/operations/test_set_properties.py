@@ -243,7 +243,7 @@ def test_whoever_comes_before_that_commit_is_a_conflict() -> None:
     table = new_table(memory_store(), SCHEMA, properties={**PLAIN, "delta.enableChangeDataFeed": True})
     staged = table.begin().set_properties({"delta.enableInCommitTimestamps": True})
     reopen(table).insert(rows(range(1)))
-    with pytest.raises(ConflictError, match="it took the version that this transaction names"):
+    with pytest.raises(ConflictError, match="the winner took the version that this transaction's metadata names"):
         staged.commit()
     assert SINCE_VERSION not in table.refresh().properties
 

@@ -1,6 +1,6 @@
-"""What must be true after every commit, whoever wrote it.
+"""Checks that must hold after every commit, of tidelog or another engine.
 
-Each check takes the table before and after and the commit's lines, and gives what is wrong as text.
+Each check takes the table before and after and the lines of the commit, and yields a text for each fault.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tests.log.oracle.view import (
 
 Change: TypeAlias = tuple[str, Row]
 TAKES = {"delete", "update_preimage"}
-# A wrong commit is wrong in many rows; the first few tell.
+# A wrong commit is wrong in many rows; the first few are enough.
 _TEXTS = 3
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit to be judged. `effect` is what its operation does there when it runs alone (None: a foreign one)."""
+    """One commit to judge. `effect` is the effect of its operation if run alone at that point; None if foreign."""
 
     operation: Operation
     before: View
@@ -46,7 +46,7 @@ class Commit:
     restorable: model.Rows
     effect: Effect | None
     unmapped: bool
-    """Whether rows were moved without lineage since the history began."""
+    """Whether any commit of the history moved rows without lineage."""
 
     @property
     def ours(self) -> bool:
@@ -71,7 +71,7 @@ class Commit:
 
 
 def all_of(commit: Commit) -> Iterator[tuple[str, str]]:
-    """(check, what is wrong), once for each check that objects."""
+    """(check, faults) for each check that objects."""
     for name, check in CHECKS.items():
         try:
             texts = list(itertools.islice(check(commit), _TEXTS))
@@ -82,7 +82,7 @@ def all_of(commit: Commit) -> Iterator[tuple[str, str]]:
 
 
 def rows(commit: Commit) -> Iterator[str]:
-    """As if the operation had run alone at the commit point."""
+    """The rows are those of running the operation alone at the commit point."""
     if commit.effect is None:
         return
     wanted = model.after(commit.moment(), commit.effect)
@@ -92,7 +92,7 @@ def rows(commit: Commit) -> Iterator[str]:
 
 
 def identity(commit: Commit) -> Iterator[str]:
-    """Exactly the rows of the operation die, each other one stays the row that it was."""
+    """Exactly the rows of the operation die; every other row keeps its identity."""
     if commit.effect is None:
         return
     gone, new = (
@@ -101,13 +101,13 @@ def identity(commit: Commit) -> Iterator[str]:
     )
     if commit.operation.kind is Kind.COMPACTION or not commit.changes_data:
         if gone or new:
-            yield f"no row may die or appear, but {sorted(gone)} died and {sorted(new)} appeared"
+            yield f"no row should die or appear, but {sorted(gone)} died and {sorted(new)} appeared"
         return
-    # Copied survivors lie at addresses of their own, and so do the rows that another engine moved.
+    # Copied survivors have new addresses, and so have rows that another engine moved.
     if not commit.vectors or (isinstance(commit.operation, Restore) and commit.unmapped):
         return
     if gone != commit.effect.dead:
-        yield f"{sorted(gone)} died, where {sorted(commit.effect.dead)} should have"
+        yield f"{sorted(gone)} died, but {sorted(commit.effect.dead)} should have"
     if not commit.effect.back <= new:
         yield f"{sorted(commit.effect.back - new)} should have come back"
     doubled = [address for address in new - commit.effect.back if address[0] in commit.before.removed]
@@ -116,7 +116,7 @@ def identity(commit: Commit) -> Iterator[str]:
 
 
 def values(commit: Commit) -> Iterator[str]:
-    """A row that stays, and one that was moved, has the values that it had."""
+    """A row that stays or moves keeps its values."""
     for origin, row in commit.after.rows.items():
         before = commit.before.rows.get(origin)
         if before is not None and before != row:
@@ -124,7 +124,7 @@ def values(commit: Commit) -> Iterator[str]:
 
 
 def log(commit: Commit) -> Iterator[str]:
-    """A commit that the protocol allows."""
+    """The protocol allows the commit."""
     lines, before = commit.lines, commit.before
     infos = actions(lines, "commitInfo")
     if len(infos) != 1 or "commitInfo" not in lines[0]:
@@ -133,7 +133,7 @@ def log(commit: Commit) -> Iterator[str]:
     if infos[0].get("inCommitTimestamp", 0) <= before.timestamp_ms:
         yield f"its time {infos[0].get('inCommitTimestamp')} is not after {before.timestamp_ms}"
     if len(lines) == 1:
-        yield "it says nothing"
+        yield "it has no actions"
     for kind, key in (("add", "path"), ("remove", "path"), ("txn", "appId"), ("cdc", "path")):
         doubled = [name for name, count in Counter(action[key] for action in actions(lines, kind)).items() if count > 1]
         if doubled:
@@ -163,7 +163,7 @@ def _remove_faults(commit: Commit, path: str, remove: dict[str, Any]) -> Iterato
     elif live.vector != vector_id(remove):
         yield f"{path} is removed with the vector {vector_id(remove)}, live is {live.vector}"
     if commit.ours and not (remove.get("extendedFileMetadata") and "partitionValues" in remove and "size" in remove):
-        yield f"the remove of {path} does not tell partition values and size"
+        yield f"the remove of {path} lacks partition values or size"
     if remove["dataChange"] and commit.before.configuration.get("delta.appendOnly") == "true":
         yield f"{path} is removed from an append-only table"
 
@@ -181,12 +181,12 @@ def _add_faults(commit: Commit, file: LiveFile) -> Iterator[str]:
         if "numRecords" not in stats:
             yield f"{path} has a vector and no row count"
         if stats.get("tightBounds", True) and commit.ours:
-            yield f"{path} has a vector, and its bounds are called tight"
+            yield f"{path} has a vector, but its bounds claim to be tight"
     for position, row in enumerate(commit.reader.rows(path)):
         for column in ("k", "v"):
             low, high = stats.get("minValues", {}).get(column), stats.get("maxValues", {}).get(column)
             if position not in file.dead and low is not None and not low <= row[column] <= high:
-                yield f"{path}: {column}={row[column]} lies outside of its statistics, {low} to {high}"
+                yield f"{path}: {column}={row[column]} is outside of its statistics, {low} to {high}"
     if commit.ours:
         yield from _own_add_faults(commit, file, stored)
 
@@ -197,45 +197,45 @@ def _own_add_faults(commit: Commit, file: LiveFile, stored: int) -> Iterator[str
     if old is not None and not old.dead <= file.dead and not restoring:
         yield f"the new vector of {path} lacks {sorted(old.dead - file.dead)} of the old one"
     if len(file.dead) == stored and not restoring and (old is None or old.vector is None):
-        # A file that has a vector already may stay under one over all its rows, for other readers' feeds.
+        # A file with a vector can stay with one over all its rows, for the feeds of other readers.
         yield f"{path} is added without a live row"
     if old is None and path in commit.before.removed and not restoring:
         yield f"{path} was removed once and is added again"
     if not commit.vectors and file.vector is not None and not restoring:
-        yield f"{path} gets a vector, where the table has them off"
+        yield f"{path} gets a vector, but the table has them off"
 
 
 def lineage(commit: Commit) -> Iterator[str]:
-    """A compaction says where each of its rows went."""
+    """A compaction records where each of its rows went."""
     if not commit.ours or commit.operation.kind is not Kind.COMPACTION:
         if commit.ours and lineage_of(commit.lines):
-            yield "lineage, and no compaction"
+            yield "it has lineage, but is not a compaction"
         return
     groups = lineage_of(commit.lines)
     inputs = {entry["path"]: entry for group in groups for entry in group["inputs"]}
     outputs = {entry["path"]: entry for group in groups for entry in group["outputs"]}
     for path, entry in {**inputs, **outputs}.items():
-        # The file of an output whose rows all died need not be there.
+        # The file of an output whose rows all died need not exist.
         if (path in inputs or path in commit.after.files) and entry["rows"] != len(commit.reader.rows(path)):
             yield f"{path} has {len(commit.reader.rows(path))} rows, its lineage says {entry['rows']}"
     moved = {new for group in groups for _, new in moves(group, commit.reader)}
     for add in actions(commit.lines, "add"):
         for address in live_addresses(commit.after.files[add["path"]], commit.reader):
             if address not in moved and add["path"] not in commit.before.files:
-                yield f"nothing tells where the row at {address} came from"
+                yield f"the lineage lacks the row at {address}"
     for remove in actions(commit.lines, "remove"):
         if remove["path"] not in inputs and remove["path"] not in commit.after.files:
-            yield f"{remove['path']} is removed and no input of the lineage"
+            yield f"{remove['path']} is removed, but is not an input of the lineage"
 
 
 def feed(commit: Commit) -> Iterator[str]:
-    """The changes that the commit tells, applied to the rows before, give the rows after."""
+    """The changes of the commit, applied to the rows before, give the rows after."""
     found = changes(commit)
     taken = Counter(row for kind, row in found if kind in TAKES)
     given = Counter(row for kind, row in found if kind not in TAKES)
     before, after = Counter(commit.before.rows.values()), Counter(commit.after.rows.values())
     if taken - before - given:
-        yield f"it tells of rows that died and were not there: {_bag(taken - before - given)}"
+        yield f"it reports deletes of rows that did not exist: {_bag(taken - before - given)}"
     expected = before + given
     expected.subtract(taken)
     if +expected != after or any(count < 0 for count in expected.values()):
@@ -249,22 +249,22 @@ def feed(commit: Commit) -> Iterator[str]:
 def _exact_feed(commit: Commit, effect: Effect, taken: Counter[Row], given: Counter[Row]) -> Iterator[str]:
     dead = Counter(commit.before.rows[address] for address in effect.dead)
     if taken != dead:
-        yield f"it tells that {_bag(taken)} died, where {_bag(dead)} did"
+        yield f"it reports deletes of {_bag(taken)}, expected {_bag(dead)}"
     if given != Counter(effect.born):
-        yield f"it tells that {_bag(given)} are new, where {_bag(Counter(effect.born))} are"
+        yield f"it reports inserts of {_bag(given)}, expected {_bag(Counter(effect.born))}"
     kinds = {kind for kind, _ in changes(commit)}
     if commit.feed and commit.operation.kind is Kind.UPDATE and kinds - {"update_preimage", "update_postimage"}:
-        yield f"an update tells {kinds}"
+        yield f"an update reports {kinds}"
     if actions(commit.lines, "cdc") or commit.operation.kind is Kind.REPLACING:
         return
     for remove in actions(commit.lines, "remove"):
         if remove["dataChange"] and vector_id(remove) and remove["path"] not in commit.after.files:
-            # Other readers take it for the deletion of all rows, dead ones too.
+            # Other readers take this for the deletion of all rows, even dead ones.
             yield f"{remove['path']}, which has a vector, is removed and not added again"
 
 
 def changes(commit: Commit) -> list[Change]:
-    """The changes that the commit's actions tell, by the protocol."""
+    """The changes of the commit's actions, as the protocol defines them."""
     reader, lines = commit.reader, commit.lines
     found: list[Change] = []
     cdc_files = actions(lines, "cdc")
@@ -287,22 +287,22 @@ def changes(commit: Commit) -> list[Change]:
 
 
 def time_version(commit: Commit) -> Iterator[str]:
-    """Only a change of rows makes one."""
+    """Only a change of rows makes a time version."""
     if not commit.ours:
         return
-    silent = commit.operation.kind in {Kind.COMPACTION, Kind.METADATA}
-    if commit.changes_data and silent:
+    without_time_version = commit.operation.kind in {Kind.COMPACTION, Kind.METADATA}
+    if commit.changes_data and without_time_version:
         yield "it makes a time version"
     if (
         not commit.changes_data
-        and not silent
+        and not without_time_version
         and Counter(commit.before.rows.values()) != Counter(commit.after.rows.values())
     ):
         yield "it changes rows and makes no time version"
 
 
 def operation_class(commit: Commit) -> Iterator[str]:
-    """What was staged, whatever it came to."""
+    """The recorded class is that of the staged operation."""
     if not commit.ours:
         return
     recorded = (commit.lines[0].get("commitInfo", {}).get("tidelog") or {}).get("class")

@@ -1,4 +1,4 @@
-"""Compactions of the histories: which files, into how many, in which order; rewritten by tidelog's own rewrite."""
+"""The compactions of the histories: which files, into how many, in which order. tidelog's own code rewrites them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tidelog.log.format.actions import AddFile
 
 @dataclass(frozen=True)
 class Compaction:
-    """Every live file of a partition becomes one (or `pieces`); `files` bounds how many files of the table are taken.
+    """Rewrites the live files of each partition into one file, or into `pieces`. `files` limits how many it takes.
 
-    The planner would choose by size; here all that is small is chosen by hand.
+    The planner would choose files by size; the histories choose them by hand.
     """
 
     level: str
@@ -35,11 +35,11 @@ class Compaction:
         by_partition: dict[str, list[AddFile]] = {}
         for add in live_files(table)[: self.files]:
             by_partition.setdefault(repr(sorted(add.partition_values.items())), []).append(add)
-        # One file alone is worth a MAJOR compaction only.
+        # Only a MAJOR compaction rewrites a single file.
         return [adds for adds in by_partition.values() if len(adds) > 1 or self.level == "MAJOR"]
 
     def _planned(self, inputs: list[AddFile]) -> PlannedGroup:
         if not self.clustered:
             return PlannedGroup(inputs[0].partition_values, tuple(inputs), outputs=self.pieces)
-        # The youngest file first, so that sorting moves rows from the beginning on.
+        # The newest file first, so that sorting moves even the first rows.
         return PlannedGroup(inputs[0].partition_values, tuple(reversed(inputs)), self.pieces, cluster_by=("v",))

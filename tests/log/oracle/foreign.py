@@ -1,4 +1,4 @@
-"""Another engine's commits, as delta-spark 4.4.0 was seen to write them: no class, no lineage, no word of tidelog's."""
+"""Commits as delta-spark 4.4.0 writes them, without a recorded class, lineage or anything else of tidelog."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tidelog.log.system import System
 
 
 class ForeignKind(Enum):
-    """The value is the name in a history."""
+    """Kinds of foreign commits. The value is the name in a history."""
 
     APPEND = "foreign INSERT k=1"
     COPY_DELETE = "foreign copying DELETE k=3"
@@ -49,13 +49,13 @@ class ForeignKind(Enum):
 
     @property
     def vectors(self) -> bool:
-        """Whether it takes a table that may have deletion vectors."""
+        """Whether it needs a table with deletion vectors."""
         return self in {ForeignKind.VECTOR_DELETE, ForeignKind.VECTOR_UPDATE, ForeignKind.SHRINK}
 
 
 @dataclass(frozen=True)
 class Site:
-    """What a foreign writer sees: the table as it is, as it was at the beginning, and where to write."""
+    """What a foreign writer sees: the table now and at the start of the history, and where to write."""
 
     view: View
     initial: View
@@ -69,7 +69,7 @@ class Foreign:
     kind: ForeignKind
 
     def commit(self, site: Site) -> bool:
-        """Put the next version; False where there is nothing to do."""
+        """Write the next version. Returns False if there is nothing to do."""
         actions = _WRITERS[self.kind](site)
         removes = any(isinstance(action, RemoveFile) and action.data_change for action in actions)
         if not actions or (removes and site.view.configuration.get("delta.appendOnly") == "true"):
@@ -78,7 +78,7 @@ class Foreign:
             "inCommitTimestamp": site.view.timestamp_ms + 1,
             "operation": self.kind.name,
             "engineInfo": "Another-Engine/1.0",
-            # Wrong for most of these, as other writers' often are.
+            # Wrong for most of these, as it often is in practice.
             "isBlindAppend": True,
         }
         content = encode_commit(info, actions)
@@ -102,7 +102,7 @@ def _copy_update(site: Site) -> _Actions:
 
 
 def _copied(site: Site, key: int, image: Callable[[Row], Row | None]) -> _Actions:
-    """The files that hold the key, written anew."""
+    """Rewrite the files that hold the key."""
     written: _Actions = []
     for file, addresses in _holding(site, key):
         values = file.add["partitionValues"]
@@ -140,7 +140,7 @@ def _truncate(site: Site) -> _Actions:
 
 
 def _optimize(site: Site) -> _Actions:
-    """Every partition's files in one, which says nothing of where each row went."""
+    """Rewrite the files of each partition into one, without lineage."""
     by_partition: dict[str, list[LiveFile]] = {}
     for file in site.view.files.values():
         by_partition.setdefault(json.dumps(file.add["partitionValues"]), []).append(file)
@@ -155,7 +155,7 @@ def _optimize(site: Site) -> _Actions:
 
 
 def _shrink(site: Site) -> _Actions:
-    """The first dead row of the first file that has one comes back."""
+    """Bring back the first dead row of the first file that has one."""
     file = next((file for file in site.view.files.values() if file.dead), None)
     if file is None:
         return []
@@ -174,7 +174,7 @@ def _restore(site: Site) -> _Actions:
         for key, file in wanted.items()
         if key not in live
     ]
-    # A RESTORE writes the metadata whether or not it changed.
+    # A RESTORE always writes the metadata, changed or not.
     return [*gone, *back, _metadata(site.view)] if gone or back else []
 
 
@@ -207,7 +207,7 @@ _WRITERS: dict[ForeignKind, Callable[[Site], _Actions]] = {
 
 
 def _holding(site: Site, key: int) -> list[tuple[LiveFile, list[Address]]]:
-    """The files with live rows of this key, and where these lie."""
+    """The files with live rows of this key, and the addresses of those rows."""
     found = []
     for file in site.view.files.values():
         values = file.add["partitionValues"]
@@ -218,7 +218,7 @@ def _holding(site: Site, key: int) -> list[tuple[LiveFile, list[Address]]]:
 
 
 def _buried(site: Site, file: LiveFile, addresses: Iterable[Address]) -> _Actions:
-    """Rows of a file die by its vector; a file whose last rows die goes."""
+    """Mark rows of a file dead in its vector, or remove the file if no live row is left."""
     dead = file.dead | {position for _, position in addresses}
     if len(dead) == len(site.reader.rows(file.add["path"])):
         return [_remove(file)]
@@ -271,7 +271,7 @@ def _put_rows(site: Site, rows: Sequence[Row], path: str, more: Mapping[str, Any
 
 
 def _put_vector(site: Site, positions: Iterable[int]) -> DeletionVectorDescriptor:
-    """A vector in the root, where delta-spark puts it."""
+    """Write a vector to the table's root, as delta-spark does."""
     dead = sorted(positions)
     blob = bitmap(dead)
     file_id = uuid.UUID(site.system.uuid())

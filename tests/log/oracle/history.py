@@ -1,7 +1,7 @@
-"""Histories: which operations, in which order they commit, and on how many of the others' commits each was staged.
+"""Histories: which operations commit in which order, and after how many commits each was staged.
 
-As text: `MINOR; MAJOR@0; UPDATE k=1@1` commits in this order, MAJOR staged when none of the others had committed, the
-update when one had.
+As text: `MINOR; MAJOR@0; UPDATE k=1@1` commits in this order. MAJOR was staged before any other commit, the update
+after one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tests.log.oracle.operations import MORE, ForeignWrite, Operation, catalogue
 from tests.log.oracle.settings import SETTINGS, Setting
 from tests.log.oracle.world import Pending, Verdict, World
 
-# So many findings are shown; one fault has thousands.
+# How many findings to show: one fault can have thousands.
 _SHOWN = 12
 
 
 class Turn(NamedTuple):
-    """An operation, staged when `staged_after` of the others had committed."""
+    """An operation, staged after `staged_after` other commits."""
 
     operation: Operation
     staged_after: int
@@ -30,7 +30,7 @@ class Turn(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What the oracle objects to."""
+    """One objection of the oracle."""
 
     setting: str
     history: str
@@ -43,30 +43,30 @@ class Finding(NamedTuple):
 
 @dataclass
 class Report:
-    """What came of one history, or of many: how each commit ended, and what is wrong."""
+    """The result of one history or of many: how each commit ended, and what is wrong."""
 
     outcomes: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     def note(self, setting: Setting, trail: Sequence[Turn], verdict: Verdict) -> bool:
-        """Keep the last turn's verdict; whether the history may go on."""
+        """Add the verdict on the last turn. Returns whether the history can continue."""
         self.outcomes.append(verdict.outcome)
         history = "; ".join(map(str, trail))
         self.findings += [Finding(setting.name, history, check, text) for check, text in verdict.findings]
         return not verdict.findings
 
     def require_nothing_wrong(self) -> None:
-        """Raise AssertionError with the findings, the first of them in full."""
+        """Raise AssertionError with the first findings, if there are any."""
         if self.findings:
             shown = "\n".join(map(str, self.findings[:_SHOWN]))
             raise AssertionError(
-                f"{len(self.findings)} findings in {len(self.outcomes)} commits; one alone: "
+                f"{len(self.findings)} findings in {len(self.outcomes)} commits; to run one history: "
                 f"python -m tests.log.oracle.history SETTING HISTORY\n{shown}"
             )
 
 
 def run(setting: Setting, text: str, *, thorough: bool = True, report: Report | None = None) -> Report:
-    """One history, given as text; it ends with the first thing that is wrong."""
+    """Run one history, given as text. It ends at the first finding."""
     world = World(setting, thorough=thorough)
     try:
         more = {operation.name: operation for operation in MORE}
@@ -76,7 +76,7 @@ def run(setting: Setting, text: str, *, thorough: bool = True, report: Report | 
 
 
 def parse(text: str, known: dict[str, Operation]) -> list[Turn]:
-    """The turns that a text spells; one without a number was staged last of all, at its own commit."""
+    """Parse a text into turns. A turn without a number is staged right before its own commit."""
     turns = []
     for number, part in enumerate(text.split(";")):
         name, at, after = part.strip().rpartition("@")
@@ -113,10 +113,10 @@ def explore(
     thorough: bool = False,
     report: Report | None = None,
 ) -> Report:
-    """Every history of `depth` operations whose beginnings are all `wanted`; one ends where something is wrong.
+    """Run every history of `depth` operations whose prefixes are all `wanted`. A history ends at its first finding.
 
-    Histories share their beginnings: what is staged at a version is committed in each of its continuations, and the
-    store goes back to that version in between.
+    Histories share prefixes: a transaction staged at a version is committed in each of its continuations, and the store
+    is reset to that version in between.
     """
     report = report or Report()
     world = World(setting, thorough=thorough)
@@ -136,9 +136,9 @@ def _explore(
     wanted: Wanted,
     report: Report,
 ) -> None:
-    """`staged` has, for each number of commits, what was staged then: by slot, so that an operation can come twice.
+    """`staged` holds, for each number of commits, the slots staged then, so that an operation can occur twice.
 
-    What is staged here in slot n commits n turns later; of the first slot it is known which are wanted.
+    Slot n commits n turns later. Only for the first slot it is known which operations are wanted.
     """
     now = [operation for operation in operations if wanted([*trail, Turn(operation, len(trail))])]
     later = [operation for operation in operations if not isinstance(operation, ForeignWrite)]
@@ -148,14 +148,14 @@ def _explore(
     for turn, pending in _turns(trail, [*staged, here]):
         if not pending.possible or not wanted([*trail, turn]):
             continue
-        goes_on = report.note(world.setting, [*trail, turn], world.commit(pending))
-        if goes_on and len(trail) + 1 < depth:
+        continues = report.note(world.setting, [*trail, turn], world.commit(pending))
+        if continues and len(trail) + 1 < depth:
             _explore(world, operations, depth, [*trail, turn], [*staged, here], wanted, report)
         world.reset(mark)
 
 
 def _turns(trail: Sequence[Turn], staged: Sequence[Sequence[Sequence[Pending]]]) -> Iterator[tuple[Turn, Pending]]:
-    """Who can commit next."""
+    """The turns that can commit next."""
     for after, slots in enumerate(staged):
         for pending in slots[len(trail) - after]:
             yield Turn(pending.operation, after), pending

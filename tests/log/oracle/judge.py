@@ -1,9 +1,9 @@
-"""Whether the outcome of a lost race is the one that it has to be.
+"""Judge the outcome of a transaction that lost a race.
 
-A conflict must be needed: running the operation again from the start would give other rows than what was staged, or
-the transaction meets one of the cases that are excepted (rows moved without lineage, rows brought back, tables without
-deletion vectors, staged change files of rows that are others now, rules that changed). A compaction is superseded where
-none of its rows is left to move.
+A conflict must be necessary: running the operation again from the start would give other rows than the staged
+transaction. The exceptions are rows moved without lineage, restored rows, tables without deletion vectors, staged
+change files of rows that have changed, and incompatible metadata changes. A compaction must be superseded only if none
+of its rows is left to move.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LEVELS = {"MINOR": 1, "MAJOR": 2}
 
 @dataclass(frozen=True)
 class Step:
-    """A commit that is in the log, and what of it bears on those that were staged before."""
+    """A commit in the log, with what matters to transactions staged before it."""
 
     operation: Operation
     before: View
@@ -34,12 +34,12 @@ class Step:
 
     @cached_property
     def removed(self) -> frozenset[str]:
-        """The paths whose rows it took or changed."""
+        """The paths that it removed, or gave another vector."""
         return frozenset(remove["path"] for remove in actions(self.lines, "remove"))
 
     @cached_property
     def resurrects(self) -> bool:
-        """Whether rows came back at their old address."""
+        """Whether it brought back rows at their old addresses."""
         return any(
             add["path"] in self.before.removed
             if add["path"] not in self.before.files
@@ -49,13 +49,13 @@ class Step:
 
     @cached_property
     def unmapped(self) -> bool:
-        """Whether it moved rows and does not say where to."""
+        """Whether it moved rows without lineage."""
         moved = [add for add in actions(self.lines, "add") if not add["dataChange"]]
         return bool(moved) and not lineage_of(self.lines)
 
     @cached_property
     def moved(self) -> frozenset[Address]:
-        """The rows, by where they were inserted, that it moved as its lineage says."""
+        """The rows that it moved according to its lineage, by the address at which each was inserted."""
         return frozenset(
             self.before.origins.get(old, old)
             for group in lineage_of(self.lines)
@@ -72,8 +72,8 @@ class Step:
         return (before.schema, before.configuration) != (after.schema, after.configuration)
 
     @property
-    def rules_changed(self) -> bool:
-        """Whether its change of metadata can make wrong what was staged under the old one."""
+    def incompatible(self) -> bool:
+        """Whether its metadata change can make a transaction wrong that was staged before."""
         before, after = self.before, self.after
         if before.protocol != after.protocol:
             return True
@@ -86,7 +86,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Race:
-    """A transaction at its commit: what it was staged on, who came first, and what is there now."""
+    """A transaction at its commit: the view that it was staged on, its winners, and the view now."""
 
     setting: Setting
     operation: Operation
@@ -94,7 +94,7 @@ class Race:
     now: View
     winners: Sequence[Step]
     groups: Sequence[frozenset[str]]
-    """For a compaction: the paths of each group's inputs, and beside them those of its outputs."""
+    """For a compaction: the paths of the inputs of each group. `outputs` has those of its outputs."""
     outputs: Sequence[frozenset[str]]
     has_metadata: bool
 
@@ -107,19 +107,19 @@ class Race:
         return self.operation.matched(self.now.rows)
 
     def must_conflict(self) -> str | None:
-        """Why it may not be committed, beyond what shows in its rows."""
-        if any(winner.rules_changed for winner in self.winners):
-            return "the table's rules changed"
+        """Why it must not be committed, apart from its rows; None if it can be."""
+        if any(winner.incompatible for winner in self.winners):
+            return "the metadata changed incompatibly"
         return None
 
     def may_conflict(self) -> str | None:
-        """Why it need not be committed; None where it has to be."""
+        """Why a conflict is allowed; None if the transaction has to be committed."""
         reasons = [*self._metadata(), *self._stream()]
         match self.operation.kind:
             case Kind.DELETE | Kind.UPDATE | Kind.UPSERT:
                 reasons += self._row_change()
             case Kind.COMPACTION:
-                reasons += ["rows came back" for winner in self.winners if winner.resurrects]
+                reasons += ["rows were restored" for winner in self.winners if winner.resurrects]
                 if not self.setting.vectors and all(map(self._touched, self.groups)):
                     reasons.append("every group was touched, without vectors")
             case Kind.BLIND | Kind.REPLACING | Kind.METADATA | Kind.FOREIGN:
@@ -127,26 +127,26 @@ class Race:
         return next(iter(reasons), None)
 
     def may_not_be_superseded(self) -> str | None:
-        """Why it has to be committed; None where there may be nothing left of it."""
+        """Why it must not be superseded; None if it can be."""
         if self.operation.kind is not Kind.COMPACTION:
-            return "superseded, and no compaction"
+            return "superseded, but not a compaction"
         left = sorted(frozenset().union(*self.left_to_move()))
         return f"superseded, with {left} to move" if left and self.may_conflict() is None else None
 
     def left_to_move(self) -> list[frozenset[Address]]:
-        """For each group the live rows that no winner of its level or above moved; none for one that is excepted."""
+        """For each group, the live rows that no winner of its level or above moved; empty for an exempt group."""
         level = _LEVELS[self.operation.operation_class]
         taken = {row for winner in self.winners if winner.level >= level for row in winner.moved}
         found = []
         for group in self.groups:
             own = {origin for origin, (path, _) in self.base.addresses.items() if path in group}
-            excepted = not self.setting.vectors and self._touched(group)
-            found.append(frozenset() if excepted else frozenset((own & self.now.rows.keys()) - taken))
+            exempt = not self.setting.vectors and self._touched(group)
+            found.append(frozenset() if exempt else frozenset((own & self.now.rows.keys()) - taken))
         return found
 
     def _metadata(self) -> Iterator[str]:
-        if any(winner.rules_changed for winner in self.winners):
-            yield "the table's rules changed"
+        if any(winner.incompatible for winner in self.winners):
+            yield "the metadata changed incompatibly"
         stages = self.has_metadata or self.operation.kind is Kind.METADATA or isinstance(self.operation, Restore)
         if stages and any(winner.metadata_changed for winner in self.winners):
             yield "both change the metadata"
@@ -161,14 +161,14 @@ class Race:
         kind, fresh = self.operation.kind, self.matched_now - self.matched_then
         for winner in self.winners:
             if winner.resurrects:
-                yield "rows came back"
+                yield "rows were restored"
             if winner.unmapped and self.matched_then & winner.before.rows.keys():
                 yield "its rows were moved without lineage"
         stages_changes = kind is not Kind.DELETE or not self.setting.vectors
         if self.setting.feed and stages_changes and self.matched_now != self.matched_then:
-            yield "its change files tell of other rows"
+            yield "its change files hold other rows"
         if kind is Kind.UPDATE and fresh:
-            yield "rows match that did not"
+            yield "new rows match"
         if not self.setting.vectors:
             paths = frozenset(self.base.addresses[row][0] for row in self.matched_then)
             if fresh or self._touched(paths):

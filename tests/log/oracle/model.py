@@ -1,7 +1,7 @@
-"""The serial model: rows in a dictionary, and what an operation does to them when nobody else is there.
+"""The serial model: rows in a dictionary, and the effect of an operation that runs alone.
 
-It knows nothing of files, versions or conflicts. A row's identity is the address that it was inserted at, which a
-compaction does not change.
+It has no files, versions or conflicts. A row's identity is the address at which it was inserted, which a compaction
+does not change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class Row(NamedTuple):
-    """`p` is the partition column of partitioned tables, and a column like the others elsewhere."""
+    """A row. `p` is the partition column if the table is partitioned, and an ordinary column otherwise."""
 
     k: int
     p: int
@@ -26,7 +26,7 @@ Rows: TypeAlias = Mapping[Address, Row]
 
 @dataclass(frozen=True)
 class Moment:
-    """The table as the model has it: its rows, those that a RESTORE would bring back, the applications' progress."""
+    """The state of the model: the rows, those that a RESTORE would bring back, and the `txn` versions."""
 
     rows: Rows
     restorable: Rows
@@ -35,7 +35,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Effect:
-    """What an operation does: the rows that die, those that come back, and the new ones."""
+    """The effect of an operation: rows that die, rows that come back, and new rows."""
 
     dead: frozenset[Address] = frozenset()
     back: frozenset[Address] = frozenset()
@@ -47,7 +47,7 @@ class Effect:
 
 
 def after(moment: Moment, effect: Effect) -> Counter[Row]:
-    """The rows that the table holds then; equal ones count."""
+    """The rows of the table after the effect, with their counts."""
     kept = [row for address, row in moment.rows.items() if address not in effect.dead]
     returned = [moment.restorable[address] for address in effect.back]
     return Counter([*kept, *returned, *effect.born])

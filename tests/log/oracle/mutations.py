@@ -1,9 +1,9 @@
-"""Whether the oracle would notice: each rule of the rebase is switched off alone, and the oracle has to object.
+"""Mutation tests of the oracle: switch off one rule of the rebase at a time, and the oracle must object.
 
     python -m tests.log.oracle.mutations [PART OF A NAME]
 
-The switches are patches by name, from outside: the code itself has none. A patch point that is not there (the code was
-renamed) is an error, so that this table cannot rot.
+Each mutation patches a function by its name; the code itself has no switches. If the code is renamed, the patch raises
+an error, so this table stays up to date.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Function: TypeAlias = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Mutation:
-    """`replaced` takes the function, method or property at `target` (module:name) and gives the wrong one.
+    """`replaced` takes the function, method or property at `target` (module:name) and returns a wrong one.
 
     `witness` is a history, on a table with vectors, in which the oracle objects.
     """
@@ -39,17 +39,17 @@ class Mutation:
     witness: str
 
 
-class Objected(Exception):  # noqa: N818 - what is hoped for
-    """The oracle found what it does not find in the code as it is."""
+class Objected(Exception):  # noqa: N818 - the wanted result, not an error
+    """The oracle found a fault that the unpatched code does not have."""
 
 
 def gives(value: Any) -> Callable[[Function], Function]:
-    """A function that always returns this."""
+    """Replace a function by one that always returns `value`."""
     return lambda original: functools.wraps(original)(lambda *_args, **_kwargs: value)
 
 
 def none_lost(original: Function) -> Function:
-    """Rule 4 off: no row of mine counts as killed by others."""
+    """Rule 4 off: no row counts as deleted by a winner."""
 
     def judge(*args: Any) -> Any:
         alive, _ = original(*args)
@@ -59,25 +59,25 @@ def none_lost(original: Function) -> Function:
 
 
 def staged_removes(original: Function) -> Function:
-    """The inputs are removed as they were when they were read."""
+    """Inputs are removed with the vectors that they had when they were read."""
     del original
     return lambda group: iter(group.group.inputs)
 
 
 def lowest_level(original: Function) -> Function:
-    """Every other compaction counts as one of a lower level."""
+    """Every winning compaction counts as one of a lower level."""
     return lambda group, move, _level: original(group, move, 0)
 
 
 def group_unchanged(original: Function) -> Function:
-    """The lineage stays that of the rewrite, also where other compactions came between."""
+    """The lineage stays that of the rewrite, even after a rebase over another compaction."""
     del original
     return lambda _self, group, *_args: group
 
 
 def first_state(original: Function) -> Function:
-    """What is replaced is told by the state that the first attempt saw."""
-    # The scope is what stays the same object on the way; kept, so that its id is not another's later.
+    """Every attempt replaces the files that the first attempt saw."""
+    # The scope stays the same object in all attempts. It is kept here, so that its id is not used again.
     seen: dict[int, tuple[Any, Any]] = {}
 
     def replaced(staged: Any, state: Any, *args: Any) -> Any:
@@ -89,7 +89,7 @@ def first_state(original: Function) -> Function:
 
 
 def only_added_outputs(original: Function) -> Function:
-    """The lineage names the outputs that are added, and not those whose rows all died."""
+    """The lineage lacks outputs whose rows all died."""
 
     def finished(staged: Any, *args: Any) -> Any:
         prepared = original(staged, *args)
@@ -103,7 +103,7 @@ def only_added_outputs(original: Function) -> Function:
 
 
 def removed_vectors(original: Function) -> Function:
-    """The lineage names the vectors that the commit removes, not those that the rewrite read."""
+    """The lineage names the vectors that the commit removes instead of those that the rewrite read."""
 
     def finished(staged: Any, *args: Any) -> Any:
         removed = {remove.path: remove.key[1] for group in staged.moves for remove in group.inputs}
@@ -140,19 +140,19 @@ def always(original: Function) -> Any:
 _CONFLICT = "tidelog.log.conflict"
 MUTATIONS = (
     Mutation(
-        "1: deletes stay where they were staged",
+        "1: deletes keep their staged addresses",
         f"{_CONFLICT}.deletes:FollowedDeletes.follow",
         gives(None),
         "MINOR; DELETE k=1@0",
     ),
     Mutation(
-        "1: rows moved without lineage are no conflict",
+        "1: rows moved without lineage do not conflict",
         f"{_CONFLICT}.rebase:Rebase._displaced",
         gives(()),
         "foreign OPTIMIZE; DELETE k=1@0",
     ),
     Mutation(
-        "2: rows that died live in the output",
+        "2: deleted rows stay live in the outputs",
         f"{_CONFLICT}.groups:FollowedGroup._lost",
         gives(np.empty(0, np.int64)),
         "DELETE k=1; MINOR@0",
@@ -167,82 +167,88 @@ MUTATIONS = (
         "3: no row map", f"{_CONFLICT}.groups:FollowedGroup._remapped", group_unchanged, "MINOR; MAJOR@0; UPDATE k=1@1"
     ),
     Mutation(
-        "3: rows moved stay in the other compaction's file",
+        "3: moved rows also stay in the winner's file",
         "tidelog.log.commit.actions:_left_behind",
         gives(()),
         "MINOR; MAJOR@0",
     ),
     Mutation("3: a MINOR undoes a MAJOR", f"{_CONFLICT}.groups:FollowedGroup.follow", lowest_level, "MINOR; MINOR@0"),
     Mutation(
-        "4: rows that others killed",
+        "4: rows that winners deleted stay in the deletes",
         f"{_CONFLICT}.deletes:FollowedDeletes.judge",
         none_lost,
         "DELETE k=1; UPDATE k=1@0",
     ),
     Mutation(
-        "4: their images live",
+        "4: images of deleted rows stay live",
         f"{_CONFLICT}.deletes:FollowedDeletes.dead_images",
         gives({}),
         "DELETE k=1; UPDATE k=1@0",
     ),
     Mutation(
-        "5: nobody looks at new rows",
+        "5: new rows are not checked",
         f"{_CONFLICT}.rebase:Rebase._possible_matches",
         gives({}),
         "INSERT k=1; DELETE k=1@0",
     ),
     Mutation(
-        "5: what matches joins an update, too",
+        "5: new matches join an UPDATE too",
         f"{_CONFLICT}.staged:Staged.joins_matches",
         always,
         "INSERT k=1; UPDATE k=1@0",
     ),
     Mutation(
-        "5: what matches joins no delete", f"{_CONFLICT}.staged:Staged.joins_matches", never, "INSERT k=1; DELETE k=1@0"
+        "5: new matches do not join a DELETE",
+        f"{_CONFLICT}.staged:Staged.joins_matches",
+        never,
+        "INSERT k=1; DELETE k=1@0",
     ),
     Mutation(
-        "6: changed rules are no conflict",
+        "6: incompatible metadata does not conflict",
         f"{_CONFLICT}.rebase:metadata_conflict",
         gives(None),
         "foreign append-only; INSERT@0",
     ),
     Mutation(
-        "7: a second copy of one stream",
+        "7: a second copy of a stream does not conflict",
         f"{_CONFLICT}.rebase:application_conflict",
         gives(None),
         "INSERT once; INSERT once@0",
     ),
     Mutation(
-        "rows that came back are not noticed",
+        "restored rows are not noticed",
         f"{_CONFLICT}.rebase:Rebase._resurrected",
         gives(()),
         "foreign smaller vector; MINOR@0",
     ),
     Mutation(
-        "removes of a compaction as staged",
+        "a compaction removes its inputs as staged",
         f"{_CONFLICT}.groups:FollowedGroup._removes_at_head",
         staged_removes,
         "DELETE k=1; MINOR@0",
     ),
     Mutation("a file stays with all its rows dead", f"{_CONFLICT}.staged:RowDelete.kills_all", never, "DELETE p=1"),
     Mutation(
-        "an overwrite replaces what it saw", "tidelog.log.commit.actions:_replaced", first_state, "INSERT; OVERWRITE@0"
+        "an OVERWRITE replaces the files that it saw when staged",
+        "tidelog.log.commit.actions:_replaced",
+        first_state,
+        "INSERT; OVERWRITE@0",
     ),
     Mutation(
-        "dead outputs are not in the lineage",
+        "the lineage lacks dead outputs",
         "tidelog.log.commit.actions:_finished",
         only_added_outputs,
         "DELETE p=1; MINOR of two@0",
     ),
     Mutation(
-        "the lineage names the vectors removed",
+        "the lineage names the removed vectors",
         "tidelog.log.commit.actions:_finished",
         removed_vectors,
         "DELETE k=1; MINOR@0",
     ),
 )
 
-# Histories in which a fault shows that no pair shows; tried last.
+# Histories that show faults which no pair shows; tried last.
 TRAPS = (
     "MINOR; MAJOR@0; UPDATE k=1@1",
     "DELETE k=1; MINOR@0; UPDATE v<70@1",
@@ -254,7 +260,7 @@ TRAPS = (
 
 @contextmanager
 def patched(mutation: Mutation) -> Iterator[None]:
-    """The mutation, in force for the block."""
+    """Apply the mutation within the block."""
     module_name, _, path = mutation.target.partition(":")
     *owners, name = path.split(".")
     owner: Any = importlib.import_module(module_name)
@@ -269,29 +275,29 @@ def patched(mutation: Mutation) -> Iterator[None]:
 
 
 class _Alert(Report):
-    """Stops at the first finding that is not known."""
+    """Stops at the first new finding."""
 
     def __init__(self, known: frozenset[tuple[str, str, str]]) -> None:
         super().__init__()
         self._known = known
 
     def note(self, setting: Setting, trail: Sequence[Turn], verdict: Verdict) -> bool:
-        goes_on = super().note(setting, trail, verdict)
+        continues = super().note(setting, trail, verdict)
         for found in self.findings:
             if found[:3] not in self._known:
                 raise Objected(str(found))
-        return goes_on
+        return continues
 
 
 @functools.cache
 def _known(setting: Setting) -> frozenset[tuple[str, str, str]]:
-    """What is found in the code as it is."""
+    """The findings in the unpatched code."""
     reports = [explore(setting, 2), *(run(setting, trap, thorough=False) for trap in TRAPS)]
     return frozenset(found[:3] for report in reports for found in report.findings)
 
 
 def objection(mutation: Mutation) -> str | None:
-    """What the oracle has against the mutation; None where it did not notice."""
+    """The oracle's first objection to the mutation; None if it has none."""
     for setting in (SETTINGS["vectors"], SETTINGS["vectors, feed, partitions"], SETTINGS["copies"]):
         known = _known(setting)
         with patched(mutation):

@@ -1,4 +1,4 @@
-"""The operations of the histories: how each is staged on the table, and what it does in the model."""
+"""The operations of the histories: how to stage each on a table, and its effect in the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidelog.log import Table, Transaction
 
 
 class Kind(Enum):
-    """What the verdict on a lost race depends on."""
+    """The kinds of operations that the judge distinguishes."""
 
     BLIND = auto()
     REPLACING = auto()
@@ -31,7 +31,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation. `name` is what a history calls it."""
+    """One operation. `name` is its name in a history."""
 
     name: str
 
@@ -42,7 +42,7 @@ class Operation:
         raise NotImplementedError(self.name)
 
     def effect(self, moment: Moment) -> Effect:
-        """What it does to the rows when it runs alone."""
+        """Its effect on the rows if it runs alone."""
         raise NotImplementedError(self.name)
 
     def matched(self, rows: Rows) -> frozenset[Address]:
@@ -84,7 +84,7 @@ class Delete(Operation):
 
 @dataclass(frozen=True)
 class Update(Operation):
-    """`assign` is (column, SQL text, whether the number is added to the old value, number)."""
+    """Sets `column` to `number`, or adds `number` to it if `added`."""
 
     where: Where
     column: str
@@ -112,7 +112,7 @@ class Update(Operation):
 
 @dataclass(frozen=True)
 class Upsert(Operation):
-    """By `k`; rows with a negative `v` delete their key."""
+    """An upsert with the key `k`. Rows with a negative `v` delete their key."""
 
     rows: tuple[Row, ...]
 
@@ -131,7 +131,7 @@ class Upsert(Operation):
 
 @dataclass(frozen=True)
 class Overwrite(Operation):
-    """The table, the partitions where p = `partition`, or with `dynamic` the partitions that the rows are in."""
+    """Overwrites the table, the partition `p = partition`, or with `dynamic` the partitions of the rows."""
 
     rows: tuple[Row, ...]
     partition: int | None = None
@@ -167,7 +167,7 @@ class Truncate(Operation):
 
 @dataclass(frozen=True)
 class Restore(Operation):
-    """To the version that every history begins with."""
+    """Restores the version at which every history starts."""
 
     kind = Kind.REPLACING
     operation_class = "OVERWRITE"
@@ -230,7 +230,7 @@ class SetProperties(Operation):
 
 @dataclass(frozen=True)
 class ForeignWrite(Operation):
-    """Another engine's commit: computed and put at the newest version, so that it never loses."""
+    """A commit by another engine. It is computed and written at the newest version, so it never loses a race."""
 
     foreign: Foreign
 
@@ -239,7 +239,7 @@ class ForeignWrite(Operation):
 
 
 def catalogue(setting: Setting) -> dict[str, Operation]:
-    """The operations of the histories over tables of this setting, by name."""
+    """The operations of the histories on tables of this setting, by name."""
     found: list[Operation] = [
         Insert("INSERT", (Row(101, 1, 1010), Row(102, 2, 1020))),
         Insert("INSERT k=1", (Row(1, 2, 1001),)),
@@ -272,7 +272,7 @@ def catalogue(setting: Setting) -> dict[str, Operation]:
     return {operation.name: operation for operation in found}
 
 
-# Operations of single stories, which would only make the exhaustive histories longer.
+# Operations of single tests, left out of the exhaustive histories to keep these short.
 MORE = (Delete("DELETE k<5", Where("k", "<", 5)), Delete("DELETE v>1000", Where("v", ">", 1000)))
 
 

@@ -1,4 +1,4 @@
-"""The tables that the histories run on, each built once and copied in memory."""
+"""The tables of the histories, each built once and then copied in memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.log.support import Clock, memory_url, new_table
 from tidelog.log.storage.memory import MemoryStore
 
 SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.int64()), ("v", pa.int64())])
-# Where every history begins: after the creation, three inserts and a delete.
+# Every history starts here: after create, three inserts and a delete.
 INITIAL_VERSION = 4
-# Odd, so that counting in its multiples meets every id before one comes back.
+# Odd, so that its multiples run through all ids before one repeats.
 _STRIDE = 0x9E3779B97F4A7C15F39CC0605CEDC835
 
 
 class Steady(Clock):
-    """A clock that stands still, ids that are counted, and no chance: a history runs alike every time."""
+    """A fixed clock, counted ids and no randomness, so that a history is the same in every run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Steady(Clock):
 
 @dataclass(frozen=True)
 class Setting:
-    """How rows die in the table, whether changes are told apart, whether it has partitions."""
+    """A kind of table: with deletion vectors or copy-on-write, with or without a change feed and partitions."""
 
     vectors: bool = True
     feed: bool = False
@@ -65,7 +65,7 @@ SETTINGS = {
 
 @cache
 def _built(setting: Setting) -> tuple[dict[str, tuple[bytes, int]], int]:
-    """Three files, rows of two of them deleted; and how many ids that took."""
+    """The files of a table with three data files and dead rows in two of them, and the number of ids used."""
     system = Steady()
     store = MemoryStore(memory_url(), system=system)
     properties: dict[str, object] = {
@@ -83,7 +83,7 @@ def _built(setting: Setting) -> tuple[dict[str, tuple[bytes, int]], int]:
 
 
 def fresh(setting: Setting) -> tuple[MemoryStore, Steady]:
-    """A store of its own with the initial table in it."""
+    """A new store with a copy of the initial table."""
     files, ids = _built(setting)
     system = Steady()
     system.ids = ids
@@ -93,5 +93,5 @@ def fresh(setting: Setting) -> tuple[MemoryStore, Steady]:
 
 
 def discard(store: MemoryStore) -> None:
-    """Let the memory go."""
+    """Free the memory of the store."""
     MemoryStore._shared.pop(store.url, None)

@@ -26,10 +26,10 @@ from tests.log.oracle.operations import (
 from tests.log.oracle.settings import SETTINGS, Setting
 from tests.log.oracle.world import Pending, World
 
-# More than that in flight lose to one another without showing anything new.
+# With more transactions in flight they only lose to each other, which shows nothing new.
 MAX_IN_FLIGHT = 4
 NIGHTLY_TRANSACTIONS = 20_000
-# What would end a history: nothing can be changed afterwards.
+# After APPEND_ONLY nothing could be changed any more.
 _FOREIGN = [kind for kind in ForeignKind if kind is not ForeignKind.APPEND_ONLY]
 _COMPARISONS = ("=", "<=", ">=")
 
@@ -38,7 +38,7 @@ NUMBERS = st.tuples(st.integers(0, 11), st.integers(0, 9), st.integers(1, 2))
 
 
 def _rows(serial: int, numbers: Numbers) -> tuple[Row, ...]:
-    """Rows that no other operation of the history writes."""
+    """Rows with values that no other operation of the history writes."""
     k, more, p = numbers
     return tuple(Row((k + index) % 12, p, 10_000 + 10 * serial + index) for index in range(1 + more % 3))
 
@@ -95,13 +95,13 @@ _MAKERS: dict[str, Maker] = {
     "restore": lambda serial, _numbers: Restore(f"RESTORE #{serial}"),
     "foreign": _foreign,
 }
-# What replaces the whole table is rare, or nothing would ever grow.
+# Operations that replace the whole table are rare, or it would never grow.
 _OFTEN = ["insert", "insert", "delete", "update", "upsert", "compaction", "compaction", "compaction"]
 STEPS = st.tuples(st.sampled_from([*["commit"] * 8, *_OFTEN * 2, *_MAKERS]), NUMBERS)
 
 
 class History:
-    """A world with transactions in flight; `trail` tells what happened, for whoever reads a failure."""
+    """A world with transactions in flight. `trail` records what happened, for the message of a failure."""
 
     def __init__(self, setting: Setting, *, thorough: bool) -> None:
         self.world = World(setting, thorough=thorough)
@@ -138,7 +138,7 @@ class History:
 
 
 def play(setting: Setting, steps: list[tuple[str, Numbers]], *, thorough: bool) -> int:
-    """Run the steps; how many transactions were committed or lost."""
+    """Run the steps. Returns the number of transactions that were committed or lost."""
     history = History(setting, thorough=thorough)
     try:
         for kind, numbers in steps:

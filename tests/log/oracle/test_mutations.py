@@ -1,4 +1,4 @@
-"""Each rule switched off alone makes the oracle object; `mutations` searches without knowing where."""
+"""The oracle objects to every mutation, in its witness history. Run `mutations` to search without the witnesses."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.log.oracle.settings import SETTINGS
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
-def test_a_rule_switched_off_is_noticed(mutation: Mutation) -> None:
+def test_the_oracle_notices_a_rule_that_is_switched_off(mutation: Mutation) -> None:
     run(SETTINGS["vectors"], mutation.witness).require_nothing_wrong()
     with patched(mutation):
         assert run(SETTINGS["vectors"], mutation.witness).findings
 
 
-def test_a_patch_is_taken_back() -> None:
+def test_a_mutation_is_undone_after_its_block() -> None:
     with patched(MUTATIONS[0]):
         pass
     run(SETTINGS["vectors"], MUTATIONS[0].witness).require_nothing_wrong()

@@ -1,7 +1,7 @@
-"""The oracle itself: it objects to each kind of wrong commit.
+"""The oracle objects to each kind of wrong commit.
 
-A saboteur between tidelog and the store changes what the last commit of a history says, as a fault in the conflict
-code would; the check named beside it must object. The same history without the saboteur passes.
+A patch between tidelog and the store alters the last commit of a history, as a fault in the conflict code would. The
+check named in the case must object. The same history without the patch passes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Sabotage = Callable[[World, list[Line]], list[Line]]
 
 
 def sabotaged(monkeypatch: pytest.MonkeyPatch, setting: str, history: str, sabotage: Sabotage) -> Verdict:
-    """Run the history, its last commit changed on its way into the store."""
+    """Run the history, with its last commit altered on the way into the store."""
     world = World(SETTINGS[setting])
     turns = parse(history, catalogue(world.setting))
     pending = []
@@ -52,7 +52,7 @@ def sabotaged(monkeypatch: pytest.MonkeyPatch, setting: str, history: str, sabot
 
 
 def vector_of(world: World, positions: Sequence[int]) -> dict[str, Any]:
-    """A descriptor, as JSON has it, of a vector that is in the store."""
+    """Store a deletion vector and return its descriptor as JSON."""
     file_id = uuid.UUID(world.system.uuid())
     blob = bitmap(positions)
     world.store._files[deletion_vector.file_name(file_id)] = (vector_file(blob), 1)
@@ -67,7 +67,7 @@ def vector_of(world: World, positions: Sequence[int]) -> dict[str, Any]:
 
 
 def without(kind: str, number: int = 0) -> Sabotage:
-    """Leave one action of a kind out."""
+    """Drop one action of a kind."""
 
     def change(world: World, lines: list[Line]) -> list[Line]:
         del world
@@ -78,7 +78,7 @@ def without(kind: str, number: int = 0) -> Sabotage:
 
 
 def changed(kind: str, **values: Any) -> Sabotage:
-    """Give every action of a kind other values."""
+    """Change values in every action of a kind."""
 
     def change(world: World, lines: list[Line]) -> list[Line]:
         del world
@@ -90,7 +90,7 @@ def changed(kind: str, **values: Any) -> Sabotage:
 
 
 def recorded(change: Callable[[dict[str, Any]], object]) -> Sabotage:
-    """Change what commitInfo has under `tidelog`."""
+    """Change the `tidelog` part of commitInfo."""
 
     def apply(world: World, lines: list[Line]) -> list[Line]:
         del world
@@ -113,7 +113,7 @@ def _groups(record: dict[str, Any]) -> Any:
 
 
 def _vector_forgotten(record: dict[str, Any]) -> None:
-    """As a lineage that names the vector of the commit where none was read, or none where one was."""
+    """The lineage lacks the vectors that the rewrite read."""
     for entry in _groups(record)[0]["inputs"]:
         entry["dvId"] = None
 
@@ -128,7 +128,7 @@ def _output_longer(record: dict[str, Any]) -> None:
 
 
 def lost_row(world: World, lines: list[Line]) -> list[Line]:
-    """One more live file goes than was said."""
+    """One more live file is removed."""
     taken = {remove["path"] for remove in actions(lines, "remove")}
     file = next(file for path, file in world.node.view.files.items() if path not in taken)
     remove = {**file.add, "extendedFileMetadata": True, "deletionTimestamp": 1, "dataChange": True}
@@ -145,17 +145,17 @@ def _with_vector(lines: list[Line], vector: dict[str, Any] | None) -> list[Line]
 
 
 def smaller_vector(world: World, lines: list[Line]) -> list[Line]:
-    """The rows that were dead before live again: the new vector holds only what died now."""
+    """Dead rows become live again: the new vector holds only the newly deleted row."""
     return _with_vector(lines, vector_of(world, [0]))
 
 
 def larger_vector(world: World, lines: list[Line]) -> list[Line]:
-    """A row more dies."""
+    """One more row dies."""
     return _with_vector(lines, vector_of(world, [0, 1, 3]))
 
 
 def other_row(world: World, lines: list[Line]) -> list[Line]:
-    """Not the row that matched: position 3 instead of 0."""
+    """Another row than the matching one dies: position 3 instead of 0."""
     return _with_vector(lines, vector_of(world, [1, 3]))
 
 
@@ -164,7 +164,7 @@ def vector_beyond_the_file(world: World, lines: list[Line]) -> list[Line]:
 
 
 def vector_removed_as_none(world: World, lines: list[Line]) -> list[Line]:
-    """The remove does not name the vector that is live."""
+    """The remove does not name the live vector."""
     del world
     for remove in actions(lines, "remove"):
         remove.pop("deletionVector", None)
@@ -172,7 +172,7 @@ def vector_removed_as_none(world: World, lines: list[Line]) -> list[Line]:
 
 
 def dead_output(world: World, lines: list[Line]) -> list[Line]:
-    """An insert's file comes with all its rows dead."""
+    """The file of an INSERT has only dead rows."""
     for add in actions(lines, "add"):
         add["deletionVector"] = vector_of(world, range(json.loads(add["stats"])["numRecords"]))
         add["stats"] = json.dumps({**json.loads(add["stats"]), "tightBounds": False})
@@ -194,7 +194,7 @@ def narrow_bounds(world: World, lines: list[Line]) -> list[Line]:
 
 
 def resurrecting_append(world: World, lines: list[Line]) -> list[Line]:
-    """A file that is long gone comes back."""
+    """A removed file comes back."""
     return [*lines, next(line for line in world.reader.lines(1) if "add" in line)]
 
 
@@ -209,71 +209,73 @@ def old_time(world: World, lines: list[Line]) -> list[Line]:
 
 
 def false_change(world: World, lines: list[Line]) -> list[Line]:
-    """The feed tells twice what an update did."""
+    """The feed reports one change of an UPDATE twice."""
     del world
     return [*lines, {"cdc": {**actions(lines, "cdc")[0], "path": actions(lines, "cdc")[1]["path"], "dataChange": True}}]
 
 
 VECTORS, FEED, COPIES = "vectors", "vectors, feed", "copies"
 CASES: dict[str, tuple[str, str, Sabotage, str]] = {
-    "a row twice": (VECTORS, "MINOR", without("remove"), "log"),
+    "a row that is live twice": (VECTORS, "MINOR", without("remove"), "log"),
     "rows lost in a compaction": (VECTORS, "MINOR", without("add"), "identity"),
-    "rows lost beside an insert": (VECTORS, "INSERT", lost_row, "rows"),
-    "another file's rows die, too": (VECTORS, "DELETE k=1", lost_row, "identity"),
+    "rows lost in an insert": (VECTORS, "INSERT", lost_row, "rows"),
+    "rows of another file die too": (VECTORS, "DELETE k=1", lost_row, "identity"),
     "a delete lost": (VECTORS, "DELETE k=1", smaller_vector, "rows"),
-    "a row too many deleted": (VECTORS, "DELETE k=1", larger_vector, "rows"),
+    "one row too many deleted": (VECTORS, "DELETE k=1", larger_vector, "rows"),
     "another row deleted": (VECTORS, "DELETE k=1", other_row, "identity"),
-    "rows dead before live again": (VECTORS, "DELETE k=1", smaller_vector, "log"),
+    "dead rows that are live again": (VECTORS, "DELETE k=1", smaller_vector, "log"),
     "an image lost": (VECTORS, "UPDATE k=1", without("add", 1), "rows"),
     "the old row kept": (VECTORS, "UPDATE k=1", without("remove"), "log"),
     "a vector beyond its file": (VECTORS, "DELETE k=1", vector_beyond_the_file, "log"),
     "a remove without its vector": (VECTORS, "DELETE k=1", vector_removed_as_none, "log"),
-    "a remove of what is not there": (VECTORS, "DELETE k=1", changed("remove", path="nowhere"), "log"),
-    "a remove that tells no size": (VECTORS, "DELETE k=1", changed("remove", extendedFileMetadata=False), "log"),
+    "a remove of an unknown file": (VECTORS, "DELETE k=1", changed("remove", path="nowhere"), "log"),
+    "a remove without a size": (VECTORS, "DELETE k=1", changed("remove", extendedFileMetadata=False), "log"),
     "two adds of a path": (VECTORS, "INSERT", doubled("add"), "log"),
     "two removes of a path": (VECTORS, "MINOR", doubled("remove"), "log"),
     "two commitInfos": (VECTORS, "INSERT", doubled("commitInfo"), "log"),
     "commitInfo last": (VECTORS, "INSERT", late_info, "log"),
-    "time stands still": (VECTORS, "INSERT", old_time, "log"),
+    "a commit time that does not increase": (VECTORS, "INSERT", old_time, "log"),
     "an add without a live row": (VECTORS, "INSERT", dead_output, "log"),
     "a wrong row count": (VECTORS, "INSERT", miscounted, "log"),
-    "bounds that leave rows out": (VECTORS, "INSERT", narrow_bounds, "log"),
-    "a vector where they are off": (COPIES, "INSERT", dead_output, "log"),
-    "a file back from the dead": (VECTORS, "MINOR; TRUNCATE; INSERT", resurrecting_append, "log"),
-    "an insert that says it is none": (VECTORS, "INSERT", changed("add", dataChange=False), "feed"),
-    "a compaction that shows": (VECTORS, "MINOR", changed("add", dataChange=True), "time version"),
-    "a compaction in the feed": (VECTORS, "MINOR", changed("remove", dataChange=True), "feed"),
+    "bounds that exclude rows": (VECTORS, "INSERT", narrow_bounds, "log"),
+    "a vector in a table without vectors": (COPIES, "INSERT", dead_output, "log"),
+    "a removed file that comes back": (VECTORS, "MINOR; TRUNCATE; INSERT", resurrecting_append, "log"),
+    "an insert without dataChange": (VECTORS, "INSERT", changed("add", dataChange=False), "feed"),
+    "a compaction with dataChange in its adds": (VECTORS, "MINOR", changed("add", dataChange=True), "time version"),
+    "a compaction with dataChange in its removes": (VECTORS, "MINOR", changed("remove", dataChange=True), "feed"),
     "an update without its change rows": (FEED, "UPDATE k=1", without("cdc", 0), "feed"),
-    "change rows of something else": (FEED, "UPDATE k=1", false_change, "feed"),
-    "a class that was not staged": (
+    "change rows that are reported twice": (FEED, "UPDATE k=1", false_change, "feed"),
+    "a class other than the staged one": (
         VECTORS,
         "INSERT",
         recorded(lambda own: own.update({"class": "OVERWRITE"})),
         "class",
     ),
     "no lineage": (VECTORS, "MINOR", recorded(lambda own: own.pop("lineage")), "identity"),
-    "lineage without the vector it read": (VECTORS, "MINOR", recorded(_vector_forgotten), "log"),
+    "lineage without the vectors that were read": (VECTORS, "MINOR", recorded(_vector_forgotten), "log"),
     "lineage in another order": (VECTORS, "MINOR", recorded(_inputs_swapped), "values"),
-    "lineage of other lengths": (VECTORS, "MINOR", recorded(_output_longer), "lineage"),
+    "lineage with wrong row counts": (VECTORS, "MINOR", recorded(_output_longer), "lineage"),
     "an input left out of the lineage": (
         VECTORS,
         "MINOR",
         recorded(lambda own: _groups(own)[0]["inputs"].pop()),
         "log",
     ),
-    "another application's progress": (VECTORS, "INSERT once", doubled("txn"), "log"),
+    "two txn of one application": (VECTORS, "INSERT once", doubled("txn"), "log"),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_it_objects(monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, Sabotage, str]) -> None:
+def test_the_oracle_objects_to_a_wrong_commit(
+    monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, Sabotage, str]
+) -> None:
     setting, history, sabotage, check = case
     run(SETTINGS[setting], history).require_nothing_wrong()
     found = sabotaged(monkeypatch, setting, history, sabotage).findings
     assert check in {name for name, _ in found}, found
 
 
-def test_a_conflict_that_was_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_objects_to_an_unnecessary_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     def lose(_transaction: Transaction) -> None:
         raise ConflictError("lost for no reason")
 
@@ -282,19 +284,19 @@ def test_a_conflict_that_was_not_needed(monkeypatch: pytest.MonkeyPatch) -> None
         assert "need" in {finding.check for finding in run(SETTINGS[VECTORS], name).findings}, name
 
 
-def test_a_compaction_superseded_that_had_rows_to_move(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_objects_to_a_superseded_compaction_with_rows_to_move(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transaction, "commit", lambda _transaction: Superseded(1))
     (found,) = run(SETTINGS[VECTORS], "MINOR").findings
     assert found.check == "need"
 
 
-def test_an_insert_cannot_be_superseded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_objects_to_a_superseded_insert(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transaction, "commit", lambda _transaction: Superseded(1))
     (found,) = run(SETTINGS[VECTORS], "INSERT").findings
     assert found.check == "need"
 
 
-def test_a_bare_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_objects_to_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_transaction: Transaction) -> None:
         raise KeyError("a file")
 
@@ -303,20 +305,20 @@ def test_a_bare_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.check == "failure"
 
 
-def test_an_operation_that_did_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Transaction, "commit", lambda transaction: transaction._nothing())
+def test_the_oracle_objects_to_an_operation_that_did_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Transaction, "commit", lambda transaction: transaction._unchanged())
     for name, check in (("INSERT", "rows"), ("DELETE k=1", "rows"), ("TRUNCATE", "rows"), ("MINOR", "outcome")):
         assert check in {finding.check for finding in run(SETTINGS[VECTORS], name).findings}, name
 
 
-def test_tidelog_s_own_reading_is_held_to_the_oracle_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_objects_to_wrong_results_of_tidelogs_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not run(SETTINGS[FEED], "UPDATE k=1").findings
     monkeypatch.setattr(worlds, "_rows", lambda table: [Row(0, 0, 0)] * table.num_rows)
     checks = {finding.check for finding in run(SETTINGS[FEED], "UPDATE k=1").findings}
     assert checks == {"scan", "changes", "net"}
 
 
-def test_the_same_history_is_the_same_every_time() -> None:
+def test_a_history_writes_the_same_log_every_time() -> None:
     def logged() -> list[bytes]:
         world = World(SETTINGS["vectors, feed, partitions"])
         try:

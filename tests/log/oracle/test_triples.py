@@ -1,4 +1,4 @@
-"""Triples of operations, in which a lineage can be wrong where no pair shows it; sampled here, all of them nightly."""
+"""Triples of operations, which show faults in lineage that no pair shows. Sampled here; all of them nightly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.log.oracle.history import Turn, explore
 from tests.log.oracle.operations import catalogue
 from tests.log.oracle.settings import SETTINGS, Setting
 
-# What is sampled are beginnings of two; each goes on with every operation, so that what is staged is used often.
+# The first two operations are sampled. Each pair continues with every operation, so that staged ones are used often.
 FIRST, SECOND = 5, 8
 
 
@@ -34,7 +34,7 @@ def test_sampled_triples(setting: Setting) -> None:
             case [first, second]:
                 return (second.operation.name, second.staged_after) in seconds[first.operation.name]
             case _:
-                # One that is staged after both races with nobody.
+                # An operation staged after both has no winners.
                 return trail[-1].staged_after < len(trail) - 1
 
     explore(setting, 3, wanted).require_nothing_wrong()

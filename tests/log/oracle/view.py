@@ -1,7 +1,7 @@
-"""A second, plain reading of a table: actions from the JSON, dead rows from the vectors' bytes, rows from the files.
+"""An independent, simple reader: actions from the JSON, dead rows from the bytes of vectors, rows from the files.
 
-It follows each row through the recorded lineage back to the address that it was inserted at. Nothing of it is
-tidelog's code, so that both would have to be wrong in the same way.
+It follows each row through the recorded lineage back to the address at which it was inserted. It uses none of tidelog's
+code, so a fault goes unnoticed only if both are wrong in the same way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UUID_CHARACTERS = 20
 
 
 class BrokenLogError(AssertionError):
-    """The log or a file that it names cannot be read as the protocol says."""
+    """The log, or a file that it names, does not follow the protocol."""
 
 
 class LiveFile(NamedTuple):
@@ -43,7 +43,7 @@ class LiveFile(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """The table at a version. `rows` are its live rows by the address that each was inserted at."""
+    """The table at a version. `rows` are its live rows by the address at which each was inserted."""
 
     version: int
     timestamp_ms: int
@@ -57,9 +57,9 @@ class View:
     transactions: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[Address, Row] = field(default_factory=dict)
     addresses: Mapping[Address, Address] = field(default_factory=dict)
-    """Where each of `rows` lies now."""
+    """The current address of each of `rows`."""
     removed: frozenset[str] = frozenset()
-    """Every path that was taken out of the table at some time."""
+    """Every path that was ever removed from the table."""
 
     def moment(self, restorable: Mapping[Address, Row]) -> Moment:
         return Moment(self.rows, restorable, self.transactions)
@@ -78,10 +78,10 @@ class Reader:
         return [json.loads(line) for line in content.splitlines()]
 
     def rows(self, path: str) -> list[dict[str, int]]:
-        """Every row of a data file, dead ones too."""
+        """All rows of a data file, including dead ones."""
         if path not in self._rows:
             if path not in self._stored:
-                raise BrokenLogError(f"the data file {path} is not there")
+                raise BrokenLogError(f"the data file {path} does not exist")
             with pq.ParquetFile(io.BytesIO(self._stored[path][0])) as file:
                 self._rows[path] = file.read(use_threads=False).to_pylist()
         return self._rows[path]
@@ -104,7 +104,7 @@ class Reader:
 
     def row_map(self, path: str) -> list[dict[str, int]]:
         if path not in self._stored:
-            raise BrokenLogError(f"the row map {path} is not there")
+            raise BrokenLogError(f"the row map {path} does not exist")
         with pa.ipc.open_file(pa.BufferReader(self._stored[path][0])) as file:
             found: list[dict[str, int]] = file.read_all().to_pylist()
         return found
@@ -112,19 +112,19 @@ class Reader:
     def _read_vector(self, unique_id: str) -> frozenset[int]:
         kind, (name, _, offset_text) = unique_id[0], unique_id[1:].rpartition("@")
         if kind != "u":
-            raise BrokenLogError(f"a vector of another kind than these histories hold: {unique_id}")
+            raise BrokenLogError(f"the vector {unique_id} has a kind that these histories do not write")
         prefix, encoded = name[:-_UUID_CHARACTERS], name[-_UUID_CHARACTERS:]
         file_id = uuid.UUID(bytes=b85decode(encoded.translate(_TO_B85)))
         path = "/".join(part for part in (prefix, f"deletion_vector_{file_id}.bin") if part)
         if path not in self._stored:
-            raise BrokenLogError(f"the vector's file {path} is not there")
+            raise BrokenLogError(f"the deletion vector file {path} does not exist")
         content, offset = self._stored[path][0], int(offset_text)
         (size,) = struct.unpack_from(">i", content, offset)
         return frozenset(BitMap64.deserialize(content[offset + 8 : offset + 4 + size]))
 
 
 def vector_id(action: Mapping[str, Any]) -> str | None:
-    """The id that, with the path, names an action's logical file."""
+    """The vector id that, together with the path, identifies the logical file of an action."""
     vector = action.get("deletionVector")
     if vector is None:
         return None
@@ -160,7 +160,7 @@ def initial(reader: Reader) -> View:
 
 
 def follow(before: View, lines: Sequence[Line], reader: Reader) -> View:
-    """The table after one more commit. Raises BrokenLogError for a commit that no reader could make sense of."""
+    """The table after one more commit. Raises BrokenLogError for a commit that cannot be read."""
     files = dict(before.files)
     removes, adds = actions(lines, "remove"), actions(lines, "add")
     for remove in removes:
@@ -191,7 +191,7 @@ def live_addresses(file: LiveFile, reader: Reader) -> list[Address]:
 
 
 def _origins(before: View, lines: Sequence[Line], reader: Reader) -> Mapping[Address, Address]:
-    """Where each row of a compacted file was inserted."""
+    """The insertion address of each row of a compacted file."""
     groups = lineage_of(lines)
     if not groups:
         return before.origins
@@ -203,7 +203,7 @@ def _origins(before: View, lines: Sequence[Line], reader: Reader) -> Mapping[Add
 
 
 def moves(group: Mapping[str, Any], reader: Reader) -> list[tuple[Address, Address]]:
-    """From where to where each row of a compaction's group went, as the lineage records it."""
+    """The old and the new address of each row of a compaction group, according to the lineage."""
     inputs, outputs = group["inputs"], group["outputs"]
     if group.get("rowMap"):
         return [
@@ -221,7 +221,7 @@ def moves(group: Mapping[str, Any], reader: Reader) -> list[tuple[Address, Addre
     ]
     targets = [(entry["path"], position) for entry in outputs for position in range(entry["rows"])]
     if len(sources) != len(targets):
-        raise BrokenLogError(f"by its lineage a compaction moved {len(sources)} rows to {len(targets)} places")
+        raise BrokenLogError(f"the lineage of a compaction moves {len(sources)} rows to {len(targets)} places")
     return list(zip(sources, targets, strict=True))
 
 

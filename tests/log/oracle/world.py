@@ -1,4 +1,4 @@
-"""One table under a history: operations are staged and committed on it, and each commit is judged."""
+"""The table of a history. Operations are staged and committed on it, and each commit is judged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidelog.log.state.loader import LogState, load
 
 @dataclass(frozen=True)
 class Node:
-    """The table at one version of a history: as the oracle sees it and as tidelog does."""
+    """The table at one version of a history, as the oracle and as tidelog see it."""
 
     view: View
     state: LogState
@@ -41,7 +41,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Pending:
-    """An operation that was staged on `base`; without a transaction it was refused there, or is another engine's."""
+    """An operation staged on `base`. Without a transaction it was refused, or it belongs to another engine."""
 
     operation: Operation
     base: Node
@@ -54,14 +54,14 @@ class Pending:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a commit ended, and what is wrong with that: (check, text)."""
+    """How a commit ended, and what is wrong with it: pairs of check and text."""
 
     outcome: str
     findings: tuple[tuple[str, str], ...] = ()
 
 
 class World:
-    """A table in memory. `thorough` also holds tidelog's own reading of each version to the oracle's."""
+    """A table in memory. With `thorough`, tidelog's own readers are compared with the oracle at each version."""
 
     def __init__(self, setting: Setting, *, thorough: bool = False) -> None:
         self.setting = setting
@@ -82,7 +82,7 @@ class World:
         return self.node, dict(self.store._files)
 
     def reset(self, mark: tuple[Node, dict[str, tuple[bytes, int]]]) -> None:
-        """Back to what it was, log and files; what was staged by then can be committed again."""
+        """Reset the log and files. Transactions staged up to then can be committed again."""
         self.node, files = mark
         self.store._files.clear()
         self.store._files.update(files)
@@ -93,11 +93,11 @@ class World:
         table = Table(self.store, self.node.state, self.system)
         try:
             return Pending(operation, self.node, operation.stage(table))
-        except ConfigurationError:  # an append-only table, say
+        except ConfigurationError:  # for example, on an append-only table
             return Pending(operation, self.node)
 
     def commit(self, pending: Pending) -> Verdict:
-        """Commit what was staged, at the table as it is now."""
+        """Commit a staged operation at the newest version."""
         try:
             return self._foreign(pending) if isinstance(pending.operation, ForeignWrite) else self._own(pending)
         except BrokenLogError as error:
@@ -109,11 +109,11 @@ class World:
         site = Site(self.node.view, self.start.view, self.reader, self.store, self.system)
         if not operation.foreign.commit(site):
             return Verdict("nothing to do")
-        return Verdict("foreign", self._take(pending))
+        return Verdict("foreign", self._advance(pending))
 
     def _own(self, pending: Pending) -> Verdict:
         race = self._race(pending)
-        # A staged transaction is committed in many histories; each takes a copy of it.
+        # A staged transaction is committed in many histories, so each commits a copy.
         transaction = copy.copy(pending.transaction)
         assert transaction is not None
         try:
@@ -122,8 +122,8 @@ class World:
             reason = race.may_conflict()
             if reason is not None:
                 return Verdict(f"conflict: {reason}")
-            return Verdict("conflict", (("need", f"a conflict that was not needed: {error.message}"),))
-        except Exception as error:  # noqa: BLE001 - a bare error is what the oracle looks for
+            return Verdict("conflict", (("need", f"an unnecessary conflict: {error.message}"),))
+        except Exception as error:  # noqa: BLE001 - the oracle looks for unexpected errors
             return Verdict("failed", (("failure", repr(error)),))
         if isinstance(outcome, Superseded):
             reason = race.may_not_be_superseded()
@@ -136,26 +136,26 @@ class World:
             return Verdict("nothing to do", tuple(self._idle_faults(pending, race, outcome.version)))
         findings = [("rules", reason)] if (reason := race.must_conflict()) else []
         if outcome.rebased_over != tuple(range(pending.base.view.version + 1, head + 1)):
-            findings.append(("outcome", f"it says that it was rebased over {outcome.rebased_over}"))
-        findings += self._take(pending)
+            findings.append(("outcome", f"it reports that it was rebased over {outcome.rebased_over}"))
+        findings += self._advance(pending)
         if pending.operation.kind is Kind.COMPACTION and not race.may_conflict():
             findings += self._left_behind(race)
         return Verdict("committed", tuple(findings))
 
     def _idle_faults(self, pending: Pending, race: Race, version: int) -> list[tuple[str, str]]:
-        """An operation writes no commit where it has nothing to do at the version that it saw."""
+        """An operation writes no commit only if it has nothing to do at the version that it saw."""
         if version not in {pending.base.view.version, self.node.view.version}:
-            return [("outcome", f"nothing was committed, and it names version {version}")]
+            return [("outcome", f"nothing was committed, but it names version {version}")]
         seen = pending.base if version == pending.base.view.version else self.node
         if pending.operation.kind is Kind.COMPACTION:
-            return [("outcome", "nothing was committed, and it is not superseded")] if race.groups else []
+            return [("outcome", "nothing was committed, but it is not superseded")] if race.groups else []
         if pending.operation.kind is Kind.METADATA or isinstance(pending.operation, Restore):
             return []
         effect = pending.operation.effect(seen.view.moment(self.start.view.rows))
-        return [] if effect.is_empty else [("rows", f"nothing was committed, where it does {effect}")]
+        return [] if effect.is_empty else [("rows", f"nothing was committed, but its effect is {effect}")]
 
     def _left_behind(self, race: Race) -> list[tuple[str, str]]:
-        """What a compaction had to move is in its outputs, and a group with nothing to move has none."""
+        """Rows that a compaction had to move must be in its outputs. A group with nothing to move has no outputs."""
         view = self.node.view
         found = []
         for expected, outputs in zip(race.left_to_move(), race.outputs, strict=True):
@@ -163,7 +163,7 @@ class World:
             if left:
                 found.append(("need", f"it should have moved {sorted(left)}"))
             if not expected and outputs & view.files.keys():
-                found.append(("need", f"{sorted(outputs & view.files.keys())} hold what others had compacted"))
+                found.append(("need", f"{sorted(outputs & view.files.keys())} hold rows that winners had compacted"))
         return found
 
     def _race(self, pending: Pending) -> Race:
@@ -176,8 +176,8 @@ class World:
         view = self.node.view
         return Race(self.setting, pending.operation, pending.base.view, view, winners, inputs, outputs, has_metadata)
 
-    def _take(self, pending: Pending) -> tuple[tuple[str, str], ...]:
-        """Move to the version that was just written, and judge it."""
+    def _advance(self, pending: Pending) -> tuple[tuple[str, str], ...]:
+        """Move to the version that was just written and judge it."""
         before, operation = self.node.view, pending.operation
         lines = self.reader.lines(before.version + 1)
         after = follow(before, lines, self.reader)
@@ -194,16 +194,16 @@ class World:
         return findings + tuple(self._second_reading(commit) if self.thorough else ())
 
     def _second_reading(self, commit: Commit) -> list[tuple[str, str]]:
-        """What tidelog's own readers show of the new version, read from the log anew."""
+        """Compare tidelog's own readers, on a newly loaded table, with the oracle."""
         table = Table(self.store, load(self.store), self.system)
         found = []
         rows = Counter(_rows(table.scan().to_arrow()))
         if rows != Counter(commit.after.rows.values()):
             found.append(("scan", f"it reads {sorted(rows.elements())}"))
         changes = table.changes(after=commit.before.version, until=commit.after.version).to_arrow()
-        told = Counter(zip(changes["_change_type"].to_pylist(), _rows(changes), strict=True))
-        if told != Counter(checks.changes(commit)):
-            found.append(("changes", f"they are {sorted(told.elements())}"))
+        shown = Counter(zip(changes["_change_type"].to_pylist(), _rows(changes), strict=True))
+        if shown != Counter(checks.changes(commit)):
+            found.append(("changes", f"they are {sorted(shown.elements())}"))
         found += self._net(table, commit)
         stamp = table.time_version
         if stamp is None or round(stamp.timestamp() * 1000) != self.node.time_version_ms:
@@ -211,10 +211,10 @@ class World:
         return found
 
     def _net(self, table: Table, commit: Commit) -> list[tuple[str, str]]:
-        """What the version came to, with whole rows as keys; rows that are there twice have no net effect."""
+        """Compare the net changes of the version, with whole rows as keys; skipped if a row occurs twice."""
         before, after = (Counter(view.rows.values()) for view in (commit.before, commit.after))
-        told = Counter((kind in checks.TAKES, row) for kind, row in checks.changes(commit))
-        if max([*before.values(), *after.values(), *told.values(), 0]) > 1:
+        changed = Counter((kind in checks.TAKES, row) for kind, row in checks.changes(commit))
+        if max([*before.values(), *after.values(), *changed.values(), 0]) > 1:
             return []
         after_version, until = commit.before.version, commit.after.version
         net = table.changes(after=after_version, until=until, mode="net", keys=Row._fields).to_arrow()

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from tests.log.strategies import PRIMITIVES
 
-# Texts that share more than what statistics keep, and then go on with the characters that the cut treats differently.
+# Texts with a common prefix longer than statistics keep, followed by characters that the truncation treats differently.
 _LONG_TEXTS = st.tuples(
     st.sampled_from(["", "a", "a" * 30, "a" * 31 + "\U0001f600", "\U0010ffff" * 31]),
     st.text(st.sampled_from("a~\x7f\x80é\uffff\U0001f600\U0010ffff"), max_size=4),
 ).map("".join)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-# Close together, so that bounds cut to the millisecond matter.
+# Close together, so that it matters that bounds are truncated to the millisecond.
 _NEAR_MOMENTS = st.integers(-3000, 3000).map(lambda us: _EPOCH + dt.timedelta(microseconds=us))
 
 VALUES: dict[Any, st.SearchStrategy[Any]] = {
@@ -37,7 +37,7 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
 _PARTITION_VALUES = {**VALUES, pa.binary(): st.text(max_size=3).map(lambda text: text.encode("utf-8", "ignore"))}
 
 
-# Types that are drawn together, so that each gets its share of examples and columns of one type meet.
+# Types drawn together, so that each type gets enough examples and columns of one type are compared.
 FAMILIES: dict[str, list[pa.DataType]] = {
     "moments": [kind for kind in VALUES if pt.is_timestamp(kind)],
     "texts": [pa.string()],
@@ -60,7 +60,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn, kinds: Sequence[pa.DataType], *, nested: bool = True) -> Case:
-    """Tables of few distinct values, so that files differ in their bounds and predicates hit them."""
+    """Tables with few distinct values, so that files have different bounds and predicates match some."""
     kind_of = st.sampled_from(list(kinds))
     columns = {f"c{index}": draw(kind_of) for index in range(draw(st.integers(1, 3)))}
     partitions = {f"p{index}": draw(kind_of) for index in range(draw(st.integers(0, 2)))}
@@ -122,7 +122,7 @@ def _leaf(name: str, kinds: Mapping[str, pa.DataType], pools: Mapping[str, Seque
 
 
 def _literals(kind: pa.DataType, pool: Sequence[Any]) -> st.SearchStrategy[str] | None:
-    """Values of the column, and others; None for a type that has no literals."""
+    """Values of the column and random ones; None for a type without literals."""
     if pt.is_binary(kind):
         return None
     if pt.is_string(kind):
@@ -132,7 +132,7 @@ def _literals(kind: pa.DataType, pool: Sequence[Any]) -> st.SearchStrategy[str] 
 
 
 def _prefixes(pool: Sequence[str]) -> st.SearchStrategy[str]:
-    """Beginnings of values, sometimes with one more character, that SQL needs no escapes for."""
+    """Prefixes of values, sometimes with one more character, that need no escapes in SQL."""
     cut = st.tuples(st.sampled_from(list(pool)), st.sampled_from([0, 1, 31, 32, 33, 50]))
     beginnings = cut.map(lambda parts: parts[0][: parts[1]])
     longer = st.tuples(beginnings, st.sampled_from(["", "a", "~", "\U0010ffff"])).map("".join)

@@ -1,4 +1,4 @@
-"""Pruning never drops a matching row: a scan gives what filtering everything gives."""
+"""Pruning never drops a matching row: a scan returns what filtering all rows returns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def filled(case: Case) -> Table:
 
 
 def filtered(table: Table, where: str) -> list[Any]:
-    """What `where` leaves of all rows; rejects a predicate that the rows do not bear (types, overflows)."""
+    """All rows filtered by `where`. Rejects the example if the predicate fails on them (types, overflow)."""
     rows = table.scan().to_arrow()
     try:
         found = rows.filter(predicate.to_arrow(predicate.parse(where, table.schema), table.schema))
@@ -39,7 +39,7 @@ def filtered(table: Table, where: str) -> list[Any]:
 
 def check(table: Table, where: str) -> None:
     expected = filtered(table, where)
-    # By their texts, in which NaN equals itself and -0.0 differs from 0.0.
+    # Compared as text, in which NaN equals itself and -0.0 differs from 0.0.
     assert repr(table.scan(where).to_arrow().to_pylist()) == repr(expected)
     assert table.scan(where).count() == len(expected)
 
@@ -47,7 +47,7 @@ def check(table: Table, where: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=50, deadline=None)
 @given(st.data())
-def test_a_scan_gives_what_filtering_everything_gives(family: str, data: st.DataObject) -> None:
+def test_a_scan_returns_what_filtering_all_rows_returns(family: str, data: st.DataObject) -> None:
     case = data.draw(cases(FAMILIES[family]))
     table = filled(case)
     check(table, case.where)
@@ -66,7 +66,7 @@ def test_files_with_deleted_rows_and_wide_bounds(case: Case, data: st.DataObject
         if not dead:
             continue
         vector = put_vector(table.store, sorted(dead), f"dv{number}.bin")
-        # The texts of the bounds stay as they are: decoding them here would round.
+        # Edit the JSON as text: decoding the bounds would round them.
         wide = (file.stats or "").replace('"tightBounds":true', '"tightBounds":false')
         put_foreign(table, remove(file), msgspec.structs.replace(file, deletion_vector=vector, stats=wide))
     check(table.refresh(), case.where)
@@ -79,7 +79,7 @@ _DELTALAKE_KINDS = [kind for kind in VALUES if kind != pa.binary()]
 @settings(max_examples=60, deadline=None)
 @given(cases(_DELTALAKE_KINDS))
 def test_statistics_of_deltalake(case: Case) -> None:
-    # deltalake may still be writing a file of a batch that it refused.
+    # deltalake can still be writing a file of a batch that it rejected.
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         path = str(Path(folder, "table"))
         for rows in case.inserts:

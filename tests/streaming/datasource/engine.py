@@ -1,4 +1,4 @@
-"""Spark's part in a Python data source, played in this process: the calls it makes, in its order, without a JVM."""
+"""A stand-in for Spark, without a JVM: it calls the Python data source in the same order as Spark does."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tidelog.streaming.datasource.source import FeedReader
 class Query:
     """One streaming query over `format("tidelog")`, with its checkpoint.
 
-    `run` is a run with Trigger.AvailableNow: it returns the rows of each micro-batch. A new Query with the `offset` of
-    an old one is a restart. An offset goes through JSON and a partition through pickle, as between processes.
+    `run` is a run with Trigger.AvailableNow and returns the rows of each micro-batch. A new Query with the `offset` of
+    an old one is a restart. Offsets go through JSON and partitions through pickle, as they do between processes.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class Query:
         self.reader.prepareForTriggerAvailableNow()
 
     def trigger(self) -> list[dict[str, Any]] | None:
-        """One trigger: the rows of a micro-batch, or None where Spark would run none.
+        """One trigger: the rows of a micro-batch, or None if Spark would not run one.
 
-        A query's first trigger always runs one, be it empty: it writes down where the query began.
+        The first trigger of a query always runs one, even if it is empty, because it records where the query began.
         """
         start = self.offset or _through_json(self.reader.initialOffset())
         limit: ReadLimit = self.reader.getDefaultReadLimit()
@@ -51,7 +51,7 @@ class Query:
         return rows
 
     def replay(self, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
-        """The rows between two offsets, as Spark asks for them first and after a crash again."""
+        """The rows between two offsets, as Spark reads them at first, and again after a crash."""
         partitions = pickle.loads(pickle.dumps(self.reader.partitions(start, end)))
         batches = [batch for partition in partitions for batch in self.reader.read(partition)]
         return pa.Table.from_batches(batches).to_pylist() if batches else []

@@ -1,4 +1,4 @@
-"""`spark.read.format("tidelog")`: snapshots and intervals."""
+"""`spark.read.format("tidelog")` in a real Spark: snapshots and intervals."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from tests.compaction_daemon.support import delete_rows
@@ -50,7 +51,7 @@ def test_the_newest_snapshot(spark: SparkSession, table: Table) -> None:
     assert frame.where("n = 6").groupBy("part").count().collect() == [(0, 1)]
 
 
-def test_a_snapshot_of_the_past(spark: SparkSession, table: Table) -> None:
+def test_an_older_snapshot(spark: SparkSession, table: Table) -> None:
     assert numbers(spark, table, versionAsOf=2) == [1, 1, 2, 2]
     assert numbers(spark, table, versionAsOf=0) == []
     assert numbers(spark, table, versionAsOf=5) == numbers(spark, table, versionAsOf=4)
@@ -59,7 +60,7 @@ def test_a_snapshot_of_the_past(spark: SparkSession, table: Table) -> None:
 
 
 def test_an_interval(spark: SparkSession, table: Table) -> None:
-    """Left-open; the compaction in it contributes nothing."""
+    """The start is exclusive, the end inclusive. The compaction adds nothing."""
     assert numbers(spark, table, startingVersion=2, endingVersion=4) == [3, 3, 4, 4]
     assert numbers(spark, table, startingVersion=3) == [4, 4, 6]
     assert numbers(spark, table, startingVersion=4, endingVersion=5) == []
@@ -71,11 +72,32 @@ def test_an_interval(spark: SparkSession, table: Table) -> None:
     assert numbers(spark, table, startingTimestamp=moment(table, 3), endingVersion=6) == [4, 4, 6]
 
 
-def test_an_interval_s_commit_columns(spark: SparkSession, table: Table) -> None:
+def test_the_commit_columns_of_an_interval(spark: SparkSession, table: Table) -> None:
     options: dict[str, str | int] = {"changes": "append", "startingVersion": 3, "columns": "n,_commit_version"}
     frame = read(spark, table.path, **options, where="part = 0")
     assert frame.schema.simpleString() == "struct<n:bigint,_commit_version:bigint>"
     assert sorted(frame.collect()) == [(4, 4), (6, 6)]
+
+
+def test_a_timestamp_means_the_same_in_every_session_time_zone(spark: SparkSession, table: Table) -> None:
+    """Spark does not pass its session's time zone to a Python data source, so a timestamp must name its own."""
+    local = dt.timezone(dt.timedelta(hours=-5))
+    third = table.at(version=3).timestamp.astimezone(local)
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        assert numbers(spark, table, timestampAsOf=third.isoformat()) == [1, 1, 2, 2, 3, 3]
+        assert numbers(spark, table, startingTimestamp=third.isoformat()) == [4, 4, 6]
+        assert numbers(spark, table, changes="append", endingTimestamp=third.isoformat()) == [1, 1, 2, 2, 3, 3]
+        naive = third.replace(tzinfo=None).isoformat()
+        for name in ("timestampAsOf", "startingTimestamp", "endingTimestamp"):
+            options: dict[str, str | int] = {name: naive}
+            message = (
+                f"TIDELOG_CONFIGURATION: the option '{name}' has no time zone: '{naive}'; add one, such as {naive}Z"
+            )
+            with pytest.raises(AnalysisException, match=message):
+                read(spark, table.path, **options)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_columns_and_where(spark: SparkSession, table: Table) -> None:
@@ -84,17 +106,17 @@ def test_columns_and_where(spark: SparkSession, table: Table) -> None:
     assert sorted(frame.collect()) == [(2,), (3,)]
 
 
-def test_a_schema_of_one_s_own(spark: SparkSession, table: Table) -> None:
+def test_a_given_schema(spark: SparkSession, table: Table) -> None:
     frame = spark.read.format("tidelog").schema("n int, part string").option("versionAsOf", 1).load(table.path)
     assert sorted(frame.collect()) == [(1, "0"), (1, "1")]
 
 
-def test_a_table_that_spark_joins_with_itself(spark: SparkSession, table: Table) -> None:
+def test_a_table_joined_with_itself(spark: SparkSession, table: Table) -> None:
     now, then = read(spark, table.path), read(spark, table.path, versionAsOf=2)
     assert now.join(then, ["part", "n"], "left_anti").count() == 5
 
 
-def test_rows_that_a_deletion_vector_holds(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_in_a_deletion_vector_are_not_read(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "t"), pa.schema([("n", pa.int64())]))
     table.insert([{"n": n} for n in range(10)])
     delete_rows(table, [0, 3, 9])
@@ -103,7 +125,7 @@ def test_rows_that_a_deletion_vector_holds(spark: SparkSession, tmp_path: Path) 
 
 
 def test_errors_as_spark_shows_them(spark: SparkSession, table: Table) -> None:
-    """The rest of the errors is in test_source.py."""
+    """test_source.py has the other errors."""
     with pytest.raises(Exception, match="TIDELOG_CONFIGURATION: unknown option 'mergeschema'; use one of path"):
         read(spark, table.path, mergeSchema="true")
     with pytest.raises(Exception, match="TIDELOG_HISTORY_RANGE: version 99 is not in the log; the available versions"):

@@ -1,4 +1,4 @@
-"""`df.write.format("tidelog")` in a real Spark: one commit a write, or nothing."""
+"""`df.write.format("tidelog")` in a real Spark: one commit for each write, or none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def frame(spark: SparkSession, first: int, last: int, tasks: int = 2) -> DataFrame:
-    """The numbers from `first` on, before `last`; the even ones in the partition a, the others in b."""
+    """The numbers from `first` up to but excluding `last`: even ones in partition a, odd ones in b."""
     return spark.range(first, last, 1, tasks).selectExpr("id as n", "if(id % 2 = 0, 'a', 'b') as part")
 
 
@@ -42,7 +42,7 @@ def data_files(path: Path) -> list[Path]:
     return [file for file in path.rglob("*.parquet") if "_delta_log" not in file.parts]
 
 
-def test_an_append_makes_the_table_and_is_one_commit(spark: SparkSession, path: Path) -> None:
+def test_an_append_creates_the_table_and_is_one_commit(spark: SparkSession, path: Path) -> None:
     append(frame(spark, 0, 10), path)
     table = Table.open(str(path))
     assert (table.version, table.partition_by) == (1, ())
@@ -69,7 +69,7 @@ def test_an_overwrite_replaces_the_table(spark: SparkSession, path: Path) -> Non
     assert table.refresh().version == 3
 
 
-def test_an_overwrite_makes_the_table(spark: SparkSession, path: Path) -> None:
+def test_an_overwrite_creates_the_table(spark: SparkSession, path: Path) -> None:
     overwrite(frame(spark, 0, 10), path)
     assert numbers_in(path) == list(range(10))
 
@@ -103,7 +103,7 @@ def test_partitions(spark: SparkSession, path: Path) -> None:
     assert table.refresh().partition_by == ("part",)
 
 
-def test_columns_go_by_name_and_are_cast_safely(spark: SparkSession, path: Path) -> None:
+def test_columns_are_matched_by_name_and_cast_safely(spark: SparkSession, path: Path) -> None:
     schema = pa.schema([("extra", pa.string()), ("N", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
     Table.create(str(path), schema)
     zone = spark.conf.get("spark.sql.session.timeZone")
@@ -119,7 +119,7 @@ def test_columns_go_by_name_and_are_cast_safely(spark: SparkSession, path: Path)
 
 def test_a_write_with_a_key_happens_once(spark: SparkSession, path: Path) -> None:
     append(frame(spark, 0, 10), path, txnAppId="job", txnVersion=3)
-    # More rows than the buffers between Spark and its Python workers hold, which nobody reads.
+    # More unread rows than fit into the buffers between Spark and its Python workers.
     append(frame(spark, 0, 500_000), path, txnAppId="job", txnVersion=3)
     assert numbers_in(path) == list(range(10))
     for _ in range(2):
@@ -129,7 +129,7 @@ def test_a_write_with_a_key_happens_once(spark: SparkSession, path: Path) -> Non
     assert (table.version, dict(table.transactions)) == (2, {"job": 4})
 
 
-def test_a_write_of_nothing_is_noted_under_its_key(spark: SparkSession, path: Path) -> None:
+def test_an_empty_write_records_its_key(spark: SparkSession, path: Path) -> None:
     overwrite(frame(spark, 0, 0), path, txnAppId="job", txnVersion=1)
     append(frame(spark, 0, 0), path, txnAppId="other", txnVersion=1)
     append(frame(spark, 0, 10), path)
@@ -138,7 +138,7 @@ def test_a_write_of_nothing_is_noted_under_its_key(spark: SparkSession, path: Pa
     assert Table.open(str(path)).transactions == {"job": 1, "other": 1}
 
 
-def test_a_table_overwritten_by_its_own_rows(spark: SparkSession, path: Path) -> None:
+def test_a_table_can_be_overwritten_with_its_own_rows(spark: SparkSession, path: Path) -> None:
     append(frame(spark, 0, 10), path)
     overwrite(read(spark, path).where("n < 4"), path)
     assert numbers_in(path) == [0, 1, 2, 3]
@@ -152,10 +152,10 @@ def test_a_table_overwritten_by_its_own_rows(spark: SparkSession, path: Path) ->
         ("overwrite", ["n", "array(1) as part"], {}, "TIDELOG_SCHEMA_MISMATCH: column 'part' is string in the table"),
         ("append", ["*"], {"partitionBy": "n"}, "TIDELOG_CONFIGURATION: .* is partitioned by .'part'., not by .'n'."),
         ("append", ["*"], {"where": "part = 'a'"}, "the option 'where' is for overwriting only; leave it out"),
-        ("overwrite", ["*"], {"where": "n = 1"}, "TIDELOG_PREDICATE: only whole .* 'n' is no partition column"),
+        ("overwrite", ["*"], {"where": "n = 1"}, "TIDELOG_PREDICATE: only whole .* 'n' is not a partition column"),
     ],
 )
-def test_what_is_wrong_is_known_before_any_task_runs(
+def test_mistakes_are_found_before_any_task_runs(
     spark: SparkSession, path: Path, mode: str, select: list[str], options: dict[str, str], message: str
 ) -> None:
     Table.create(str(path), SCHEMA, partition_by=["part"])
@@ -166,18 +166,18 @@ def test_what_is_wrong_is_known_before_any_task_runs(
     assert footprint(path) == before
 
 
-def test_targets_that_will_not_do(spark: SparkSession, path: Path) -> None:
+def test_unsuitable_tables(spark: SparkSession, path: Path) -> None:
     Table.create(str(path), SCHEMA, properties={"delta.appendOnly": True})
     with pytest.raises(AnalysisException, match="TIDELOG_APPEND_ONLY"):
         overwrite(frame(spark, 0, 1), path)
-    with pytest.raises(AnalysisException, match="lies in this process's memory, which no executor reaches"):
+    with pytest.raises(AnalysisException, match="is in this process's memory, which Spark's executors cannot reach"):
         append(frame(spark, 0, 1), "memory://batch-write")
-    with pytest.raises(AnalysisException, match=r'no table path was given; use \.save\("/path/of/the/table"\)'):
+    with pytest.raises(AnalysisException, match=r'no table path was given; use \.save\("/path/to/table"\)'):
         frame(spark, 0, 1).write.format("tidelog").mode("append").save()
 
 
 @pytest.mark.parametrize("mode", ["error", "ignore"])
-def test_other_modes_are_refused_by_spark(spark: SparkSession, path: Path, mode: str) -> None:
+def test_spark_refuses_other_modes(spark: SparkSession, path: Path, mode: str) -> None:
     with pytest.raises(AnalysisException, match='Please use either the "Append" or "Overwrite" mode'):
         frame(spark, 0, 1).write.format("tidelog").mode(mode).save(str(path))
     assert not path.exists()
@@ -190,10 +190,10 @@ def test_other_modes_are_refused_by_spark(spark: SparkSession, path: Path, mode:
         (["*"], {"where": "part = 'a'"}, "TIDELOG_CONFIGURATION: 5 of 10 rows lie outside of where=.part = 'a'."),
     ],
 )
-def test_what_only_a_task_finds_leaves_nothing(
+def test_mistakes_that_only_a_task_finds_leave_nothing(
     spark: SparkSession, path: Path, select: list[str], options: dict[str, str], message: str
 ) -> None:
-    """The first task has written its files by then."""
+    """The first task has already written its files."""
     narrow = pa.schema([("n", pa.int32()), ("part", pa.string())])
     Table.create(str(path), narrow, partition_by=["part"]).insert([{"n": 1, "part": "a"}])
     before = footprint(path)
@@ -202,8 +202,8 @@ def test_what_only_a_task_finds_leaves_nothing(
     assert footprint(path) == before
 
 
-def test_a_task_that_fails_changes_nothing(spark: SparkSession, path: Path) -> None:
-    """A file may stay until a vacuum takes it: another task may run on for a moment when the job is given up."""
+def test_a_failed_task_changes_nothing(spark: SparkSession, path: Path) -> None:
+    """A file can remain until a vacuum, since another task can run on for a moment after the job has failed."""
     append(frame(spark, 0, 10), path)
     with pytest.raises(PySparkException, match="the disk is full"):
         append(frame(spark, 0, 10).selectExpr("if(n = 9, raise_error('the disk is full'), n) as n"), path)
@@ -211,8 +211,8 @@ def test_a_task_that_fails_changes_nothing(spark: SparkSession, path: Path) -> N
     assert numbers_in(path) == list(range(10))
 
 
-def with_meanwhile(data: DataFrame, path: Path, statement: str) -> DataFrame:
-    """The frame, during whose job something happens to the table."""
+def with_concurrent_change(data: DataFrame, path: Path, statement: str) -> DataFrame:
+    """The frame; while its job runs, `statement` changes the table."""
 
     def function(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -223,31 +223,31 @@ def with_meanwhile(data: DataFrame, path: Path, statement: str) -> DataFrame:
     return data.mapInArrow(function, data.schema)
 
 
-def test_a_conflict_reaches_the_user_and_leaves_nothing(spark: SparkSession, path: Path) -> None:
+def test_a_conflict_reaches_the_user_and_leaves_no_files(spark: SparkSession, path: Path) -> None:
     append(frame(spark, 0, 10), path)
     files = data_files(path)
     change = "table.set_properties({'delta.appendOnly': True})"
     with pytest.raises(
-        PySparkException, match=r"TIDELOG_METADATA_CHANGED: .* the properties delta\.appendOnly changed"
+        PySparkException, match=r"TIDELOG_METADATA_CHANGED: .* the winner changed the property delta\.appendOnly"
     ):
-        append(with_meanwhile(frame(spark, 0, 10), path, change), path)
+        append(with_concurrent_change(frame(spark, 0, 10), path, change), path)
     assert Table.open(str(path)).version == 2
     assert data_files(path) == files
 
 
-def test_what_does_no_harm_meanwhile(spark: SparkSession, path: Path) -> None:
+def test_harmless_concurrent_commits_do_not_conflict(spark: SparkSession, path: Path) -> None:
     append(frame(spark, 0, 10), path)
     change = "table.add_columns([pa.field('more', pa.int32())]); table.insert([{'n': -1}])"
-    append(with_meanwhile(frame(spark, 0, 10), path, change), path)
+    append(with_concurrent_change(frame(spark, 0, 10), path, change), path)
     assert numbers_in(path) == sorted([-1, *range(10), *range(10)])
-    overwrite(with_meanwhile(frame(spark, 0, 10), path, "table.insert([{'n': -2}])"), path)
+    overwrite(with_concurrent_change(frame(spark, 0, 10), path, "table.insert([{'n': -2}])"), path)
     assert numbers_in(path) == list(range(10))
 
 
 @pytest.mark.parametrize(
     ("trigger", "given"), [({"availableNow": True}, True), ({"processingTime": "1 second"}, False)], ids=str
 )
-def test_a_stream_is_shown_the_line_to_use(
+def test_a_stream_writer_is_refused_with_the_line_to_use(
     spark: SparkSession, tmp_path: Path, trigger: dict[str, Any], given: bool
 ) -> None:
     path, checkpoint = tmp_path / "table", tmp_path / "cp"

@@ -1,4 +1,4 @@
-"""The writer of `df.write`, called as Spark calls it: one copy for each task, others to commit and to abort."""
+"""The writer of `df.write`, called as Spark calls it: one copy for each task, and others for commit and abort."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def num_data_files(table: Table) -> int:
     return len([file for file in Path(table.path).rglob("*.parquet") if "_delta_log" not in file.parts])
 
 
-def test_tasks_and_commit_are_processes_of_their_own(table: Table) -> None:
+def test_tasks_and_commit_run_in_separate_processes(table: Table) -> None:
     plan = planned(table)
     results = [task(plan, rows(1, 2), rows(3, part="b")), task(plan, rows(4)), task(plan)]
     assert numbers(table) == []
@@ -75,7 +75,7 @@ def test_tasks_and_commit_are_processes_of_their_own(table: Table) -> None:
     assert num_data_files(table) == 3
 
 
-def test_an_aborted_job_leaves_no_file_of_finished_tasks(table: Table) -> None:
+def test_an_abort_deletes_the_files_of_finished_tasks(table: Table) -> None:
     plan = planned(table)
     results = [task(plan, rows(1)), None, task(plan, rows(2, part="b"))]
     assert num_data_files(table) == 2
@@ -85,7 +85,7 @@ def test_an_aborted_job_leaves_no_file_of_finished_tasks(table: Table) -> None:
 
 
 def test_an_abort_after_a_commit_deletes_nothing(table: Table) -> None:
-    """Spark aborts where `commit` raised, too; what it raised may be that nobody knows how it ended."""
+    """Spark also aborts after `commit` raised, and then the outcome can be unknown."""
     plan = planned(table)
     result = task(plan, rows(1))
     commit(plan, result)
@@ -94,7 +94,7 @@ def test_an_abort_after_a_commit_deletes_nothing(table: Table) -> None:
     assert numbers(table) == [1]
 
 
-def test_files_stay_where_the_commit_s_outcome_is_unknown(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_stay_if_the_outcome_of_the_commit_is_unknown(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(table)
     result = task(plan, rows(1))
 
@@ -115,7 +115,7 @@ def failing(batch: pa.RecordBatch, error: Exception) -> Iterator[pa.RecordBatch]
 
 
 @pytest.mark.parametrize("error", [StoreUnavailableError("no answer", path=""), OSError("the disk is full")])
-def test_a_task_that_may_succeed_the_next_time_fails(
+def test_a_task_fails_with_an_error_that_another_attempt_may_not_have(
     table: Table, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_writer, "file_size", lambda _: 1)
@@ -124,8 +124,8 @@ def test_a_task_that_may_succeed_the_next_time_fails(
     assert num_data_files(table) == 0
 
 
-def test_a_task_s_own_error_is_raised_by_the_commit(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be the same at each of Spark's further attempts."""
+def test_a_tidelog_error_of_a_task_is_raised_by_the_commit(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise Spark would run the task again, with the same error."""
     monkeypatch.setattr(batch_writer, "file_size", lambda _: 1)
     plan = planned(table)
     other = pa.RecordBatch.from_pydict({"n": ["x"], "part": ["a"]})
@@ -137,7 +137,7 @@ def test_a_task_s_own_error_is_raised_by_the_commit(table: Table, monkeypatch: p
     assert table.refresh().version == 0
 
 
-def test_rows_outside_of_where_leave_nothing(table: Table) -> None:
+def test_rows_outside_where_leave_no_files(table: Table) -> None:
     plan = planned(table, overwrite=True, where="part = 'a'")
     results = [task(plan, rows(1)), task(plan, rows(2, part="b"))]
     with pytest.raises(ConfigurationError, match="1 of 2 rows lie outside"):
@@ -145,7 +145,7 @@ def test_rows_outside_of_where_leave_nothing(table: Table) -> None:
     assert num_data_files(table) == 0
 
 
-def test_of_two_writes_with_one_key_one_counts(table: Table) -> None:
+def test_of_two_writes_with_the_same_key_one_is_committed(table: Table) -> None:
     first, second = (planned(table, txnAppId="job", txnVersion="1") for _ in range(2))
     commit(first, task(first, rows(1)))
     result = task(second, rows(1))
@@ -159,17 +159,17 @@ def test_of_two_writes_with_one_key_one_counts(table: Table) -> None:
     assert table.refresh().version == 1
 
 
-def test_another_table_in_the_place(table: Table) -> None:
+def test_a_table_replaced_before_the_commit_is_an_error(table: Table) -> None:
     plan = planned(table)
     result = task(plan, rows(1))
     Table.drop(table.path)
     Table.create(table.path, SCHEMA).insert([{"n": 7}])
-    with pytest.raises(TableReplacedError, match="another table lies at"):
+    with pytest.raises(TableReplacedError, match="has been replaced by another one"):
         commit(plan, result)
     assert numbers(Table.open(table.path)) == [7]
 
 
-def test_an_overwrite_takes_what_came_meanwhile(table: Table) -> None:
+def test_an_overwrite_also_replaces_concurrent_inserts(table: Table) -> None:
     table.insert([{"n": 1, "part": "a"}, {"n": 2, "part": "b"}])
     plan = planned(table, overwrite=True, partitionOverwriteMode="dynamic")
     results = [task(plan, rows(10)), task(plan, rows(11))]
@@ -178,7 +178,7 @@ def test_an_overwrite_takes_what_came_meanwhile(table: Table) -> None:
     assert numbers(table) == [2, 4, 10, 11]
 
 
-def test_a_column_that_cannot_be_null(tmp_path: Path) -> None:
+def test_a_null_in_a_required_column_is_an_error(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False), ("part", pa.string())])
     table = Table.create(str(tmp_path / "table"), schema)
     plan = planned(table)

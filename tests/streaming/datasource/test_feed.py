@@ -1,8 +1,8 @@
-"""The change feed in real queries. What needs no Spark to be seen is in test_source.py."""
+"""The change feed in real queries. test_source.py tests what needs no Spark."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,13 @@ import pyarrow as pa
 import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.streaming.support import NUMBERS, drain, drain_feed, feed, rewrite_all, wait_until
@@ -30,7 +37,7 @@ def put(table: Table, *numbers: int) -> None:
 
 
 class Running:
-    """A query that runs all the time, with the numbers of each micro-batch that it ran."""
+    """A query that keeps running, with the numbers of each micro-batch so far."""
 
     def __init__(self, stream: DataFrame, checkpoint: Path) -> None:
         self.batches: list[list[int]] = []
@@ -44,7 +51,7 @@ class Running:
         wait_until(lambda: len(self.batches) >= batches or not self.query.isActive, f"there are {batches} batches")
 
 
-def test_available_now_reads_what_was_there_and_a_restart_goes_on(
+def test_available_now_ends_at_the_newest_version_and_a_restart_continues(
     spark: SparkSession, table: Table, tmp_path: Path
 ) -> None:
     put(table, 1)
@@ -62,8 +69,46 @@ def test_available_now_reads_what_was_there_and_a_restart_goes_on(
     assert drain_feed(spark, table.path, tmp_path / "cp", maxFilesPerTrigger=1) == [[(101,)], [(102,)]]
 
 
-def test_compactions_run_no_micro_batch_and_hold_nothing_up(spark: SparkSession, table: Table, tmp_path: Path) -> None:
-    """Nothing but compactions is committed for a while: the query rests. The next rows arrive alone."""
+class IdleCount(StreamingQueryListener):
+    """Counts the triggers that ran no micro-batch."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        pass
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002, N802 - Spark's signature
+        self.count += 1
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        pass
+
+    def wait_for_two_more(self) -> None:
+        """The second trigger certainly began after this call."""
+        enough = self.count + 2
+        wait_until(lambda: self.count >= enough, "the query is idle")
+
+
+@pytest.fixture
+def idle(spark: SparkSession) -> Iterator[IdleCount]:
+    """Queries report each idle trigger, but at most 50 a second."""
+    name = "spark.sql.streaming.noDataProgressEventInterval"
+    listener = IdleCount()
+    spark.conf.set(name, "20ms")
+    spark.streams.addListener(listener)
+    yield listener
+    spark.streams.removeListener(listener)
+    spark.conf.unset(name)
+
+
+def test_compactions_run_no_micro_batch_and_delay_no_rows(
+    spark: SparkSession, table: Table, tmp_path: Path, idle: IdleCount
+) -> None:
+    """While only compactions are committed, the query is idle. The next rows come in a batch without them."""
     put(table, 1)
     put(table, 2)
     running = Running(feed(spark, table.path), tmp_path / "cp")
@@ -71,13 +116,13 @@ def test_compactions_run_no_micro_batch_and_hold_nothing_up(spark: SparkSession,
         running.wait_for(1)
         for _ in range(12):
             rewrite_all(table)
-            time.sleep(0.15)
+            idle.wait_for_two_more()
         assert running.batches == [[1, 2]]
         assert running.query.isActive
         put(table, 3)
         rewrite_all(table)
         running.wait_for(2)
-        # The query's own count, which also knows batches without rows.
+        # Spark's count includes batches without rows.
         assert running.query.lastProgress
         progress = running.query.recentProgress
         assert max(entry["batchId"] for entry in progress if entry["numInputRows"]) <= 1
@@ -88,7 +133,7 @@ def test_compactions_run_no_micro_batch_and_hold_nothing_up(spark: SparkSession,
     assert offsets == [0, 1]
 
 
-def test_limit_columns_predicate_commit_columns_and_partitions(spark: SparkSession, tmp_path: Path) -> None:
+def test_limit_columns_where_and_commit_columns_on_a_partitioned_table(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "table"), PARTS, partition_by=["part"])
     days = [f"2026-01-0{day}" for day in (1, 2, 3)]
     for version in (1, 2, 3):
@@ -121,15 +166,15 @@ def test_limit_columns_predicate_commit_columns_and_partitions(spark: SparkSessi
         assert row["_commit_timestamp"].timestamp() == table.at(version=row["_commit_version"]).timestamp.timestamp()
 
 
-def test_latest_is_fixed_when_the_query_begins(spark: SparkSession, table: Table, tmp_path: Path) -> None:
-    """Spark writes the start down with a first, empty batch, so that a restart does not move it."""
+def test_latest_is_resolved_when_the_query_first_starts(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    """Spark records the start with an empty first batch, so a restart does not move it."""
     put(table, 1)
     assert drain_feed(spark, table.path, tmp_path / "cp", startingVersion="latest") == [[]]
     put(table, 2)
     assert drain_feed(spark, table.path, tmp_path / "cp", startingVersion="latest") == [[(2,)]]
 
 
-def test_a_moment_and_a_schema_of_one_s_own(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+def test_a_starting_timestamp_and_a_given_schema(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     put(table, 1)
     moment = table.refresh().at().timestamp.isoformat()
     put(table, 2)
@@ -149,7 +194,7 @@ def fails(spark: SparkSession, table: Table, checkpoint: Path, **options: str | 
     return str(caught.value)
 
 
-def test_a_recreated_table_is_told_from_the_old_one(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_recreated_table_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "old"), NUMBERS)
     put(table, 1)
     drain_feed(spark, table.path, tmp_path / "cp")
@@ -158,10 +203,10 @@ def test_a_recreated_table_is_told_from_the_old_one(spark: SparkSession, tmp_pat
     put(another, 2)
     put(another, 3)
     message = fails(spark, another, tmp_path / "cp")
-    assert "TIDELOG_TABLE_REPLACED: the stream's checkpoint follows another table" in message
+    assert "TIDELOG_TABLE_REPLACED: the stream's checkpoint belongs to another table" in message
     assert "start the stream with a new checkpoint, or put the old table back" in message
 
 
-def test_an_option_that_is_not_for_streams(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+def test_an_option_for_batch_reads_only(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     message = fails(spark, table, tmp_path / "cp", endingVersion=1)
     assert "TIDELOG_CONFIGURATION: the option 'endingVersion' is for batch reads only; leave it out" in message

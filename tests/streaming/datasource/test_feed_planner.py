@@ -1,4 +1,4 @@
-"""The change feed's planning, on tables in memory: no Spark."""
+"""Planning the change feed, on tables in memory and without Spark."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def new_table() -> Table:
 
 
 def append(table: Table, num_files: int) -> None:
-    """One commit of `num_files` files, one a partition."""
+    """One commit with `num_files` files, one in each partition."""
     table.insert([{"part": part, "n": part} for part in range(num_files)])
 
 
 def appended_paths(table: Table) -> list[str]:
-    """The oracle: the paths of all data-changing adds, straight from the log."""
+    """The expected result: the paths of all data-changing adds, read from the log itself."""
     commits = read_commits(table.store, range(table.refresh().version + 1))
     return [add.path for commit in commits for add in commit.adds if add.data_change]
 
@@ -46,7 +46,7 @@ def start_of(table: Table, version: int = BEFORE_FIRST) -> Offset:
 
 
 class Consumer:
-    """What a streaming query does with a planner: asks how far to go, and reads what lies between."""
+    """Uses a planner as a streaming query does: ask how far to go, then read the files up to there."""
 
     def __init__(self, planner: FeedPlanner, max_files: int | None) -> None:
         self.planner = planner
@@ -67,7 +67,7 @@ class Consumer:
         return True
 
     def restart(self) -> None:
-        """A new process: the offset is all that is left."""
+        """A new process, which knows only the offset."""
         self.planner = FeedPlanner(Table.open(self.planner.table.path), REAL_SYSTEM)
 
 
@@ -78,7 +78,7 @@ OPERATIONS = st.one_of(
 
 
 @given(st.lists(OPERATIONS, max_size=14), st.none() | st.integers(1, 5))
-def test_every_appended_file_comes_once_in_order_and_no_compacted_one(
+def test_each_appended_file_is_read_once_in_order_and_no_compacted_file(
     operations: list[tuple[str, int]], max_files: int | None
 ) -> None:
     table = new_table()
@@ -101,8 +101,10 @@ def test_every_appended_file_comes_once_in_order_and_no_compacted_one(
 
 
 @given(st.integers(1, 5), st.lists(st.integers(1, 4), min_size=1, max_size=5), st.data())
-def test_any_two_offsets_split_the_files_without_loss(max_files: int, commits: list[int], data: st.DataObject) -> None:
-    """`between` of neighbouring intervals adds up, also where Spark replays one with another limit."""
+def test_adjacent_intervals_together_have_every_file_once(
+    max_files: int, commits: list[int], data: st.DataObject
+) -> None:
+    """Even if Spark replays an interval with another limit."""
     table = new_table()
     for count in commits:
         append(table, count)
@@ -115,7 +117,7 @@ def test_any_two_offsets_split_the_files_without_loss(max_files: int, commits: l
     assert taken == appended_paths(table)
 
 
-def test_only_compactions_ahead_give_the_start_itself() -> None:
+def test_compactions_alone_do_not_advance_the_offset() -> None:
     table = new_table()
     append(table, 1)
     append(table, 1)
@@ -131,7 +133,7 @@ def test_only_compactions_ahead_give_the_start_itself() -> None:
     assert planner.advance(done, compacted, 1) == done
 
 
-def test_a_start_within_a_version_goes_on_behind_the_files_read() -> None:
+def test_a_start_within_a_version_continues_after_the_files_read() -> None:
     table = new_table()
     append(table, 3)
     append(table, 2)
@@ -143,7 +145,7 @@ def test_a_start_within_a_version_goes_on_behind_the_files_read() -> None:
     assert planner.advance(second, table.version, 2) == Offset(table.id, 2)
 
 
-def test_a_limit_that_ends_with_a_version_completes_it() -> None:
+def test_a_limit_that_ends_at_the_last_file_completes_the_version() -> None:
     table = new_table()
     append(table, 2)
     append(table, 1)
@@ -151,16 +153,16 @@ def test_a_limit_that_ends_with_a_version_completes_it() -> None:
     assert planner.advance(start_of(table), table.version, 2) == Offset(table.id, 1)
 
 
-def test_it_never_goes_past_the_version_that_was_fixed() -> None:
+def test_the_end_is_never_past_the_target_version() -> None:
     table = new_table()
     append(table, 1)
-    fixed = table.refresh().version
+    target = table.refresh().version
     append(table, 1)
     planner = FeedPlanner(table.refresh(), REAL_SYSTEM)
-    assert planner.advance(start_of(table), fixed, None) == Offset(table.id, fixed)
+    assert planner.advance(start_of(table), target, None) == Offset(table.id, target)
 
 
-def test_a_commit_that_removed_rows_is_an_error_naming_it() -> None:
+def test_a_commit_that_removed_rows_is_an_error_with_its_version() -> None:
     table = new_table()
     append(table, 1)
     (file,) = files.to_adds(table.refresh().at().files())
@@ -174,8 +176,8 @@ def test_a_commit_that_removed_rows_is_an_error_naming_it() -> None:
     assert planner.advance(start_of(table, 2), table.version, None) == start_of(table, 2)
 
 
-class Hand(System):
-    """A clock moved by hand."""
+class FakeClock(System):
+    """A clock that only the test moves."""
 
     seconds = 1000.0
 
@@ -184,9 +186,9 @@ class Hand(System):
 
 
 class Looks:
-    """How often a planner looks at its table within some seconds, polled 100 times a second."""
+    """Counts how often a planner looks at its table while it is polled 100 times a second."""
 
-    def __init__(self, planner: FeedPlanner, clock: Hand) -> None:
+    def __init__(self, planner: FeedPlanner, clock: FakeClock) -> None:
         self._planner, self._clock = planner, clock
         self._refresh, self.count = planner.table.refresh, 0
 
@@ -205,11 +207,11 @@ class Looks:
 
 @pytest.fixture
 def polled() -> tuple[Table, Looks]:
-    table, clock = new_table(), Hand()
+    table, clock = new_table(), FakeClock()
     return table, Looks(FeedPlanner(Table.open(table.path), clock), clock)
 
 
-def test_an_idle_table_is_looked_at_ever_more_rarely(
+def test_a_quiet_table_is_looked_at_less_and_less_often(
     polled: tuple[Table, Looks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, looks = polled
@@ -218,7 +220,7 @@ def test_an_idle_table_is_looked_at_ever_more_rarely(
     assert looks.during(10, monkeypatch) <= 11
 
 
-def test_news_makes_the_looks_quick_again(polled: tuple[Table, Looks], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_makes_the_looks_frequent_again(polled: tuple[Table, Looks], monkeypatch: pytest.MonkeyPatch) -> None:
     table, looks = polled
     looks.during(60, monkeypatch)
     append(table, 1)

@@ -16,13 +16,13 @@ def test_an_offset_survives_spark_s_offset_log(table_id: str, version: int, file
     assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
-def test_the_stored_form_stays_what_it_was() -> None:
-    """It lies in checkpoints: a renamed key would break every running stream on upgrade."""
+def test_the_stored_form_does_not_change() -> None:
+    """Checkpoints contain it, so a renamed key would break every running stream on upgrade."""
     assert Offset("id", 7).to_json() == {"tableId": "id", "version": 7, "files": COMPLETE}
     assert Offset.from_json({"tableId": "id", "version": 7, "files": 3}) == Offset("id", 7, 3)
 
 
-def test_an_offset_of_another_table_is_refused_and_names_both() -> None:
+def test_an_offset_of_another_table_is_an_error_that_names_both() -> None:
     Offset("old", 3).require_table("old", "/data/t")
     with pytest.raises(TableReplacedError, match="start the stream with a new checkpoint") as caught:
         Offset("old", 3).require_table("new", "/data/t")

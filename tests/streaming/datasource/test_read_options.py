@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from tidelog.log.errors import ConfigurationError
@@ -9,7 +11,7 @@ from tidelog.streaming.datasource.read_options import parse_read
 PATH = {"path": "/data/t"}
 
 
-def test_nothing_but_a_path_is_the_newest_snapshot() -> None:
+def test_a_path_alone_is_the_newest_snapshot() -> None:
     options = parse_read(PATH)
     assert options.path == "/data/t"
     assert not options.is_interval
@@ -17,7 +19,7 @@ def test_nothing_but_a_path_is_the_newest_snapshot() -> None:
     assert (options.changes, options.max_files, options.columns, options.where) == (None, None, None, None)
 
 
-def test_names_do_not_mind_case() -> None:
+def test_option_names_ignore_case() -> None:
     assert parse_read({"PATH": "/t", "VersionAsOf": "3", "COLUMNS": "a, b ,c", "Where": "a = 1"}).snapshot == 3
     assert parse_read({"path": "/t", "columns": "a, b ,c"}).columns == ("a", "b", "c")
 
@@ -30,21 +32,21 @@ def test_names_do_not_mind_case() -> None:
         ({"startingVersion": "earliest"}, BEFORE_FIRST, False),
         ({"startingVersion": "EARLIEST"}, BEFORE_FIRST, False),
         ({"startingVersion": "latest"}, None, True),
-        ({"startingTimestamp": "2026-01-01T00:00:00Z"}, "2026-01-01T00:00:00Z", False),
+        ({"startingTimestamp": "2026-01-01T00:00:00Z"}, datetime(2026, 1, 1, tzinfo=UTC), False),
     ],
 )
-def test_where_an_interval_starts(raw: dict[str, str], start: object, latest: bool) -> None:
+def test_the_start_of_an_interval(raw: dict[str, str], start: object, latest: bool) -> None:
     options = parse_read(PATH | raw)
     assert (options.start, options.latest) == (start, latest)
     assert options.is_interval
 
 
-@pytest.mark.parametrize("raw", [{"endingVersion": "4"}, {"endingTimestamp": "2026-01-01Z"}, {"changes": "append"}])
-def test_what_else_makes_an_interval(raw: dict[str, str]) -> None:
+@pytest.mark.parametrize("raw", [{"endingVersion": "4"}, {"endingTimestamp": "2026-01-01T00Z"}, {"changes": "append"}])
+def test_an_end_or_changes_make_an_interval(raw: dict[str, str]) -> None:
     assert parse_read(PATH | raw, streaming=False).is_interval
 
 
-def test_storage_options_lose_their_prefix_and_keep_their_case() -> None:
+def test_storage_options_lose_the_prefix_and_keep_their_case() -> None:
     options = parse_read(PATH | {"storageOption.AccessKey": "a", "STORAGEOPTION.secretKey": "b"})
     assert options.storage_options == {"AccessKey": "a", "secretKey": "b"}
 
@@ -61,7 +63,13 @@ def test_storage_options_lose_their_prefix_and_keep_their_case() -> None:
         (PATH | {"maxFilesPerTrigger": "1"}, False, "'maxFilesPerTrigger' is for streams only; leave it out"),
         (PATH | {"versionAsOf": "one"}, None, "'versionAsOf' cannot be 'one'; give a whole number"),
         (PATH | {"endingVersion": "latest"}, None, "'endingVersion' cannot be 'latest'; give a whole number"),
-        (PATH | {"startingVersion": "soon"}, None, "give a whole number, 'earliest' or 'latest'"),
+        (
+            PATH | {"startingVersion": "soon"},
+            None,
+            "give a whole number, 'earliest' or 'latest'; the start is exclusive",
+        ),
+        (PATH | {"timestampAsOf": "soon"}, None, "'timestampAsOf' cannot be 'soon'; write ISO-8601 with a time zone"),
+        (PATH | {"startingTimestamp": "soon"}, None, "the start is exclusive: reading begins after it, while Delta"),
         (PATH | {"versionAsOf": "1", "timestampAsOf": "2026-01-01Z"}, None, "exclude each other; leave one out"),
         (PATH | {"startingVersion": "latest", "startingTimestamp": "2026-01-01Z"}, None, "exclude each other"),
         (PATH | {"startingVersion": "1", "startingTimestamp": "2026-01-01Z"}, None, "exclude each other"),
@@ -69,12 +77,40 @@ def test_storage_options_lose_their_prefix_and_keep_their_case() -> None:
         (PATH | {"maxFilesPerTrigger": "0"}, True, "cannot be '0'; give a whole number above zero"),
         (PATH | {"maxFilesPerTrigger": "-1"}, True, "cannot be '-1'"),
         (PATH | {"maxFilesPerTrigger": "many"}, True, "cannot be 'many'"),
+        ({"owner": "me", "x": "1"}, None, "CREATE TABLE ... USING tidelog is not supported"),
+        (PATH | {"owner": "me"}, None, "CREATE TEMPORARY VIEW name USING tidelog OPTIONS (path '/path/to/table')"),
     ],
 )
-def test_a_wrong_option_is_named_with_what_to_do(raw: dict[str, str], streaming: bool | None, message: str) -> None:
+def test_an_error_names_the_wrong_option_and_the_remedy(
+    raw: dict[str, str], streaming: bool | None, message: str
+) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_read(raw, streaming=streaming)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["timestampAsOf", "startingTimestamp", "endingTimestamp"])
+@pytest.mark.parametrize(
+    ("text", "completed"),
+    [
+        ("2026-01-31T12:00:00", "2026-01-31T12:00:00"),
+        ("2026-01-31 12:00:00.5", "2026-01-31T12:00:00.500000"),
+        ("2026-01-31", "2026-01-31T00:00:00"),
+    ],
+)
+def test_a_timestamp_without_a_time_zone_is_an_error(name: str, text: str, completed: str) -> None:
+    """Spark passes its session's time zone neither to the planning processes nor in the options."""
+    with pytest.raises(ConfigurationError) as caught:
+        parse_read(PATH | {name: text})
+    message = f"the option {name!r} has no time zone: {text!r}; add one, such as {completed}Z or {completed}+01:00; "
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T12:00:00Z", "2026-01-31 13:00:00+01:00", " 2026-01-31T07:00:00-0500 "])
+def test_a_timestamp_with_a_time_zone_is_that_moment(text: str) -> None:
+    moment = parse_read(PATH | {"timestampAsOf": text}).snapshot
+    assert isinstance(moment, datetime)
+    assert moment - datetime(2026, 1, 31, 12, tzinfo=UTC) == timedelta(0)
 
 
 def test_a_secret_is_in_no_message() -> None:

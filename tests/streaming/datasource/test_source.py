@@ -1,4 +1,4 @@
-"""The data source as Spark drives it, without Spark: which rows, which micro-batches, which errors."""
+"""The data source, driven as Spark drives it but without Spark: rows, micro-batches and errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def table(tmp_path: Path) -> Table:
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Table:
-    """Versions 1 to 4, each with the rows a, b, c in a file of their own."""
+    """Versions 1 to 4, each with the rows a, b and c in a file each."""
     made = Table.create(str(tmp_path / "parts"), PARTS, partition_by=["part"])
     for version in range(1, 5):
         made.insert([{"part": part, "n": version, "text": f"{part}{version}"} for part in "abc"])
@@ -61,10 +61,10 @@ def numbers(batches: list[list[dict[str, Any]]]) -> list[list[int]]:
     return [[row["n"] for row in batch] for batch in batches]
 
 
-# --- which rows ------------------------------------------------------------------------------------------------------
+# --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_ends_with_what_was_there_when_it_began(table: Table) -> None:
+def test_a_run_ends_at_the_version_that_was_newest_when_it_began(table: Table) -> None:
     put(table, 1)
     put(table, 2, 3)
     stream = query(table, maxFilesPerTrigger="1")
@@ -76,7 +76,7 @@ def test_a_run_ends_with_what_was_there_when_it_began(table: Table) -> None:
     assert numbers(stream.run()) == [[4]]
 
 
-def test_a_restart_goes_on_where_the_offset_says(table: Table) -> None:
+def test_a_restart_continues_at_the_offset(table: Table) -> None:
     put(table, 1)
     put(table, 2)
     first = query(table, maxFilesPerTrigger="1")
@@ -107,13 +107,13 @@ def test_a_limit_counts_files_and_splits_commits(parts: Table, limit: int) -> No
     assert len(batches) == -(-12 // limit)
 
 
-def test_without_a_limit_it_is_one_batch(parts: Table) -> None:
+def test_without_a_limit_there_is_one_batch(parts: Table) -> None:
     assert len(query(parts).run()) == 1
     assert isinstance(query(parts).reader.getDefaultReadLimit(), ReadAllAvailable)
     assert query(parts, maxFilesPerTrigger="7").reader.getDefaultReadLimit() == ReadMaxFiles(7)
 
 
-def test_compactions_make_no_micro_batch(parts: Table) -> None:
+def test_compactions_run_no_micro_batch(parts: Table) -> None:
     stream = query(parts)
     stream.run()
     for _ in range(3):
@@ -124,14 +124,14 @@ def test_compactions_make_no_micro_batch(parts: Table) -> None:
     assert [[row["text"] for row in batch] for batch in stream.run()] == [["new"]]
 
 
-def test_a_table_s_compacted_rows_come_from_the_files_that_were_appended(parts: Table) -> None:
+def test_compacted_rows_are_read_from_the_files_that_appended_them(parts: Table) -> None:
     rewrite_all(parts)
     rows = [row for batch in query(parts).run() for row in batch]
     assert len(rows) == 12
     assert {tuple(row) for row in rows} == {("part", "n", "text")}
 
 
-def test_an_empty_table_has_only_spark_s_first_batch(table: Table) -> None:
+def test_an_empty_table_gives_only_the_empty_first_batch(table: Table) -> None:
     stream = query(table)
     assert stream.run() == [[]]
     assert stream.run() == []
@@ -139,7 +139,7 @@ def test_an_empty_table_has_only_spark_s_first_batch(table: Table) -> None:
     assert numbers(stream.run()) == [[1]]
 
 
-# --- where it starts -------------------------------------------------------------------------------------------------
+# --- the start --------------------------------------------------------------------------------------------------------
 
 
 def at(which: int) -> Callable[[Table], str]:
@@ -160,8 +160,8 @@ def at(which: int) -> Callable[[Table], str]:
         ("startingTimestamp", at(4), None),
     ],
 )
-def test_where_a_stream_starts(parts: Table, option: str, value: Any, first: int | None) -> None:
-    """The start is exclusive: what the version, or the moment, itself brought does not come."""
+def test_the_start_of_a_stream_is_exclusive(parts: Table, option: str, value: Any, first: int | None) -> None:
+    """The rows of the start version, or of a commit at exactly the start time, are not read."""
     text = value(parts) if callable(value) else value
     stream = query(parts, **{option: text})
     versions = sorted({row["n"] for batch in stream.run() for row in batch})
@@ -170,7 +170,7 @@ def test_where_a_stream_starts(parts: Table, option: str, value: Any, first: int
     assert numbers(stream.run()) == [[5]]
 
 
-def test_a_moment_between_two_commits_splits_them(table: Table) -> None:
+def test_a_start_time_between_two_commits(table: Table) -> None:
     put(table, 1)
     between = table.at().timestamp.timestamp() + 0.0005
     put(table, 2)
@@ -178,17 +178,23 @@ def test_a_moment_between_two_commits_splits_them(table: Table) -> None:
     assert numbers(query(table, startingTimestamp=moment).run()) == [[2]]
 
 
-def test_a_version_that_is_not_there_yet_is_an_error(table: Table) -> None:
-    """To wait for it would silently leave out all that is committed until then."""
+@pytest.mark.parametrize(
+    ("option", "value"), [("startingVersion", "7"), ("startingTimestamp", "2999-01-01T00:00:00Z")], ids=["id", "time"]
+)
+def test_a_start_in_the_future_is_an_error(table: Table, option: str, value: str) -> None:
+    """If the stream waited for it, it would silently skip everything committed until then."""
     put(table, 1)
-    with pytest.raises(HistoryExpiredError, match="the available versions are 0 to 1"):
-        query(table, startingVersion="7").run()
+    with pytest.raises(
+        HistoryExpiredError, match="the available versions are 0 to 1; the start is exclusive: "
+    ) as caught:
+        query(table, **{option: value}).run()
+    assert (caught.value.earliest_version, caught.value.latest_version) == (0, 1)
 
 
-# --- which columns ---------------------------------------------------------------------------------------------------
+# --- columns ---------------------------------------------------------------------------------------------------------
 
 
-def test_commit_columns_come_with_the_option_changes(parts: Table) -> None:
+def test_the_option_changes_adds_the_commit_columns(parts: Table) -> None:
     (batch,) = query(parts, changes="append", startingVersion="3").run()
     assert {row["_commit_version"] for row in batch} == {4}
     assert {row["_commit_timestamp"] for row in batch} == {parts.at(version=4).timestamp}
@@ -200,18 +206,18 @@ def test_columns_and_where_together(parts: Table) -> None:
     assert batch == [{"text": "b3"}, {"text": "b4"}]
 
 
-def test_where_may_ask_for_the_commit(parts: Table) -> None:
+def test_where_can_use_the_commit_columns(parts: Table) -> None:
     (batch,) = query(parts, changes="append", columns="n", where="_commit_version = 2").run()
     assert batch == [{"n": 2}] * 3
 
 
-def test_a_batch_whose_every_row_is_filtered_is_still_a_batch(parts: Table) -> None:
+def test_a_batch_with_all_rows_filtered_out_still_runs(parts: Table) -> None:
     stream = query(parts, where="n > 100")
     assert stream.run() == [[]]
     assert stream.run() == []
 
 
-def test_a_schema_of_one_s_own_narrows_orders_and_widens(parts: Table) -> None:
+def test_a_given_schema_selects_orders_and_casts_columns(parts: Table) -> None:
     schema = StructType([StructField("text", StringType()), StructField("n", LongType())])
     (batch,) = query(parts, schema=schema, where="part = 'a' and n = 1").run()
     assert batch == [{"text": "a1", "n": 1}]
@@ -221,13 +227,13 @@ def test_a_schema_of_one_s_own_narrows_orders_and_widens(parts: Table) -> None:
     assert batch == [{"n": 2}] * 3
 
 
-def test_a_schema_of_one_s_own_with_a_wrong_column(parts: Table) -> None:
+def test_a_given_schema_with_an_unknown_column(parts: Table) -> None:
     schema = StructType([StructField("m", LongType())])
     with pytest.raises(SchemaMismatchError, match=r"'m' that the table does not have; leave .schema.*part, n, text"):
         query(parts, schema=schema).run()
 
 
-def test_deleted_rows_are_read_as_they_were_appended_and_snapshots_without(table: Table) -> None:
+def test_changes_include_rows_deleted_later_but_snapshots_do_not(table: Table) -> None:
     from tests.compaction_daemon.support import delete_rows  # noqa: PLC0415 - only this test writes deletion vectors
 
     put(table, 1, 2, 3)
@@ -247,7 +253,7 @@ def read_batch(table: Table, **options: str) -> list[dict[str, Any]]:
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
 
-def test_many_files_are_shared_out_to_tasks(tmp_path: Path) -> None:
+def test_many_files_are_split_over_tasks(tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "t"), PARTS, partition_by=["part"])
     table.insert([{"part": f"{k:03}", "n": k, "text": ""} for k in range(70)])
     source = TidelogDataSource({"path": table.path})
@@ -268,7 +274,7 @@ def remove_one_file(table: Table) -> None:
     )
 
 
-def test_a_commit_that_removed_rows_stops_the_stream(table: Table) -> None:
+def test_a_commit_that_removed_rows_fails_the_stream(table: Table) -> None:
     put(table, 1)
     stream = query(table)
     stream.run()
@@ -300,11 +306,11 @@ def test_the_checkpoint_of_another_table(table: Table, parts: Table) -> None:
     put(table, 1)
     stream = query(table)
     stream.run()
-    with pytest.raises(TableReplacedError, match=r"follows another table than the one at .*; start the stream with"):
+    with pytest.raises(TableReplacedError, match=r"belongs to another table than the one at .*; start the stream with"):
         query(parts, offset=stream.offset).run()
 
 
-def test_history_that_is_gone_is_an_error_naming_the_range(parts: Table) -> None:
+def test_expired_history_is_an_error_with_the_available_versions(parts: Table) -> None:
     stream = query(parts, maxFilesPerTrigger="1")
     stream.trigger()
     parts.checkpoint()
@@ -320,10 +326,10 @@ def test_history_that_is_gone_is_an_error_naming_the_range(parts: Table) -> None
     ("options", "kind", "message"),
     [
         ({"verson": "1"}, ConfigurationError, "unknown option 'verson'; use one of"),
-        ({"changes": "net"}, ConfigurationError, "the change mode 'net' is not available in Spark; use append"),
+        ({"changes": "net"}, ConfigurationError, "does not support the change mode 'net'; use append, or call"),
         ({"versionAsOf": "1"}, ConfigurationError, "'versionAsOf' is for batch reads only"),
         ({"endingVersion": "1"}, ConfigurationError, "'endingVersion' is for batch reads only"),
-        ({"startingTimestamp": "yesterday"}, ConfigurationError, "is not a time; write ISO-8601"),
+        ({"startingTimestamp": "yesterday"}, ConfigurationError, "cannot be 'yesterday'; write ISO-8601"),
         ({"startingTimestamp": "2026-01-01T00:00:00"}, ConfigurationError, "no time zone"),
         ({"columns": "nope"}, PredicateError, "there is no column 'nope'; the columns are n"),
         ({"where": "rand() > 1"}, PredicateError, "is not supported in a predicate"),
@@ -343,10 +349,10 @@ def test_a_wrong_option_of_a_stream(
         (
             {"versionAsOf": "1", "startingVersion": "0"},
             ConfigurationError,
-            "a read is of one version or of an interval",
+            "a read cannot have both a version and an interval",
         ),
         ({"maxFilesPerTrigger": "1"}, ConfigurationError, "the option 'maxFilesPerTrigger' is for streams only"),
-        ({"changes": "cdc"}, ConfigurationError, "the change mode 'cdc' is not available in Spark; use append"),
+        ({"changes": "cdc"}, ConfigurationError, "does not support the change mode 'cdc'; use append, or call"),
         ({"mergeSchema": "true"}, ConfigurationError, "unknown option 'mergeschema'; use one of"),
         ({"endingVersion": "99"}, HistoryExpiredError, "the available versions are 0 to 4"),
         ({"versionAsOf": "-1"}, HistoryExpiredError, "version -1 is not in the log; the available versions are 0 to 4"),
@@ -363,12 +369,12 @@ def test_a_wrong_batch_read(parts: Table, options: dict[str, str], kind: type[Ti
     assert message in str(caught.value)
 
 
-def test_no_table_there(tmp_path: Path) -> None:
+def test_a_missing_table(tmp_path: Path) -> None:
     with pytest.raises(TableNotFoundError, match=r"check the path, or make one with Table.create or a Sink"):
         Query({"path": str(tmp_path / "nothing")})
 
 
-def test_a_table_dropped_under_a_stream(table: Table) -> None:
+def test_a_table_dropped_while_a_stream_reads_it(table: Table) -> None:
     put(table, 1)
     stream = query(table)
     stream.run()

@@ -8,14 +8,14 @@ from tidelog.streaming.datasource.write_options import parse_write
 PATH = {"path": "/data/t"}
 
 
-def test_nothing_but_a_path() -> None:
+def test_defaults() -> None:
     options = parse_write(PATH, overwrite=False)
     assert (options.path, options.overwrite, options.partition_by) == ("/data/t", False, ())
     assert (options.where, options.dynamic, options.idempotency_key) == (None, False, None)
     assert options.storage_options == {}
 
 
-def test_all_of_them() -> None:
+def test_all_options() -> None:
     raw = {"partitionBy": " a,b ", "WHERE": "a = 1", "partitionOverwriteMode": "STATIC", "storageOption.key": "secret"}
     options = parse_write(PATH | raw | {"txnAppId": "job", "txnVersion": " -3 "}, overwrite=True)
     assert (options.overwrite, options.partition_by) == (True, ("a", "b"))
@@ -29,20 +29,22 @@ def test_all_of_them() -> None:
     [
         ({}, False, r"no table path was given; use \.save\("),
         ({"path": ""}, False, "no table path"),
-        (PATH | {"versionAsOf": "1"}, False, "unknown option 'versionasof'; use one of path, partitionBy, where"),
-        (PATH | {"mergeSchema": "true"}, False, "leaves the table's columns as they are; call Table.add_columns"),
-        (PATH | {"overwriteSchema": "true"}, True, "leaves the table's columns as they are; call Table.add_columns"),
+        (PATH | {"nonsense": "1"}, False, "unknown option 'nonsense'; use one of path, partitionBy, where"),
+        (PATH | {"versionAsOf": "1"}, False, "the option 'versionAsOf' is for reads only; leave it out"),
+        (PATH | {"columns": "a"}, True, "the option 'columns' is for reads only; leave it out"),
+        (PATH | {"mergeSchema": "true"}, False, "'mergeSchema' is not supported: .*; call Table.add_columns"),
+        (PATH | {"overwriteSchema": "true"}, True, "'overwriteSchema' is not supported: .*; call Table.add_columns"),
         (PATH | {"where": "a = 1"}, False, "'where' is for overwriting only; leave it out"),
         (PATH | {"partitionOverwriteMode": "dynamic"}, False, "'partitionOverwriteMode' is for overwriting only"),
         (PATH | {"partitionOverwriteMode": "x"}, True, "'partitionOverwriteMode' cannot be 'x'; use static or dynamic"),
-        (PATH | {"txnAppId": "a"}, False, "'txnAppId' and 'txnVersion' one is missing; give both, or leave both out"),
-        (PATH | {"txnVersion": "1"}, False, "one is missing"),
-        (PATH | {"txnAppId": "", "txnVersion": "1"}, False, "one is missing"),
+        (PATH | {"txnAppId": "a"}, False, "the option 'txnVersion' is missing: .*; give both, or leave both out"),
+        (PATH | {"txnVersion": "1"}, False, "the option 'txnAppId' is missing: .*; give both, or leave both out"),
+        (PATH | {"txnAppId": "", "txnVersion": "1"}, False, "the option 'txnAppId' is missing"),
         (PATH | {"txnAppId": "a", "txnVersion": "1.5"}, False, "'txnVersion' cannot be '1.5'; give a whole number"),
         (PATH | {"txnAppId": "a", "txnVersion": str(2**63)}, False, "'txnVersion' cannot be '9223372036854775808'"),
     ],
 )
-def test_what_is_wrong_is_named(raw: dict[str, str], overwrite: bool, message: str) -> None:
+def test_an_error_names_the_wrong_option(raw: dict[str, str], overwrite: bool, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as caught:
         parse_write(raw, overwrite=overwrite)
     assert caught.value.advice

@@ -1,4 +1,4 @@
-"""Row changes in a Spark of their own, in which every task fails once, in the middle of its writing.
+"""Run row changes in a separate Spark where every task fails once, in the middle of its writing.
 
 python cluster_program.py MASTER TABLE
 """
@@ -20,12 +20,12 @@ from tidelog.streaming.executors import tasks
 
 
 class FailsOnce(System):
-    """A task that has not failed yet fails as soon as it has written a file, which is when it asks for the time."""
+    """Fails the first attempt of each task after it has written a file, which is when it reads the clock."""
 
     def now_ms(self) -> int:
         task = TaskContext.get()
         if task is not None and task.attemptNumber() == 0:
-            raise OSError("the disk is full, says the test")
+            raise OSError("the disk is full")
         return super().now_ms()
 
 

@@ -1,4 +1,4 @@
-"""Files written for a DataFrame: the same rows, statistics and partition values as the driver's own writer gives."""
+"""Files written from a DataFrame have the rows, statistics and partition values that the driver's writer would give."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tidelog.streaming.executors.plain_frame import plain_rows
 
 pytestmark = pytest.mark.spark
 
-# A table whose protocol is of the oldest kind, which other writers can change by naming versions alone.
+# Without these features a table has the oldest kind of protocol, which another writer can change by its versions alone.
 PLAIN = ("delta.enableInCommitTimestamps", "delta.enableDeletionVectors")
 WHEN = datetime(2024, 2, 29, 23, 59, 59, 123456, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -93,7 +93,7 @@ def made(path: Path, schema: pa.Schema = SCHEMA, **how: Any) -> Table:
 
 
 def rows_of(table: Table, adds: list[AddFile]) -> list[dict[str, Any]]:
-    """The rows of these files as the table gives them back."""
+    """The rows of these files, read through the table."""
     table.begin().stage_adds(adds).commit()
     return sorted(table.refresh().scan().to_arrow().to_pylist(), key=str)
 
@@ -106,27 +106,27 @@ def files_below(table: Table) -> list[str]:
     return [path for path, _ in table.store.walk() if not path.startswith("_delta_log/")]
 
 
-def test_all_types_come_back_and_have_the_statistics_of_the_drivers_writer(spark: SparkSession, tmp_path: Path) -> None:
+def test_all_types_round_trip_with_the_statistics_of_the_driver_s_writer(spark: SparkSession, tmp_path: Path) -> None:
     table, data = made(tmp_path / "table"), pa.Table.from_pylist(ROWS, SCHEMA)
     writer = writer_of(table)
     given = frame(spark, data)
-    assert plain_rows(given, writer) is not None, "Spark's own writer is what is tested here"
+    assert plain_rows(given, writer) is not None, "this test is about Spark's own writer"
     adds, count = write_frame(given, writer)
     assert count == len(ROWS)
     assert len(adds) == 2
     for add in adds:
         content = conform(pq.read_table(tmp_path / "table" / add.path, coerce_int96_timestamp_unit="us"), SCHEMA)
         expected = json.loads(statistics.collect(content))
-        # A footer counts the nulls among the elements of a list, not the lists that are null.
+        # A footer counts null elements of lists, not null lists.
         del expected["nullCount"]["sizes"], expected["nullCount"]["place"]["tags"]
         assert json.loads(add.stats or "") == expected
         assert add.size == (tmp_path / "table" / add.path).stat().st_size
         assert add.path.startswith("data/")
     assert str(rows_of(table, adds)) == str(expected_rows(data))
-    assert sorted(files_below(table)) == sorted(add.path for add in adds), "no checksum, no marker, no leftover"
+    assert sorted(files_below(table)) == sorted(add.path for add in adds), "no checksums, markers or leftovers"
 
 
-def test_the_statistics_keep_to_the_tables_properties(spark: SparkSession, tmp_path: Path) -> None:
+def test_statistics_follow_the_table_properties(spark: SparkSession, tmp_path: Path) -> None:
     data = pa.Table.from_pylist(ROWS, SCHEMA)
     few = made(tmp_path / "few", properties={"delta.dataSkippingNumIndexedCols": 2})
     named = made(tmp_path / "named", properties={"delta.dataSkippingStatsColumns": "text, place.n"})
@@ -135,8 +135,8 @@ def test_the_statistics_keep_to_the_tables_properties(spark: SparkSession, tmp_p
         assert set(json.loads(add.stats or "")["nullCount"]) == columns
 
 
-def test_several_row_groups_are_folded_into_one_file_s_statistics(tmp_path: Path) -> None:
-    """As a large file of Spark's has them; one group has nulls only, and one holds the column's greatest value."""
+def test_the_statistics_of_several_row_groups_are_merged(tmp_path: Path) -> None:
+    """A large file of Spark has several. Here one has only nulls, and one has the column's greatest value."""
     table = made(tmp_path / "table", pa.schema([("n", pa.int64()), ("t", pa.string())]))
     rows = pa.table({"n": [None, None, 5, 7, 1, 2], "t": ["b", "a", "z", None, "c", "d"]}, table.schema)
     store = table.store
@@ -167,14 +167,14 @@ VALUES: list[dict[str, Any]] = [
     {"text": "a/b=c %20é.x", "price": Decimal("1.50"), "flag": True},
     {"text": "long " * 200, "flag": False},
     {"text": "long " * 200 + "!", "flag": False},
-    # Two moments that have the same text in Berlin, where the clock was put back.
+    # Two moments with the same local time in Berlin, when clocks were set back.
     {"moment": datetime(2024, 10, 27, 0, 30, tzinfo=UTC)},
     {"moment": datetime(2024, 10, 27, 1, 30, tzinfo=UTC)},
 ]
 
 
 @pytest.mark.parametrize("columns", [["text"], ["moment"], ["text", "day", "moment", "real", "price", "flag"]])
-def test_each_file_holds_one_partition_whose_values_are_those_of_the_drivers_writer(
+def test_partition_values_are_those_of_the_driver_s_writer(
     spark: SparkSession, tmp_path: Path, columns: list[str]
 ) -> None:
     rows = pa.Table.from_pylist([{"n": n, **VALUES[n % len(VALUES)]} for n in range(90)], PARTITIONED)
@@ -189,8 +189,8 @@ def test_each_file_holds_one_partition_whose_values_are_those_of_the_drivers_wri
 
 
 @pytest.mark.parametrize("kind", ["int", "long"])
-def test_a_partition_column_may_have_any_name(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """By Spark's own writer, and in the tasks where values must be looked at."""
+def test_a_partition_column_can_have_any_name(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """With Spark's own writer, and in Python tasks if the values must be checked."""
     schema = pa.schema([("n", pa.int32()), ("a b.c`d", pa.string())])
     rows = pa.table({"n": pa.array([1, 2], pa.int32()), "a b.c`d": ["x", "y"]}, schema)
     table = made(tmp_path / "table", schema, partition_by=["a b.c`d"])
@@ -200,21 +200,21 @@ def test_a_partition_column_may_have_any_name(spark: SparkSession, tmp_path: Pat
     assert rows_of(table, adds) == rows.to_pylist()
 
 
-def test_a_task_brings_the_rows_of_a_partition_together(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_partition_is_written_by_one_task(spark: SparkSession, tmp_path: Path) -> None:
     table = made(tmp_path / "table", PARTITIONED, partition_by=["text"])
     rows = pa.Table.from_pylist([{"n": n, "text": f"p{n % 5}"} for n in range(100)], PARTITIONED)
     adds, _ = write_frame(frame(spark, rows, 8), writer_of(table))
-    assert len(adds) == 5, "one file a partition, not one for each task that had rows of it"
+    assert len(adds) == 5, "one file per partition, not one per partition and task"
 
 
-def test_files_are_as_many_and_as_long_as_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_number_of_tasks_and_rows_per_file_is_limited(spark: SparkSession, tmp_path: Path) -> None:
     table = made(tmp_path / "table", pa.schema([("id", pa.int64())]))
     adds, _ = write_frame(spark.range(0, 100, 1, 8), writer_of(table), max_tasks=2, rows_per_file=20)
     assert len({add.path.split("-")[5] for add in adds}) == 2, "two tasks wrote"
     assert sorted(statistics.num_records(add.stats) or 0 for add in adds) == [10, 10, 20, 20, 20, 20]
 
 
-def test_the_session_is_left_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_session_s_settings_are_restored(spark: SparkSession, tmp_path: Path) -> None:
     key, other = "spark.sql.parquet.outputTimestampType", "spark.sql.parquet.compression.codec"
     table = made(tmp_path / "table", pa.schema([("id", pa.int64())]))
     spark.conf.set(other, "gzip")
@@ -226,11 +226,11 @@ def test_the_session_is_left_as_it_was(spark: SparkSession, tmp_path: Path) -> N
         spark.conf.unset(other)
 
 
-# --- what does not fit by its type alone ------------------------------------------------------------------------------
+# --- types that may not fit ------------------------------------------------------------------------------------------
 
 
 def plain(spark: SparkSession, tmp_path: Path, select: str, schema: pa.Schema, **how: Any) -> tuple[bool, list[Any]]:
-    """Whether Spark writes it by itself, and the rows."""
+    """Whether Spark's own writer is used, and the rows."""
     table = made(tmp_path / "table", schema, **how)
     given = spark.range(1, 4).selectExpr(*select.split("; "))
     by_spark = plain_rows(given, writer_of(table)) is not None
@@ -263,7 +263,7 @@ NESTED = pa.schema([("s", pa.struct([("a", pa.int64()), ("b", pa.string())])), (
             True,
             {"s": {"a": 1, "b": "x"}, "l": [1]},
         ),
-        (  # Which fields are the same when only their case differs is the session's own matter.
+        (  # Whether Spark matches fields that differ only in case depends on the session.
             "array(id) l; named_struct('B', 'x', 'a', id) s",
             NESTED,
             False,
@@ -272,7 +272,7 @@ NESTED = pa.schema([("s", pa.struct([("a", pa.int64()), ("b", pa.string())])), (
         ("named_struct('b', 'x') s", NESTED, True, {"s": {"a": None, "b": "x"}, "l": None}),
     ],
 )
-def test_types_that_fit_for_any_value_are_left_to_spark(
+def test_spark_s_writer_is_used_if_every_value_of_the_type_fits(
     spark: SparkSession, tmp_path: Path, select: str, schema: pa.Schema, by_spark: bool, first: dict[str, Any]
 ) -> None:
     done, rows = plain(spark, tmp_path, select, schema)
@@ -280,7 +280,7 @@ def test_types_that_fit_for_any_value_are_left_to_spark(
     assert rows[0] == first
 
 
-def test_tables_that_map_columns_are_written_in_the_tasks(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_with_column_mapping_are_written_in_python_tasks(spark: SparkSession, tmp_path: Path) -> None:
     table = made(tmp_path / "table", N, properties=dict.fromkeys(PLAIN, False))
     old = load(table.store).head.metadata
     schema = old.schema_string.replace(
@@ -313,7 +313,7 @@ def test_tables_that_map_columns_are_written_in_the_tasks(spark: SparkSession, t
         ),
     ],
 )
-def test_what_would_lose_something_is_refused_and_leaves_no_file(
+def test_a_lossy_write_is_an_error_and_leaves_no_file(
     spark: SparkSession, tmp_path: Path, select: str, schema: pa.Schema, message: str
 ) -> None:
     table = made(tmp_path / "table", schema, partition_by=["p"] if "p" in schema.names else [])
@@ -324,31 +324,29 @@ def test_what_would_lose_something_is_refused_and_leaves_no_file(
     assert files_below(table) == []
 
 
-# --- what is counted --------------------------------------------------------------------------------------------------
+# --- verified counts -------------------------------------------------------------------------------------------------
 
 
 def lose_a_file(table: Table) -> Callable[..., Any]:
-    """The taking up of the files, before which one of them goes."""
-    take_up = jvm_files._taken_up
+    """`_taken_up`, but one file is deleted first."""
+    original = jvm_files._taken_up
 
-    def taken_up(*arguments: Any) -> list[AddFile]:
+    def delete_first(*arguments: Any) -> list[AddFile]:
         table.store.delete(next(path for path, _ in table.store.walk("data")))
-        return take_up(*arguments)
+        return original(*arguments)
 
-    return taken_up
+    return delete_first
 
 
-def test_rows_that_spark_counted_and_no_file_holds(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_file_is_detected(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(tmp_path / "table", pa.schema([("id", pa.int64())]))
     monkeypatch.setattr(jvm_files, "_taken_up", lose_a_file(table))
-    with pytest.raises(WriteVerificationError, match=r"hold 2 rows, and Spark counted 4; run it again; nothing was"):
+    with pytest.raises(WriteVerificationError, match=r"have 2 rows, but Spark counted 4; run it again; nothing was"):
         write_frame(spark.range(0, 4, 1, 2), writer_of(table))
     assert files_below(table) == []
 
 
-def test_a_file_too_many_is_noticed(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extra_file_is_detected(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(tmp_path / "table", pa.schema([("id", pa.int64())]))
     save = jvm_files._save
 
@@ -359,37 +357,33 @@ def test_a_file_too_many_is_noticed(spark: SparkSession, tmp_path: Path, monkeyp
         store.put_if_absent(path.replace("part-", "part-9"), store.read(path))
 
     monkeypatch.setattr(jvm_files, "_save", save_twice)
-    with pytest.raises(WriteVerificationError, match="hold 6 rows, and Spark counted 4"):
+    with pytest.raises(WriteVerificationError, match="have 6 rows, but Spark counted 4"):
         write_frame(spark.range(0, 4, 1, 2), writer_of(table))
     assert files_below(table) == []
 
 
-def test_rows_that_the_tasks_lost_are_noticed_as_well(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_lost_by_a_task_are_detected(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(tmp_path / "table", pa.schema([("id", pa.int32())]))
     monkeypatch.setattr(frame_files, "run_on_rows", lambda data, *_: [data.collect(), []][1:])
-    with pytest.raises(WriteVerificationError, match="hold 0 rows, and Spark counted 4"):
+    with pytest.raises(WriteVerificationError, match="have 0 rows, but Spark counted 4"):
         write_frame(spark.range(0, 4, 1, 2), writer_of(table))
 
 
 def test_a_failed_job_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:
     table = made(tmp_path / "table", pa.schema([("n", pa.int64())]))
-    failing = spark.range(0, 4, 1, 2).selectExpr("if(id = 3, raise_error('as the test wants'), id) n")
-    with pytest.raises(Exception, match="as the test wants"):
+    failing = spark.range(0, 4, 1, 2).selectExpr("if(id = 3, raise_error('the third row fails'), id) n")
+    with pytest.raises(Exception, match="the third row fails"):
         write_frame(failing, writer_of(table))
     assert files_below(table) == []
 
 
-def test_no_rows_are_no_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_no_rows_make_no_files(spark: SparkSession, tmp_path: Path) -> None:
     table = made(tmp_path / "table", pa.schema([("id", pa.int64())]))
     assert write_frame(spark.range(0), writer_of(table)) == ([], 0)
     assert files_below(table) == []
 
 
-def test_the_files_and_their_folders_are_made_durable(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_files_are_synced(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(tmp_path / "table", PARTITIONED, partition_by=["text"])
     writer, synced = writer_of(table), []
     monkeypatch.setattr(type(writer.store), "sync", lambda _, paths: synced.extend(paths))

@@ -28,7 +28,7 @@ ACCOUNT = {"account_name": "mine"}
         ("az://c/a", ACCOUNT, "abfss://c@mine.dfs.core.windows.net/a"),
     ],
 )
-def test_a_store_has_a_url_of_hadoop(url: str, options: dict[str, Any], wanted: str) -> None:
+def test_the_url_of_a_store(url: str, options: dict[str, Any], wanted: str) -> None:
     assert hadoop_url(url, options) == wanted
 
 
@@ -90,13 +90,13 @@ def test_storage_options_become_settings_of_one_bucket(
     assert write_options(options, url) == {f"fs.s3a.bucket.my.bucket.{name}": value for name, value in settings.items()}
 
 
-def test_the_region_of_the_environment_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_region_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     assert write_options({"endpoint_url": "http://a"}, "s3://b")["fs.s3a.bucket.b.endpoint.region"] == "eu-west-1"
 
 
 @pytest.mark.parametrize("url", ["gs://bucket/t", "abfss://c@mine.dfs.core.windows.net", "/t", "file:///t"])
-def test_only_s3_takes_its_credentials_from_storage_options(url: str) -> None:
+def test_only_s3_takes_credentials_from_storage_options(url: str) -> None:
     assert write_options({"token": "secret", "account_key": "secret"}, url) == {}
 
 
@@ -110,7 +110,7 @@ def test_only_s3_takes_its_credentials_from_storage_options(url: str) -> None:
         ("gs", "3.4.2", hadoop._GOOGLES_GCS),
     ],
 )
-def test_the_connector_fits_the_version_of_hadoop(url: str, version: str, wanted: str) -> None:
+def test_the_connector_for_a_version_of_hadoop(url: str, version: str, wanted: str) -> None:
     assert hadoop._coordinates(url, version) == wanted
 
 
@@ -123,7 +123,7 @@ def test_the_connector_fits_the_version_of_hadoop(url: str, version: str, wanted
         ("abfss://c@mine.dfs.core.windows.net/t", "org.apache.hadoop:hadoop-azure:"),
     ],
 )
-def test_a_missing_connector_is_named(spark: SparkSession, url: str, jar: str) -> None:
+def test_the_error_names_a_missing_connector(spark: SparkSession, url: str, jar: str) -> None:
     with pytest.raises(PrerequisiteError) as raised:
         require_connector(spark, url, write_options({"key": "key-of-mine", "secret": "secret-of-mine"}, url))
     text = str(raised.value)
@@ -133,12 +133,12 @@ def test_a_missing_connector_is_named(spark: SparkSession, url: str, jar: str) -
 
 
 @pytest.mark.spark
-def test_a_disk_needs_no_connector(spark: SparkSession) -> None:
+def test_a_local_path_needs_no_connector(spark: SparkSession) -> None:
     require_connector(spark, hadoop_url("/some/where"))
 
 
 @pytest.mark.spark
-def test_a_setting_that_hadoop_refuses_is_an_error_in_words(spark: SparkSession) -> None:
+def test_a_wrong_setting_is_an_error_without_the_value(spark: SparkSession) -> None:
     options = {"fs.s3a.impl": "java.lang.String", "fs.s3a.secret.key": "java.lang.String"}
     with pytest.raises(ConfigurationError, match="Spark cannot connect to s3a://other/") as raised:
         require_connector(spark, "s3a://other/t", options)

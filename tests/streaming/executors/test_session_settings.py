@@ -1,4 +1,4 @@
-"""Writes that share a session: each finds the settings of a table's files, and the last one leaves its own ones."""
+"""Writes that share a session: each has the settings for a table's files, and the last one restores the session's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEY = "spark.sql.parquet.outputTimestampType"
 MICROS = {KEY: "TIMESTAMP_MICROS"}
 
 
-def test_of_two_writes_at_once_the_first_to_end_leaves_the_settings_to_the_other(spark: SparkSession) -> None:
+def test_overlapping_blocks_keep_the_settings_until_the_last_one_ends(spark: SparkSession) -> None:
     before = spark.conf.get(KEY)
     assert before != "TIMESTAMP_MICROS"
     first, second = session_settings(spark, MICROS), session_settings(spark, MICROS)
@@ -25,7 +25,7 @@ def test_of_two_writes_at_once_the_first_to_end_leaves_the_settings_to_the_other
     assert spark.conf.get(KEY) == before
 
 
-def test_another_session_keeps_its_own(spark: SparkSession) -> None:
+def test_another_session_keeps_its_settings(spark: SparkSession) -> None:
     other = spark.newSession()
     before = other.conf.get(KEY)
     with session_settings(spark, MICROS):

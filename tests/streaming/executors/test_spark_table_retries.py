@@ -1,4 +1,4 @@
-"""Tasks that fail and run again, in a Spark that allows for it: rows come once, what is left over nobody sees."""
+"""Tasks that fail and run again: each row is committed once, and no reader sees the files of failed attempts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLUSTER = "local-cluster[2,1,1024]"
 
 
 def spark_home(folder: Path) -> Path:
-    """Spark's own folder by links: a cluster writes its logs below it."""
+    """A folder of links to Spark's files, since a cluster writes logs into its home."""
     folder.mkdir()
     for entry in Path(pyspark.__file__).parent.iterdir():
         (folder / entry.name).symlink_to(entry)
@@ -44,7 +44,7 @@ def test_every_task_fails_once(master: str, tmp_path: Path) -> None:
     assert sorted(updated.scan().to_arrow()["v"].to_pylist()) == list(range(1000, 1030))
     found = table.refresh().scan().to_arrow()
     assert sorted(found["k"].to_pylist()) == [k for k in range(50, 60) if k not in {51, 58}]
-    # One file is left of each task that failed: three shares of the update, one of the overwrite.
+    # Each failed attempt left one file: three of the update, and one of the overwrite.
     named = {add.path for state in (table.at(version=3), updated, table.at()) for add in to_adds(state.files())}
     written = [path for path in Path(table.path).rglob("*.parquet") if "_delta_log" not in path.parts]
     assert len(written) == len(named) + 3 + 1

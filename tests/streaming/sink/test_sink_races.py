@@ -170,8 +170,8 @@ def test_a_table_that_was_replaced_under_a_running_stream_is_refused(
         sink(batch, number)
 
     error = refused(source.put(3).stream(spark), function, tmp_path / "cp", TableReplacedError)
-    assert "another table lies at" in str(error)
-    assert "open it anew" in str(error)
+    assert "has been replaced by another one" in str(error)
+    assert "open it again" in str(error)
     assert Table.open(str(path)).version == commits
 
 

@@ -1,0 +1,136 @@
+"""Clean-up of data files: commits, replacements and failures while it runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.log.cleanup.support import compacted, live_files_at, paths, put
+from tests.log.faults import Deleting
+from tests.log.support import Clock, add, new_table, put_foreign, read_numbers, reopen
+from tidelog.compaction_daemon import vacuum
+from tidelog.log import Table
+from tidelog.log.errors import TableReplacedError, UnsupportedFeatureError
+from tidelog.log.format.actions import Protocol
+from tidelog.log.state.loader import load
+
+
+@pytest.fixture
+def table(clock: Clock) -> Table:
+    return compacted(clock)
+
+
+def with_deletions(table: Table, clock: Clock, **how: Any) -> tuple[Table, Deleting]:
+    store = Deleting(table.store, **how)
+    return Table(store, load(store), clock), store
+
+
+class Racing(Deleting):
+    """Runs `also` once, after the first walk and before any deletion."""
+
+    def walk(self, folder: str = "") -> Any:
+        yield from super().walk(folder)
+        also, self._also = self._also, None
+        if also:
+            also("")
+
+
+def test_a_file_named_by_a_commit_in_the_meantime_stays(table: Table, clock: Clock) -> None:
+    """For example by a restore of an old version, or by another writer that adds an old file."""
+    orphan = put(table, clock, "ab/a b.parquet", days_ago=8)
+    other = put(table, clock, "ab/other.parquet", days_ago=8)
+    replaced = live_files_at(table, 2)
+
+    def add_old_files(_: str) -> None:
+        put_foreign(table, add("ab/a%20b.parquet"), replaced[0])
+
+    store = Racing(table.store, also=add_old_files)
+    report = vacuum(Table(store, load(store), clock))
+    assert set(report.files) == {other, replaced[1].path}
+    assert orphan in paths(table.store)
+    assert replaced[0].path in paths(table.store)
+
+
+def test_commits_during_the_deletion_are_noticed(table: Table, clock: Clock) -> None:
+    for number in range(250):
+        put(table, clock, f"orphan-{number:03}", days_ago=8)
+    put(table, clock, "z-last", days_ago=8)
+    done: list[str] = []
+
+    def commit_once(_: str) -> None:
+        if not done:
+            done.append("")
+            put_foreign(table, add("z-last"))
+
+    racing, store = with_deletions(table, clock, also=commit_once)
+    report = vacuum(racing)
+    assert len(report.files) == 252
+    assert "z-last" in paths(store)
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_table_that_is_replaced_or_gets_an_unknown_feature_in_the_meantime_is_refused(
+    table: Table, clock: Clock, replace: bool
+) -> None:
+    def change_the_table(_: str) -> None:
+        if not replace:
+            put_foreign(table, Protocol(min_reader_version=1, min_writer_version=7, writer_features=("rowTracking",)))
+            return
+        for status in table.store.list("_delta_log"):
+            table.store.delete(f"_delta_log/{status.name}")
+        new_table(table.store, system=clock)
+
+    before = paths(table.store)
+    store = Racing(table.store, also=change_the_table)
+    with pytest.raises(TableReplacedError if replace else UnsupportedFeatureError):
+        vacuum(Table(store, load(store), clock))
+    assert paths(table.store) == before
+
+
+def test_a_table_with_an_unknown_feature_is_refused(table: Table) -> None:
+    put_foreign(table, Protocol(min_reader_version=1, min_writer_version=7, writer_features=("somethingNew",)))
+    before = paths(table.store)
+    with pytest.raises(UnsupportedFeatureError, match="somethingNew"):
+        vacuum(table)
+    assert paths(table.store) == before
+
+
+def test_a_table_with_the_vacuum_protocol_check_is_cleaned_up(table: Table) -> None:
+    features = ("vacuumProtocolCheck", "inCommitTimestamp")
+    protocol = Protocol(
+        min_reader_version=3, min_writer_version=7, reader_features=features[:1], writer_features=features
+    )
+    put_foreign(table, protocol)
+    assert vacuum(table).did_anything
+
+
+def test_a_file_that_cannot_be_deleted_does_not_stop_the_vacuum(table: Table, clock: Clock) -> None:
+    for name in ("a", "b", "c"):
+        put(table, clock, name, days_ago=8)
+    vacuum(table, older_than=timedelta(days=9))
+    failing, store = with_deletions(table, clock, suffix="b")
+    report = vacuum(failing)
+    assert sorted(report.files) == ["a", "c"]
+    ((path, error),) = report.failed
+    assert (path, error.startswith("TIDELOG_STORE_UNAVAILABLE")) == ("b", True)
+    assert report.to_dict()["failed"] == [{"path": "b", "error": error}]
+    assert report.bytes_deleted == 2
+    assert "b" in paths(store)
+
+
+def test_after_a_crash_the_next_call_continues(table: Table, clock: Clock) -> None:
+    for number in range(5):
+        put(table, clock, f"{number}", days_ago=8)
+
+    def crash(path: str) -> None:
+        if path == "3":
+            raise KeyboardInterrupt
+
+    failing, _ = with_deletions(table, clock, also=crash)
+    with pytest.raises(KeyboardInterrupt):
+        vacuum(failing)
+    assert read_numbers(reopen(table)) == [1, 2, 3]
+    vacuum(table)
+    assert paths(table.store) == set(table.at().files()["path"].to_pylist())

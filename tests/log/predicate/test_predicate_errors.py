@@ -1,0 +1,185 @@
+"""Invalid predicates raise errors that name the piece of SQL at fault, and nothing of tidelog's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.log.predicate.model import SCHEMA
+from tests.log.support import memory_store, new_table
+from tidelog.log import predicate
+from tidelog.log.errors import PredicateError
+from tidelog.log.predicate.tree import to_sql
+
+TABLE = new_table(memory_store(), SCHEMA)
+TABLE.insert([{"id": 1, "i": 5, "s": "x"}])
+INTERNALS = ("<class", "(path=", "Function '", "pyarrow", "sqlglot", "Decimal(")
+
+
+def error_of(where: Any) -> PredicateError:
+    with pytest.raises(PredicateError) as raised:
+        TABLE.scan(where=where)
+    assert not [part for part in INTERNALS if part in str(raised.value)], str(raised.value)
+    assert "" not in raised.value.fields.values()
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("text", "token"),
+    [
+        ("upper(s) = 'X'", "UPPER(s)"),
+        ("s LIKE '%x'", "s LIKE '%x'"),
+        ("s LIKE 'a_c'", "s LIKE 'a_c'"),
+        ("s LIKE 'a%c'", "s LIKE 'a%c'"),
+        ("s RLIKE 'a'", "RLIKE"),
+        ("i IN (SELECT 1)", "SELECT"),
+        ("EXISTS (SELECT 1)", "SELECT"),
+        ("i > (SELECT max(i) FROM t)", "SELECT"),
+        ("CASE WHEN i = 1 THEN true END", "CASE"),
+        ("i <=> 1", "DISTINCT"),
+        ("i BETWEEN SYMMETRIC 9 AND 1", "BETWEEN"),
+        ("s ILIKE 'X'", "ILIKE"),
+        ("s LIKE 'x' ESCAPE '/'", "ESCAPE"),
+        ("s NOT LIKE '%x'", "LIKE"),
+        ("s LIKE ALL ('x')", "ALL"),
+        ("i IS TRUE", "IS TRUE"),
+        ("i IS DISTINCT FROM 1", "DISTINCT"),
+        ("-i = -5", "-"),
+        ("i % 2 = 0", "%"),
+        ("i & 1 = 1", "&"),
+        ("i = current_date()", "CURRENT_DATE"),
+        ("CAST(i AS STRING) = '5'", "CAST"),
+        ("s || 'x' = 'xx'", "||"),
+        ("i = ?", "?"),
+        ("i = :x", ":x"),
+        ("i = 1 AS x", "x"),
+        ("*", "*"),
+        ("SELECT 1", "SELECT"),
+        ("nowhere = 1", "nowhere"),
+        ("st.nowhere = 1", "nowhere"),
+        ("i.x = 1", "x"),
+        ("i = 1; DROP TABLE x", "DROP"),
+        ("i > 100; true", ";"),
+        ("d = 'noon'", "noon"),
+        ("t > '2020-13-01'", "2020-13-01"),
+    ],
+)
+def test_unsupported_sql_names_the_token(text: str, token: str) -> None:
+    error = error_of(text)
+    assert token.lower() in str(error).lower()
+    assert isinstance(error.fields["token"], str)
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("i = ", "'=' (line 1, column 3)"),
+        ("i = 1 AND", "'AND' (line 1, column 9)"),
+        ("(i = 1", "'1' (line 1, column 6)"),
+        ("i\n = = 3", "'=' (line 2, column 4)"),
+        ("i = 'x", ""),
+    ],
+)
+def test_a_syntax_error_shows_where_it_is(text: str, near: str) -> None:
+    error = error_of(text)
+    assert error.message == "the predicate cannot be parsed" + (f" near {near}" if near else "")
+    assert error.fields == {"token": text}
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_predicate_is_an_error_without_a_token(text: str) -> None:
+    error = error_of(text)
+    assert (error.message, error.fields) == ("the predicate cannot be parsed: it is empty", {})
+
+
+@pytest.mark.parametrize("value", [5, [], pa.scalar(1)], ids=str)
+def test_a_predicate_must_be_text(value: Any) -> None:
+    error = error_of(value)
+    assert error.message == f"a predicate must be SQL text, not {type(value).__name__}"
+    assert error.fields == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "token", "types"),
+    [
+        ("i = 'text'", "i = 'text'", "i is int64"),
+        ("i = DATE '2020-01-01'", "i = DATE '2020-01-01'", "i is int64"),
+        ("s > 5", "s > 5", "s is string"),
+        ("b > 'a'", "b > 'a'", "b is bool"),
+        ("d = 1.5", "d = 1.5", "d is date32[day]"),
+        ("d = true", "d = TRUE", "d is date32[day]"),
+        ("st.x = 'a'", "st.x = 'a'", "st.x is int64"),
+        ("i LIKE 'a%'", "i LIKE 'a%'", "i is int64"),
+        ("i + s = 1", "i + s", "i is int64, s is string"),
+        ("i NOT IN ('a', NULL)", "i IN ('a', NULL)", "i is int64"),
+        ("b AND i = 'it\\'s' OR s = 'k'", "i = 'it\\'s'", "i is int64"),
+        ("i BETWEEN 'a' AND 'b'", "i >= 'a'", "i is int64"),
+        ("NOT i", "NOT i", "i is int64"),
+        ("(i OR b) AND s = 'k'", "i OR b", "i is int64, b is bool"),
+    ],
+)
+def test_types_that_do_not_match_name_the_smallest_part_and_its_columns(text: str, token: str, types: str) -> None:
+    error = error_of(text)
+    assert error.message == f"the types in {token!r} do not match: {types}"
+    assert error.fields == {"token": token}
+
+
+def test_types_of_constants_that_do_not_match_name_no_column() -> None:
+    assert error_of("1 = 'a'").message == "the types in \"1 = 'a'\" do not match"
+
+
+@pytest.mark.parametrize("text", ["i", "s", "1", "'a'", "i + 1", "NULL", "st"])
+def test_a_value_is_not_a_condition(text: str) -> None:
+    error = error_of(text)
+    assert (error.message, error.fields) == (f"{text!r} is not a condition", {"token": text})
+
+
+def test_a_struct_cannot_be_compared() -> None:
+    assert error_of("st = 1").fields == {"token": "st = 1"}
+
+
+def test_a_long_list_needs_a_column() -> None:
+    error = error_of(f"i + 1 IN ({', '.join(map(str, range(60)))})")
+    assert error.message == "IN with more than 50 values needs a column on its left, not an expression"
+    assert error.fields == {"token": "i + 1"}
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "first"),
+    [
+        ("s", [f"{number}.5" for number in range(60)], "s = 0.5"),
+        ("i", [f"'{number}'" for number in range(60)], "i = '0'"),
+        ("d", [str(number) for number in range(60)], "d = 0"),
+        ("i", [*map(str, range(60)), "'a'"], "i = 'a'"),
+    ],
+)
+def test_a_long_list_takes_the_types_that_a_short_one_takes(column: str, values: list[str], first: str) -> None:
+    error = error_of(f"{column} IN ({', '.join(values)})")
+    assert error.message.startswith(f"the types in {first!r} do not match: {column} is ")
+    assert error.fields == {"token": first}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "i = 1 AND s = 'it\\'s' AND b",
+        "(i = 1 OR b) AND NOT (s IS NULL)",
+        "st.`In`.y LIKE 'a%'",
+        "(i + 1) * 2 > -1.5",
+        "d = DATE '2020-01-01' OR t < TIMESTAMP '2020-01-01 00:00:00+00:00'",
+        "t > TIMESTAMP_NTZ '2020-01-01 00:00:00.000001'",
+        "i IN (1, NULL) OR s = 'a\\\\b'",
+        "(i = 1) = TRUE",
+    ],
+)
+def test_the_sql_text_of_a_tree_parses_to_the_same_tree(text: str) -> None:
+    tree = predicate.parse(text, SCHEMA)
+    assert predicate.parse(to_sql(tree), SCHEMA) == tree
+
+
+def test_names_are_quoted_in_sql_text_only_if_needed() -> None:
+    schema = pa.schema([("a b", pa.int64()), ("x`y", pa.int64()), ("plain_1", pa.int64())])
+    text = "`a b` = 1 AND `x``y` = 2 AND plain_1 = 3"
+    assert to_sql(predicate.parse(text, schema)) == text
