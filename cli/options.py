@@ -17,7 +17,7 @@ TablePath: TypeAlias = Annotated[str, typer.Argument(metavar="PATH", help="The t
 StorageOptions: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        "--storage-option", metavar="K=V", help="An option for the store, such as a key or a region. Repeatable."
+        "--storage-option", metavar="K=V", help="An option for the store, such as an endpoint_url. Repeatable."
     ),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]

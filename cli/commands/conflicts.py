@@ -27,7 +27,7 @@ from tidelog.log.internals import (
 
 def conflicts_command(
     path: Annotated[
-        str | None, typer.Argument(metavar="[PATH]", help="A table; without one, a policy is printed.")
+        str | None, typer.Argument(metavar="PATH", help="A table; without one, a policy is printed.")
     ] = None,
     policy: Annotated[
         str | None,

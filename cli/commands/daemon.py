@@ -16,7 +16,7 @@ from tidelog.log.errors import ConflictError
 
 
 def daemon_command(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="The tables: local paths or URLs.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="The tables: local paths or URLs.")],
     interval: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long to sleep after a step that found nothing to do.")
     ] = 1.0,

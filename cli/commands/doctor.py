@@ -27,7 +27,7 @@ def doctor_command(
     store breaks a promise.
 
     Example:
-      tidelog doctor s3://bucket/events --storage-option region=eu-central-1
+      tidelog doctor s3://bucket/events --storage-option endpoint_url=https://minio.example:9000
     """
     given = options.parse_storage_options(storage_option)
     with Progress(f"checking the store at {path}", quiet=as_json):

@@ -15,7 +15,7 @@ from tidelog.log.errors import ConfigurationError
 def set_properties_command(
     path: options.TablePath,
     properties: Annotated[
-        list[str] | None, typer.Argument(metavar="K=V...", help="The properties to set, such as delta.appendOnly=true.")
+        list[str] | None, typer.Argument(metavar="K=V", help="The properties to set, such as delta.appendOnly=true.")
     ] = None,
     unset: Annotated[list[str] | None, typer.Option(metavar="K", help="Remove this property. Repeatable.")] = None,
     allow_protocol_upgrade: Annotated[
