@@ -86,7 +86,7 @@ def daemon(table: Path, output: Path) -> Iterator[None]:
     with process:
         try:
             deadline = time.monotonic() + START_TIMEOUT_S
-            while "looking after" not in output.read_text() and process.poll() is None:
+            while "press Ctrl-C" not in output.read_text() and process.poll() is None:
                 assert time.monotonic() < deadline, "the daemon did not start"
                 time.sleep(0.1)
             yield

@@ -1,34 +1,88 @@
-"""The program itself: its exit codes, and how an error becomes one line and one of them."""
+"""The program: its list of commands, its exit codes, and how an error becomes one line and an exit code."""
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
+import shutil
 import sys
-from typing import Annotated, Any
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from tidelog import __version__
 from tidelog.cli import output
-from tidelog.log.errors import ConfigurationError, ConflictError, PredicateError, TidelogError
+
+if TYPE_CHECKING:
+    from tidelog.log.errors import TidelogError
 
 DONE, FAILED, WRONG_USE, CONFLICT, NOTHING_TO_DO = range(5)
 
+# The commands by section of the help, each with the first line of its docstring. They are listed here because importing
+# a command's module loads pyarrow, for which neither `tidelog --help` nor the completion of a name should wait.
+COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "Create and change tables": {
+        "create": "Create an empty table.",
+        "add-columns": "Add columns to a table.",
+        "set-properties": "Set or remove table properties.",
+        "restore": "Restore a table to an earlier version.",
+        "drop": "Drop a table and delete its files.",
+    },
+    "Look at tables": {
+        "describe": "Describe a table: schema, properties, size, log and streams.",
+        "history": "List the commits of a table, newest first.",
+        "scan": "Print the rows of a table.",
+        "changes": "Print the rows that changed between two versions or times.",
+        "conflicts": "Print a conflict policy, or the conflicts of a table.",
+    },
+    "Maintain tables": {
+        "compact": "Compact a table once.",
+        "plan": "Print what a compaction would do, and why, file by file.",
+        "daemon": "Compact tables continuously, alongside their writers.",
+        "expire": "Delete log entries that are past their retention.",
+        "vacuum": "Delete data files that no retained version needs.",
+        "doctor": "Check that a store is safe to keep tables in.",
+    },
+}
+_HELP_WIDTHS = (38, 78)
+
 
 class _Commands(TyperGroup):
-    """Runs a command; an error that is known, or that the system says in a line, becomes that line."""
+    """Import a command when it runs, and turn every expected error into one line and an exit code."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for summaries in COMMANDS.values():
+            for name, summary in summaries.items():
+                self.commands[name] = TyperCommand(name, help=summary)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """See typer. The list holds stand-ins; this returns the command itself."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found and load_command(str(name)), rest
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """See typer. Each section has its own heading."""
+        del ctx
+        for title, summaries in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(summaries.items()))
 
     def invoke(self, ctx: Any) -> Any:
         """See typer."""
+        from tidelog.log.errors import TidelogError  # noqa: PLC0415 - see COMMANDS
+
         try:
             try:
                 return super().invoke(ctx)
             finally:
                 sys.stdout.flush()
         except BrokenPipeError as error:
-            # Whoever read the output has seen enough (`| head`). The interpreter's last flush must not fail either.
+            # The reader of the output has seen enough (`| head`). The interpreter's last flush must not fail either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(DONE) from error
         except TidelogError as error:
@@ -39,14 +93,36 @@ class _Commands(TyperGroup):
             raise typer.Exit(FAILED) from error
 
 
+def load_command(name: str) -> Any:
+    """Import the module of a command and make a command of its function; see `tidelog.cli.commands`."""
+    module = name.replace("-", "_")
+    function = getattr(import_module(f"tidelog.cli.commands.{module}"), f"{module}_command")
+    text, _, example = (inspect.getdoc(function) or "").partition("\n\nExample:\n")
+    # The control character keeps typer from joining the lines that follow it.
+    epilog = f"\b\nExample:\n{example}"
+    program = typer.Typer(add_completion=False, rich_markup_mode=None)
+    program.command(name, help=text, epilog=epilog)(function)
+    return typer.main.get_command(program)
+
+
+def _help_width() -> int:
+    """The width of help texts: the terminal's, within bounds."""
+    narrowest, widest = _HELP_WIDTHS
+    return max(narrowest, min(widest, shutil.get_terminal_size().columns - 2))
+
+
 app = typer.Typer(
     name="tidelog",
     cls=_Commands,
-    help="A streaming table for PySpark: look at its tables and look after them.",
+    help="Create, inspect and maintain tidelog tables.",
+    epilog=(
+        "Run `tidelog COMMAND --help` for the options of a command and an example.\n\n"
+        "Exit codes: 0 done, 1 failed, 2 wrong use, 3 conflict, 4 nothing to do."
+    ),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"terminal_width": _help_width()},
 )
 
 
@@ -57,22 +133,33 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def _commands(
+def _program(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Look at tidelog's tables and look after them."""
+    """Do nothing: a command does the work."""
+
+
+class _PrintableLines(logging.Formatter):
+    """Log lines in which nothing can move a terminal's cursor, such as a table's path."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(output.printable(line) for line in super().format(record).split("\n"))
 
 
 def main() -> None:
     """Run the command line."""
-    logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_PrintableLines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.ERROR, handlers=[handler])
     app()
 
 
 def exit_code(error: TidelogError) -> int:
-    """The process's exit code for an error."""
-    if isinstance(error, (ConfigurationError, PredicateError)):
+    """The exit code for an error."""
+    from tidelog.log.errors import ConfigurationError, ConflictError, PredicateError  # noqa: PLC0415 - see COMMANDS
+
+    if isinstance(error, ConfigurationError | PredicateError):
         return WRONG_USE
     return CONFLICT if isinstance(error, ConflictError) else FAILED

@@ -1,83 +1,159 @@
-"""How the command line writes: JSON for programs, tables for people, CSV for spreadsheets.
+"""How the command line writes: JSON for programs, tables for people.
 
-In JSON a timestamp is ISO-8601 text (in UTC with `Z`; without a zone for `timestamp_ntz`), a date `2026-01-31`, a
-decimal a text with all its digits, binary base64, a map an object where its keys are texts and else a list of
-`{"key", "value"}`, and a number that JSON lacks `"NaN"`, `"Infinity"` or `"-Infinity"`.
+Colour and cut-to-fit tables are for terminals only; `NO_COLOR` turns colour off and `FORCE_COLOR` turns it on. In a
+terminal that is too narrow for a table, each row becomes a block with one field per line.
 """
 
 from __future__ import annotations
 
-import base64
 import io
 import json
-import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.types as pt
+from rich.cells import cell_len
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-# What a cell of a table shows of a value, wherever it is written to.
+# How many characters of a value a table shows, wherever it is written to.
 _CELL = 60
-# Where no terminal sets a width, rows are as long as their cells.
+# Without a terminal that sets a width, lines are as long as they need to be.
 _UNBOUNDED = 100_000
+# The fewest characters to which a column is cut, and the fewest in which a long text is folded next to a short one.
+_NARROWEST_CELL = 8
+_NARROWEST_FOLD = 20
+_GAP = 2
 
 
 class _QuietConsole(Console):
-    """Leaves a closed pipe to the program; rich would exit as if something had failed."""
+    """Leave a closed pipe to the program; rich would exit as if something had failed."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
-_err = _QuietConsole(stderr=True)
-
-
 def say(text: str) -> None:
-    """One line for people."""
-    sys.stdout.write(f"{text}\n")
+    """Write one line for people, on which nothing can move a terminal's cursor."""
+    sys.stdout.write(f"{printable(text)}\n")
 
 
 def complain(text: str) -> None:
-    """One line to standard error."""
-    _err.print(" ".join(text.splitlines()), markup=False, highlight=False, soft_wrap=True)
+    """Write one line to standard error; on a terminal an error's code is red."""
+    line = Text(printable(" ".join(text.splitlines())))
+    line.highlight_regex(r"\bTIDELOG_[A-Z_]+(?=:)", "bold red")
+    _QuietConsole(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def write_json(value: Mapping[str, Any], *, at_once: bool = False) -> None:
-    """One JSON object as one line; `at_once` where somebody may read along while the command runs."""
-    sys.stdout.write(_json_text(value) + "\n")
+    """Write one JSON object as one line; with `at_once` a reader gets it while the command still runs."""
+    sys.stdout.write(json_text(value) + "\n")
     if at_once:
         sys.stdout.flush()
 
 
-def write_grid(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Iterable[int] = ()) -> None:
-    """Rows below the names of their columns; the columns at `numbers` are set to the right."""
+def coloured(text: str, style: str) -> Text:
+    """A cell that has a colour on a terminal."""
+    return Text(printable(text), style=style)
+
+
+def write_grid(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    numbers: Iterable[int] = (),
+    whole: Iterable[int] = (),
+) -> None:
+    """Write rows under the names of their columns.
+
+    The columns at `numbers` are aligned to the right. In a terminal the columns that are neither in `numbers` nor in
+    `whole` are cut to make the rest fit.
+    """
     right = set(numbers)
-    grid = Grid(box=None, pad_edge=False, header_style="bold")
-    for index, name in enumerate(columns):
+    names = [printable(name) for name in columns]
+    cells = [[_cell_text(value) for value in row] for row in rows]
+    keep = right | set(whole)
+    for gap in (_GAP, 1):
+        found = _widths(names, cells, gap=gap, keep=keep)
+        if found is not None:
+            break
+    else:
+        _write_blocks(names, cells)
+        return
+    grid = Grid(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for index, (name, width) in enumerate(zip(names, found, strict=True)):
         justify = "right" if index in right else "left"
-        grid.add_column(Text(printable(name)), justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
-    for row in rows:
-        grid.add_row(*(Text(cell(value)) for value in row))
+        grid.add_column(Text(name), justify=justify, no_wrap=True, overflow="ellipsis", width=width)  # type: ignore[arg-type]
+    for row in cells:
+        grid.add_row(*row)
     _print(grid)
 
 
 def write_fields(fields: Mapping[str, Any]) -> None:
-    """Names and values, one pair a line; a value that is a list has a line for each of its entries."""
-    grid = Grid.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
+    """Write names and values, one pair per line; a value that is a list has a line for each entry."""
+    rows = []
     for name, value in fields.items():
         entries = value if isinstance(value, list) else [value]
         for number, entry in enumerate(entries or ["none"]):
-            grid.add_row(Text("" if number else name), Text(printable(_plain_text(entry))))
+            text = entry if isinstance(entry, Text) else Text(printable(plain_text(entry)))
+            rows.append((Text("" if number else name, style="bold"), text))
+    write_aligned(rows)
+
+
+def write_aligned(rows: Sequence[Sequence[Text]]) -> None:
+    """Write rows without a header; the last column is folded, or in a narrow terminal put on separate lines."""
+    labels = max((sum(cell_len(label.plain) + _GAP for label in row[:-1]) for row in rows), default=0)
+    width = terminal_width()
+    grid = Grid.grid(padding=(0, _GAP, 0, 0))
+    if width is not None and width - labels < _NARROWEST_FOLD:
+        for row in rows:
+            heading = Text("  ").join(label for label in row[:-1] if label.plain)
+            if heading.plain:
+                grid.add_row(heading)
+            grid.add_row(Padding(row[-1], (0, 0, 0, _GAP)))
+    else:
+        for _ in rows[0][:-1] if rows else ():
+            grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for row in rows:
+            grid.add_row(*row)
     _print(grid)
+
+
+def terminal_width() -> int | None:
+    """The width of the terminal that standard output goes to; None if it goes elsewhere."""
+    return _QuietConsole().width if sys.stdout.isatty() else None
+
+
+def _widths(names: Sequence[str], cells: Sequence[Sequence[Text]], *, gap: int, keep: set[int]) -> list[int] | None:
+    """The width of each column; None if the terminal is too narrow for a table of them."""
+    widths = [
+        max(cell_len(name), *(cell_len(row[index].plain) for row in cells)) if cells else cell_len(name)
+        for index, name in enumerate(names)
+    ]
+    width = terminal_width()
+    if width is None:
+        return widths
+    space = width - gap * (len(widths) - 1)
+    while sum(widths) > space:
+        wide = [index for index, found in enumerate(widths) if index not in keep and found > _NARROWEST_CELL]
+        if not wide:
+            return None
+        widths[max(wide, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _write_blocks(names: Sequence[str], cells: Sequence[Sequence[Text]]) -> None:
+    """Write each row as a block with one field per line, and an empty line between blocks."""
+    if not cells:
+        write_aligned([(Text(name, style="bold"), Text()) for name in names])
+    for number, row in enumerate(cells):
+        if number:
+            sys.stdout.write("\n")
+        write_aligned([(Text(name, style="bold"), value) for name, value in zip(names, row, strict=True)])
 
 
 def _print(grid: Grid) -> None:
@@ -90,91 +166,54 @@ def _print(grid: Grid) -> None:
     sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
-# --- rows of tables --------------------------------------------------------------------------------------------------
-
-
-def rows_of(batch: pa.RecordBatch) -> Iterable[dict[str, Any]]:
-    """The rows of a batch as values of JSON."""
-    kinds = [field.type for field in batch.schema]
-    names = batch.schema.names
-    for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-        yield {name: to_json(value, kind) for name, value, kind in zip(names, values, kinds, strict=True)}
-
-
-def to_json(value: Any, kind: pa.DataType) -> Any:
-    """A value of an Arrow type as a value of JSON, as the module says."""
-    if value is None:
-        return None
-    if pt.is_struct(kind):
-        return {field.name: to_json(value[field.name], field.type) for field in kind}
-    if pt.is_map(kind):
-        pairs = [(to_json(key, kind.key_type), to_json(item, kind.item_type)) for key, item in value]
-        if pt.is_string(kind.key_type) or pt.is_large_string(kind.key_type):
-            return dict(pairs)
-        return [{"key": key, "value": item} for key, item in pairs]
-    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
-        return [to_json(item, kind.value_type) for item in value]
-    return scalar_to_json(value)
-
-
-def scalar_to_json(value: Any) -> Any:
-    """A value that is not nested as a value of JSON."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    if isinstance(value, datetime):
-        return timestamp_text(value)
-    return value.isoformat() if isinstance(value, date) else value
-
-
-def timestamp_text(moment: datetime | None) -> str | None:
-    """ISO-8601, in UTC with `Z` where the moment has a zone."""
-    if moment is None or moment.tzinfo is None:
-        return None if moment is None else moment.isoformat()
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def write_csv_header(names: Sequence[str]) -> None:
-    """The first line of a CSV file."""
-    sys.stdout.write(",".join(map(_csv_cell, names)) + "\n")
-
-
-def write_csv_row(values: Iterable[Any]) -> None:
-    """One line of CSV: null is nothing, an empty text `""`, a nested value its JSON."""
-    sys.stdout.write(",".join(map(_csv_cell, values)) + "\n")
-
-
-def _csv_cell(value: Any) -> str:
-    if value is None:
-        return ""
-    text = _plain_text(value)
-    if not text or any(sign in text for sign in ',"\r\n') or text != text.strip():
-        return '"' + text.replace('"', '""') + '"'
-    return text
+def _cell_text(value: Any) -> Text:
+    return value if isinstance(value, Text) else Text(cell(value))
 
 
 def cell(value: Any) -> str:
-    """What a table shows of a value: its beginning, with nothing in it that could move a terminal's cursor."""
+    """What a table shows of a value: its beginning, with nothing in it that can move a terminal's cursor."""
     if value is None:
         return ""
-    text = printable(_plain_text(value)[: _CELL + 1])
+    text = printable(plain_text(value)[: _CELL + 1])
     return text if len(text) <= _CELL else text[: _CELL - 1] + "…"
 
 
 def printable(text: str) -> str:
-    """`text` with line ends, escapes and their like spelled out."""
+    r"""`text` with line ends, escapes and other control characters spelled out, such as `\x1b`."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def _plain_text(value: Any) -> str:
+def plain_text(value: Any) -> str:
+    """A value of JSON as text: text as it is, a nested value or a truth value as JSON."""
     if isinstance(value, bool | dict | list):
-        return _json_text(value)
+        return json_text(value)
     return str(value)
 
 
-def _json_text(value: Any) -> str:
+def timestamp_text(moment: datetime | None, *, timespec: str = "auto") -> str | None:
+    """ISO-8601 text, in UTC with `Z` if the moment has a zone. `timespec` is that of `datetime.isoformat`."""
+    if moment is None or moment.tzinfo is None:
+        return None if moment is None else moment.isoformat(timespec=timespec)
+    return moment.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things: `1 file`, `1,200 files`."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def schema_fields(schema: Any) -> list[dict[str, Any]]:
+    """The columns of an Arrow schema as values of JSON."""
+    return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON that a terminal shows as it is: control characters are escaped."""
     encoding = (getattr(sys.stdout, "encoding", None) or "").lower()
-    return json.dumps(value, ensure_ascii=not encoding.startswith("utf"), allow_nan=False)
+    text = json.dumps(value, ensure_ascii=not encoding.startswith("utf"), allow_nan=False)
+    return text if text.isprintable() else "".join(_escaped(text))
+
+
+def _escaped(text: str) -> Iterator[str]:
+    for character in text:
+        yield character if character.isprintable() else json.dumps(character)[1:-1]

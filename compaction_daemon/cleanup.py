@@ -1,4 +1,4 @@
-"""Clean-up by a table's path, for programs that have not opened it; `Table.expire` and `Table.vacuum` do the work."""
+"""Clean-up of a table that is given by its path; `Table.expire` and `Table.vacuum` do the work."""
 
 from __future__ import annotations
 
@@ -10,16 +10,45 @@ from tidelog.log import ExpiryReport, Table, VacuumReport
 def expire(
     table: Table | str, *, older_than: timedelta | datetime | None = None, dry_run: bool = False
 ) -> ExpiryReport:
-    """Delete old commits, checkpoints and checksums of the log of a table or of the one at a path; see Table.expire."""
-    return _opened(table).expire(older_than=older_than, dry_run=dry_run)
+    """Delete the commits, checkpoints and checksums that no version since the cut-off needs; see `Table.expire`.
+
+    Args:
+        table: A table, or its path.
+        older_than: The cut-off, an age or an aware datetime. By default it is `delta.logRetentionDuration` ago, and
+            nothing is deleted if the table has `delta.enableExpiredLogCleanup=false`; tables that tidelog creates have
+            it.
+        dry_run: Report what would be deleted, and delete nothing.
+
+    Returns:
+        What was deleted; if nothing was, its `reason` says why.
+
+    Raises:
+        TableNotFoundError: There is no table at the path.
+        ConfigurationError: `older_than` is closer than `tidelog.maxTransactionTime`.
+        StoreUnavailableError: A file could not be deleted, like PathNotWritableError. The next call continues.
+    """
+    return _open(table).expire(older_than=older_than, dry_run=dry_run)
 
 
 def vacuum(
     table: Table | str, *, older_than: timedelta | datetime | None = None, dry_run: bool = False
 ) -> VacuumReport:
-    """Delete data files that no retained version of a table, or of the one at a path, needs; see Table.vacuum."""
-    return _opened(table).vacuum(older_than=older_than, dry_run=dry_run)
+    """Delete the data files that no version since the cut-off needs; see `Table.vacuum`.
+
+    Args:
+        table: A table, or its path.
+        older_than: The cut-off, an age or an aware datetime. By default it is `delta.deletedFileRetentionDuration` ago.
+        dry_run: Report what would be deleted, and delete nothing.
+
+    Returns:
+        What was deleted, and in `failed` the files that could not be.
+
+    Raises:
+        TableNotFoundError: There is no table at the path.
+        ConfigurationError: `older_than` is closer than `tidelog.maxTransactionTime`.
+    """
+    return _open(table).vacuum(older_than=older_than, dry_run=dry_run)
 
 
-def _opened(table: Table | str) -> Table:
+def _open(table: Table | str) -> Table:
     return Table.open(table) if isinstance(table, str) else table

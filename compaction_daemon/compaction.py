@@ -14,20 +14,29 @@ from tidelog.log import Committed, OperationClass, Table, Transaction
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.internals import MemoryStore, MoveGroup, Store, num_records, paths
 
-# How much one MINOR compaction rewrites at most, so that what it worked on is seldom taken by others meanwhile.
+# The most that one MINOR compaction rewrites: it should be done before other commits take its files.
 MAX_MINOR_BYTES = 512 * 2**20
-# A MAJOR one was asked for, with a scope: it may take long, but far less than the longest transaction. All of it may
-# have to be told row by row at the commit, in memory, where another compaction came between.
+# Users ask for a MAJOR compaction, so it can take long, but far less than the longest transaction. If another
+# compaction commits first, the rebase may have to follow every row in memory: hence the bound on rows.
 MAX_MAJOR_BYTES = 8 * 2**30
 MAX_MAJOR_ROWS = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What a compaction came to. `version` is None where nothing was committed.
+    """What one compaction did.
 
-    `wasted_bytes` were written for groups that another commit took first; their files are deleted again. `groups_left`
-    were planned and are left for another compaction, as one does a bounded number of bytes.
+    Args:
+        version: The version that it committed; None if nothing was committed.
+        groups: The groups that were committed.
+        files_removed: The files that the commit removed from the table.
+        files_added: The files that it added.
+        bytes_read: The size of the input files of all groups that were rewritten, committed or not.
+        bytes_written: The size of the files that were written, committed or not.
+        wasted_bytes: The size of the files that were written for groups whose inputs another commit took first; these
+            files are deleted again.
+        rebased_over: The versions of other writers that the commit was rebased over.
+        groups_left: The groups that were planned but exceeded the bounds of one compaction; run another one.
     """
 
     version: int | None
@@ -58,7 +67,27 @@ def stage(
     cluster_by: Sequence[str] = (),
     purge: bool = False,
 ) -> Transaction:
-    """Rewrite what the plan says and return the transaction, not yet committed; arguments and bounds as `compact`."""
+    """Rewrite files as `compact` does, and leave the commit to the caller.
+
+    Readers see nothing of it until `commit()`; `abort()` deletes the written files.
+
+    Args:
+        table: The table, an opened one.
+        level: As for `compact`, like the rest.
+        where: SQL over partition columns; None for all partitions.
+        growth: For `minor`, about how many times its largest file a group must be.
+        cluster_by: For `major`, the columns to sort rows by.
+        purge: For `major`, rewrite every file that has a dead row.
+
+    Returns:
+        The transaction. Its `commit()` writes no version if there was nothing to rewrite, and returns `Superseded` if
+        other commits took the inputs of every group.
+
+    Raises:
+        ConfigurationError: The arguments do not fit.
+        PredicateError: `where` is not valid.
+        CompactionVerificationError: Written files do not hold the rows that were read.
+    """
     request = CompactionRequest(level, where, growth, column_names(cluster_by), purge)
     transaction = table.begin()
     _rewrite(transaction, plan_snapshot(table.at(), request), None)
@@ -75,15 +104,39 @@ def compact(
     purge: bool = False,
     executor: Executor | None = None,
 ) -> CompactionReport:
-    """Compact `table` once, in one commit that no read by time shows.
+    """Compact a table once: rewrite groups of files and replace them in one commit.
 
-    One call rewrites at most MAX_MINOR_BYTES, or MAX_MAJOR_BYTES for the level `major`, and always one group. Other
-    writers are not disturbed: their commits win, and a group whose files they took is dropped. The arguments are those
-    of `plan`. A group that is clustered is held in memory. `executor`, one of `concurrent.futures`, rewrites groups
-    side by side; without it they are rewritten in this thread, one after the other.
+    No rows change: reads by time and change feeds do not see the commit. Other writers are not disturbed: their commits
+    win, and a group whose inputs they removed is dropped. One call rewrites at least one group, and at most 512 MiB for
+    `minor`, 8 GiB and about 50 million rows for `major`. A crash at any moment leaves the table as it was, and at most
+    files that `vacuum` deletes.
 
-    Raises ConfigurationError for arguments that do not fit, PredicateError for `where`, CompactionVerificationError if
-    a rewrite does not hold the rows that it read, and what a commit raises.
+    Args:
+        table: A table, or its path.
+        level: `minor` packs small files of one partition into one file each, in order. `major` also rewrites files with
+            many dead rows, and sorts rows.
+        where: SQL over partition columns that chooses partitions; None for all of them.
+        growth: For `minor`, about how many times its largest file a group must be. 1.0 packs all that it can;
+            the daemon uses 2.0, which waits until a rewrite pays.
+        cluster_by: For `major`, the columns to sort rows by. Each group is then held in memory.
+        purge: For `major`, rewrite every file that has a dead row, not only those with many.
+        executor: A `concurrent.futures` executor that rewrites groups in parallel. By default they are rewritten in
+            this thread, one after the other.
+
+    Returns:
+        What was done. Its `version` is None if there was nothing to do, or if other commits took every group.
+
+    Raises:
+        TableNotFoundError: There is no table at the path.
+        ConfigurationError: The level is unknown, does not have an option that was given, rows cannot be sorted by a
+            column, or the executor cannot reach the table.
+        PredicateError: `where` is not valid, or names other than partition columns.
+        CompactionVerificationError: Written files do not hold the rows that were read. Nothing was committed.
+        ConflictError: Another commit changed the table's schema, properties or protocol.
+
+    Example:
+        report = compact("/data/events", "major", where="day < '2026-01-31'", cluster_by=["id"])
+        print(report.files_removed, "files became", report.files_added)
     """
     request = CompactionRequest(level, where, growth, column_names(cluster_by), purge)
     opened = Table.open(table) if isinstance(table, str) else table
@@ -104,26 +157,29 @@ def compact(
         files_removed=outcome.metrics["numRemovedFiles"] if isinstance(outcome, Committed) else 0,
         files_added=outcome.metrics["numAddedFiles"] if isinstance(outcome, Committed) else 0,
         bytes_read=sum(remove.size or 0 for group in groups for remove in group.inputs),
-        bytes_written=_written(groups),
-        wasted_bytes=_written(transaction.dropped),
+        bytes_written=_output_bytes(groups),
+        wasted_bytes=_output_bytes(transaction.dropped),
         rebased_over=outcome.rebased_over if isinstance(outcome, Committed) else (),
         groups_left=len(planned.groups) - len(groups),
     )
 
 
 def _rewrite(transaction: Transaction, planned: Plan, executor: Executor | None) -> list[MoveGroup]:
-    """Rewrite the planned groups, as many as the budget allows, and stage them; `planned` is of the base version."""
+    """Rewrite and stage the first groups of a plan, up to the bounds of one compaction.
+
+    The plan must be for the transaction's base version.
+    """
     level = OperationClass(planned.level.upper())
     work = partial(rewrite, transaction.writer, transaction.schema, now_ms=transaction.writer.system.now_ms())
-    groups = _finished(work, _within_budget(planned.groups, level), executor, transaction.writer.store)
+    groups = _run(work, _within_budget(planned.groups, level), executor, transaction.writer.store)
     transaction.stage_moves(groups, operation_class=level)
     return groups
 
 
-def _finished(
+def _run(
     work: Callable[[PlannedGroup], MoveGroup], chosen: Sequence[PlannedGroup], executor: Executor | None, store: Store
 ) -> list[MoveGroup]:
-    """The groups, rewritten. If one fails, the outputs of the others are deleted: nothing will commit them."""
+    """Rewrite the groups. If one fails, the outputs of the rest are deleted, since nothing will commit them."""
     futures: list[Future[MoveGroup]] = []
     try:
         for group in chosen:
@@ -141,7 +197,7 @@ def _finished(
 
 
 def _within_budget(groups: Sequence[PlannedGroup], level: OperationClass) -> list[PlannedGroup]:
-    """The first groups that one compaction may rewrite; at least one."""
+    """The first groups, up to the bounds of one compaction; at least one."""
     budget = MAX_MINOR_BYTES if level is OperationClass.MINOR else MAX_MAJOR_BYTES
     chosen: list[PlannedGroup] = []
     rows = 0
@@ -155,25 +211,25 @@ def _within_budget(groups: Sequence[PlannedGroup], level: OperationClass) -> lis
 
 
 def _require_usable(store: Store, executor: Executor | None) -> None:
-    """Raise ConfigurationError for what is no executor, and for one whose processes would not see the table's files."""
+    """Raise ConfigurationError if `executor` is not an executor, or if its processes cannot reach the table's files."""
     if executor is not None and not isinstance(executor, Executor):
         raise ConfigurationError(
-            f"executor must be a concurrent.futures.Executor, not {executor!r}",
-            advice="give a ThreadPoolExecutor or a ProcessPoolExecutor, or leave executor out",
+            f"executor must be a concurrent.futures.Executor, not {type(executor).__name__}",
+            advice="pass a ThreadPoolExecutor or a ProcessPoolExecutor, or leave executor out",
         )
     if isinstance(executor, ProcessPoolExecutor) and isinstance(store, MemoryStore):
         raise ConfigurationError(
-            f"{store.url} is in this process's memory, which other processes cannot reach",
-            advice="leave executor out, or use a ThreadPoolExecutor",
+            f"the table at {store.url} is in this process's memory, which other processes cannot reach",
+            advice="use a ThreadPoolExecutor, or leave executor out",
         )
 
 
-def _written(groups: Iterable[MoveGroup]) -> int:
+def _output_bytes(groups: Iterable[MoveGroup]) -> int:
     return sum(add.size for group in groups for add in group.outputs)
 
 
 def _delete_outputs(store: Store, groups: Iterable[MoveGroup]) -> None:
-    """Delete the files of groups that are proven not to be committed."""
+    """Delete the files of groups that are certainly not committed."""
     for group in groups:
         for add in group.outputs:
             store.delete(paths.to_storage_path(add.path))

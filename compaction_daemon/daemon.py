@@ -1,12 +1,13 @@
-"""The daemon's loop: look at each table, compact what pays, keep its log short; for months, beside the writers."""
+"""The daemon: for months, compact tables and write their checkpoints, alongside their writers."""
 
 from __future__ import annotations
 
 import logging
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from threading import Event
+from queue import Empty, SimpleQueue
 from types import FrameType
 
 import pyarrow as pa
@@ -19,15 +20,21 @@ from tidelog.log.internals import REAL_SYSTEM, System, properties
 
 _LOGGER = logging.getLogger(__name__)
 
-# A table that keeps failing is looked at less and less often, but never given up: its store may come back.
+# A table that keeps failing is tried less and less often, but always again: its store may come back.
 _BACKOFF_LIMIT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonConfig:
-    """How the daemon runs. `interval_s`: how long it sleeps after a step that found nothing to do.
+    """How a daemon runs.
 
-    `growth`: how many times its largest file a group must be before it is rewritten; more means fewer, larger rewrites.
+    Args:
+        interval_s: Seconds to sleep after a step that found nothing to do; more than 0.
+        growth: About how many times its largest file a group must be before it is rewritten; at least 1. A larger value
+            means fewer and larger rewrites.
+
+    Raises:
+        ConfigurationError: A value is out of range.
     """
 
     interval_s: float = 1.0
@@ -42,7 +49,15 @@ class DaemonConfig:
 
 @dataclass(frozen=True, slots=True)
 class TableStep:
-    """What a step did for one table. `error` holds what went wrong, if anything did."""
+    """What a step did for one table.
+
+    Args:
+        path: The table.
+        version: Its newest version after the step; None if the step failed.
+        compaction: What the compaction did; a report without a version if there was nothing to do.
+        checkpointed: Whether a checkpoint was written.
+        error: What went wrong; None if nothing did.
+    """
 
     path: str
     version: int | None
@@ -58,7 +73,11 @@ class TableStep:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What a step did, table by table."""
+    """What a step did.
+
+    Args:
+        tables: One entry for each table that was due; a table that failed is skipped for a while.
+    """
 
     tables: tuple[TableStep, ...]
 
@@ -69,11 +88,24 @@ class StepReport:
 
 
 class Daemon:
-    """Compacts `tables` (paths or tables) until it is stopped.
+    """Compact tables and write their checkpoints until stopped.
 
-    `step` is one bounded unit of work and can be driven by a program or a test; `run` calls it until SIGTERM or
-    SIGINT. Killing it at any moment loses nothing: a compaction is one commit, and files without one are garbage.
-    `clock` replaces the real clock for the daemon and for the tables that it opens; a Table keeps its own.
+    `step` does one bounded round of work, for programs and tests; `run` repeats it until SIGTERM or SIGINT. The process
+    can be killed at any moment: a compaction is one commit, and files that were not committed are garbage that `vacuum`
+    deletes.
+
+    Args:
+        tables: The tables, or their paths; at least one.
+        config: How to run; by default `DaemonConfig()`.
+        clock: Replaces the real clock of the daemon and of the tables that it opens, for tests.
+        on_step: Is called with the report of every step.
+
+    Raises:
+        ConfigurationError: `tables` is empty or a string.
+        TableNotFoundError: There is no table at a path.
+
+    Example:
+        Daemon(["/data/events", "/data/users"]).run()
     """
 
     def __init__(
@@ -85,19 +117,25 @@ class Daemon:
         on_step: Callable[[StepReport], None] | None = None,
     ) -> None:
         if isinstance(tables, str) or not tables:
-            raise ConfigurationError("a daemon needs a list of tables", advice="give at least one path in a list")
+            raise ConfigurationError("a daemon needs a list of tables", advice="give a list with at least one path")
         self._system = clock or REAL_SYSTEM
         self._tables = [Table.open(table, system=self._system) if isinstance(table, str) else table for table in tables]
         self._config = config or DaemonConfig()
         self._on_step = on_step
-        self._stopping = Event()
+        self._stopped = False
+        # An Event would not do: its lock can be held when a signal handler wants it. A SimpleQueue is made for that.
+        self._wake: SimpleQueue[None] = SimpleQueue()
         self._failures: dict[str, int] = {}
         self._resume_s: dict[str, float] = {}
 
     def step(self) -> StepReport:
-        """Look at each table once: at most one compaction and one checkpoint each.
+        """Do one round of work: at most one checkpoint and one compaction for each table.
 
-        An error of one table (its store is away, a conflict) is reported and does not stop the others.
+        An error of one table, such as a conflict or a store that does not answer, is reported and does not keep the
+        rest from being compacted. The table is skipped for a while, twice as long after each failure, up to 5 minutes.
+
+        Returns:
+            What was done for each table that was due.
         """
         due = [table for table in self._tables if self._is_due(table)]
         report = StepReport(tuple(self._step_table(table) for table in due))
@@ -106,19 +144,25 @@ class Daemon:
         return report
 
     def run(self) -> None:
-        """Step until `stop` or a SIGTERM or SIGINT; the step in hand is finished first."""
+        """Repeat `step` until `stop`, SIGTERM or SIGINT; the current step is finished first.
+
+        After a step that found nothing to do it sleeps for `interval_s`. Call it in the main thread, where Python
+        handles signals.
+        """
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
-            while not self._stopping.is_set():
-                if not self.step().did_anything:
-                    self._stopping.wait(self._config.interval_s)
+            while not self._stopped:
+                if not self.step().did_anything and not self._stopped:
+                    with suppress(Empty):
+                        self._wake.get(timeout=self._config.interval_s)
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
     def stop(self) -> None:
-        """End `run` after the step in hand; safe from any thread."""
-        self._stopping.set()
+        """End `run` after the current step; safe to call from any thread."""
+        self._stopped = True
+        self._wake.put(None)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -130,14 +174,22 @@ class Daemon:
     def _step_table(self, table: Table) -> TableStep:
         compaction = NOTHING
         try:
-            # The checkpoint first: a file that cannot be compacted must not keep the log from being shortened.
+            # The checkpoint comes first: a file that cannot be compacted must not prevent checkpoints.
             checkpointed = self._checkpoint_if_due(table.refresh())
             compaction = compact(table, growth=self._config.growth)
         except (TidelogError, OSError, pa.ArrowException) as error:
             return self._failed(table, compaction, error)
         self._failures.pop(table.path, None)
         if compaction.did_anything:
-            _LOGGER.info("%s: %s", table.path, compaction)
+            _LOGGER.info(
+                "%s: version %d: %d files became %d (%d to %d bytes)",
+                table.path,
+                compaction.version,
+                compaction.files_removed,
+                compaction.files_added,
+                compaction.bytes_read,
+                compaction.bytes_written,
+            )
         return TableStep(table.path, table.version, compaction, checkpointed)
 
     def _checkpoint_if_due(self, table: Table) -> bool:
@@ -148,9 +200,11 @@ class Daemon:
         return True
 
     def _failed(self, table: Table, compaction: CompactionReport, error: Exception) -> TableStep:
-        known = error if isinstance(error, TidelogError) else RetryableError(str(error), advice="it is tried again")
+        known = (
+            error if isinstance(error, TidelogError) else RetryableError(str(error), advice="the daemon tries again")
+        )
         count = self._failures[table.path] = self._failures.get(table.path, 0) + 1
-        # Losing to a user's commit is everyday life beside writers: the next step plans anew.
+        # Losing to a user's commit is normal alongside writers: the next step plans again.
         level = logging.INFO if isinstance(error, ConflictError) else logging.ERROR
         _LOGGER.log(level, "%s: %s", table.path, known, exc_info=level == logging.ERROR)
         delay = min(_BACKOFF_LIMIT_S, self._config.interval_s * 2 ** min(count, 16))

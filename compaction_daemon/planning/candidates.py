@@ -1,4 +1,4 @@
-"""What a planner weighs: live files with what the log tells of their rows, and the decisions about them."""
+"""Candidates: live files with the row counts that the log knows; and PackedFiles, the decisions on them."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from tidelog.log.internals import SMALL_SHARE, AddFile, FileValues, to_adds
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A live file. `rows` counts its physical rows; None where its statistics do not tell."""
+    """A live file. `rows` counts its physical rows, dead ones included; None if its statistics have no count."""
 
     add: AddFile
     rows: int | None
 
     @property
     def dead_rows(self) -> int:
-        """How many rows its deletion vector holds."""
+        """The number of rows in its deletion vector."""
         return self.add.deletion_vector.cardinality if self.add.deletion_vector else 0
 
     @property
     def is_dead(self) -> bool:
-        """Whether a deletion vector covers all rows."""
+        """Whether all of its rows are known to be dead."""
         return self.rows is not None and 0 < self.rows == self.dead_rows
 
     @property
     def live_bytes(self) -> float:
-        """The share of its bytes that its live rows take, as far as that is known."""
+        """The bytes of its live rows, if all rows are equally large; the file's size if its rows are not counted."""
         return self.add.size * (1 - self.dead_rows / self.rows) if self.rows else self.add.size
 
 
 @dataclass(frozen=True, slots=True)
 class PackedFiles:
-    """Files of one partition that are to become `outputs` files together; or that stay, for the reason `refused`."""
+    """Files of one partition to rewrite into `outputs` files; or to leave alone, for the reason `refused`."""
 
     files: tuple[Candidate, ...]
     outputs: int = 1
@@ -49,7 +49,7 @@ def candidates_of(table: pa.Table) -> list[Candidate]:
 
 
 def is_small(add: AddFile, target: int) -> bool:
-    """Whether a file is well below the target size."""
+    """Whether a file is well below the target size, in bytes."""
     return add.size < target * SMALL_SHARE
 
 

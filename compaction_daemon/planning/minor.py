@@ -1,7 +1,7 @@
-"""MINOR: which small files of a partition become one.
+"""MINOR: which small files of a partition become one file.
 
-Small files are packed, in the order of their commits, until the target size is reached; files of commits further apart
-than `tidelog.minorSpan` are never mixed, so that a file stays narrow in time. Large files are never touched.
+Small files are packed, in the order of their commits, until the target size is reached. Files whose commits are further
+apart than `tidelog.minorSpan` are never mixed, so that each file covers a short time. Large files are never touched.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from tidelog.compaction_daemon.planning.candidates import Candidate, PackedFiles
 from tidelog.compaction_daemon.planning.plan import oldest_ms
 from tidelog.log.internals import SMALL_SHARE
 
-# A group without this much growth would rewrite mostly what the last one wrote: while files keep arriving, each byte
-# is then rewritten about log2(target / file size) times, not once for every file that follows it.
+# How many times its largest file a group must be. A rewrite of a smaller group would mostly repeat the last rewrite:
+# with this bound a byte is rewritten about log2(target / file size) times while files keep arriving, not once for every
+# file that follows it.
 GROWTH = 2.0
-# How much less than that will do.
-_ABOUT = 0.95
+# Files with equally many similar rows differ by some bytes; two of them count as twice one.
+_TOLERANCE = 0.95
 
 
 def decide_minor(small: Sequence[Candidate], *, target: int, span_ms: int, growth: float) -> Iterator[PackedFiles]:
-    """Decisions on the small files of one partition, oldest first; together they hold each of them once."""
+    """Decide on the small files of one partition, given oldest first; each of them is in exactly one decision."""
     for group in _pack(small, target, span_ms):
         yield PackedFiles(tuple(group), refused=_refusal(group, target, growth))
 
 
-def _pack(members: Sequence[Candidate], target: int, span_ms: int) -> Iterator[list[Candidate]]:
+def _pack(files: Sequence[Candidate], target: int, span_ms: int) -> Iterator[list[Candidate]]:
     """Runs of neighbours that fit the target and the span."""
     group: list[Candidate] = []
     size = oldest = 0
-    for file in members:
+    for file in files:
         add = file.add
         too_wide = group and add.modification_time - oldest > span_ms
         if group and (size + add.size > target or too_wide):
@@ -43,11 +44,10 @@ def _pack(members: Sequence[Candidate], target: int, span_ms: int) -> Iterator[l
 
 
 def _refusal(group: Sequence[Candidate], target: int, growth: float) -> str | None:
-    """Why the group is not worth a rewrite; it is with several files and enough new bytes beside its largest one."""
-    if len(group) < 2:  # noqa: PLR2004 - one file alone is compacted already
-        return "small, but no small file near it in time fits beside it"
+    """Why the group is not worth a rewrite; None if it is."""
+    if len(group) < 2:  # noqa: PLR2004 - one file by itself is compact already
+        return "small, but no other small file near it in time fits"
     sizes = [file.add.size for file in group]
-    # Equally many rows of one kind make files of sizes that differ by some bytes: two of them are twice one.
-    if sum(sizes) >= min(max(1.0, growth * _ABOUT) * max(sizes), target * SMALL_SHARE):
+    if sum(sizes) >= min(max(1.0, growth * _TOLERANCE) * max(sizes), target * SMALL_SHARE):
         return None
-    return "small, but its group is hardly larger than its largest file: a rewrite waits for more"
+    return "small, but its group is hardly larger than its largest file"

@@ -1,6 +1,6 @@
-"""Planning a compaction: what one level would do to a snapshot. Deterministic: no clock, no randomness.
+"""From a CompactionRequest to a Plan.
 
-`minor` and `major` say which files each level takes. Either drops files whose every row is dead, by metadata alone.
+Files whose rows are all dead are dropped at either level; `minor` and `major` decide on the rest.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ LEVELS = ("minor", "major")
 
 @dataclass(frozen=True, slots=True)
 class CompactionRequest:
-    """What to compact and how. Raises ConfigurationError for a level that is none or lacks what is asked for.
+    """What to compact and how; the arguments of `plan`.
 
-    `where`: SQL over partition columns that chooses partitions; None for all. `growth`: for MINOR, about how many
-    times its largest input a group must be: 1.0 packs all that can be packed, the daemon's 2.0 waits until a rewrite
-    pays. For MAJOR: `cluster_by`, the columns that rows are sorted by, and `purge`, which takes every file with a dead
-    row.
+    Raises:
+        ConfigurationError: The level does not exist, or does not have an option that was asked for.
     """
 
     level: str = "minor"
@@ -45,7 +43,8 @@ class CompactionRequest:
             raise ConfigurationError(f"there is no compaction level {self.level!r}", advice=f"use one of {allowed}")
         if self.level == "minor" and (self.cluster_by or self.purge):
             raise ConfigurationError(
-                "a minor compaction neither clusters nor purges", advice="use the level major, or leave both out"
+                "a minor compaction neither clusters nor purges",
+                advice="use the level major, or leave out both options",
             )
 
 
@@ -58,24 +57,46 @@ def plan(
     cluster_by: Sequence[str] = (),
     purge: bool = False,
 ) -> Plan:
-    """The plan for the table's newest version, with a reason for every live file; the arguments are a Request's.
+    """Plan a compaction of the table's newest version; nothing is rewritten.
 
-    Raises ConfigurationError for an unknown level or a column that nothing can be clustered by, PredicateError for
-    `where`.
+    The same version and arguments always give the same plan.
+
+    Args:
+        table: The table; it is refreshed.
+        level: `minor` packs small files. `major` also rewrites files with many dead rows and sorts rows.
+        where: SQL over partition columns that chooses partitions; None for all of them.
+        growth: For `minor`, about how many times its largest file a group must be. 1.0 packs all that it can;
+            the daemon uses 2.0, which waits until a rewrite pays.
+        cluster_by: For `major`, the columns to sort rows by.
+        purge: For `major`, rewrite every file that has a dead row, not only those with many.
+
+    Returns:
+        The plan, with a reason for every live file.
+
+    Raises:
+        ConfigurationError: The level is unknown, does not have an option that was given, or rows cannot be sorted by a
+            column.
+        PredicateError: `where` is not valid, or names other than partition columns.
+
+    Example:
+        for entry in plan(table, "major", purge=True).reasons:
+            print(entry.path, entry.chosen, entry.reason)
     """
     request = CompactionRequest(level, where, growth, column_names(cluster_by), purge)
     return plan_snapshot(table.refresh().at(), request, explain=True)
 
 
 def column_names(cluster_by: Sequence[str]) -> tuple[str, ...]:
-    """The names as a value. Raises ConfigurationError for one text, which is a sequence of letters."""
+    """The names as a tuple. Raises ConfigurationError for a string, which would be a sequence of letters."""
     if isinstance(cluster_by, str):
-        raise ConfigurationError("cluster_by is one text", advice=f"give a list: [{cluster_by!r}]")
+        raise ConfigurationError(
+            "cluster_by must be a list of column names, not a string", advice=f"give a list: [{cluster_by!r}]"
+        )
     return tuple(cluster_by)
 
 
 def plan_snapshot(snapshot: Snapshot, request: CompactionRequest, *, explain: bool = False) -> Plan:
-    """The plan for one snapshot; see `plan`. `explain`: with reasons, which take an object for each live file."""
+    """The plan for one snapshot; see `plan`. With `explain` it has reasons, which cost an object per live file."""
     target = properties.size_bytes(snapshot.properties, properties.TARGET_FILE_SIZE)
     tag = cluster_tag(_physical_columns(snapshot, request.cluster_by))
     scope = snapshot.files(request.where)
@@ -102,7 +123,7 @@ def plan_snapshot(snapshot: Snapshot, request: CompactionRequest, *, explain: bo
 
 
 def _candidates(scope: pa.Table, small: pa.ChunkedArray, request: CompactionRequest) -> pa.ChunkedArray:
-    """Which files have to be looked at one by one; the others are many, and stay as they are."""
+    """Which files are candidates: a mask over `scope`. The rest, usually most files, costs no Python object."""
     if request.cluster_by:
         return pa.chunked_array([pa.repeat(pa.scalar(True), scope.num_rows)])  # noqa: FBT003 - a value
     return pc.or_(small, pc.is_valid(scope["deletionVector"]))
@@ -126,32 +147,32 @@ def _decide(
 def _reasons(
     snapshot: Snapshot, scope: pa.Table, decisions: Sequence[PackedFiles], rules: MajorRules
 ) -> tuple[FileReason, ...]:
-    """One for each live file, in log order."""
+    """The reason of each live file, in log order."""
     decided = {
         file.add.path: FileReason(file.add.path, decision.refused is None, decision.refused or _why(file, rules))
         for decision in decisions
         for file in decision.files
     }
     inside = set(scope["path"].to_pylist())
-    return tuple(decided.get(path) or _left_alone(path, inside) for path in snapshot.files()["path"].to_pylist())
+    return tuple(decided.get(path) or _no_candidate(path, inside) for path in snapshot.files()["path"].to_pylist())
 
 
-def _left_alone(path: str, inside: Collection[str]) -> FileReason:
-    """The reason of a file that was not looked at by itself."""
-    reason = "large enough" if path in inside else "outside of the partitions asked for"
+def _no_candidate(path: str, inside: Collection[str]) -> FileReason:
+    """The reason of a file that was not a candidate."""
+    reason = "large enough" if path in inside else "not in the partitions asked for"
     return FileReason(path, chosen=False, reason=reason)
 
 
 def _why(file: Candidate, rules: MajorRules) -> str:
-    """Why a file that is taken is."""
+    """Why a file is rewritten."""
     if file.is_dead:
-        return "none of its rows is live"
+        return "all of its rows are dead"
     small = ["small"] if is_small(file.add, rules.target) else []
     return ", ".join([*small, *rules.reasons(file)])
 
 
 def _physical_columns(snapshot: Snapshot, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names by which the log knows these columns. Raises ConfigurationError where rows cannot be sorted by one."""
+    """The physical names of these columns. Raises ConfigurationError if rows cannot be sorted by one of them."""
     found = []
     for name in names:
         fault = None
@@ -160,10 +181,10 @@ def _physical_columns(snapshot: Snapshot, names: tuple[str, ...]) -> tuple[str, 
         elif names.count(name) > 1:
             fault = f"column {name!r} is named twice"
         elif name in snapshot.partition_by:
-            fault = f"column {name!r} partitions the table, and has one value in each file"
+            fault = f"{name!r} is a partition column, which has one value per file"
         elif pt.is_nested(snapshot.schema.field(name).type) or pt.is_null(snapshot.schema.field(name).type):
-            fault = f"column {name!r} has the type {snapshot.schema.field(name).type}, which has no order"
+            fault = f"column {name!r} has the type {snapshot.schema.field(name).type}, which cannot be sorted"
         if fault:
-            raise ConfigurationError(f"rows cannot be clustered: {fault}", advice="choose distinct, plain columns")
+            raise ConfigurationError(f"cannot cluster: {fault}", advice="choose distinct columns that are not nested")
         found.append(physical_name(snapshot.schema.field(name)))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Clustering: the rows of a group sorted by some columns, and the row map that says where each of them went."""
+"""Clustering: the rows of a group in sorted order, and the row map that lists their old and new addresses."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ from tidelog.log.internals import (
     row_map_schema,
 )
 
-# Rows are held in blocks of about this size: Arrow takes rows from one piece of memory, in which the texts of a column
-# must not exceed 2 GiB.
+# Rows are held in blocks of about this size: `take` works on one chunk, in which the strings of a column must not
+# exceed 2 GiB.
 BLOCK_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class Clustered:
-    """The rows of a group as they were read, in `blocks`, the `order` in which they are written, `length` a file."""
+    """The rows of a group as they were read, and how they are written.
+
+    `blocks` hold the rows as read, `order` their numbers in sorted order, and `length` is the number of rows per output
+    file.
+    """
 
     blocks: tuple[pa.Table, ...]
     order: Int64Array
@@ -45,30 +49,29 @@ class Clustered:
             yield pa.concat_tables([self._take(part) for part in parts])
 
     def _take(self, wanted: Int64Array) -> pa.Table:
-        """The rows of these numbers, in this order; few enough to lie in one piece of memory."""
+        """The rows with these numbers, in this order; few enough to fit into one chunk."""
         starts = np.cumsum([0, *(block.num_rows for block in self.blocks)])
-        holders = np.searchsorted(starts, wanted, side="right") - 1
+        owners = np.searchsorted(starts, wanted, side="right") - 1
         parts = [
-            self.blocks[holder].take(pa.array(wanted[holders == holder] - starts[holder]))
-            for holder in np.unique(holders)
+            self.blocks[owner].take(pa.array(wanted[owners == owner] - starts[owner])) for owner in np.unique(owners)
         ]
-        # The parts stand block by block: row k of them belongs to the place by_block[k].
-        by_block = np.argsort(holders, kind="stable")
+        # The parts are ordered by block: their row k belongs at the position by_block[k].
+        by_block = np.argsort(owners, kind="stable")
         return pa.concat_tables(parts).take(pa.array(np.argsort(by_block)))
 
 
 def cluster(
     store: Store, inputs: Sequence[AddFile], schema: pa.Schema, columns: Sequence[str], length: int
 ) -> Clustered:
-    """The live rows of `inputs` sorted by `columns`, ascending, NaN after the numbers and nulls last.
+    """Sort the live rows of `inputs` by `columns`: ascending, NaN after all numbers, nulls last.
 
-    Rows with the same values keep their order. All rows are held in memory.
+    Rows with equal values keep their order. All rows are held in memory.
     """
     files: list[Int64Array] = []
     positions: list[Int64Array] = []
     blocks = tuple(_blocks(_read(store, inputs, schema, files, positions), schema))
     order = _order(pa.concat_tables([pa.Table.from_batches([], schema=schema), *blocks]), columns)
-    # Row k of the output is row order[k] of what was read, so row r of what was read is row place[r] of the output.
+    # Output row k is the row order[k] as read, so the row r as read is the output row place[r].
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     row_map = pa.table([_joined(files), _joined(positions), place // length, place % length], schema=row_map_schema())
@@ -78,10 +81,10 @@ def cluster(
 def require_bijection(
     store: Store, inputs: Sequence[AddFile], physical: Sequence[int], outputs: Sequence[int], row_map: pa.Table
 ) -> None:
-    """Raise CompactionVerificationError unless `row_map` maps the live rows of `inputs` one to one to the outputs'.
+    """Raise CompactionVerificationError unless `row_map` maps the live rows of `inputs` one to one to the output rows.
 
-    `physical` and `outputs` are row counts by the footers; which rows live is read again. A wrong position would let
-    a later change hit the wrong row.
+    `physical` and `outputs` are row counts from the footers; the deletion vectors are read again. With a wrong address
+    a later change would hit the wrong row.
     """
     live = [_live_positions(store, add, count) for add, count in zip(inputs, physical, strict=True)]
     number, position, output, output_position = (row_map[name].to_numpy() for name in ROW_MAP_COLUMNS)
@@ -98,7 +101,7 @@ def require_bijection(
         ):
             raise CompactionVerificationError(
                 f"the row map of a compaction of {len(inputs)} files of {store.url} does not map each live row once",
-                advice="nothing was committed and no row is lost; keep the written files and report this",
+                advice="nothing was committed and no row is lost; keep the written files and report this as a bug",
                 path=store.url,
             )
 
@@ -106,7 +109,7 @@ def require_bijection(
 def _read(
     store: Store, inputs: Sequence[AddFile], schema: pa.Schema, files: list[Int64Array], positions: list[Int64Array]
 ) -> Iterator[pa.RecordBatch]:
-    """The live rows; the number of the file and the position of each are appended to `files` and `positions`."""
+    """The live rows; the file number and the position of each row are appended to `files` and `positions`."""
     for number, add in enumerate(inputs):
         for found, batch in read_numbered_batches(store, DataFile.of(add), schema):
             files.append(np.full(len(found), number, dtype=np.int64))
@@ -115,7 +118,7 @@ def _read(
 
 
 def _blocks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows in pieces of about BLOCK_BYTES, each in one piece of memory."""
+    """The rows in tables of about BLOCK_BYTES, each with one chunk per column."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -129,7 +132,7 @@ def _blocks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
 
 
 def _order(rows: pa.Table, columns: Sequence[str]) -> Int64Array:
-    """A stable order, nulls last, which is Arrow's default."""
+    """The stable sort order; nulls are last, which is Arrow's default."""
     indices = pc.sort_indices(rows.select(list(columns)), sort_keys=[(name, "ascending") for name in columns])
     order: Int64Array = indices.to_numpy().astype(np.int64)
     return order

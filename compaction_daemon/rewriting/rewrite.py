@@ -1,4 +1,4 @@
-"""Rewriting one group: its live rows, in order or sorted, into new files; and the check that none was lost."""
+"""Rewrite one planned group: its live rows, in order or sorted, into new files, with a check that none was lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidelog.log.internals import (
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """A file of the group; `rows` are its footer's, dead ones included."""
+    """A file of the group; `rows` is the count of its footer, dead rows included."""
 
     add: AddFile
     rows: int
@@ -40,11 +40,11 @@ class _Input:
 
 
 def rewrite(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: int) -> MoveGroup:
-    """Write the live rows of `group` and return the move, verified; nothing is committed here.
+    """Write the live rows of `group` to new files and return the verified move; nothing is committed.
 
-    `schema` is the table's. In order, about one output file is held in memory; to be clustered, the whole group. Raises
-    CompactionVerificationError where the written files do not hold as many rows as are live in the inputs, by their
-    footers and deletion vectors, or where the row map does not map each of them once.
+    `schema` is the table's. In order, about one output file is held in memory; a group to cluster is held whole. Raises
+    CompactionVerificationError if the footers of the written files do not count as many rows as are live in the inputs
+    (by their footers and deletion vectors), or if the row map does not map each live row exactly once.
     """
     data_schema = pa.schema([field for field in schema if field.name not in writer.metadata.partition_columns])
     inputs = [_Input(add, physical_rows(writer.store, DataFile.of(add))) for add in group.inputs]
@@ -54,12 +54,12 @@ def rewrite(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: 
         clustered = cluster(writer.store, group.inputs, data_schema, group.cluster_by, length)
         pieces, row_map = clustered.pieces(), clustered.row_map
     else:
-        # A file without a live row is not opened: its rows would be read to be thrown away.
+        # The rows of a file without live rows would be read only to be discarded.
         live = [DataFile.of(entry.add) for entry in inputs if entry.live]
         batches = (batch for file in live for batch in read_batches(writer.store, file, data_schema))
         pieces = _pieces(batches, data_schema, length)
-    # The plan has bounded the outputs by the group's size on disk; splitting by the size in memory, which is larger,
-    # would leave small files behind for the next compaction, for ever.
+    # The plan chose the number of outputs from sizes on disk. Splitting by the size in memory, which is larger, would
+    # leave small files that every further compaction would rewrite.
     written = _write(writer, pieces, dict(group.partition_values))
     counts = [physical_rows(writer.store, DataFile.of(add)) for add in written]
     _require_all_rows(writer.store, inputs, counts)
@@ -75,7 +75,7 @@ def rewrite(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: 
 
 
 def _pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema, length: int) -> Iterator[pa.Table]:
-    """The rows in tables of `length` rows, the last one perhaps shorter; one of them is held at a time."""
+    """The rows in tables of `length` rows, of which the last one may be shorter; one is held at a time."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -92,11 +92,11 @@ def _pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema, length: int) -
 
 
 def _write(writer: DataWriter, pieces: Iterable[pa.Table], values: dict[str, str | None]) -> list[AddFile]:
-    """One file for each piece; none stays where one fails."""
+    """Write one file per piece; if one fails, the written ones are deleted."""
     written: list[AddFile] = []
     try:
         for rows in pieces:
-            written.append(writer.write_file(rows, values, data_change=False))  # noqa: PERF401 - must hold what was written
+            written.append(writer.write_file(rows, values, data_change=False))  # noqa: PERF401 - see the except below
     except BaseException:
         for add in written:
             writer.store.delete(paths.to_storage_path(add.path))
@@ -105,19 +105,19 @@ def _write(writer: DataWriter, pieces: Iterable[pa.Table], values: dict[str, str
 
 
 def _require_all_rows(store: Store, inputs: Sequence[_Input], counts: Sequence[int]) -> None:
-    """The rows that the outputs' footers count must be the inputs' physical rows less their dead ones."""
+    """Raise CompactionVerificationError unless the outputs have as many rows as are live in the inputs."""
     expected = sum(entry.live for entry in inputs)
     found = sum(counts)
     if found != expected:
         raise CompactionVerificationError(
-            f"a compaction of {len(inputs)} files of {store.url} wrote {found} rows where {expected} are live",
-            advice="nothing was committed and no row is lost; keep the written files and report this",
+            f"a compaction of {len(inputs)} files of {store.url} wrote {found} rows, but {expected} are live",
+            advice="nothing was committed and no row is lost; keep the written files and report this as a bug",
             path=store.url,
         )
 
 
 def _stamped(add: AddFile, group: PlannedGroup, schema: pa.Schema) -> AddFile:
-    """The output, as old as its newest rows may be, so that it keeps its place in time among the other files."""
+    """The output with its tags, and with the time of its newest input, so that it keeps its place in log order."""
     tags: dict[str, str | None] = {OLDEST_TAG: str(min(map(oldest_ms, group.inputs)))}
     if group.cluster_by:
         tags[CLUSTERED_TAG] = cluster_tag(tuple(physical_name(schema.field(name)) for name in group.cluster_by))

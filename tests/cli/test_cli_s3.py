@@ -1,4 +1,4 @@
-"""The daemon and the clean-up as processes of their own, beside a table in S3."""
+"""The daemon and the clean-up, as separate processes, on a table in S3."""
 
 from __future__ import annotations
 

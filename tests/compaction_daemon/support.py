@@ -1,4 +1,4 @@
-"""Tables with many small files, and rows deleted the way another engine deletes them."""
+"""Tables with many small files, and rows deleted as another engine deletes them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def put(table: Table, *numbers: int, part: str | None = "a") -> None:
 
 
 def numbers_of(table: Table, **partition: str) -> list[int]:
-    """The column `n` in the order in which the files hold it."""
+    """The column `n` in file order."""
     where = " and ".join(f"{name} = '{value}'" for name, value in partition.items()) or None
     rows: list[int] = table.refresh().scan(where).to_arrow()["n"].to_pylist()
     return rows
@@ -45,7 +45,7 @@ def live_files(table: Table) -> list[AddFile]:
 def delete_rows(
     table: Table, positions: Sequence[int], *, file: int = 0, data_change: bool = True
 ) -> DeletionVectorDescriptor:
-    """Give the deletion vector `positions` to a live file, in a commit as delta-spark writes it (remove and re-add)."""
+    """Give a live file a deletion vector, in a commit as delta-spark writes it (remove and re-add)."""
     add = live_files(table)[file]
     vector = put_vector(table, positions)
     removed = RemoveFile(
@@ -62,7 +62,7 @@ def delete_rows(
 
 
 def put_vector(table: Table, positions: Sequence[int]) -> DeletionVectorDescriptor:
-    """A deletion vector in a file of its own, beside the data, by the protocol's recipe."""
+    """Write a deletion vector to a file next to the data, in the protocol's format."""
     bitmap = struct.pack("<I", 1681511377) + bytes(BitMap64(positions).serialize())
     name = uuid.uuid4()
     content = b"\x01" + struct.pack(">i", len(bitmap)) + bitmap + struct.pack(">I", zlib.crc32(bitmap))
@@ -77,7 +77,7 @@ def put_vector(table: Table, positions: Sequence[int]) -> DeletionVectorDescript
 
 
 def put_commit(table: Table, *actions: Action, **info: Any) -> int:
-    """The next version, as another writer leaves it."""
+    """Commit the next version as another writer would."""
     table.refresh()
     stamp = int(table.at().timestamp.timestamp() * 1000) + 1
     content = encode_commit({"inCommitTimestamp": stamp, "operation": "TEST", **info}, actions)
@@ -86,7 +86,7 @@ def put_commit(table: Table, *actions: Action, **info: Any) -> int:
 
 
 def z85(raw: bytes) -> str:
-    """ZeroMQ's base 85, whose alphabet the protocol names."""
+    """ZeroMQ's base 85, which the protocol uses."""
     digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
     text = ""
     for start in range(0, len(raw), 4):

@@ -1,4 +1,4 @@
-"""A compaction beside other writers: nobody's rows are lost, nobody's commit fails, no file is left behind."""
+"""MINOR compactions, alone and alongside writers: no row is lost, no writer fails, no file is left behind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tidelog.log.storage.memory import MemoryStore
 
 
 def data_files(table: Table) -> set[str]:
-    """Every data file that lies in the store, named by a commit or not."""
+    """Every data file in the store, named by a commit or not."""
     return {path for path in MemoryStore._shared[table.path] if path.endswith(".parquet") and "/part-" in path}
 
 
@@ -52,7 +52,7 @@ def filled(*parts: str, files: int = 3) -> Table:
 # --- alone -----------------------------------------------------------------------------------------------------------
 
 
-def test_small_files_become_one_in_a_version_that_no_reader_of_changes_sees() -> None:
+def test_small_files_become_one_and_no_reader_of_changes_sees_it() -> None:
     table = filled("a", files=4)
     before = table.refresh().changes(mode="append").to_arrow()
     time_version, sizes = table.time_version, [add.size for add in live_files(table)]
@@ -93,7 +93,7 @@ def test_nothing_to_do_writes_nothing() -> None:
     assert_no_orphans(table)
 
 
-def test_a_table_may_be_given_by_its_path(tmp_path: Path) -> None:
+def test_a_table_can_be_given_by_its_path(tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     table = Table.create(path, SCHEMA)
     put(table, 1)
@@ -110,7 +110,7 @@ def test_an_unknown_level_is_refused() -> None:
         stage(filled("a"), "huge")
 
 
-def test_growth_may_wait() -> None:
+def test_growth_delays_a_rewrite() -> None:
     table = memory_table()
     put(table, *range(10_000))
     put(table, 1)
@@ -128,15 +128,15 @@ def test_one_commit_rewrites_a_bounded_number_of_bytes(monkeypatch: pytest.Monke
     assert sorted(numbers_of(table)) == sorted([0, 1, 2] * 3)
 
 
-def test_a_group_above_the_bound_is_still_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_above_the_bound_is_still_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
     table = filled("a")
     monkeypatch.setattr(compaction, "MAX_MINOR_BYTES", 1)
     assert compact(table).groups == 1
 
 
 @pytest.mark.parametrize("growth", [1.0, 2.0])
-def test_data_that_compresses_well_comes_to_rest(growth: float) -> None:
-    """In memory the rows take many times the target, on disk a fraction of it: one file, and then nothing to do."""
+def test_data_that_compresses_well_is_rewritten_once(growth: float) -> None:
+    """The rows take many times the target in memory and a fraction of it on disk: one file, then nothing to do."""
     table = memory_table(**{"tidelog.targetFileSize": "64 KiB"})
     for _ in range(10):
         table.insert(pa.table({"part": ["a"] * 5000, "n": pa.array([7] * 5000, pa.int64())}))
@@ -146,7 +146,7 @@ def test_data_that_compresses_well_comes_to_rest(growth: float) -> None:
     assert len(numbers_of(table)) == 50_000
 
 
-def test_random_data_comes_to_rest_as_well() -> None:
+def test_compactions_of_random_data_end() -> None:
     table = memory_table(**{"tidelog.targetFileSize": "16 KiB"})
     chance = random.Random(5)
     for _ in range(30):
@@ -156,18 +156,18 @@ def test_random_data_comes_to_rest_as_well() -> None:
     for _ in range(10):
         if not compact(table).did_anything:
             break
-        assert len(live_files(table)) < files, "a compaction that leaves as many files as there were"
+        assert len(live_files(table)) < files, "a compaction that did not reduce the number of files"
         files = len(live_files(table))
     assert not compact(table).did_anything
     assert sorted(numbers_of(table)) == before
 
 
-# --- beside others: something happens between the rewrite and the commit --------------------------------------------
+# --- alongside writers: something happens between the rewrite and the commit ----------------------------------------
 
 
 @pytest.fixture
-def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """`meanwhile(action)`: `action` happens once, after the next rewrite and before its commit."""
+def before_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """`before_commit(action)` runs `action` once, after the next rewrite."""
 
     def arrange(action: Callable[[], object]) -> None:
         commit = Transaction.commit
@@ -183,7 +183,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
     return arrange
 
 
-def test_inserts_meanwhile_cost_nothing(meanwhile: Callable[[Callable[[], object]], None]) -> None:
+def test_concurrent_inserts_waste_no_work(before_commit: Callable[[Callable[[], object]], None]) -> None:
     table = filled("a")
     other = Table.open(table.path)
 
@@ -191,7 +191,7 @@ def test_inserts_meanwhile_cost_nothing(meanwhile: Callable[[Callable[[], object
         put(other, 100)
         put(other, 101)
 
-    meanwhile(inserts)
+    before_commit(inserts)
     report = compact(table)
     assert (report.version, report.rebased_over, report.wasted_bytes) == (6, (4, 5), 0)
     assert numbers_of(table) == [100, 101, 0, 1, 2]
@@ -199,10 +199,10 @@ def test_inserts_meanwhile_cost_nothing(meanwhile: Callable[[Callable[[], object
 
 
 def test_of_two_compactions_of_the_same_files_one_is_superseded(
-    meanwhile: Callable[[Callable[[], object]], None],
+    before_commit: Callable[[Callable[[], object]], None],
 ) -> None:
     table = filled("a")
-    meanwhile(lambda: compact(table.path))
+    before_commit(lambda: compact(table.path))
     report = compact(table)
     assert not report.did_anything
     assert (report.version, report.groups, report.files_removed, report.files_added) == (None, 0, 0, 0)
@@ -212,8 +212,8 @@ def test_of_two_compactions_of_the_same_files_one_is_superseded(
     assert_no_orphans(table)
 
 
-def test_a_compaction_that_lost_some_of_its_groups_commits_the_others(
-    meanwhile: Callable[[Callable[[], object]], None],
+def test_a_compaction_that_lost_a_group_commits_the_rest(
+    before_commit: Callable[[Callable[[], object]], None],
 ) -> None:
     table = filled("a", "b")
 
@@ -222,7 +222,7 @@ def test_a_compaction_that_lost_some_of_its_groups_commits_the_others(
             patched.setattr(compaction, "MAX_MINOR_BYTES", 1)
             assert compact(table.path).groups == 1
 
-    meanwhile(takes_one_group)
+    before_commit(takes_one_group)
     report = compact(table)
     assert (report.version, report.groups, report.rebased_over) == (8, 1, (7,))
     assert 0 < report.wasted_bytes < report.bytes_written
@@ -231,25 +231,25 @@ def test_a_compaction_that_lost_some_of_its_groups_commits_the_others(
     assert_no_orphans(table)
 
 
-def test_a_row_deleted_meanwhile_stays_dead(meanwhile: Callable[[Callable[[], object]], None]) -> None:
+def test_a_concurrently_deleted_row_stays_dead(before_commit: Callable[[Callable[[], object]], None]) -> None:
     table = filled("a")
-    meanwhile(lambda: delete_rows(Table.open(table.path), [0]))
+    before_commit(lambda: delete_rows(Table.open(table.path), [0]))
     report = compact(table)
     assert (report.files_removed, report.files_added, report.wasted_bytes) == (3, 1, 0)
     assert numbers_of(table) == [1, 2]
     assert_no_orphans(table)
     (file,) = live_files(table)
-    assert file.deletion_vector is not None, "the row died in the output"
+    assert file.deletion_vector is not None, "the row is dead in the output"
     assert not compact(table).did_anything
 
 
-def test_rules_changed_meanwhile_are_a_conflict_that_leaves_no_file(
-    meanwhile: Callable[[Callable[[], object]], None],
+def test_a_concurrent_change_of_properties_is_a_conflict_that_leaves_no_file(
+    before_commit: Callable[[Callable[[], object]], None],
 ) -> None:
     table = filled("a")
     old = load(table.store).head.metadata
     new = msgspec.structs.replace(old, configuration={**old.configuration, "delta.appendOnly": "true"})
-    meanwhile(lambda: put_commit(Table.open(table.path), new))
+    before_commit(lambda: put_commit(Table.open(table.path), new))
     with pytest.raises(MetadataChangedException, match=r"the winner changed the property delta.appendOnly"):
         compact(table)
     assert_no_orphans(table)
@@ -269,7 +269,7 @@ def test_a_staged_compaction_is_invisible_until_its_commit() -> None:
     assert numbers_of(table) == [100, 0, 1, 2]
 
 
-def test_writers_and_compactions_in_threads_disturb_nobody(tmp_path: Path) -> None:
+def test_writers_and_compactions_in_threads_do_not_disturb_each_other(tmp_path: Path) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     path = str(tmp_path / "table")
@@ -326,8 +326,8 @@ def test_writers_and_compactions_in_threads_disturb_nobody(tmp_path: Path) -> No
     assert orphans == set()
 
 
-def test_a_group_that_fails_leaves_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each try would otherwise leave the finished groups' files behind, for ever."""
+def test_a_failed_group_leaves_no_files_of_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each attempt would leave behind the files of the groups that were done."""
     table = memory_table()
     put(table, 1)
     put(table, 2)

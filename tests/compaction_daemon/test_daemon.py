@@ -6,6 +6,8 @@ import logging
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,8 +31,8 @@ from tidelog.log.state.commits import read_commit
 from tidelog.log.system import System
 
 
-class Hand(System):
-    """A clock moved by hand."""
+class ManualClock(System):
+    """A clock that tests move."""
 
     seconds = 100.0
 
@@ -42,7 +44,7 @@ def disk_table(path: Path) -> Table:
     return Table.create(str(path), SCHEMA, partition_by=["part"])
 
 
-def test_a_step_compacts_each_table_and_then_rests() -> None:
+def test_a_step_compacts_each_table_once() -> None:
     tables = [memory_table(), memory_table()]
     for table in tables:
         put(table, 1)
@@ -100,16 +102,16 @@ def test_checkpoints_come_at_the_table_s_interval() -> None:
     assert sorted(numbers_of(Table.open(table.path))) == list(range(12))
 
 
-def test_a_checkpoint_alone_is_a_step_that_did_something() -> None:
+def test_a_step_with_only_a_checkpoint_did_something() -> None:
     table = memory_table(**{"delta.checkpointInterval": 2})
     put(table, 1)
     (step,) = Daemon([table]).step().tables
     assert (step.checkpointed, step.compaction.did_anything, step.did_anything) == (True, False, True)
 
 
-def test_an_error_of_one_table_does_not_stop_the_other(tmp_path: Path) -> None:
+def test_a_failing_table_does_not_stop_the_rest(tmp_path: Path) -> None:
     sick, well = disk_table(tmp_path / "sick"), disk_table(tmp_path / "well")
-    clock = Hand()
+    clock = ManualClock()
     daemon = Daemon([sick, well], config=DaemonConfig(interval_s=1.0), clock=clock)
     shutil.move(sick.path, tmp_path / "away")
     put(well, 1)
@@ -120,7 +122,7 @@ def test_an_error_of_one_table_does_not_stop_the_other(tmp_path: Path) -> None:
     assert report.tables[1].compaction.did_anything
     assert report.tables[1].error is None
 
-    # The sick one is left alone for a while, ever longer.
+    # The sick one is skipped, each time for longer.
     looked = []
     for _ in range(40):
         clock.seconds += 1
@@ -129,7 +131,7 @@ def test_an_error_of_one_table_does_not_stop_the_other(tmp_path: Path) -> None:
     assert 3 <= len(gaps) <= 6
     assert gaps[-1] - gaps[-2] > gaps[1] - gaps[0]
 
-    # It is never given up: once its store is back, it is looked after as before.
+    # It is always tried again: once its store is back, it is compacted as before.
     shutil.move(tmp_path / "away", sick.path)
     put(sick, 1)
     put(sick, 2)
@@ -141,8 +143,8 @@ def test_an_error_of_one_table_does_not_stop_the_other(tmp_path: Path) -> None:
     assert len(daemon.step().tables) == 2
 
 
-def test_a_table_is_never_left_alone_for_longer_than_the_limit(tmp_path: Path) -> None:
-    sick, clock = disk_table(tmp_path / "sick"), Hand()
+def test_a_failing_table_is_skipped_for_a_bounded_time(tmp_path: Path) -> None:
+    sick, clock = disk_table(tmp_path / "sick"), ManualClock()
     daemon = Daemon([sick], clock=clock)
     shutil.rmtree(sick.path)
     for _ in range(40):
@@ -163,7 +165,7 @@ def test_a_table_is_never_left_alone_for_longer_than_the_limit(tmp_path: Path) -
         ),
     ],
 )
-def test_what_went_wrong_is_reported_and_logged(
+def test_errors_are_reported_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, reported: type, level: int
 ) -> None:
     table = memory_table()
@@ -181,7 +183,7 @@ def test_what_went_wrong_is_reported_and_logged(
     assert table.path in record.getMessage()
 
 
-def test_a_bug_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> Any:
         raise ZeroDivisionError
 
@@ -193,25 +195,25 @@ def test_a_bug_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Daemon([]), "a daemon needs a list of tables; give at least one path in a list"),
+        (lambda: Daemon([]), "a daemon needs a list of tables; give a list with at least one path"),
         (lambda: Daemon("/data/t"), "a daemon needs a list of tables"),
         (lambda: DaemonConfig(interval_s=0), "interval_s is 0; give seconds above zero"),
         (lambda: DaemonConfig(interval_s=-1.0), "give seconds above zero"),
         (lambda: DaemonConfig(growth=0.5), "growth is 0.5; give 1 or more"),
     ],
 )
-def test_a_daemon_that_cannot_work_is_not_made(make: Any, message: str) -> None:
+def test_bad_arguments_are_refused(make: Any, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         make()
     assert message in str(caught.value)
 
 
-def test_a_daemon_wants_its_tables_to_be_there(tmp_path: Path) -> None:
+def test_tables_must_exist(tmp_path: Path) -> None:
     with pytest.raises(TableNotFoundError):
         Daemon([str(tmp_path / "nothing")])
 
 
-def test_run_ends_after_the_step_in_hand_when_it_is_stopped_from_a_thread() -> None:
+def test_stop_from_a_thread_ends_run_after_the_current_step() -> None:
     table = memory_table()
     steps = []
 
@@ -228,7 +230,7 @@ def test_run_ends_after_the_step_in_hand_when_it_is_stopped_from_a_thread() -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_run_finishes_the_step_in_which_a_signal_comes(number: signal.Signals) -> None:
+def test_run_finishes_the_step_in_which_a_signal_arrives(number: signal.Signals) -> None:
     table = memory_table()
     put(table, 1)
     put(table, 2)
@@ -243,8 +245,38 @@ def test_run_finishes_the_step_in_which_a_signal_comes(number: signal.Signals) -
     assert numbers_of(table) == [1, 2]
 
 
+# Runs a daemon that gets its signal at the worst moment: while it is inside `threading`, with a lock held.
+_SIGNAL_INSIDE_A_WAIT = """
+import signal, sys, threading
+from tidelog.compaction_daemon import Daemon, DaemonConfig
+from tidelog.log import Table
+import pyarrow as pa
+
+Table.create("memory://t", pa.schema([("n", pa.int64())]))
+steps = []
+
+def interrupt(frame, event, argument):
+    if frame.f_code is threading.Condition.wait.__code__:
+        sys.settrace(None)
+        signal.raise_signal(signal.SIGTERM)
+
+def on_step(report):
+    steps.append(report)
+    if len(steps) == 2:
+        signal.raise_signal(signal.SIGTERM)
+    sys.settrace(interrupt)
+
+Daemon(["memory://t"], config=DaemonConfig(interval_s=0.01), on_step=on_step).run()
+"""
+
+
+def test_a_signal_during_the_sleep_does_not_block() -> None:
+    done = subprocess.run([sys.executable, "-c", _SIGNAL_INSIDE_A_WAIT], timeout=60, check=False)
+    assert done.returncode == 0
+
+
 def test_run_does_not_sleep_while_there_is_work() -> None:
-    """It sleeps an hour here after a step that found nothing, so only busy steps can follow each other."""
+    """With an hour of sleep after an idle step, only busy steps can follow each other."""
     table = memory_table()
     steps = 0
 

@@ -1,4 +1,4 @@
-"""A MAJOR compaction: the same rows in better files, and nobody notices but the disk."""
+"""MAJOR compactions: the same rows in better files, invisible to readers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def random_numbers(count: int, seed: int = 1) -> list[int]:
     return [chance.getrandbits(62) for _ in range(count)]
 
 
-def test_no_reader_sees_anything_but_fewer_files() -> None:
+def test_readers_see_the_same_rows_in_fewer_files() -> None:
     table = memory_table()
     for number in range(3):
         put(table, number, number + 10)
@@ -57,7 +57,7 @@ def test_no_reader_sees_anything_but_fewer_files() -> None:
     report = compact(table, "major")
     assert (report.version, report.groups, report.files_removed, report.files_added) == (8, 2, 6, 2)
     assert (report.groups_left, report.wasted_bytes) == (0, 0)
-    assert numbers_of(table, part="a") == [0, 10, 1, 2, 12], "by the time of their commits"
+    assert numbers_of(table, part="a") == [0, 10, 1, 2, 12], "in the order of their commits"
     assert sorted(rows) == [0, 1, 2, 10, 12]
     assert numbers_of(table, part="b") == [0, 1, 2]
     assert (table.version, table.time_version) == (8, time_version)
@@ -71,7 +71,7 @@ def test_no_reader_sees_anything_but_fewer_files() -> None:
     assert not compact(table).did_anything
 
 
-def test_a_partition_alone_is_rewritten_where_asked() -> None:
+def test_only_the_partitions_asked_for_are_rewritten() -> None:
     table = memory_table()
     for number in range(2):
         for part in ("a", "b", None):
@@ -83,7 +83,7 @@ def test_a_partition_alone_is_rewritten_where_asked() -> None:
     assert compact(table, "major", where="part = 'b'").version is None
 
 
-def test_dead_rows_leave_the_disk_from_a_tenth_on_and_all_of_them_by_a_purge() -> None:
+def test_files_with_a_tenth_of_dead_rows_are_rewritten_and_all_of_them_with_purge() -> None:
     table = memory_table(**{"tidelog.targetFileSize": 1000})
     put(table, *range(100))
     put(table, *range(100, 200))
@@ -135,7 +135,7 @@ def test_the_outputs_keep_their_place_among_other_files() -> None:
     }
 
 
-def test_random_histories_come_to_rest_with_the_same_rows() -> None:
+def test_compactions_of_random_histories_end_with_the_same_rows() -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -165,7 +165,7 @@ def test_random_histories_come_to_rest_with_the_same_rows() -> None:
 
 
 def wholly_dead(table: Table) -> AddFile:
-    """A file of which no row is live, though a vector keeps it in the table."""
+    """A file without a live row, which a deletion vector keeps in the table."""
     put(table, 1, 2)
     put(table, 3, *range(10, 100))
     delete_rows(table, [0])
@@ -188,20 +188,20 @@ def test_a_dead_file_is_dropped_without_reading_its_rows(level: str, monkeypatch
     assert numbers_of(table) == [3, *range(10, 100)]
     assert table.time_version == time_version
     assert table.changes().to_arrow().equals(changes)
-    (group,) = stage_lineage(table)
+    (group,) = recorded_groups(table)
     assert [(entry.path, entry.rows) for entry in group.inputs] == [(dead.path, 2)]
     assert group.outputs == ()
     assert compact(table, level).version is None
 
 
-def stage_lineage(table: Table) -> tuple[lineage.LineageGroup, ...]:
+def recorded_groups(table: Table) -> tuple[lineage.LineageGroup, ...]:
     recorded = lineage.from_builtins(commit_info.tidelog(read_commit(table.store, table.version).info)["lineage"])
     assert recorded is not None
     return recorded.groups
 
 
 def test_a_file_whose_statistics_count_too_few_rows_loses_none() -> None:
-    """Another writer's statistics say that every row is dead: the footer is asked, and what lives is written."""
+    """Another writer's statistics say that every row is dead; the footer counts, and the live rows are written."""
     table = memory_table(**{"tidelog.targetFileSize": 100})
     put(table, *range(5))
     delete_rows(table, [0, 1])
@@ -222,8 +222,8 @@ def test_a_file_whose_statistics_count_too_few_rows_loses_none() -> None:
 # --- the bounds ------------------------------------------------------------------------------------------------------
 
 
-def test_rows_in_memory_are_those_of_about_one_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are counted while they live: of 10,000, in batches of 250, those of an output (834) and two batches."""
+def test_about_one_output_is_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 10,000 rows in batches of 250, at most one output (834) and two batches are in memory at a time."""
     table = memory_table(**{"tidelog.targetFileSize": "8 KiB"})
     wanted = random_numbers(10_000)
     for start in range(0, 10_000, 500):
@@ -246,7 +246,9 @@ def test_rows_in_memory_are_those_of_about_one_output(monkeypatch: pytest.Monkey
     assert numbers_of(table) == wanted
 
 
-def test_one_commit_does_a_bounded_number_of_bytes_and_says_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_commit_rewrites_a_bounded_number_of_bytes_and_reports_what_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = memory_table()
     for part in "abc":
         put(table, 1, part=part)
@@ -288,14 +290,14 @@ def test_a_group_that_fails_in_an_executor_leaves_no_file(monkeypatch: pytest.Mo
     assert data_files(table) == before
 
 
-def test_what_cannot_rewrite_a_table_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"must be a concurrent\.futures\.Executor, not 'spark'"):
+def test_an_unsuitable_executor_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"must be a concurrent\.futures\.Executor, not str"):
         compact(memory_table(), "major", executor="spark")  # type: ignore[arg-type]
     with ProcessPoolExecutor(1) as executor, pytest.raises(ConfigurationError, match="in this process's memory"):
         compact(memory_table(), executor=executor)
 
 
-# --- what goes wrong -------------------------------------------------------------------------------------------------
+# --- failures --------------------------------------------------------------------------------------------------------
 
 
 def test_a_lost_row_among_several_outputs_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +312,7 @@ def test_a_lost_row_among_several_outputs_is_caught(monkeypatch: pytest.MonkeyPa
         return honest(self, rows.slice(1) if len(calls) == 2 else rows, *args, **kwargs)
 
     monkeypatch.setattr(DataWriter, "write_file", loses_a_row_of_the_second)
-    with pytest.raises(CompactionVerificationError, match="wrote 1999 rows where 2000 are live"):
+    with pytest.raises(CompactionVerificationError, match="wrote 1999 rows, but 2000 are live"):
         compact(table, "major")
     assert table.refresh().version == 4
 
@@ -328,7 +330,7 @@ def test_a_group_that_fails_half_way_leaves_no_file() -> None:
     assert data_files(table) == before
 
 
-def test_staged_it_can_be_looked_at_and_given_up() -> None:
+def test_a_staged_compaction_can_be_inspected_and_aborted() -> None:
     table = memory_table()
     put(table, 1)
     put(table, 2)
@@ -342,7 +344,7 @@ def test_staged_it_can_be_looked_at_and_given_up() -> None:
 
 
 @pytest.mark.interop
-def test_delta_rs_reads_what_it_left(tmp_path: Path) -> None:
+def test_delta_rs_reads_a_compacted_table(tmp_path: Path) -> None:
     table = Table.create(
         str(tmp_path / "t"), SCHEMA, partition_by=["part"], properties={"tidelog.targetFileSize": "8 KiB"}
     )

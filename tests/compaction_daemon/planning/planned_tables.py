@@ -1,4 +1,4 @@
-"""Tables whose files are made up: the log names them, and none of them is there."""
+"""Tables whose files exist in the log only."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor
 
 @dataclass(frozen=True)
 class File:
-    """A file of the table: its size, when it was committed, its partition, and how old its oldest rows are.
+    """A file of the table: its size, its commit time, its partition, and the commit time of its oldest rows.
 
-    `rows`: how many its statistics tell, `dead`: how many its deletion vector holds, `clustered`: what it is sorted by.
+    `rows` is the count in its statistics, `dead` the number of rows in its deletion vector, `clustered` what it is
+    sorted by.
     """
 
     size: int

@@ -1,4 +1,4 @@
-"""Which files a MAJOR compaction takes, and what every plan says of the others; the files are made up."""
+"""Which files a MAJOR compaction rewrites, and the reasons in a plan; the files exist in the log only."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def reasons(found: Plan) -> dict[int, tuple[bool, str]]:
     return {int(entry.path): (entry.chosen, entry.reason) for entry in found.reasons}
 
 
-def test_the_small_files_of_a_partition_go_together_however_old() -> None:
+def test_small_files_of_a_partition_are_packed_regardless_of_age() -> None:
     files = [File(10, at=0), File(400, at=10**12), LARGE, File(10, at=10**11), File(10, at=3, part="b")]
     assert numbers(plan(table_of(files), "major")) == [[0, 3, 1]]
     assert numbers(plan(table_of(files), "minor")) == []
 
 
-def test_a_large_file_without_dead_rows_is_left_alone_and_so_is_a_small_one_by_itself() -> None:
+def test_a_clean_large_file_and_a_lone_small_file_are_left_alone() -> None:
     found = plan(table_of([LARGE, LARGE, SMALL]), "major")
     assert found.groups == ()
     assert reasons(found) == {
         0: (False, "large enough"),
         1: (False, "large enough"),
-        2: (False, "small, but no fewer files would come of it"),
+        2: (False, "small, but a rewrite would not leave fewer files"),
     }
 
 
@@ -45,11 +45,11 @@ def test_a_large_file_without_dead_rows_is_left_alone_and_so_is_a_small_one_by_i
 def test_a_tenth_of_dead_rows_makes_a_file_worth_a_rewrite(dead: int, taken: bool) -> None:
     found = plan(table_of([File(900, at=1, rows=100, dead=dead)]), "major")
     assert numbers(found) == ([[0]] if taken else [])
-    why = f"{dead} of its 100 rows are dead" if taken else "large enough, and few of its rows are dead, if any"
+    why = f"{dead} of its 100 rows are dead" if taken else "large enough, with few or no dead rows"
     assert reasons(found) == {0: (taken, why)}
 
 
-def test_a_purge_takes_every_dead_row() -> None:
+def test_a_purge_rewrites_every_file_with_a_dead_row() -> None:
     files = [File(900, at=1, rows=100, dead=1), LARGE, File(10, at=2, part="b", rows=5, dead=1)]
     found = plan(table_of(files), "major", purge=True)
     assert numbers(found) == [[0], [2]]
@@ -60,29 +60,29 @@ def test_a_purge_takes_every_dead_row() -> None:
     }
 
 
-def test_dead_rows_of_an_unknown_share_are_worth_it() -> None:
+def test_dead_rows_of_an_unknown_share_are_worth_a_rewrite() -> None:
     found = plan(table_of([File(900, at=1, dead=1)]), "major")
-    assert reasons(found) == {0: (True, "1 of its unknown number of rows are dead")}
+    assert reasons(found) == {0: (True, "1 of an unknown number of rows are dead")}
 
 
 @pytest.mark.parametrize("level", ["minor", "major"])
-def test_files_without_a_live_row_are_dropped_whatever_their_size(level: str) -> None:
-    """By metadata alone: in a group of their own that has no output, and that costs nothing to read."""
+def test_files_without_a_live_row_are_dropped_regardless_of_size(level: str) -> None:
+    """They make a group without outputs, which needs no data to be read."""
     files = [LARGE, File(900, at=1, rows=7, dead=7), File(5000, at=2, rows=9, dead=9), SMALL, File(10, at=3, rows=1)]
     found = plan(table_of(files), level)
     assert numbers(found) == [[1, 2], [3, 4]]
     assert [(group.outputs, group.bytes_to_read) for group in found.groups] == [(0, 0), (1, 20)]
-    assert reasons(found)[1] == reasons(found)[2] == (True, "none of its rows is live")
+    assert reasons(found)[1] == reasons(found)[2] == (True, "all of its rows are dead")
 
 
-def test_clustering_takes_what_is_not_clustered_by_these_columns() -> None:
+def test_clustering_rewrites_files_that_are_not_clustered_by_these_columns() -> None:
     files = [LARGE, File(900, at=2, clustered=("n",)), File(900, at=3, clustered=("other",)), File(10, at=4)]
     found = plan(table_of(files), "major", cluster_by=["n"])
     assert numbers(found) == [[0, 2, 3]]
     assert [(group.cluster_by, group.outputs) for group in found.groups] == [(("n",), 2)]
     assert reasons(found) == {
         0: (True, "not clustered by n yet"),
-        1: (False, "large enough, and few of its rows are dead, if any"),
+        1: (False, "large enough, with few or no dead rows"),
         2: (True, "not clustered by n yet"),
         3: (True, "small, not clustered by n yet"),
     }
@@ -92,13 +92,13 @@ def test_clustering_takes_what_is_not_clustered_by_these_columns() -> None:
     ("sizes", "outputs"),
     [([700, 700], 1), ([700, 700, 700], 2), ([740, 10], 1), ([749] * 10, 7), ([5] * 10, 1), ([74, 1400], 1)],
 )
-def test_what_is_rewritten_becomes_files_of_about_the_target_size(sizes: list[int], outputs: int) -> None:
+def test_outputs_are_of_about_the_target_size(sizes: list[int], outputs: int) -> None:
     files = [File(size, at=at, rows=100, dead=0 if size < 750 else 11) for at, size in enumerate(sizes)]
     (group,) = plan(table_of(files), "major").groups
     assert group.outputs == outputs
 
 
-def test_dead_rows_take_no_room_in_the_outputs() -> None:
+def test_dead_rows_do_not_count_for_the_number_of_outputs() -> None:
     files = [File(2000, at=1, rows=100, dead=50), File(2000, at=1, rows=100, dead=75)]
     (group,) = plan(table_of(files), "major").groups
     assert group.outputs == 2
@@ -124,7 +124,7 @@ def test_where_chooses_partitions(level: str) -> None:
     found = plan(table, level, where="part = 'b' or part is null")
     assert numbers(found) == [[1, 4], [2, 5]]
     assert (found.num_files, found.small_files) == (4, 4)
-    assert reasons(found)[0] == (False, "outside of the partitions asked for")
+    assert reasons(found)[0] == (False, "not in the partitions asked for")
     assert reasons(found)[1] == (True, "small")
     assert plan(table, level, where="part = 'c'").groups == ()
 
@@ -141,13 +141,13 @@ def test_where_takes_partition_columns_only() -> None:
     [
         (["nothing"], "there is no column 'nothing'"),
         (["n", "n"], "column 'n' is named twice"),
-        (["part"], "column 'part' partitions the table"),
-        (["inner"], r"column 'inner' has the type struct<x: int64>, which has no order"),
+        (["part"], "'part' is a partition column, which has one value per file"),
+        (["inner"], r"column 'inner' has the type struct<x: int64>, which cannot be sorted"),
         (["inner.x"], "there is no column 'inner.x'"),
-        ("n", "cluster_by is one text"),
+        ("n", "cluster_by must be a list of column names, not a string; give a list: "),
     ],
 )
-def test_columns_that_nothing_can_be_sorted_by_are_refused(columns: list[str], fault: str) -> None:
+def test_columns_that_cannot_be_sorted_by_are_refused(columns: list[str], fault: str) -> None:
     schema = SCHEMA.append(pa.field("inner", pa.struct([("x", pa.int64())])))
     table = Table.create(f"memory://{uuid.uuid4()}", schema, partition_by=["part"])
     with pytest.raises(ConfigurationError, match=fault):
@@ -169,7 +169,7 @@ def test_a_plan_is_the_same_after_json() -> None:
     )
     assert Plan.from_json(found.to_json()) == found
     for text in ("", "{}", '{"level": 1}', b"\xff"):
-        with pytest.raises(ConfigurationError, match="this text is no plan"):
+        with pytest.raises(ConfigurationError, match="the text is not a plan"):
             Plan.from_json(text)
 
 
@@ -181,10 +181,8 @@ def some_file(draw: st.DrawFn) -> File:
 
 
 @given(st.lists(some_file(), max_size=20), st.booleans(), st.sampled_from([(), ("n",)]), st.floats(0.3, 1.0))
-def test_plan_after_plan_comes_to_an_end(
-    files: list[File], purge: bool, cluster_by: tuple[str, ...], shrink: float
-) -> None:
-    """However much smaller the rewritten rows are on disk; and each plan keeps the rules."""
+def test_repeated_plans_end(files: list[File], purge: bool, cluster_by: tuple[str, ...], shrink: float) -> None:
+    """However much a rewrite shrinks the rows on disk; and each plan keeps the rules."""
     # A file larger than the target becomes several, which may be packed again once they have shrunk.
     for _ in range(len(files) + sum(file.size for file in files) // 500 + 3):
         table = table_of(files)

@@ -1,4 +1,4 @@
-"""Which files a compaction takes: no file is read here, the log's entries are made up."""
+"""Which files a MINOR compaction rewrites; the files exist in the log only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_small_files_are_packed_in_the_order_of_their_commits() -> None:
     assert grouped([File(10, at=3), File(10, at=1), File(10, at=2)]) == [[1, 2, 0]]
 
 
-def test_files_of_one_moment_go_by_path() -> None:
+def test_files_with_the_same_commit_time_stay_in_log_order() -> None:
     assert grouped([File(10, at=1), File(10, at=1), File(10, at=1)]) == [[0, 1, 2]]
 
 
@@ -39,7 +39,7 @@ def test_a_group_is_full_at_the_target_size() -> None:
     assert grouped([File(334, at=at) for at in range(6)]) == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_a_file_alone_is_no_group() -> None:
+def test_a_lone_file_is_not_a_group() -> None:
     assert grouped([File(10, at=1)]) == []
     assert grouped([]) == []
 
@@ -67,21 +67,21 @@ def test_a_compacted_file_is_as_old_as_its_oldest_rows() -> None:
 
 
 def test_growth_waits_until_a_rewrite_pays() -> None:
-    """100 bytes beside 10: nine tenths of the rewrite would be what the last one wrote."""
+    """With 100 bytes next to 10, nine tenths of the rewrite would repeat the last one."""
     assert grouped([File(100, at=1), File(10, at=2)], growth=2.0) == []
     assert grouped([File(100, at=1), *[File(10, at=at) for at in range(2, 10)]], growth=2.0) == []
     assert grouped([File(100, at=1), *[File(10, at=at) for at in range(2, 11)]], growth=2.0) == [list(range(10))]
-    # Two files of as many rows differ by some bytes, and are twice one all the same.
+    # Two files with equally many rows differ by some bytes, and still count as twice one.
     assert grouped([File(100, at=1), File(98, at=2)], growth=2.0) == [[0, 1]]
     assert grouped([File(100, at=1), File(10, at=2)]) == [[0, 1]]
 
 
-def test_a_group_that_becomes_large_pays_whatever_the_growth() -> None:
+def test_a_group_that_becomes_large_pays_regardless_of_growth() -> None:
     assert grouped([File(700, at=1), File(50, at=2)], growth=2.0) == [[0, 1]]
     assert grouped([File(700, at=1), File(49, at=2)], growth=2.0) == []
 
 
-def test_the_plan_counts_what_it_looked_at() -> None:
+def test_the_plan_counts_files() -> None:
     found = plan(table_of([File(10, at=1), File(10, at=2), File(900, at=3), File(10, at=4, part="b")]))
     assert (found.level, found.version, found.num_files, found.small_files) == ("minor", 1, 4, 3)
     assert [group.size_bytes for group in found.groups] == [20]
@@ -104,7 +104,7 @@ FILES = st.lists(some_file(), max_size=25)
 
 
 @given(FILES, st.sampled_from([1.0, 1.5, 2.0, 4.0]))
-def test_whatever_lies_there_a_plan_keeps_its_rules(files: list[File], growth: float) -> None:
+def test_every_plan_keeps_the_rules(files: list[File], growth: float) -> None:
     target, span = 1000, 100
     table = table_of(files, target=target, span=f"{span} milliseconds")
     found = plan(table, growth=growth)
@@ -124,15 +124,15 @@ def test_whatever_lies_there_a_plan_keeps_its_rules(files: list[File], growth: f
         assert growth == 1.0 or sum(file.size for file in members) >= min(
             0.95 * growth * max(file.size for file in members), target * 3 / 4
         )
-        # Order is kept: the group is a run of neighbours among the partition's small files, oldest commit first.
+        # Order is kept: the group is a run of neighbours among the small files of its partition, oldest commit first.
         line = sorted((number for number in small if files[number].part == part), key=lambda n: (files[n].at, n))
         first = line.index(group[0])
         assert line[first : first + len(group)] == group
 
 
 @given(st.lists(st.integers(1, 749), max_size=30), st.floats(0.3, 1.0))
-def test_packing_comes_to_an_end(sizes: list[int], shrink: float) -> None:
-    """However much a rewrite shrinks the bytes, plan after plan leaves fewer files, until there is nothing to do."""
+def test_repeated_packing_ends(sizes: list[int], shrink: float) -> None:
+    """However much a rewrite shrinks the bytes, each plan leaves fewer files, until there is nothing to do."""
     files = [File(size, at=number) for number, size in enumerate(sizes)]
     for _ in range(len(sizes) + 1):
         groups = grouped(files)

@@ -1,4 +1,4 @@
-"""Clustering: rows sorted by some columns, and a row map that tells where each of them went."""
+"""Clustering: rows in sorted order, and the row map that lists their old and new addresses."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def clustered(table: Table, *columns: str) -> MoveGroup:
 
 
 def addressed(table: Table, add: AddFile) -> dict[int, Any]:
-    """The live rows of a file by their positions, as texts: two NaN are equal."""
+    """The live rows of a file by position, as text, so that two NaN are equal."""
     found: dict[int, Any] = {}
     for positions, batch in read_numbered_batches(table.store, DataFile.of(add), table.schema):
         found.update(zip(positions.tolist(), map(repr, batch.to_pylist()), strict=True))
@@ -64,7 +64,7 @@ def addressed(table: Table, add: AddFile) -> dict[int, Any]:
 
 
 def assert_maps_every_row(table: Table, group: MoveGroup) -> None:
-    """Each live row of the inputs lies where the row map says, and the map is sorted."""
+    """Each live row of the inputs is where the row map says, and the map is sorted."""
     assert group.row_map is not None
     assert group.row_map.schema == row_maps.row_map_schema()
     adds = {add.path: add for add in live_files(table)}
@@ -80,7 +80,7 @@ def assert_maps_every_row(table: Table, group: MoveGroup) -> None:
         assert inputs[number][position] == outputs[output][output_position]
 
 
-def test_rows_are_sorted_and_the_map_tells_where_they_went() -> None:
+def test_rows_are_sorted_and_the_map_lists_their_new_addresses() -> None:
     # The clock stands still, so the files have the same time.
     table = new_table(memory_store(), SCHEMA, partition_by=["part"], system=Clock())
     put(table, 5, 3, 9)
@@ -118,7 +118,7 @@ def test_several_outputs_hold_ranges(outputs: int) -> None:
     assert numbers_of(table) == sorted(before)
 
 
-def test_a_second_run_has_nothing_to_do_until_there_is_something_new() -> None:
+def test_a_second_run_has_nothing_to_do_until_rows_are_added() -> None:
     table = memory_table(**{"tidelog.targetFileSize": "8 KiB"})
     for number in (2, 1):
         put(table, *random.Random(number).choices(range(10**18), k=500))
@@ -131,7 +131,7 @@ def test_a_second_run_has_nothing_to_do_until_there_is_something_new() -> None:
     assert plan(table, "major", cluster_by=["n"]).groups == ()
 
 
-def test_a_small_clustered_file_beside_others_goes_with_them() -> None:
+def test_a_small_clustered_file_is_packed_with_new_small_files() -> None:
     table = memory_table()
     put(table, 2)
     put(table, 1)
@@ -211,8 +211,8 @@ def test_rows_with_nested_columns_move_whole() -> None:
     assert table.refresh().scan().to_arrow().to_pylist() == [rows[2], rows[3], rows[0], rows[1]]
 
 
-def test_files_without_a_live_row_that_nobody_knew_of_make_an_empty_map() -> None:
-    """Without statistics a plan cannot tell that all rows are dead."""
+def test_files_that_turn_out_to_have_no_live_row_make_an_empty_map() -> None:
+    """Without statistics a plan does not know that all rows are dead."""
     table = memory_table()
     for number in range(2):
         put(table, number)
@@ -237,7 +237,7 @@ def test_files_without_a_live_row_need_no_map() -> None:
 
 
 @given(st.lists(st.lists(st.none() | st.integers(-3, 3), min_size=1, max_size=8), min_size=1, max_size=5), st.data())
-def test_whatever_rows_there_are_each_is_where_the_map_says(files: list[list[int | None]], data: st.DataObject) -> None:
+def test_every_row_is_where_the_map_says(files: list[list[int | None]], data: st.DataObject) -> None:
     schema = pa.schema([("row", pa.int64()), ("key", pa.int64())])
     table = Table.create(f"memory://{uuid.uuid4()}", schema)
     for number, keys in enumerate(files):
@@ -283,19 +283,19 @@ def first_twice(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 WRONG: dict[str, Callable[[pa.Table], pa.Table]] = {
     "a row is missing": lambda row_map: row_map.slice(1),
-    "a row too many": lambda row_map: pa.concat_tables([row_map, row_map.slice(row_map.num_rows - 1)]),
+    "an extra row": lambda row_map: pa.concat_tables([row_map, row_map.slice(row_map.num_rows - 1)]),
     "an input row twice": lambda row_map: swapped(row_map, "position", first_twice),
     "an output row twice": lambda row_map: swapped(row_map, "output_position", first_twice),
     "a dead row": lambda row_map: swapped(row_map, "position", lambda found: np.where(found == 2, 1, found)),
     "another input": lambda row_map: swapped(row_map, "input", lambda found: found + 1),
     "another output": lambda row_map: swapped(row_map, "output", lambda found: found + 1),
     "not sorted": lambda row_map: row_map.take(pc.sort_indices(row_map["output_position"])),
-    "nothing": lambda row_map: row_map.slice(0, 0),
+    "an empty map": lambda row_map: row_map.slice(0, 0),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_map_that_is_not_one_to_one_refuses_the_commit(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_that_is_not_one_to_one_stops_the_commit(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = memory_table()
     put(table, 5, 3, 9)
     put(table, 4, 3)
@@ -330,5 +330,5 @@ def test_a_writer_that_loses_a_row_is_caught(monkeypatch: pytest.MonkeyPatch) ->
     put(table, 2)
     put(table, 1)
     monkeypatch.setattr(clustering.Clustered, "pieces", lambda made: iter([made._take(made.order[1:])]))
-    with pytest.raises(CompactionVerificationError, match="wrote 1 rows where 2 are live"):
+    with pytest.raises(CompactionVerificationError, match="wrote 1 rows, but 2 are live"):
         compact(table, "major", cluster_by=["n"])

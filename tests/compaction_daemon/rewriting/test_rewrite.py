@@ -1,4 +1,4 @@
-"""Rewriting a group: the same rows, in order, or nothing at all."""
+"""Rewriting a group: the same rows in order, or an error."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_the_move_names_inputs_outputs_and_lineage() -> None:
         LineageInput(add.path, None, rows) for add, rows in zip(inputs, (3, 1, 2), strict=True)
     )
     assert move.lineage.outputs == (LineageOutput(output.path, 6),)
-    # The output keeps its place in time, and how old its oldest rows are.
+    # The output keeps its place in log order, and the time of its oldest rows.
     assert output.modification_time == max(add.modification_time for add in inputs)
     assert output.tags == {OLDEST_TAG: str(min(add.modification_time for add in inputs))}
 
 
-def test_a_rewrite_of_a_rewrite_remembers_the_oldest_commit() -> None:
+def test_a_second_rewrite_keeps_the_time_of_the_oldest_commit() -> None:
     table = memory_table()
     put(table, 1)
     put(table, 2)
@@ -100,7 +100,7 @@ def test_dead_rows_are_dropped_and_the_lineage_names_the_vector_that_was_read() 
     assert all(add.deletion_vector is None for add in live_files(table))
 
 
-def test_files_without_a_live_row_vanish() -> None:
+def test_files_without_a_live_row_are_dropped() -> None:
     table = memory_table()
     put(table, 1)
     put(table, 2)
@@ -123,7 +123,7 @@ def test_the_partition_value_stays(part: str | None) -> None:
     assert rows == [{"part": part, "n": 1}, {"part": part, "n": 2}]
 
 
-def test_files_from_before_a_new_column_have_nulls_in_it() -> None:
+def test_files_older_than_a_column_get_nulls_in_it() -> None:
     table = memory_table()
     put(table, 1)
     old = load(table.store).head.metadata
@@ -202,7 +202,7 @@ def test_a_writer_that_miscounts_is_caught_before_the_commit(
         with pytest.raises(CompactionVerificationError) as caught:
             compact(table)
     live = len(before)
-    assert f"rows where {live} are live; nothing was committed and no row is lost" in str(caught.value)
+    assert f"rows, but {live} are live; nothing was committed and no row is lost" in str(caught.value)
     assert caught.value.path == table.path
     assert table.refresh().version == version
     assert numbers_of(table) == before
@@ -210,7 +210,7 @@ def test_a_writer_that_miscounts_is_caught_before_the_commit(
 
 
 def test_a_reader_that_loses_rows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The count is not of what was read, but of what the inputs' footers and vectors say is live."""
+    """Rows are counted from the footers and deletion vectors of the inputs, not while reading them."""
     table = memory_table()
     put(table, 1, 2, 3)
     put(table, 4)
@@ -221,7 +221,7 @@ def test_a_reader_that_loses_rows_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
             yield batch.slice(1)
 
     monkeypatch.setattr("tidelog.compaction_daemon.rewriting.rewrite.read_batches", reads_wrongly)
-    with pytest.raises(CompactionVerificationError, match="wrote 2 rows where 4 are live"):
+    with pytest.raises(CompactionVerificationError, match="wrote 2 rows, but 4 are live"):
         compact(table)
 
 

@@ -1,4 +1,4 @@
-"""The command that shows conflicts: a policy's matrix, or what a table's writers lost."""
+"""`tidelog conflicts`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from tidelog.cli import options, output
-from tidelog.cli.app import app
+from tidelog.cli.progress import Progress
 from tidelog.log.errors import ConfigurationError, CorruptLogError
 from tidelog.log.internals import (
     POLICIES,
@@ -25,25 +25,35 @@ from tidelog.log.internals import (
 )
 
 
-@app.command()
-def conflicts(
+def conflicts_command(
     path: Annotated[
-        str | None, typer.Argument(metavar="[PATH]", help="The table; without one, a policy is shown.")
+        str | None, typer.Argument(metavar="PATH", help="A table; without one, a policy is printed.")
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"Show this policy: {', '.join(POLICIES)}.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help=f"The policy to print: {', '.join(POLICIES)}.", autocompletion=lambda: list(POLICIES)
+        ),
     ] = None,
     limit: options.Limit = None,
     storage_option: options.StorageOptions = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show a policy's conflict matrix; with PATH the conflicts that a table's writers lost, newest first."""
+    """Print a conflict policy, or the conflicts of a table.
+
+    A policy says which operation may commit after which. With PATH, the conflicts that the table's writers lost are
+    printed, newest first: which operation lost to which commit, why, and what the lost work cost.
+
+    Example:
+      tidelog conflicts --policy delta-table
+      tidelog conflicts /data/events --limit 20
+    """
     if path is None:
-        _show_matrix(_policy(policy), as_json=as_json)
+        _print_matrix(_policy(policy), as_json=as_json)
         return
     if policy is not None:
         raise ConfigurationError("a table and --policy exclude each other", advice="leave one out")
-    _show_ledger(options.open_table(path, storage_option).store, limit, as_json=as_json)
+    _print_ledger(path, limit, storage_option, as_json=as_json)
 
 
 # --- the matrix ------------------------------------------------------------------------------------------------------
@@ -52,11 +62,11 @@ def conflicts(
 def _policy(name: str | None) -> Policy:
     chosen = properties.conflict_policy({}) if name is None else name
     if chosen not in POLICIES:
-        raise ConfigurationError(f"there is no policy {name!r}", advice=f"the policies are {', '.join(POLICIES)}")
+        raise ConfigurationError(f"{name!r} is not a policy", advice=f"use one of {', '.join(POLICIES)}")
     return POLICIES[chosen]
 
 
-def _show_matrix(policy: Policy, *, as_json: bool) -> None:
+def _print_matrix(policy: Policy, *, as_json: bool) -> None:
     if as_json:
         for earlier, row in policy.matrix.items():
             for later, verdict in row.items():
@@ -71,15 +81,21 @@ def _show_matrix(policy: Policy, *, as_json: bool) -> None:
                 )
         return
     output.say(f"{policy.name} ({policy.source})")
-    output.say(f"down: who committed first; across: who comes later, {_place(policy)}")
+    output.say(f"rows: the operation that committed first; columns: the later one, {_scope(policy)}")
+    colours = {"ok": "green", "fail": "red"}
     output.write_grid(
-        ["", *policy.classes], ([earlier, *map(str, row.values())] for earlier, row in policy.matrix.items())
+        ["", *policy.classes],
+        (
+            [earlier, *(output.coloured(str(verdict), colours[str(verdict)]) for verdict in row.values())]
+            for earlier, row in policy.matrix.items()
+        ),
+        whole=range(len(policy.classes) + 1),
     )
-    output.say(f"a fail is retried by metadata alone unless {properties.METADATA_RETRY} is false")
+    output.say(f"before it fails, an operation is retried with metadata only, unless {properties.METADATA_RETRY}=false")
 
 
-def _place(policy: Policy) -> str:
-    return "to files that both touch" if policy.judges_files else "to the same table or partition"
+def _scope(policy: Policy) -> str:
+    return "on files that both touch" if policy.judges_files else "on the same table or partition"
 
 
 # --- the ledger ------------------------------------------------------------------------------------------------------
@@ -87,30 +103,32 @@ def _place(policy: Policy) -> str:
 _COLUMNS = ("when", "lost", "to", "version", "winner", "outcome", "rows", "bytes", "seconds", "loser", "why")
 
 
-def _show_ledger(store: Store, limit: int | None, *, as_json: bool) -> None:
-    entries = read_ledger(store, limit)
-    winners = _Winners(store)
-    if as_json:
-        for entry in entries:
-            output.write_json(_as_json(entry, winners))
+def _print_ledger(path: str, limit: int | None, storage_option: list[str] | None, *, as_json: bool) -> None:
+    with Progress(f"reading the conflicts of {path}", quiet=as_json):
+        store = options.open_table(path, storage_option).store
+        winners = _Winners(store)
+        entries = read_ledger(store, limit)
+        if as_json:
+            for entry in entries:
+                output.write_json(_as_json(entry, winners))
+            return
+        found = [(entry, _as_row(entry, winners)) for entry in entries]
+    if not found:
+        output.say("no conflicts are recorded")
         return
-    shown = list(entries)
-    if not shown:
-        output.say("no conflict was noted")
-        return
-    output.write_grid(_COLUMNS, (_as_row(entry, winners) for entry in shown), numbers=[3, 6, 7, 8])
-    output.say(_summary(shown))
+    output.write_grid(_COLUMNS, (row for _, row in found), numbers=[3, 6, 7, 8], whole=[0])
+    output.say(_summary([entry for entry, _ in found]))
 
 
 class _Winners:
-    """What the log still says of the commits that won."""
+    """The operation and the engine of commits that won, read from the log."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[int, tuple[str | None, str | None]] = {}
 
     def of(self, version: int) -> tuple[str | None, str | None]:
-        """A version's operation and engine; None where the log has it no longer, or does not tell."""
+        """A version's operation and engine; None if the log no longer has the commit, or it does not say."""
         if version not in self._known:
             self._known[version] = self._read(version)
         return self._known[version]

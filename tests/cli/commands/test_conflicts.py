@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import csv
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.cli import support
+from tests.cli.support import lines, on_terminal
 from tests.log.support import NUMBERS, START_MS, add, numbers, put_commit
-from tidelog import cli
 from tidelog.log import Table
 from tidelog.log.commit import conflict_ledger
 from tidelog.log.commit.conflict_ledger import Lost, LostRace
 from tidelog.log.conflict.policies import POLICIES
 from tidelog.log.system import REAL_SYSTEM
 
-MATRICES = Path(__file__).parent.parent / "log" / "conflict" / "matrices"
+MATRICES = Path(__file__).parent.parent.parent / "log" / "conflict" / "matrices"
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, ["conflicts", *map(str, arguments)])
-
-
-def lines(result: Result) -> list[dict[str, Any]]:
-    assert result.exit_code == 0, result.output
-    return [json.loads(line) for line in result.stdout.splitlines()]
+    return support.run("conflicts", *arguments)
 
 
 def published(name: str) -> dict[tuple[str, str], str]:
@@ -64,7 +56,7 @@ def test_the_default_policy_is_the_tables_default() -> None:
 
 
 @pytest.mark.parametrize("name", ["write-serializable", "serializable"])
-def test_deltas_levels_name_their_errors(name: str) -> None:
+def test_delta_lakes_isolation_levels_name_their_errors(name: str) -> None:
     cells = {(cell["earlier"], cell["later"]): cell for cell in lines(run("--policy", name, "--json"))}
     assert len(cells) == 16
     inserted = cells["INSERT", "UPDATE_DELETE"]
@@ -74,7 +66,7 @@ def test_deltas_levels_name_their_errors(name: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--policy", "anarchy"], ["--policy", ""]])
-def test_an_unknown_policy_is_one_line_that_names_the_others(arguments: list[str]) -> None:
+def test_an_unknown_policy_is_one_line_that_names_the_known_ones(arguments: list[str]) -> None:
     result = run(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert len(result.stderr.splitlines()) == 1
@@ -125,7 +117,7 @@ def table(tmp_path: Path) -> Table:
     return made
 
 
-def test_the_ledger_says_who_lost_to_whom_and_why(table: Table) -> None:
+def test_the_ledger_shows_who_lost_to_whom_and_why(table: Table) -> None:
     header, *rows, summary = run(table.path).stdout.splitlines()
     assert header.split() == "when lost to version winner outcome rows bytes seconds loser why".split()  # noqa: SIM905
     assert len(rows) == 4
@@ -183,7 +175,7 @@ def test_the_limit_counts_from_the_newest(table: Table) -> None:
     assert (len(text), text[-1]) == (3, "1 loss: 1 INSERT to INSERT; wasted 1,000 rows, 2,048 bytes, 0.2 s")
 
 
-def test_a_winner_whose_commit_is_damaged_is_left_open(table: Table) -> None:
+def test_a_winner_whose_commit_is_damaged_is_not_described(table: Table) -> None:
     # The checksum of version 1 lets the table open all the same.
     Path(table.path, "_delta_log", f"{1:020d}.json").write_bytes(b"{")
     assert lines(run(table.path, "--json"))[-1]["winner_operation"] is None
@@ -192,24 +184,48 @@ def test_a_winner_whose_commit_is_damaged_is_left_open(table: Table) -> None:
 
 def test_a_table_without_losses_says_so(tmp_path: Path) -> None:
     made = Table.create(str(tmp_path / "t"), NUMBERS)
-    assert run(made.path).stdout == "no conflict was noted\n"
+    assert run(made.path).stdout == "no conflicts are recorded\n"
     assert lines(run(made.path, "--json")) == []
 
 
-def test_a_narrow_terminal_cuts_the_ledger(table: Table) -> None:
-    program = str(Path(sys.executable).parent / "tidelog")
-    code = "import os, pty, sys\nstatus = pty.spawn(sys.argv[1:])\nsys.exit(os.waitstatus_to_exitcode(status))\n"
-    environment = {**os.environ, "COLUMNS": "100", "TERM": "xterm"}
-    found = subprocess.run(
-        [sys.executable, "-c", code, program, "conflicts", table.path],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-    )
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", found.stdout)
-    rows = [line.rstrip("\r") for line in text.splitlines() if line.strip()]
-    assert len(rows) == 6
-    assert all(len(row) <= 100 for row in rows[:5])
+def test_a_wide_terminal_shows_the_ledger_as_a_table(table: Table) -> None:
+    shown = on_terminal("conflicts", table.path, columns=150)
+    assert len(shown.lines) == 6
+    assert all(len(line) <= 150 for line in shown.lines[:5])
+    assert "2023-11-14T22:13:20.003000Z" in shown.lines[1], "a time is never cut"
+
+
+@pytest.mark.parametrize("columns", [40, 60, 100])
+def test_a_narrow_terminal_shows_the_ledger_one_field_per_line(table: Table, columns: int) -> None:
+    shown = on_terminal("conflicts", table.path, columns=columns)
+    *fields, summary = shown.text.split("4 losses: ")
+    assert "2 UPDATE_DELETE to INSERT" in summary.replace("\n", "")
+    (block,) = fields
+    rows = [line.rstrip() for line in block.splitlines() if line.strip()]
+    assert all(len(row) <= columns for row in rows)
+    assert "…" not in block
+    assert [row.split()[0] for row in rows if row[0] != " "] == [
+        "when",
+        "lost",
+        "to",
+        "version",
+        "winner",
+        "outcome",
+        "rows",
+        "bytes",
+        "seconds",
+        "loser",
+        "why",
+    ] * 4
+
+
+def test_a_narrow_terminal_shows_the_matrix_in_blocks() -> None:
+    shown = on_terminal("conflicts", columns=40)
+    found: dict[tuple[str, str], str] = {}
+    earlier = ""
+    for words in (line.split() for line in shown.lines):
+        if len(words) == 1:
+            (earlier,) = words
+        elif words[-1] in {"ok", "fail"}:
+            found[earlier, words[0]] = words[1]
+    assert found == published("delta-table")

@@ -1,0 +1,35 @@
+"""`tidelog add-columns`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tidelog.cli import options
+from tidelog.cli.progress import Progress
+from tidelog.cli.reports import print_commit
+from tidelog.cli.schema_text import parse_schema
+
+
+def add_columns_command(
+    path: options.TablePath,
+    columns: Annotated[
+        str, typer.Argument(metavar="COLUMNS", help='The new columns, such as "c bigint, d array<string>".')
+    ],
+    storage_option: options.StorageOptions = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Add columns to a table.
+
+    They follow the columns that exist, and are null in the rows that exist. No data file is rewritten. `tidelog create
+    --help` lists the types.
+
+    Example:
+      tidelog add-columns /data/events "country string, price decimal(10, 2)"
+    """
+    new = parse_schema(columns)
+    with Progress(f"adding columns to {path}", quiet=as_json):
+        table = options.open_table(path, storage_option)
+        committed = table.add_columns(new)
+    print_commit(table.path, committed, f"added {', '.join(new.names)}", changed=True, as_json=as_json)

@@ -1,0 +1,36 @@
+"""`tidelog expire`."""
+
+from __future__ import annotations
+
+from tidelog.cli import options
+from tidelog.cli.progress import Progress
+from tidelog.cli.reports import log_cleanup, print_cleanup
+from tidelog.compaction_daemon import expire
+
+
+def expire_command(
+    path: options.TablePath,
+    older_than: options.OlderThan = None,
+    dry_run: options.DryRun = False,
+    storage_option: options.StorageOptions = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Delete log entries that are past their retention.
+
+    Without --older-than this does nothing if the table has delta.enableExpiredLogCleanup=false, as tables that tidelog
+    creates do. Time travel to expired versions, and streams that lag behind them, then fail with an error. Exit code 4
+    if there is nothing to do.
+
+    Example:
+      tidelog expire /data/events --older-than 30d --dry-run
+      tidelog expire /data/events --older-than 30d
+    """
+    cutoff = options.parse_older_than(older_than)
+    with Progress(f"cleaning up the log of {path}", quiet=as_json):
+        table = options.open_table(path, storage_option)
+        report = expire(table, older_than=cutoff, dry_run=dry_run)
+    counts = {"commit": report.commits, "checkpoint": report.checkpoints, "other log file": report.others}
+    reason, advice = report.reason, None
+    if cutoff is None and not (cleanup := log_cleanup(table))["enabled"]:
+        reason, advice = "log clean-up is off for this table", cleanup["advice"]
+    print_cleanup(report, counts, reason, as_json=as_json, advice=advice)

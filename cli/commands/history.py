@@ -1,0 +1,67 @@
+"""`tidelog history`."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from tidelog.cli import options, output
+from tidelog.cli.progress import Progress
+from tidelog.log import CommitRecord
+from tidelog.log.internals import commit_records
+
+_COLUMNS = ("version", "timestamp", "class", "operation", "rows", "files", "engine")
+
+
+def history_command(
+    path: options.TablePath,
+    limit: options.Limit = None,
+    storage_option: options.StorageOptions = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """List the commits of a table, newest first.
+
+    A `*` marks the commits that changed rows, and so have a time version.
+
+    Example:
+      tidelog history /data/events --limit 20
+    """
+    table = options.open_table(path, storage_option)
+    records = itertools.islice(commit_records(table.timeline), limit)
+    if as_json:
+        for record in records:
+            output.write_json(_as_json(record))
+        return
+    with Progress(f"reading the log of {path}", quiet=as_json):
+        rows = [_as_row(record) for record in records]
+    output.write_grid(_COLUMNS, rows, numbers=[0, 4, 5], whole=[1])
+
+
+def _as_json(record: CommitRecord) -> dict[str, Any]:
+    return {
+        "version": record.version,
+        "timestamp": output.timestamp_text(record.timestamp),
+        "time_version": output.timestamp_text(record.time_version),
+        "class": str(record.operation_class),
+        "operation": record.operation,
+        "data_change": record.data_change,
+        "rows": record.rows_added,
+        "files_added": record.files_added,
+        "files_removed": record.files_removed,
+        "engine": record.engine,
+        "user_metadata": record.user_metadata,
+        "metrics": record.metrics,
+    }
+
+
+def _as_row(record: CommitRecord) -> list[Any]:
+    return [
+        str(record.version),
+        # The time version is the timestamp or nothing, so a mark is enough.
+        f"{output.timestamp_text(record.timestamp, timespec='milliseconds')}{' *' if record.time_version else ''}",
+        str(record.operation_class),
+        record.operation,
+        record.rows_added,
+        f"+{record.files_added} -{record.files_removed}",
+        record.engine,
+    ]

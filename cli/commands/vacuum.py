@@ -1,0 +1,45 @@
+"""`tidelog vacuum`."""
+
+from __future__ import annotations
+
+import typer
+
+from tidelog.cli import options, output
+from tidelog.cli.app import FAILED
+from tidelog.cli.progress import Progress
+from tidelog.cli.reports import print_cleanup
+from tidelog.compaction_daemon import vacuum
+
+
+def vacuum_command(
+    path: options.TablePath,
+    older_than: options.OlderThan = None,
+    dry_run: options.DryRun = False,
+    storage_option: options.StorageOptions = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Delete data files that no retained version needs.
+
+    Time travel to versions whose files are gone, and streams that lag behind them, then fail with an error. Exit code 4
+    if there is nothing to do, and 1 if a file could not be deleted.
+
+    Example:
+      tidelog vacuum /data/events --dry-run
+      tidelog vacuum /data/events --older-than 14d
+    """
+    cutoff = options.parse_older_than(older_than)
+    with Progress(f"cleaning up the data files of {path}", quiet=as_json):
+        table = options.open_table(path, storage_option)
+        report = vacuum(table, older_than=cutoff, dry_run=dry_run)
+    for file, error in report.failed:
+        output.complain(f"{file}: {error}")
+    counts = {
+        "data file": report.data_files,
+        "deletion vector": report.deletion_vectors,
+        "change file": report.change_files,
+        "row map": report.row_maps,
+    }
+    reason = "every file is young or needed by a retained version"
+    print_cleanup(report, counts, reason, as_json=as_json)
+    if report.failed:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,117 @@
+"""How commands print what they did: a commit, a compaction, a clean-up."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tidelog.cli import options, output
+from tidelog.cli.app import NOTHING_TO_DO
+from tidelog.log import Committed, ExpiryReport, Table, VacuumReport
+from tidelog.log.internals import properties
+
+if TYPE_CHECKING:
+    from tidelog.compaction_daemon import CompactionReport
+
+
+# --- a commit --------------------------------------------------------------------------------------------------------
+
+
+def print_commit(path: str, committed: Committed, done: str, *, changed: bool, as_json: bool) -> None:
+    """Print a commit as `done`; exit with NOTHING_TO_DO if nothing was `changed`, so that there is no commit."""
+    if as_json:
+        output.write_json(
+            {
+                "path": path,
+                "changed": changed,
+                "version": committed.version,
+                "timestamp": output.timestamp_text(committed.timestamp),
+                "rebased_over": list(committed.rebased_over),
+                "metrics": dict(committed.metrics),
+            }
+        )
+    elif changed:
+        output.say(f"{path}: version {committed.version}: {done}")
+    else:
+        output.say(f"{path}: nothing to do: version {committed.version} is like that already")
+    if not changed:
+        raise typer.Exit(NOTHING_TO_DO)
+
+
+# --- a compaction ----------------------------------------------------------------------------------------------------
+
+
+def print_compaction(
+    path: str, version: int | None, report: CompactionReport, *, checkpointed: bool, as_json: bool
+) -> None:
+    """Print one compaction of a table and whether a checkpoint was written."""
+    if as_json:
+        shown = report.version if report.did_anything else version
+        output.write_json(
+            {"path": path, "checkpointed": checkpointed, **asdict(report), "version": shown}, at_once=True
+        )
+        return
+    parts = []
+    if report.did_anything:
+        parts.append(
+            f"version {report.version}: {output.counted(report.files_removed, 'file')} became {report.files_added:,} "
+            f"({report.bytes_read:,} to {report.bytes_written:,} bytes)"
+        )
+    if report.groups_left:
+        parts.append(f"{output.counted(report.groups_left, 'group')} left for the next compaction")
+    if checkpointed:
+        parts.append(f"checkpoint at version {version}")
+    output.say(f"{path}: {', '.join(parts) or 'nothing to do'}")
+
+
+# --- a clean-up ------------------------------------------------------------------------------------------------------
+
+
+def log_cleanup(table: Table) -> dict[str, Any]:
+    """Whether `expire` deletes anything by default, and if not, what to do about it."""
+    configuration = {properties.ENABLE_EXPIRED_LOG_CLEANUP: "true", **table.properties}
+    if properties.flag(configuration, properties.ENABLE_EXPIRED_LOG_CLEANUP):
+        return {"enabled": True, "advice": None}
+    age = options.age_text(properties.duration_ms(table.properties, properties.LOG_RETENTION))
+    advice = (
+        f"run `tidelog expire {shlex.quote(table.path)} --older-than {age}`, "
+        f"or set {properties.ENABLE_EXPIRED_LOG_CLEANUP}=true"
+    )
+    return {"enabled": False, "advice": advice}
+
+
+def print_cleanup(
+    report: ExpiryReport | VacuumReport,
+    counts: Mapping[str, int],
+    reason: str,
+    *,
+    as_json: bool,
+    advice: str | None = None,
+) -> None:
+    """Print what a clean-up deleted, or would delete; exit with NOTHING_TO_DO if there was nothing to delete.
+
+    `counts` are the numbers of files by kind, `reason` says why there were none, and `advice` what to do about it.
+    """
+    if as_json:
+        extra = {"advice": advice} if isinstance(report, ExpiryReport) else {}
+        output.write_json({**report.to_dict(), **extra})
+    elif not report.files:
+        output.say(f"{report.path}: nothing to do: {reason}" + (f"; {advice}" if advice else ""))
+    else:
+        if report.dry_run:
+            for file in report.files:
+                output.say(file)
+        doing = "would delete" if report.dry_run else "deleted"
+        what = ", ".join(output.counted(number, kind) for kind, number in counts.items())
+        output.say(
+            f"{report.path}: {doing} {what} ({output.counted(report.bytes_deleted, 'byte')}); "
+            f"versions from {report.earliest_version} on stay readable"
+        )
+        if advice:
+            output.say(f"{report.path}: {reason}; {advice}")
+    if not report.files and not (isinstance(report, VacuumReport) and report.failed):
+        raise typer.Exit(NOTHING_TO_DO)

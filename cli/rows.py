@@ -1,0 +1,159 @@
+"""How `scan` and `changes` write rows: as a table, JSON lines or CSV.
+
+In JSON a timestamp is ISO-8601 text (in UTC with `Z`; without a zone for `timestamp_ntz`), a date `2026-01-31`, a
+decimal a text with all its digits, binary base64, a map an object if its keys are texts and otherwise a list of
+`{"key", "value"}`, and a number that JSON lacks `"NaN"`, `"Infinity"` or `"-Infinity"`. In CSV null is nothing, an
+empty text `""`, and a nested value its JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.types as pt
+import typer
+
+from tidelog.cli import output
+from tidelog.cli.progress import Progress
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.internals import RowReader
+
+# How many rows a table shows by default: enough to see what there is, few enough to read.
+_TABLE_ROWS = 100
+# Showing the count costs more than a row does.
+_COUNTED_AT_ONCE = 1000
+
+
+class OutputFormat(StrEnum):
+    """How rows are written."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+FormatOption: TypeAlias = Annotated[
+    OutputFormat | None,
+    typer.Option("--format", metavar="table|json|csv", help="How to print rows. By default a table."),
+]
+
+
+def require_format(chosen: OutputFormat | None, *, as_json: bool) -> OutputFormat:
+    """The format that was asked for. Raises ConfigurationError for `--json` with another format."""
+    if as_json and chosen not in (None, OutputFormat.JSON):
+        raise ConfigurationError(f"--json and --format {chosen.value} exclude each other", advice="leave one out")
+    return OutputFormat.JSON if as_json else chosen or OutputFormat.TABLE
+
+
+def write_rows(reader: RowReader, chosen: OutputFormat, limit: int | None, progress: Progress) -> None:
+    """Write the rows of `reader`, at most `limit`, and count them in `progress`."""
+    if chosen is OutputFormat.TABLE:
+        _write_table(reader, limit, progress)
+        return
+    if chosen is OutputFormat.CSV:
+        write_csv_header(reader.schema.names)
+    for row in _counted(itertools.islice(_rows(reader), limit), progress):
+        if sys.stdout.isatty():
+            progress.stop()  # the rows themselves show the progress
+        if chosen is OutputFormat.JSON:
+            output.write_json(row)
+        else:
+            write_csv_row(row.values())
+
+
+def _write_table(reader: RowReader, limit: int | None, progress: Progress) -> None:
+    shown = limit or _TABLE_ROWS
+    rows = list(_counted(itertools.islice(_rows(reader), shown + 1), progress))
+    progress.stop()
+    numbers = [index for index, field in enumerate(reader.schema) if _is_number(field.type)]
+    output.write_grid(reader.schema.names, [list(row.values()) for row in rows[:shown]], numbers=numbers)
+    if len(rows) > shown and limit is None:
+        output.complain(f"only the first {shown} rows are shown; --limit N shows more, --format csv or json shows all")
+
+
+def _counted(rows: Iterable[dict[str, Any]], progress: Progress) -> Iterator[dict[str, Any]]:
+    for number, row in enumerate(rows, start=1):
+        if number % _COUNTED_AT_ONCE == 0:
+            progress.count(number, "rows")
+        yield row
+
+
+def _rows(reader: RowReader) -> Iterator[dict[str, Any]]:
+    for batch in reader.to_batches():
+        yield from rows_of(batch)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
+
+
+# --- values as JSON --------------------------------------------------------------------------------------------------
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterable[dict[str, Any]]:
+    """The rows of a batch as values of JSON."""
+    kinds = [field.type for field in batch.schema]
+    names = batch.schema.names
+    for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        yield {name: to_json(value, kind) for name, value, kind in zip(names, values, kinds, strict=True)}
+
+
+def to_json(value: Any, kind: pa.DataType) -> Any:
+    """A value of an Arrow type as a value of JSON, in the forms that the module's docstring lists."""
+    if value is None:
+        return None
+    if pt.is_struct(kind):
+        return {field.name: to_json(value[field.name], field.type) for field in kind}
+    if pt.is_map(kind):
+        pairs = [(to_json(key, kind.key_type), to_json(item, kind.item_type)) for key, item in value]
+        if pt.is_string(kind.key_type) or pt.is_large_string(kind.key_type):
+            return dict(pairs)
+        return [{"key": key, "value": item} for key, item in pairs]
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        return [to_json(item, kind.value_type) for item in value]
+    return scalar_to_json(value)
+
+
+def scalar_to_json(value: Any) -> Any:
+    """A value that is not nested as a value of JSON."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, datetime):
+        return output.timestamp_text(value)
+    return value.isoformat() if isinstance(value, date) else value
+
+
+# --- CSV -------------------------------------------------------------------------------------------------------------
+
+
+def write_csv_header(names: Sequence[str]) -> None:
+    """Write the first line of a CSV file."""
+    write_csv_row(names)
+
+
+def write_csv_row(values: Iterable[Any]) -> None:
+    """Write one line of CSV. On a terminal, control characters in a value are spelled out."""
+    on_terminal = sys.stdout.isatty()
+    sys.stdout.write(",".join(_csv_cell(value, on_terminal=on_terminal) for value in values) + "\n")
+
+
+def _csv_cell(value: Any, *, on_terminal: bool) -> str:
+    if value is None:
+        return ""
+    text = output.printable(output.plain_text(value)) if on_terminal else output.plain_text(value)
+    if not text or any(sign in text for sign in ',"\r\n') or text != text.strip():
+        return '"' + text.replace('"', '""') + '"'
+    return text

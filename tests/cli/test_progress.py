@@ -1,0 +1,139 @@
+"""The spinner of long commands: on a terminal, after a second, and nowhere else."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from contextlib import redirect_stderr
+
+import pytest
+
+from tests.cli.support import Terminal, in_terminal, on_terminal
+from tidelog.cli import progress
+from tidelog.cli.progress import Progress
+from tidelog.log import Table
+
+# Runs `tidelog compact`, which waits until the spinner has been drawn, or does not wait for what is never drawn.
+_SLOW = """
+import sys, threading
+import rich.live
+from tidelog import cli
+from tidelog.cli import progress
+from tidelog.cli.commands import compact as module
+
+drawn = threading.Event()
+progress.DELAY_S = 0
+start, compact = rich.live.Live.start, module.compact
+
+def start_and_say_so(live, *rest, **named):
+    start(live, True)
+    drawn.set()
+
+def compact_when_drawn(*rest, **named):
+    assert "--json" in sys.argv or drawn.wait(60)
+    return compact(*rest, **named)
+
+rich.live.Live.start, module.compact = start_and_say_so, compact_when_drawn
+sys.argv[0] = "tidelog"
+cli.main()
+"""
+
+
+@pytest.fixture
+def stderr(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    return Terminal()
+
+
+def await_text(terminal: Terminal, text: str) -> None:
+    deadline = time.monotonic() + 60
+    while text not in terminal.getvalue():
+        assert time.monotonic() < deadline, terminal.getvalue()
+        time.sleep(0.01)
+
+
+def test_a_long_command_says_what_it_does_and_counts(stderr: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "DELAY_S", 0)
+    with redirect_stderr(stderr), Progress("reading /data/\x1bt", quiet=False) as shown:
+        await_text(stderr, r"reading /data/\x1bt")
+        shown.count(12_000, "rows")
+        await_text(stderr, r"12,000 rows: reading /data/\x1bt")
+        shown.stop()
+        before = stderr.getvalue()
+        shown.count(13_000, "rows")
+    assert stderr.getvalue() == before
+    assert before.endswith("\x1b[2K"), "the line is erased"
+    assert before.count("\x1b[?25l") == before.count("\x1b[?25h") == 1, "the cursor is visible again"
+
+
+def test_a_narrow_terminal_cuts_the_path(stderr: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "DELAY_S", 0)
+    monkeypatch.setenv("COLUMNS", "40")
+    with redirect_stderr(stderr), Progress(f"reading {'x' * 100}", quiet=False):
+        await_text(stderr, "…")
+    assert "0:00:0" in stderr.getvalue()
+    assert "reading xxx" in stderr.getvalue()
+    assert "\n" not in stderr.getvalue().rstrip("\x1b[2K1A?5lh\r\n"), "it stays on one line"
+
+
+def test_a_short_command_shows_nothing(stderr: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "DELAY_S", 600)
+    with redirect_stderr(stderr), Progress("reading", quiet=False) as shown:
+        shown.count(1, "row")
+    assert stderr.getvalue() == ""
+    assert progress.DELAY_S == 600
+
+
+def test_an_error_ends_the_spinner(stderr: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "DELAY_S", 0)
+
+    def fail() -> None:
+        with redirect_stderr(stderr), Progress("reading", quiet=False):
+            await_text(stderr, "reading")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert stderr.getvalue().endswith("\x1b[2K")
+
+
+def test_nothing_is_shown_if_quiet(stderr: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "DELAY_S", 0)
+    with redirect_stderr(stderr), Progress("reading", quiet=True) as shown:
+        shown.count(1000, "rows")
+    assert stderr.getvalue() == ""
+
+
+def test_nothing_is_shown_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    monkeypatch.setattr(progress, "DELAY_S", 0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with redirect_stderr(pipe), Progress("reading", quiet=False) as shown:
+        shown.count(1000, "rows")
+    assert pipe.getvalue() == ""
+
+
+def test_a_slow_compaction_on_a_terminal(small_files: Table) -> None:
+    shown = in_terminal(sys.executable, "-c", _SLOW, "compact", small_files.path)
+    assert shown.code == 0
+    assert f"compacting {small_files.path}"[:40] in shown.raw
+    assert shown.text.startswith(f"{small_files.path}: version 4: 3 files became 1"), "the spinner is gone"
+
+
+def test_json_on_a_terminal_has_no_spinner(small_files: Table) -> None:
+    shown = in_terminal(sys.executable, "-c", _SLOW, "compact", small_files.path, "--json")
+    assert shown.code == 0
+    assert shown.text.startswith("{")
+    assert len(shown.lines) == 1
+    assert "\x1b" not in shown.raw
+
+
+def test_rows_on_a_terminal_follow_the_spinner(table: Table) -> None:
+    for way in (["--format", "csv"], ["--format", "json"], []):
+        shown = on_terminal("scan", table.path, "--columns", "n", *way)
+        assert shown.code == 0
+        assert [line.strip('{"n: }') for line in shown.lines][-2:] == ["1", "2"]
