@@ -6,7 +6,7 @@ is kept only where the predicate is true, not where it is null.
 """
 
 from tidelog.log.predicate.arrow import evaluate, to_arrow
-from tidelog.log.predicate.parser import parse
+from tidelog.log.predicate.parser import parse, require_syntax
 from tidelog.log.predicate.tree import (
     And,
     Arithmetic,
@@ -41,5 +41,6 @@ __all__ = [
     "columns",
     "evaluate",
     "parse",
+    "require_syntax",
     "to_arrow",
 ]

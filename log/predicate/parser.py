@@ -62,11 +62,20 @@ _UNDERSTOOD = {
 
 def parse(text: str, schema: pa.Schema) -> Expression:
     """The tree of `text`, its columns found in `schema` (case does not matter, as in Spark). Raises PredicateError."""
+    return _tree(text, _Builder(schema))
+
+
+def require_syntax(text: str) -> None:
+    """Raise PredicateError if `text` is not a predicate that tidelog supports, whatever the columns are."""
+    _tree(text, _Builder(None))
+
+
+def _tree(text: str, builder: _Builder) -> Expression:
     if not isinstance(text, str):
         raise PredicateError(f"a predicate is SQL text, not a {type(text).__name__}", token=str(text))
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
-        found = _Builder(schema).build(tree)
+        found = builder.build(tree)
         too_deep = depth(found) > _MAX_DEPTH
     except sqlglot.errors.SqlglotError as error:
         # The parser underlines the place for a terminal.
@@ -85,9 +94,9 @@ def parse(text: str, schema: pa.Schema) -> Expression:
 
 
 class _Builder:
-    """From sqlglot's tree to ours."""
+    """From sqlglot's tree to ours; without a schema every column is taken to exist."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema | None) -> None:
         self._schema = schema
 
     def build(self, node: exp.Expr) -> Expression:
@@ -146,6 +155,8 @@ class _Builder:
     def _column(self, node: exp.Column | exp.Dot) -> Column:
         names = [identifier.name for identifier in node.find_all(exp.Identifier, bfs=False)]
         parts = [part.name for part in node.parts] if isinstance(node, exp.Column) else names
+        if self._schema is None:
+            return Column(tuple(parts))
         kind: Any = pa.struct(list(self._schema))
         path = []
         for part in parts:
