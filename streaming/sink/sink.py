@@ -36,9 +36,11 @@ class Sink:
             table, in one query or in two, need two names.
         mode: `append`; `upsert`, by `keys`; or `overwrite-partitions`, which replaces the partitions that the batch has
             rows in.
-        keys: Key columns of an upsert. Default: the table's property `tidelog.primaryKey`.
+        keys: Key columns of an upsert. Default: the table's property `tidelog.primaryKey`, which a table that the sink
+            creates gets from `keys`.
         order_by: Upsert only: one or more columns. Of several rows of a batch with the same key, the one with the
-            greatest value wins. Without it, a key that comes twice in a batch is a DuplicateKeyError.
+            greatest value wins. Without it, a key that comes twice in a batch is a DuplicateKeyError. Rows of a later
+            batch always replace those of an earlier one.
         delete_where: Upsert only: a SQL predicate over the batch's columns, such as `"op = 'd'"`. A row for which it is
             true deletes its key.
         adopt_txn: Continue a stream that another engine wrote to this table, on that stream's checkpoint: its

@@ -15,7 +15,9 @@ def test_a_predicate_over_any_columns_passes(text: str) -> None:
     require_syntax(text)
 
 
-@pytest.mark.parametrize("text", ["", "nonsense(", "op = 'd' AND", "upper(op) = 'D'", "op = 'd'; DROP TABLE t", 5, None])
+@pytest.mark.parametrize(
+    "text", ["", "nonsense(", "op = 'd' AND", "upper(op) = 'D'", "op = 'd'; DROP TABLE t", 5, None]
+)
 def test_anything_else_is_refused(text: Any) -> None:
     with pytest.raises(PredicateError):
         require_syntax(text)
