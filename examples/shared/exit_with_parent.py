@@ -1,7 +1,7 @@
-"""Runs a command on a leash, so that it does not outlive who started it: python leash.py COMMAND ...
+"""Run a command that ends when its parent does: python exit_with_parent.py COMMAND ...
 
-Standard input is the leash. When its other end is closed, however that process ended, the command is asked to end, and
-then whatever is left of this process group is killed. So this program is started in a session of its own.
+The parent holds the other end of standard input. When that closes, however the parent ended, the command gets SIGTERM,
+and then everything left in this process group is killed. So start this program in its own session.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _END_S = 8
 
 def main(command: list[str]) -> int:
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
-        Thread(target=_end_with_starter, args=(process,), daemon=True).start()
+        Thread(target=_end_with_parent, args=(process,), daemon=True).start()
         return process.wait()
 
 
-def _end_with_starter(process: subprocess.Popen[bytes]) -> None:
-    os.read(0, 1)  # nobody writes there
+def _end_with_parent(process: subprocess.Popen[bytes]) -> None:
+    os.read(0, 1)  # returns when the pipe closes, since the parent never writes
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(_END_S)
-    os.killpg(0, signal.SIGKILL)  # this program, too
+    os.killpg(0, signal.SIGKILL)  # including this program
 
 
 if __name__ == "__main__":
