@@ -79,7 +79,7 @@ def sink_settings(
     partition_by: Sequence[str],
     properties: Mapping[str, object] | None,
     storage_options: Mapping[str, str] | None,
-    **others: Any,
+    **as_given: Any,
 ) -> SinkSettings:
     """The normalised arguments. Raises ConfigurationError or PredicateError for one that is invalid."""
     return SinkSettings(
@@ -89,7 +89,7 @@ def sink_settings(
         partition_by=_names("partition_by", partition_by),
         properties=table_properties.validate(properties or {}),
         storage_options=storage_options,
-        **others,
+        **as_given,
     )
 
 
