@@ -1,1 +1,1 @@
-"""Runnable examples, each tested."""
+"""Runnable examples with tests. `shared` has what both demos use."""

@@ -1,4 +1,4 @@
-"""tidelog.streaming: exactly-once sink, change feed, and row changes run by executors, for Spark.
+"""tidelog for Spark: an exactly-once sink, a change feed, and row changes that run on the executors.
 
 query = events.writeStream.foreachBatch(Sink("/data/events")).option("checkpointLocation", "/data/_cp").start()
 

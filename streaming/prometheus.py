@@ -1,10 +1,10 @@
-"""Figures of streaming queries and sinks for Prometheus.
+"""Metrics of streaming queries and sinks for Prometheus.
 
     listener = PrometheusListener()
     spark.streams.addListener(listener)
     listener.serve(9464)
 
-Not imported by `tidelog.streaming`, since prometheus_client takes about a tenth of a second to load.
+`tidelog.streaming` does not import this module, since loading prometheus_client takes about a tenth of a second.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tidelog.log.internals import REAL_SYSTEM, System
 from tidelog.streaming.monitoring.batch_log import subscribe
 from tidelog.streaming.monitoring.report import BatchReport
 
-# Past so many queries, and so many sinks, the series of the one that was quiet for longest are dropped.
+# Beyond this many queries, or sinks, the series of the least recently updated one are dropped.
 MAX_QUERIES = 200
 MAX_SINKS = 200
 # From a small batch on a local disk to one that takes minutes.
@@ -40,11 +40,23 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 
 
 class PrometheusListener(StreamingQueryListener):
-    """Exports figures of each query that Spark tells it of, and of each sink of this process.
+    """Exports metrics of the streaming queries of a Spark session and of all sinks in this process.
 
-    Queries have the label `query`: the query's name, or its id where it has none. Sinks have `path` and `sink`. At most
-    200 of each are kept. The figures go to `registry`, by default prometheus_client's own. Raises ConfigurationError
-    where the registry has such figures already; `close` takes them out.
+    Metrics of queries have the label `query`: the query's name, or its id if it has none. Metrics of sinks have the
+    labels `path` and `sink`. At most 200 queries and 200 sinks are kept; beyond that the least recently updated one is
+    dropped.
+
+    Args:
+        registry: Where the metrics are registered. Default: the registry of prometheus_client.
+        system: The clock; only tests pass one.
+
+    Raises:
+        ConfigurationError: The registry already has the metrics of another listener.
+
+    Example:
+        listener = PrometheusListener()
+        spark.streams.addListener(listener)
+        endpoint = listener.serve(9464)
     """
 
     def __init__(self, registry: CollectorRegistry | None = None, system: System = REAL_SYSTEM) -> None:
@@ -53,28 +65,39 @@ class PrometheusListener(StreamingQueryListener):
         sinks = _Family(self._registry, ("path", "sink"), MAX_SINKS)
         self._families = (queries, sinks)
         try:
-            self._queries = _QueryFigures(queries, system)
-            self._sinks = _SinkFigures(sinks)
+            self._queries = _QueryMetrics(queries, system)
+            self._sinks = _SinkMetrics(sinks)
         except ValueError as error:
             self._forget_families()
             raise ConfigurationError(
-                f"the registry has a listener's figures already: {error}",
-                advice="use that listener, close() it first, or give registry=CollectorRegistry()",
+                f"the registry already has the metrics of another listener: {error}",
+                advice="use that listener, close() it first, or pass registry=CollectorRegistry()",
             ) from error
         self._unsubscribe = subscribe(self._sinks.add)
 
     def serve(self, port: int, addr: str = "127.0.0.1") -> Endpoint:
-        """Answer to Prometheus on a thread of its own, by default to this machine only; port 0 takes any free one."""
+        """Serve the metrics over HTTP, in a background thread.
+
+        Args:
+            port: TCP port; 0 takes a free one, which the result's `port` has.
+            addr: Address to listen on. Default: only this machine can connect.
+
+        Returns:
+            The endpoint, which serves until it is closed.
+
+        Raises:
+            ConfigurationError: The port is in use, or the address is not this machine's.
+        """
         try:
             server, thread = start_http_server(port, addr=addr, registry=self._registry)
         except OSError as error:
             raise ConfigurationError(
-                f"nothing can be served on {addr}:{port}: {error}", advice="choose another port or address"
+                f"cannot serve metrics on {addr}:{port}: {error}", advice="choose another port or address"
             ) from error
         return Endpoint(server, thread)
 
     def close(self) -> None:
-        """Take the figures out of the registry; first take the listener from Spark (`spark.streams.removeListener`)."""
+        """Remove the metrics from the registry. Call `spark.streams.removeListener` first."""
         self._unsubscribe()
         self._forget_families()
 
@@ -83,37 +106,37 @@ class PrometheusListener(StreamingQueryListener):
             family.close()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """See StreamingQueryListener."""
+        """Count the query as active."""
         self._queries.started(str(event.id), event.name)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """See StreamingQueryListener."""
+        """Update the query's metrics."""
         self._queries.progressed(event.progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """See StreamingQueryListener."""
+        """Do nothing: no metric depends on it."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """See StreamingQueryListener."""
+        """Count the query as terminated, or as failed."""
         self._queries.ended(str(event.id), failed=event.exception is not None)
 
 
 class Endpoint:
-    """An HTTP endpoint that answers until it is closed."""
+    """An HTTP endpoint for Prometheus. `port` is the TCP port that it listens on."""
 
     def __init__(self, server: Any, thread: Any) -> None:
         self._server, self._thread = server, thread
         self.port: int = server.server_port
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop serving; returns when the thread has ended."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 class _Family:
-    """Metrics that share their first labels; the series of the label values used least recently are dropped."""
+    """Metrics with the same leading labels; beyond `limit` label values, the least recently used are dropped."""
 
     def __init__(self, registry: CollectorRegistry, labels: tuple[str, ...], limit: int) -> None:
         self._registry, self._labels, self._limit = registry, labels, limit
@@ -121,15 +144,15 @@ class _Family:
         self._series: OrderedDict[tuple[str, ...], set[tuple[Metric, tuple[str, ...]]]] = OrderedDict()
         self._lock = Lock()
 
-    def counter(self, name: str, what: str) -> Counter:
-        return self._made(Counter(name, what, self._labels, registry=self._registry))
+    def counter(self, name: str, help_text: str) -> Counter:
+        return self._added(Counter(name, help_text, self._labels, registry=self._registry))
 
-    def gauge(self, name: str, what: str, *more: str) -> Gauge:
-        return self._made(Gauge(name, what, (*self._labels, *more), registry=self._registry))
+    def gauge(self, name: str, help_text: str, *more: str) -> Gauge:
+        return self._added(Gauge(name, help_text, (*self._labels, *more), registry=self._registry))
 
-    def histogram(self, name: str, what: str, *more: str) -> Histogram:
+    def histogram(self, name: str, help_text: str, *more: str) -> Histogram:
         labels = (*self._labels, *more)
-        return self._made(Histogram(name, what, labels, registry=self._registry, buckets=_BUCKETS_S))
+        return self._added(Histogram(name, help_text, labels, registry=self._registry, buckets=_BUCKETS_S))
 
     def of(self, metric: M, key: tuple[str, ...], *more: str) -> M:
         """The series of a metric for these label values."""
@@ -147,29 +170,34 @@ class _Family:
             self._registry.unregister(metric)
         self._metrics = []
 
-    def _made(self, metric: M) -> M:
+    def _added(self, metric: M) -> M:
         self._metrics.append(metric)
         return metric
 
 
-class _QueryFigures:
-    """What Spark's events tell of queries."""
+class _QueryMetrics:
+    """Metrics of queries, from Spark's events."""
 
     def __init__(self, family: _Family, system: System) -> None:
         self._family, self._system = family, system
         self._names: OrderedDict[str, str] = OrderedDict()
-        self._batches = family.counter("tidelog_query_batches_total", "Micro-batches that the query ran")
-        self._input_rows = family.counter("tidelog_query_input_rows_total", "Rows that its batches read")
-        self._input_rate = family.gauge("tidelog_query_input_rows_per_second", "Rows arriving, of the newest batch")
-        self._processed_rate = family.gauge(
-            "tidelog_query_processed_rows_per_second", "Rows processed, of the newest batch"
+        self._batches = family.counter("tidelog_query_batches_total", "Micro-batches that the query has run")
+        self._input_rows = family.counter("tidelog_query_input_rows_total", "Rows that the query's batches have read")
+        self._input_rate = family.gauge(
+            "tidelog_query_input_rows_per_second", "Arrival rate of rows at the newest batch"
         )
-        self._seconds = family.histogram("tidelog_query_trigger_seconds", "Time of each phase of a trigger", "phase")
+        self._processed_rate = family.gauge(
+            "tidelog_query_processed_rows_per_second", "Processing rate of rows at the newest batch"
+        )
+        self._seconds = family.histogram(
+            "tidelog_query_trigger_seconds", "Duration of each phase of a trigger", "phase"
+        )
         self._last_batch = family.gauge("tidelog_query_last_batch_id", "Number of the newest batch")
         self._last_progress = family.gauge(
-            "tidelog_query_last_progress_timestamp_seconds", "When the query last told of progress, since the epoch"
+            "tidelog_query_last_progress_timestamp_seconds",
+            "Time of the query's newest progress event, in seconds since the epoch",
         )
-        self._state = family.gauge("tidelog_query_state", "1 for the state that the query is in", "state")
+        self._state = family.gauge("tidelog_query_state", "1 for the query's current state", "state")
 
     def started(self, query_id: str, name: str | None) -> None:
         self._names[query_id] = name or query_id
@@ -181,7 +209,7 @@ class _QueryFigures:
     def progressed(self, progress: Any) -> None:
         key = self._key(str(progress.id), progress.name)
         of = self._family.of
-        # An idle query tells of progress as well, from time to time, without the phase that runs a batch.
+        # An idle query also sends progress events now and then, without the phase that runs a batch.
         if "addBatch" in progress.durationMs:
             of(self._batches, key).inc()
             of(self._input_rows, key).inc(max(0, progress.numInputRows))
@@ -200,31 +228,37 @@ class _QueryFigures:
             self._family.of(self._state, self._key(query_id), known).set(known == state)
 
     def _key(self, query_id: str, name: str | None = None) -> tuple[str]:
-        """The event of a query's end has no name, so the one that it started with is kept."""
+        """The labels of a query. The event of its end has no name, so the name from its start is used."""
         return (name or self._names.get(query_id, query_id),)
 
 
-class _SinkFigures:
-    """What the reports tell of sinks."""
+class _SinkMetrics:
+    """Metrics of sinks, from their batch reports."""
 
     def __init__(self, family: _Family) -> None:
         self._family = family
-        self._commits = family.counter("tidelog_sink_commits_total", "Batches that were committed")
-        self._rows = family.counter("tidelog_sink_rows_total", "Rows of the batches that were committed")
-        self._files = family.counter("tidelog_sink_files_total", "Data files that the commits added")
-        self._bytes = family.counter("tidelog_sink_bytes_total", "Bytes of those files")
-        self._skipped = family.counter("tidelog_sink_skipped_batches_total", "Replayed batches that were in the table")
-        self._rebased = family.counter("tidelog_sink_rebased_commits_total", "Commits that followed others' commits")
-        self._seconds = family.histogram("tidelog_sink_phase_seconds", "Time of each phase of a batch", "phase")
-        self._debt_files = family.gauge("tidelog_sink_debt_files", "Small files, when the throttle last looked")
-        self._delayed = family.counter("tidelog_sink_delayed_seconds_total", "Time that the throttle held batches back")
+        self._commits = family.counter("tidelog_sink_commits_total", "Committed batches")
+        self._rows = family.counter("tidelog_sink_rows_total", "Rows of committed batches")
+        self._files = family.counter("tidelog_sink_files_total", "Data files that commits added")
+        self._bytes = family.counter("tidelog_sink_bytes_total", "Bytes of data files that commits added")
+        self._skipped = family.counter(
+            "tidelog_sink_skipped_batches_total", "Replayed batches that were already in the table"
+        )
+        self._rebased = family.counter(
+            "tidelog_sink_rebased_commits_total", "Commits rebased over commits of other writers"
+        )
+        self._seconds = family.histogram("tidelog_sink_phase_seconds", "Duration of each phase of a batch", "phase")
+        self._debt_files = family.gauge("tidelog_sink_debt_files", "Small files when the throttle last measured them")
+        self._delayed = family.counter(
+            "tidelog_sink_delayed_seconds_total", "Time for which the throttle delayed batches"
+        )
         self._last_version = family.gauge("tidelog_sink_last_version", "Version of the newest commit")
 
     def add(self, report: BatchReport) -> None:
-        """Take one batch in."""
+        """Add one batch."""
         key = (report.path, report.sink)
         of = self._family.of
-        # All are there from the first batch on, since a counter that appears late seems not to have risen.
+        # Create every counter at the first batch: one that appears later looks to Prometheus as if it had not risen.
         of(self._skipped, key).inc(report.skipped)
         of(self._commits, key).inc(report.version is not None)
         of(self._rebased, key).inc(bool(report.rebased_over))

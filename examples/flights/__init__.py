@@ -1,1 +1,1 @@
-"""A year of flights, replayed day by day: `make demo`. See demo.py."""
+"""A year of flights, replayed day by day: `make demo`. Start at demo.py."""

@@ -1,4 +1,4 @@
-"""Showing the progress: live bars on a terminal, a plain line every few seconds elsewhere."""
+"""Show progress: live bars on a terminal, otherwise a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ Show = Callable[[str, Progress], None]
 
 
 def say(text: str) -> None:
-    """One line, at once."""
+    """Print one line without buffering."""
     print(text, flush=True)
 
 
 @contextmanager
 def display(days: int, flights: int) -> Iterator[Show]:
-    """A function that shows what is being done and how far it is; `days` and `flights` are the goal."""
+    """Yield a function that shows the current activity and the progress towards `days` and `flights`."""
     console = Console()
     started_s = time.monotonic()
     if console.is_terminal:
         with Live(console=console, refresh_per_second=4, redirect_stderr=False) as live:
-            yield lambda doing, progress: live.update(_bars(doing, progress, days, flights, _elapsed(started_s)))
+            yield lambda activity, progress: live.update(_bars(activity, progress, days, flights, _elapsed(started_s)))
         return
     last_s = float("-inf")
 
-    def show(doing: str, progress: Progress) -> None:
+    def show(activity: str, progress: Progress) -> None:
         nonlocal last_s
         now_s = time.monotonic()
         if now_s - last_s >= _PLAIN_INTERVAL_S:
             last_s = now_s
-            say(f"{_elapsed(started_s)}  {doing}: {_line(progress, days)}")
+            say(f"{_elapsed(started_s)}  {activity}: {_line(progress, days)}")
 
     yield show
 
@@ -59,7 +59,7 @@ def _line(progress: Progress, days: int) -> str:
     )
 
 
-def _bars(doing: str, progress: Progress, days: int, flights: int, elapsed: str) -> Group:
+def _bars(activity: str, progress: Progress, days: int, flights: int, elapsed: str) -> Group:
     grid = Table.grid(padding=(0, 2))
     for label, done, total, text in (
         ("writer", progress.batches, days, f"day {progress.batches} of {days}, {progress.rows:,} rows"),
@@ -76,4 +76,4 @@ def _bars(doing: str, progress: Progress, days: int, flights: int, elapsed: str)
         f"version {progress.version}",
         f"live files {progress.live_files} of {progress.files_written} written, compactions {progress.compactions}",
     )
-    return Group(Text(f"{doing}  {elapsed}", style="bold"), grid)
+    return Group(Text(f"{activity}  {elapsed}", style="bold"), grid)

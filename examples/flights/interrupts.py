@@ -1,9 +1,8 @@
-"""Ctrl-C and SIGTERM, without a stack trace.
+"""Handle Ctrl-C and SIGTERM without a stack trace.
 
-An exception out of a signal handler may strike anywhere: within an import, or between a question to the JVM and its
-answer, which the next question would then take for its own. So there are two ways, neither of which does that:
-while nothing runs that wants an orderly end, the process just ends; else the signal is noted, and raised where the
-program asks for it.
+An exception raised by a signal handler can hit anywhere: in an import, or between a request to the JVM and its
+response, which the next request would then read as its own. Two ways avoid this. While nothing needs an orderly
+shutdown, the process just ends. Otherwise the signal is recorded, and raised when the program asks for it.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-HOW_TO_GO_ON = "interrupted; run the same command again and it goes on where it stopped"
+HOW_TO_CONTINUE = "interrupted; run the same command again to continue"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _EXIT_CODE_OF_SIGNAL = 128
 _WAIT_S = 0.25
 
 
 class InterruptedRunError(Exception):
-    """The run was asked to end; `exit_code` is the shell's for the signal."""
+    """A signal asked the run to end; `exit_code` is the shell's exit code for it."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(HOW_TO_GO_ON)
+        super().__init__(HOW_TO_CONTINUE)
         self.exit_code = _EXIT_CODE_OF_SIGNAL + number
 
 
@@ -42,13 +41,13 @@ class Interrupts:
         self._event = Event()
 
     def install(self) -> None:
-        """Take the signals over."""
+        """Install the signal handlers."""
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
 
     @contextmanager
     def orderly(self) -> Iterator[None]:
-        """Within, only `check` and `attend` raise a signal; a second one ends the process at once."""
+        """In the block, only `check` and `attend` raise a signal; a second one ends the process at once."""
         self._orderly = True
         try:
             yield
@@ -57,14 +56,14 @@ class Interrupts:
         self.check()
 
     def check(self) -> None:
-        """Raise InterruptedRunError if a signal came."""
+        """Raise InterruptedRunError if a signal has arrived."""
         if self._received is not None:
             raise InterruptedRunError(self._received)
 
     def attend(self, work: Callable[[], T], meanwhile: Callable[[], None] = lambda: None) -> T:
         """Do `work` in a thread and wait for it, calling `meanwhile` a few times a second.
 
-        A signal ends the wait, not the work: end what the work waits for.
+        A signal ends the wait but not the work; the caller must end what the work waits for.
         """
         future: Future[T] = Future()
         Thread(target=_fulfil, args=(future, work), daemon=True).start()
@@ -80,13 +79,13 @@ class Interrupts:
             self._received = number
             self._event.set()
             return
-        # Children end with this process: the JVM and the daemon both read a pipe that closes with it.
-        os.write(1, f"\n{HOW_TO_GO_ON}\n".encode())
+        # The JVM and the daemon end with this process: both read a pipe that closes then.
+        os.write(1, f"\n{HOW_TO_CONTINUE}\n".encode())
         os._exit(_EXIT_CODE_OF_SIGNAL + number)
 
 
 def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
     try:
         future.set_result(work())
-    except Exception as error:  # noqa: BLE001 - it is raised again where the result is asked for
+    except Exception as error:  # noqa: BLE001 - raised again by `future.result()`
         future.set_exception(error)

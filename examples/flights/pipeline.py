@@ -1,4 +1,4 @@
-"""The two streaming queries: one writes the table, the other keeps totals by the table's change feed."""
+"""The two streaming queries: one writes the table, the other one computes totals from its change feed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from examples.flights.source import SCHEMA
 from tidelog.log import Table
 from tidelog.streaming import Sink
 
-# A day lies in one month, so a micro-batch still writes one file; and a month that is over is never rewritten again.
+# A day is in one month, so a micro-batch still writes one file; and a past month is never rewritten.
 PARTITION_BY = ("month",)
 WRITER, CONSUMER = "writer", "consumer"
-# Each batch of the consumer costs about half a second of a core, whatever it reads, so it reads several days in one.
+# Each batch of the consumer takes about half a second of CPU time, however small, so it should read several days.
 _CONSUMER_INTERVAL = "2 seconds"
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What is counted for each origin and month."""
+    """The total for one origin and month."""
 
     flights: int = 0
     miles: int = 0
@@ -37,12 +37,12 @@ Totals = Mapping[tuple[str, int], Total]
 
 
 def create_table(folder: Folder) -> Table:
-    """The table, made if it is not there. A Sink would make it, too, but the consumer needs it at its start."""
+    """Create the table if it does not exist. A Sink would do so as well, but the consumer needs it when it starts."""
     return Table.create(str(folder.table), SCHEMA, partition_by=PARTITION_BY, exist_ok=True)
 
 
 def start_writer(spark: SparkSession, folder: Folder) -> StreamingQuery:
-    """One day's file a micro-batch, each in the table exactly once; ends when all files are."""
+    """Write one day's file per micro-batch, each exactly once; the query ends after the last file."""
     flights = (
         spark.readStream.schema(from_arrow_schema(SCHEMA)).option("maxFilesPerTrigger", 1).parquet(str(folder.source))
     )
@@ -56,7 +56,7 @@ def start_writer(spark: SparkSession, folder: Folder) -> StreamingQuery:
 
 
 def start_consumer(spark: SparkSession, folder: Folder) -> StreamingQuery:
-    """Flights and miles per origin and month, by the change feed, in a file that is always whole."""
+    """Compute flights and miles per origin and month from the change feed, into a file that is replaced atomically."""
     totals = (
         spark.readStream.format("tidelog")
         .option("columns", "origin,month,distance")
@@ -76,21 +76,21 @@ def start_consumer(spark: SparkSession, folder: Folder) -> StreamingQuery:
 
 @dataclass(frozen=True, slots=True)
 class TotalsFile:
-    """The consumer's result. Spark's state makes the totals of batch n the same however often it is run, and the file
-    is replaced as a whole, so what it says is counted once.
+    """The consumer's result. Spark's state gives batch n the same totals each time it runs, and the file is replaced
+    atomically, so every flight counts once.
     """
 
     path: Path
 
     def __call__(self, totals: DataFrame, batch_id: int) -> None:
-        """Replace the file by the totals of one batch; Spark calls this."""
+        """Replace the file with the totals after one batch. Spark calls this."""
         unfinished = self.path.with_suffix(".tmp")
         content = {"batch": batch_id, "totals": [row.asDict() for row in totals.collect()]}
         unfinished.write_text(json.dumps(content), encoding="utf-8")
         unfinished.replace(self.path)
 
     def read(self) -> tuple[int, Totals]:
-        """How many batches there were, and the totals."""
+        """The number of batches, and the totals."""
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -99,20 +99,20 @@ class TotalsFile:
 
 
 def totals_of(rows: Iterable[Mapping[str, Any]]) -> Totals:
-    """Totals from rows that have them by name."""
+    """Totals from rows with the columns origin, month, flights and miles."""
     return {(row["origin"], int(row["month"])): Total(int(row["flights"]), int(row["miles"])) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
 class BatchTimes:
-    """How long the writer's micro-batches took, from Spark's trigger to its commit; kept over runs."""
+    """The duration of the writer's micro-batches, from Spark's trigger to its commit, over all runs."""
 
     path: Path
 
     def keep(self, writer: StreamingQuery) -> None:
-        """Keep the times of a run's batches.
+        """Add the times of a run's batches.
 
-        A listener would tell each at once, but one in Python takes more of the processor than the two queries do.
+        A listener would report each batch at once, but in Python it takes more CPU time than the two queries.
         """
         with self.path.open("a", encoding="utf-8") as file:
             for progress in writer.recentProgress:
@@ -121,7 +121,7 @@ class BatchTimes:
                     file.write(json.dumps(entry) + "\n")
 
     def read_ms(self) -> list[int]:
-        """The time of each batch, once."""
+        """The time of each batch, once per batch."""
         if not self.path.exists():
             return []
         entries = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]

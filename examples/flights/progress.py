@@ -1,4 +1,4 @@
-"""How far the pipeline is, told by the table's log as any reader sees it, and by the consumer's own totals."""
+"""The progress of the pipeline, from the table's log and the consumer's totals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tidelog.log import CommitRecord, OperationClass, Table
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One moment. `files_written` counts what the batches wrote, `live_files` what the newest version reads."""
+    """The progress at one moment. `files_written` counts all files that batches wrote, `live_files` those of the newest
+    version.
+    """
 
     version: int = -1
     time_version: datetime | None = None
@@ -31,7 +33,7 @@ class Progress:
 
 
 class Watch:
-    """Reads the log on from where it looked last."""
+    """Follows the table's log; each look reads only what is new."""
 
     def __init__(self, folder: Folder) -> None:
         self._table = Table.open(str(folder.table))

@@ -1,11 +1,10 @@
-"""What a demo does, in order: check, prepare, stream, compact, verify."""
+"""The steps of the demo: check, prepare, stream, compact, verify."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import re
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, suppress
@@ -19,11 +18,13 @@ from pyspark.sql import SparkSession
 
 from examples.flights import pipeline, source, summary
 from examples.flights.display import display, say
-from examples.flights.folder import Folder, WrongUseError
+from examples.flights.folder import Folder
 from examples.flights.interrupts import InterruptedRunError, Interrupts
-from examples.flights.keeper import daemon
 from examples.flights.progress import Progress, Watch
 from examples.flights.session import spark_session
+from examples.shared.child_process import ChildEndedError, ChildProcess
+from examples.shared.daemon_process import daemon_process
+from examples.shared.working_folder import WrongUseError
 from tidelog.compaction_daemon import compact
 from tidelog.log.errors import ConfigurationError, TidelogError
 from tidelog.streaming import require_java, require_spark
@@ -33,18 +34,14 @@ DONE, FAILED, WRONG_USE = range(3)
 T = TypeVar("T")
 
 
-class DemoError(Exception):
-    """A part of the pipeline ended that should not have."""
-
-
 def run(arguments: Sequence[str], interrupts: Interrupts) -> int:
-    """Run the demo; returns the process's exit code, and prints one line for what is known to go wrong."""
+    """Run the demo and return the exit code of the process; an expected failure prints one line."""
     options = _parse(arguments)
     folder = Folder(options.data.absolute())
     try:
         if options.clean:
-            removed = folder.clean()
-            say(f"removed what the demo wrote in {folder.root}" if removed else f"there is nothing in {folder.root}")
+            removed = folder.remove()
+            say(f"removed what the demo wrote in {folder.root}" if removed else f"nothing to remove in {folder.root}")
             return DONE
         require_spark()
         require_java()
@@ -59,22 +56,22 @@ def run(arguments: Sequence[str], interrupts: Interrupts) -> int:
     except (TidelogError, OSError) as error:
         say(f"demo: {error}")
         return FAILED
-    except (DemoError, PySparkException) as error:
+    except (ChildEndedError, PySparkException) as error:
         say(f"demo: {_in_one_line(error)} (more in {folder.logs})")
         return FAILED
     except Py4JError as error:
-        say(f"demo: Spark does not answer: {_in_one_line(error)} (more in {folder.logs})")
+        say(f"demo: Spark does not respond: {_in_one_line(error)} (more in {folder.logs})")
         return FAILED
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="demo.py", description="A year of flights through a tidelog table.")
-    parser.add_argument("--data", type=Path, default=Path("demo-data"), help="where to work (default: ./demo-data)")
-    parser.add_argument("--days", type=int, default=source.DAYS, help="how many days of 2013 to replay (default: all)")
-    parser.add_argument("--clean", action="store_true", help="remove what the demo wrote there, and end")
+    parser.add_argument("--data", type=Path, default=Path("demo-data"), help="working folder (default: ./demo-data)")
+    parser.add_argument("--days", type=int, default=source.DAYS, help="days of 2013 to replay (default: all)")
+    parser.add_argument("--clean", action="store_true", help="remove what the demo wrote, and exit")
     options = parser.parse_args(arguments)
     if not 1 <= options.days <= source.DAYS:
-        parser.error(f"--days is from 1 to {source.DAYS}")
+        parser.error(f"--days must be from 1 to {source.DAYS}")
     return options
 
 
@@ -82,13 +79,13 @@ def _demo(folder: Folder, days: int, interrupts: Interrupts) -> int:
     started_s = time.monotonic()
     source.require_at_most(folder.source, days)
     before = _before(folder)
-    say(_how_it_begins(before, folder, days))
+    say(_introduction(before, folder, days))
     if source.prepare(folder.source, days, lambda done: _say_prepared(done, days)):
-        say(f"the source is prepared: {days} files, one a day, in {folder.source}")
+        say(f"prepared the source: {days} files, one for each day, in {folder.source}")
     if before is None or not _is_complete(before, days):
         _stream(folder, days, interrupts)
     while compact(str(folder.table)).did_anything:
-        pass  # what the daemon left for later, since it waits until a rewrite pays
+        pass  # the daemon leaves small files until a rewrite pays off
     verdict = summary.verify(folder, days)
     for line in summary.lines(folder, verdict, time.monotonic() - started_s):
         say(line)
@@ -98,11 +95,11 @@ def _demo(folder: Folder, days: int, interrupts: Interrupts) -> int:
 
 
 def _before(folder: Folder) -> Progress | None:
-    """How far earlier runs came; None before the first."""
+    """The progress of earlier runs; None before the first."""
     if folder.table.exists():
         return Watch(folder).look()
     if folder.checkpoints.exists():
-        raise WrongUseError(f"{folder.checkpoints} is left of a table that is gone; run: make demo-clean")
+        raise WrongUseError(f"{folder.checkpoints} belongs to a table that was deleted; run: make demo-clean")
     return None
 
 
@@ -110,11 +107,11 @@ def _is_complete(progress: Progress, days: int) -> bool:
     return progress.batches >= days and progress.lag_rows == 0
 
 
-def _how_it_begins(before: Progress | None, folder: Folder, days: int) -> str:
+def _introduction(before: Progress | None, folder: Folder, days: int) -> str:
     if before is None:
-        return f"starting afresh in {folder.root}: {days} days of flights, one a micro-batch"
+        return f"starting in {folder.root}: {days} days of flights, one per micro-batch"
     if _is_complete(before, days):
-        return f"all {days} days are in {folder.table} already; verifying them again"
+        return f"all {days} days are already in {folder.table}; verifying them again"
     return (
         f"continuing in {folder.root}: {before.batches} of {days} days are in the table, "
         f"{before.lag_rows:,} rows ahead of the consumer"
@@ -132,47 +129,40 @@ def _stream(folder: Folder, days: int, interrupts: Interrupts) -> None:
     logging.basicConfig(filename=log, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     pipeline.create_table(folder)
     say("starting the daemon, Spark and the two queries")
-    # The log is also for the threads of Spark's Python side, which complain when the JVM is ended under them.
+    # PySpark's threads write to stderr when the JVM ends; that goes to the log.
     with log.open("a", encoding="utf-8") as stray, redirect_stderr(stray), interrupts.orderly():
         try:
-            with daemon(folder) as keeper, spark_session(folder, interrupts) as spark:
-                _run_queries(_Stage(folder, spark, keeper, interrupts), source.count(folder.source), days)
+            with daemon_process(folder.logs, folder.table) as daemon, spark_session(folder, interrupts) as spark:
+                _run_queries(_Pipeline(folder, spark, daemon, interrupts), source.count(folder.source), days)
         except Exception:
-            interrupts.check()  # a Ctrl-C reaches the daemon as well; what fails after it fails because of it
+            interrupts.check()  # a Ctrl-C reaches the JVM as well, so later errors are only a consequence
             raise
 
 
 @dataclass(frozen=True, slots=True)
-class _Stage:
-    """What the queries run on."""
-
+class _Pipeline:
     folder: Folder
     spark: SparkSession
-    keeper: subprocess.Popen[bytes]
+    daemon: ChildProcess
     interrupts: Interrupts
 
-    def require_keeper(self) -> None:
-        """Raise DemoError where the daemon ended."""
-        if self.keeper.poll() is not None:
-            raise DemoError(f"the daemon ended by itself, with exit code {self.keeper.returncode}")
 
-
-def _run_queries(stage: _Stage, flights: int, days: int) -> None:
-    """Until the writer has written all days and the consumer has counted them. Raises what a query failed with."""
-    spark, folder, watch = stage.spark, stage.folder, Watch(stage.folder)
+def _run_queries(pipe: _Pipeline, flights: int, days: int) -> None:
+    """Run until the writer has written all days and the consumer has counted them. Raises a query's error."""
+    spark, folder, watch = pipe.spark, pipe.folder, Watch(pipe.folder)
     with display(days, flights) as show:
 
-        def attend(doing: str, work: Callable[[], T]) -> T:
+        def attend(activity: str, work: Callable[[], T]) -> T:
             def look() -> None:
-                stage.require_keeper()
-                show(doing, watch.look())
+                pipe.daemon.require_running()
+                show(activity, watch.look())
 
-            return stage.interrupts.attend(work, look)
+            return pipe.interrupts.attend(work, look)
 
         writer = attend("starting the writer", lambda: pipeline.start_writer(spark, folder))
         try:
             consumer = attend("starting the consumer", lambda: pipeline.start_consumer(spark, folder))
-            attend("writing a day a micro-batch", spark.streams.awaitAnyTermination)
+            attend("writing one day per micro-batch", spark.streams.awaitAnyTermination)
             attend("waiting for the consumer", consumer.processAllAvailable)
             show("done", watch.look())
         finally:
@@ -181,7 +171,7 @@ def _run_queries(stage: _Stage, flights: int, days: int) -> None:
 
 
 def _in_one_line(error: Exception) -> str:
-    """What tidelog said, which Spark wraps in its own words, or else the beginning of what Spark said."""
+    """The message of tidelog's error, which Spark wraps, or else the first line of Spark's."""
     text = str(error).strip()
-    own = re.search(r"TIDELOG_[A-Z_]+: .*", text)
-    return own.group() if own else text.splitlines()[0]
+    message = re.search(r"TIDELOG_[A-Z_]+: .*", text)
+    return message.group() if message else text.splitlines()[0]

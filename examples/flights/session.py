@@ -1,4 +1,4 @@
-"""A small, quiet Spark that ends for certain."""
+"""A small Spark session without console output whose JVM always ends with the block."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # The batches are small and the JVM lives for two minutes, which the second compiler does not pay back.
+    # The batches are small and the JVM lives for two minutes, so the optimizing compiler does not pay off.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
-    # On a local disk Spark's usual manager forks some forty processes a micro-batch (readlink and chmod).
+    # On a local disk Spark's default manager forks about forty processes per micro-batch (readlink and chmod).
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # All batches of a run, so that their times can be read at its end.
+    # Keep all batches of a run, so that their times can be read at the end.
     "spark.sql.streaming.numRecentProgressUpdates": str(2 * DAYS),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -44,16 +44,16 @@ _SETTINGS = {
 
 @contextmanager
 def spark_session(folder: Folder, interrupts: Interrupts) -> Iterator[SparkSession]:
-    """Spark that knows `format("tidelog")` and logs to a file; its queries and its JVM end with the block."""
-    # By default Spark runs the `python3` that stands first on PATH, which may not have tidelog.
+    """A session with `format("tidelog")` that logs to a file; its queries and its JVM end with the block."""
+    # By default Spark runs the first `python3` on PATH, which may not have tidelog installed.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     shutil.rmtree(folder.scratch, ignore_errors=True)
     conf = SparkConf().setAll([*_SETTINGS.items(), ("spark.local.dir", str(folder.scratch))])
-    launch: Any = launch_gateway  # it has no annotations
+    launch: Any = launch_gateway  # no type annotations
     with (folder.logs / "spark.log").open("ab") as log:
         gateway = launch(conf, {"stdout": log, "stderr": log})
     try:
-        # Not in the main thread, where Spark would take SIGINT over.
+        # Not in the main thread, where Spark would replace the SIGINT handler.
         spark = interrupts.attend(lambda: _start(conf, gateway))
         yield spark
         for query in spark.streams.active:
@@ -72,7 +72,7 @@ def _start(conf: SparkConf, gateway: Any) -> SparkSession:
 
 
 def _end(jvm: subprocess.Popen[bytes]) -> None:
-    """The JVM ends itself, and what runs in it, when its standard input does; nothing is lost if it is killed."""
+    """The JVM ends when its standard input closes. If it does not, killing it loses nothing."""
     assert jvm.stdin is not None
     jvm.stdin.close()
     try:

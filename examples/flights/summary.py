@@ -1,4 +1,4 @@
-"""The end of a demo: whether each row is there once, and what it took."""
+"""The end of the demo: check that each row is in the table once, and summarise the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidelog.log import Table
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The totals by the source itself, by the table's rows and by the consumer."""
+    """The totals of the source itself, of the table's rows and of the consumer."""
 
     source: Totals
     table: Totals
@@ -45,12 +45,12 @@ class Verdict:
 
 
 def verify(folder: Folder, days: int) -> Verdict:
-    """Count all three anew. Nothing that the pipeline made is used for the source's side."""
+    """Compute all three totals. Those of the source use nothing that the pipeline wrote."""
     return Verdict(source_totals(archive(), days), table_totals(folder), TotalsFile(folder.totals).read()[1])
 
 
 def source_totals(path: Path, days: int) -> Totals:
-    """The totals of the first `days` days of the packaged file, read by pandas."""
+    """The totals of the first `days` days of the packaged file, read with pandas."""
     with zipfile.ZipFile(path) as archived, archived.open("flights.csv") as stream:
         flights = pd.read_csv(stream, usecols=["year", "month", "day", "origin", "distance"])
     dates = pd.to_datetime(flights[["year", "month", "day"]])
@@ -72,16 +72,16 @@ def table_totals(folder: Folder) -> Totals:
 
 
 def lines(folder: Folder, verdict: Verdict, took_s: float) -> list[str]:
-    """The summary, a line a fact."""
+    """The summary, one fact per line."""
     progress = Watch(folder).look()
     rows = [
         sum(total.flights for total in totals.values()) for totals in (verdict.source, verdict.table, verdict.consumer)
     ]
     facts = [
-        ("batches", f"{progress.batches:,}, a day each"),
+        ("batches", f"{progress.batches:,}, one per day"),
         ("versions", _versions(progress)),
         ("files", f"{progress.files_written:,} before compaction, {progress.live_files:,} after"),
-        ("consumer", f"{progress.consumer_batches:,} batches, by the change feed"),
+        ("consumer", f"{progress.consumer_batches:,} batches of the change feed"),
         ("rows", f"source {rows[0]:,}, table {rows[1]:,}, consumer {rows[2]:,}: {_word(verdict)}"),
         ("micro-batch", _times(BatchTimes(folder.batch_times).read_ms())),
         ("this run", f"{took_s:.0f} s"),
@@ -99,12 +99,12 @@ def _versions(progress: Progress) -> str:
 
 
 def _word(verdict: Verdict) -> str:
-    return "equal, for each origin and month" if verdict.holds else "THEY DIFFER"
+    return "equal for each origin and month" if verdict.holds else "THEY DIFFER"
 
 
 def _times(times_ms: Sequence[int]) -> str:
     if not times_ms:
-        return "no times were kept"
+        return "no times recorded"
     p99 = sorted(times_ms)[math.ceil(len(times_ms) * 0.99) - 1]
     return f"median {statistics.median(times_ms):.0f} ms, p99 {p99} ms (of {len(times_ms):,})"
 

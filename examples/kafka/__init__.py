@@ -1,1 +1,1 @@
-"""Kafka into a table, and its changes back into Kafka, with interruptions: `make demo-kafka`. See demo.py."""
+"""Kafka into a table, and its changes back into Kafka, with crashes: `make demo-kafka`. Start at demo.py."""

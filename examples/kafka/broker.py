@@ -1,7 +1,6 @@
-"""A Kafka broker for the demo and the tests: in Docker where an engine runs, else Apache Kafka as a process of its own.
+"""A Kafka broker for the demo and the tests: in Docker if an engine is running, otherwise Apache Kafka as a process.
 
-Either listens on loopback only, on a port that was free, and keeps its port and its records when it is killed and
-started again.
+Both listen on loopback only, on a free port, and keep the port and the records when they are killed and restarted.
 """
 
 from __future__ import annotations
@@ -23,39 +22,39 @@ from typing import Any, Protocol
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from examples.kafka.child import Child
 from examples.kafka.jars import broker_jars, java
+from examples.shared.child_process import ChildProcess
 
 _LOOPBACK = "127.0.0.1"
 _START_S = 90
 _FORMAT_S = 60
 _DOCKER_S = 20
 _IMAGE = "confluentinc/cp-kafka:7.6.0"
-# Small, and soon awake: it serves thousands of records, not millions.
+# Small and quick to start: it serves thousands of records, not millions.
 _JVM = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
 
 
 class Broker(Protocol):
-    """A broker that runs. `address` is for clients, and stays."""
+    """A running broker. `address` is for clients and never changes."""
 
     address: str
 
     def crash(self) -> None:
-        """End it at once, without a chance to tidy up."""
+        """Kill it without clean-up."""
 
     def start(self) -> None:
-        """Start it again; returns when it answers."""
+        """Start it again; returns when it responds."""
 
 
 @contextmanager
 def broker(folder: Path) -> Iterator[Broker]:
-    """A broker that keeps its files and its log in `folder`; it ends with the block."""
+    """A broker with its files and its log in `folder`, which ends with the block."""
     with docker_broker() if docker_engine() else process_broker(folder) as started:
         yield started
 
 
 def docker_engine() -> bool:
-    """Whether a Docker engine answers, and testcontainers is there; a client on PATH says nothing about an engine."""
+    """Whether a Docker engine responds and testcontainers is installed; a client on PATH does not imply an engine."""
     if not shutil.which("docker") or importlib.util.find_spec("testcontainers") is None:
         return False
     command = ["docker", "version", "--format", "{{.Server.Version}}"]
@@ -70,7 +69,7 @@ def docker_engine() -> bool:
 
 @contextmanager
 def process_broker(folder: Path) -> Iterator[Broker]:
-    """Apache Kafka, fetched by the Ivy that PySpark ships, as its own controller (KRaft)."""
+    """Apache Kafka, downloaded with the Ivy that PySpark ships, as its own controller (KRaft)."""
     started = ProcessBroker(folder)
     try:
         started.start()
@@ -90,17 +89,17 @@ class ProcessBroker:
         settings.write_text(_settings(folder / "records", port, controller_port), encoding="utf-8")
         run = [java(), *_JVM, "-cp", os.pathsep.join(map(str, broker_jars()))]
         _format([*run, "kafka.tools.StorageTool"], settings)
-        self._child = Child("broker", [*run, "kafka.Kafka", str(settings)], folder)
+        self._child = ChildProcess("broker", [*run, "kafka.Kafka", str(settings)], folder)
 
     def start(self) -> None:
         self._child.start()
-        _wait_until_it_answers(self.address, self._child)
+        _wait_until_it_responds(self.address, self._child)
 
     def crash(self) -> None:
         self._child.kill()
 
     def end(self) -> None:
-        """End it for good."""
+        """Stop it for good."""
         self._child.end()
 
 
@@ -113,7 +112,7 @@ def _settings(records: Path, port: int, controller_port: int) -> str:
         "listeners": f"PLAINTEXT://{_LOOPBACK}:{port},CONTROLLER://{_LOOPBACK}:{controller_port}",
         "log.dirs": records,
         "auto.create.topics.enable": "false",
-        # One broker is all the replicas that there are.
+        # There is only one broker, so only one replica.
         "offsets.topic.replication.factor": 1,
         "offsets.topic.num.partitions": 1,
         "transaction.state.log.replication.factor": 1,
@@ -126,13 +125,13 @@ def _settings(records: Path, port: int, controller_port: int) -> str:
 
 def _format(tool: list[str], settings: Path) -> None:
     cluster = urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
-    # An id that begins with a dash would be taken for an option.
+    # As one argument, since an id that starts with a dash would be parsed as an option.
     command = [*tool, "format", f"--cluster-id={cluster}", "--config", str(settings), "--ignore-formatted"]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_FORMAT_S, check=False
     )
     if done.returncode:
-        raise RuntimeError(f"the broker's storage cannot be formatted: {(done.stdout + done.stderr)[-2000:]}")
+        raise RuntimeError(f"could not format the broker's storage: {(done.stdout + done.stderr)[-2000:]}")
 
 
 def _free_ports(count: int) -> list[int]:
@@ -143,14 +142,14 @@ def _free_ports(count: int) -> list[int]:
         return [int(each.getsockname()[1]) for each in sockets]
 
 
-def _wait_until_it_answers(address: str, child: Child | None = None) -> None:
-    """Raise RuntimeError where it does not in time, ChildEndedError where it has ended."""
+def _wait_until_it_responds(address: str, child: ChildProcess | None = None) -> None:
+    """Raises RuntimeError if it does not in time, ChildEndedError if it has ended."""
     deadline_s = time.monotonic() + _START_S
     while True:
         if child is not None:
             child.require_running()
         try:
-            # Asked only once the port is open, since a client that finds it closed logs at length.
+            # Wait for the port first, since a client that finds it closed logs a lot.
             host, port = address.split(":")
             socket.create_connection((host, int(port)), timeout=1).close()
             client = KafkaAdminClient(bootstrap_servers=address, request_timeout_ms=5_000)
@@ -160,7 +159,7 @@ def _wait_until_it_answers(address: str, child: Child | None = None) -> None:
                 client.close()
         except (OSError, KafkaError) as error:
             if time.monotonic() > deadline_s:
-                raise RuntimeError(f"the broker at {address} does not answer after {_START_S} seconds") from error
+                raise RuntimeError(f"the broker at {address} did not respond within {_START_S} seconds") from error
             time.sleep(0.2)
         else:
             return
@@ -168,28 +167,28 @@ def _wait_until_it_answers(address: str, child: Child | None = None) -> None:
 
 @contextmanager
 def docker_broker() -> Iterator[Broker]:
-    """Kafka in a container of testcontainers'."""
+    """Kafka in a container, started with testcontainers."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the module has moved, and says so
-        from testcontainers.kafka import KafkaContainer  # noqa: PLC0415 - only where there is an engine
+        warnings.simplefilter("ignore")  # a deprecation warning about the module's name
+        from testcontainers.kafka import KafkaContainer  # noqa: PLC0415 - only if there is an engine
     container: Any = KafkaContainer(_IMAGE).with_kraft()
-    # A fixed port: one that Docker chooses would be another after a restart.
+    # A fixed port, since Docker would choose another one at a restart.
     container.ports[container.port] = (_LOOPBACK, *_free_ports(1))
     with container:
         yield DockerBroker(container)
 
 
 class DockerBroker:
-    """Kafka in a container that runs."""
+    """Kafka in a running container."""
 
     def __init__(self, container: Any) -> None:
         self.address = str(container.get_bootstrap_server())
         self._container = container
-        _wait_until_it_answers(self.address)
+        _wait_until_it_responds(self.address)
 
     def start(self) -> None:
         self._container.get_wrapped_container().start()
-        _wait_until_it_answers(self.address)
+        _wait_until_it_responds(self.address)
 
     def crash(self) -> None:
         self._container.get_wrapped_container().kill()

@@ -1,4 +1,4 @@
-"""The end of a demo: whether each record is where it belongs, once."""
+"""The end of the demo: check that each record is in the right place exactly once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidelog.log import OperationClass, Table
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that must hold."""
+    """One condition that must hold."""
 
     what: str
     holds: bool
@@ -28,7 +28,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that there is at the end."""
+    """All records and rows at the end."""
 
     sent: Sequence[Sent]
     rows: Sequence[Event]
@@ -43,7 +43,7 @@ def look(folder: Folder, sent: Sequence[Sent], written_back: Sequence[Record]) -
 
 
 def checks(found: Found, asked: int) -> list[Check]:
-    """What must hold, with its numbers."""
+    """The conditions, described with their numbers."""
     good = [_values(sent.event) for sent in found.sent if sent.poison is None]
     poisoned = [sent for sent in found.sent if sent.poison is not None]
     back = _last_of_each_key(found.written_back)
@@ -54,8 +54,8 @@ def checks(found: Found, asked: int) -> list[Check]:
             _sorted(good) == _sorted(map(_values, found.rows)),
         ),
         Check(
-            f"each row came back under its key: {len(found.rows):,} rows, {len(back):,} distinct keys "
-            f"on {len(found.written_back):,} records",
+            f"each row was written back under its key: {len(found.rows):,} rows, {len(back):,} distinct keys "
+            f"in {len(found.written_back):,} records",
             _sorted(good) == _sorted(back.values()),
         ),
         Check(
@@ -64,14 +64,14 @@ def checks(found: Found, asked: int) -> list[Check]:
             == sorted((row["topic"], row["partition"], row["offset"]) for row in found.dead_letters),
         ),
         Check(
-            f"dead letters hold the key and the payload, and say what is wrong: {_kinds(poisoned)}",
-            _are_told(poisoned, found.dead_letters),
+            f"dead letters have the key, the payload and the error: {_kinds(poisoned)}",
+            _are_explained(poisoned, found.dead_letters),
         ),
     ]
 
 
 def compactions(folder: Folder) -> int:
-    """How often the daemon made larger files of small ones in the table."""
+    """The number of compactions of the table."""
     records = Table.open(str(folder.table)).history()
     return sum(record.operation_class is OperationClass.MINOR for record in records)
 
@@ -80,8 +80,8 @@ def _kinds(poisoned: Sequence[Sent]) -> str:
     return f"{len({sent.poison for sent in poisoned})} of {len(POISONS)} kinds of error"
 
 
-def _are_told(poisoned: Sequence[Sent], dead_letters: Sequence[dict[str, Any]]) -> bool:
-    """Whether each dead letter holds what was sent, and the error of its kind."""
+def _are_explained(poisoned: Sequence[Sent], dead_letters: Sequence[dict[str, Any]]) -> bool:
+    """Whether each dead letter has the record that was sent and the error of its kind."""
     by_place = {(row["partition"], row["offset"]): row for row in dead_letters}
     for sent in poisoned:
         row = by_place.get((sent.partition, sent.offset))
@@ -98,12 +98,12 @@ def _last_of_each_key(records: Iterable[Record]) -> dict[bytes, tuple[Any, ...]]
 
 
 def _values(event: Event) -> tuple[Any, ...]:
-    """An event's values; its time as a number, since text and moment come in several forms."""
+    """An event's values, with its time as a number, since it can be text or a datetime."""
     at = event["at"]
     moment = datetime.fromisoformat(at) if isinstance(at, str) else at
     return event["id"], event["account"], event["quantity"], event["amount"], moment.timestamp(), event.get("note")
 
 
 def _sorted(values: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Sorted by the id, which may come twice by mistake."""
+    """Sorted; compared as text, since values can be null."""
     return sorted(values, key=str)

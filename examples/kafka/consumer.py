@@ -1,4 +1,4 @@
-"""The other program that is killed: the table's changes back into a topic, until it is ended.
+"""A program that the demo kills and restarts: it writes the table's changes back to a topic until it is ended.
 
 python -m examples.kafka.consumer FOLDER ADDRESS
 """

@@ -1,4 +1,4 @@
-"""What is produced: good events, and poisoned records of every kind that a topic sees in its life."""
+"""The records that the demo produces: valid events, and poisoned records of every kind."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """A way in which a record is wrong: its payload, made from a good event, and how the error about it begins."""
+    """A way for a record to be invalid: its payload, made from a valid event, and the start of the error about it."""
 
     payload: Callable[[Event], bytes | None]
     error: str
 
 
 def event(producer: int, number: int) -> Event:
-    """A good event, always the same for the same numbers; its `id` is unique."""
+    """A valid event, always the same for the same arguments; its `id` is unique."""
     made: Event = {
         "id": f"p{producer}-{number:06d}",
         "account": f"account-{number % 100}",
@@ -43,12 +43,12 @@ def event(producer: int, number: int) -> Event:
         "amount": number % 1000 * 0.25,
         "at": (_FIRST + timedelta(seconds=number)).isoformat(),
     }
-    # One that is not required, and mostly left out.
+    # An optional field that most events lack.
     return {**made, "note": "Größe M, 30 €"} if number % 10 == 0 else made
 
 
 def payload(made: Mapping[str, Any]) -> bytes:
-    """An event as it is sent."""
+    """The bytes of an event in the topic."""
     return json.dumps(made, ensure_ascii=False).encode()
 
 

@@ -1,4 +1,4 @@
-"""The jars that PySpark lacks: a Kafka broker, and Spark's connector to one. Fetched once a machine, from Maven."""
+"""The jars that PySpark lacks: a Kafka broker, and Spark's Kafka connector. Downloaded from Maven once per machine."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _JARS = "[artifact]-[revision].[ext]"
 
 
 class FetchError(Exception):
-    """What is needed cannot be fetched; the text says what and why."""
+    """A download failed; the text says of what and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One artifact of Maven's with all that it needs, or `alone`; `without` names one thing that it shall not bring."""
+    """A Maven artifact with its dependencies, or `alone`; `without` names one dependency to leave out."""
 
     organisation: str
     name: str
@@ -33,7 +33,7 @@ class Artifact:
     without: str | None = None
 
     def to_xml(self) -> str:
-        """The dependency as Ivy writes it."""
+        """The dependency in Ivy's format."""
         exclude = "" if self.without is None else f'<exclude module="{self.without}"/>'
         return (
             f'<dependency org="{self.organisation}" name="{self.name}" rev="{self.revision}" conf="default->default" '
@@ -44,41 +44,41 @@ class Artifact:
 _TOKENS = "spark-token-provider-kafka-0-10_2.13"
 BROKER = (
     Artifact("org.apache.kafka", "kafka_2.13", "4.1.0"),
-    # A broker says nothing without it, not even why it does not start.
+    # Without it a broker logs nothing, not even why it does not start.
     Artifact("org.slf4j", "slf4j-simple", "1.7.36", alone=True),
 )
 CONNECTOR = (
     Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", pyspark.__version__, without=_TOKENS),
-    # The connector names its own version of it, which Maven has not got for each Spark; this one serves it as well.
+    # The connector depends on its own version of it, which Maven lacks for some Spark versions; this one works as well.
     Artifact("org.apache.spark", _TOKENS, "4.0.0", alone=True),
 )
 
 
 def broker_jars() -> list[Path]:
-    """A whole Apache Kafka. Raises FetchError."""
+    """The jars of Apache Kafka. Raises FetchError."""
     return _jars(BROKER)
 
 
 def connector_jars() -> list[Path]:
-    """What Spark needs for `format("kafka")` beyond its own jars. Raises FetchError."""
+    """The jars that Spark needs for `format("kafka")` besides its own. Raises FetchError."""
     own = {_artifact(jar) for jar in _spark_jars().glob("*.jar")}
     return [jar for jar in _jars(CONNECTOR) if _artifact(jar) not in own]
 
 
 def java() -> str:
-    """The program that Spark would start. Raises PrerequisiteError where there is none that is new enough."""
+    """The `java` program that Spark would start. Raises PrerequisiteError if there is none that is new enough."""
     require_java()
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else "java"
 
 
 def cache() -> Path:
-    """Where things are kept that were fetched."""
+    """The folder of downloaded jars."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidelog"
 
 
 def _jars(artifacts: Sequence[Artifact]) -> list[Path]:
-    """The jars of the artifacts. A folder that has its name is complete; of several processes one fetches."""
+    """The jars of the artifacts. A folder with its final name is complete; only one process at a time downloads."""
     first = artifacts[0]
     folder = cache() / f"{first.name}-{first.revision}"
     if not folder.is_dir():
@@ -91,7 +91,7 @@ def _jars(artifacts: Sequence[Artifact]) -> list[Path]:
 
 
 def _fetch(artifacts: Sequence[Artifact], folder: Path) -> None:
-    """Retrieve into a folder beside, which takes its name when it is complete."""
+    """Download into a `.partial` folder and rename it when it is complete."""
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
@@ -115,10 +115,10 @@ def _fetch(artifacts: Sequence[Artifact], folder: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise FetchError(f"{name} could not be fetched from Maven within {_FETCH_TIMEOUT_S} seconds") from error
+        raise FetchError(f"could not download {name} from Maven within {_FETCH_TIMEOUT_S} seconds") from error
     missing = [each for each in artifacts if not (partial / f"{each.name}-{each.revision}.jar").exists()]
     if done.returncode or missing:
-        raise FetchError(f"{name} cannot be fetched from Maven: {(done.stdout + done.stderr).strip()[-2000:]}")
+        raise FetchError(f"could not download {name} from Maven: {(done.stdout + done.stderr).strip()[-2000:]}")
     wanted.unlink()
     partial.rename(folder)
 
@@ -128,7 +128,7 @@ def _spark_jars() -> Path:
 
 
 def _artifact(jar: Path) -> str:
-    """The name of a jar without its version: `kafka-clients` of `kafka-clients-3.9.2.jar`."""
+    """The name of a jar without its version: `kafka-clients` for `kafka-clients-3.9.2.jar`."""
     words = jar.stem.split("-")
     first_number = next((n for n, word in enumerate(words) if n and word[:1].isdigit() and "." in word), len(words))
     return "-".join(words[:first_number])

@@ -1,4 +1,4 @@
-"""The two streaming queries: a topic into a table and its dead letters, and the table's changes back into a topic."""
+"""The two streaming queries: from a topic to a table and its dead letters, and the table's changes back to a topic."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pyspark.sql.types import StructType
 
 from examples.kafka.events import REQUIRED, SCHEMA
 from examples.kafka.folder import Folder
-from examples.kafka.split import DEAD_LETTERS, dead, good, judge
+from examples.kafka.split import DEAD_LETTERS, dead_letter_rows, event_rows, validated
 from tidelog.log import Table
 from tidelog.streaming import Sink
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A batch function with two sinks: events into one table, what is none into another.
+    """A batch function with two sinks: valid events go to one table, all other records to a dead-letter table.
 
-    These are two commits. A crash between them leaves the first, and Spark's replay of the batch adds the second: each
-    table has each record of the topic once, though not at the same moment.
+    These are two commits. A crash between them leaves only the first, and Spark's replay of the batch adds the second.
+    So each record is in one of the tables once, but the two do not change at the same moment.
     """
 
     table: Sink
@@ -34,23 +34,23 @@ class Split:
 
     def __call__(self, records: DataFrame, batch_id: int) -> None:
         """Commit one micro-batch; Spark calls this."""
-        # Kept while both sinks read it, or else the records would be fetched and judged twice.
-        judged = judge(records, self.schema, self.required).persist()
+        # Cached, since otherwise each sink would read and validate the records again.
+        checked = validated(records, self.schema, self.required).persist()
         try:
-            self.table(good(judged), batch_id)
-            self.dead_letters(dead(judged), batch_id)
+            self.table(event_rows(checked), batch_id)
+            self.dead_letters(dead_letter_rows(checked), batch_id)
         finally:
-            judged.unpersist()
+            checked.unpersist()
 
 
 def create_tables(folder: Folder) -> None:
-    """Both tables. The sinks would make them, too, but the daemon and the consumer need them at their start."""
+    """Create both tables. The sinks would do so as well, but the daemon and the consumer need them when they start."""
     Table.create(str(folder.table), SCHEMA, exist_ok=True)
     Table.create(str(folder.dead_letters), DEAD_LETTERS, exist_ok=True)
 
 
 def read_topic(spark: SparkSession, address: str, topic: str, per_batch: int | None = None) -> DataFrame:
-    """A stream of the topic from its beginning, at most so many records a micro-batch."""
+    """A stream of the topic from its beginning, with at most `per_batch` records in a micro-batch."""
     reader = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", address)
@@ -61,7 +61,7 @@ def read_topic(spark: SparkSession, address: str, topic: str, per_batch: int | N
 
 
 def into_tables(records: DataFrame, table: Path, dead_letters: Path) -> DataStreamWriter:
-    """A query that takes the topic's records into the two tables; give it a checkpoint."""
+    """A query that writes the topic's records to the two tables; the caller sets the checkpoint."""
     return records.writeStream.foreachBatch(
         Split(
             Sink(str(table)),
@@ -75,10 +75,10 @@ def into_tables(records: DataFrame, table: Path, dead_letters: Path) -> DataStre
 def back_into_topic(
     spark: SparkSession, table: Path, address: str, topic: str, max_files: int = 20
 ) -> DataStreamWriter:
-    """A query that writes the table's new rows to a topic as JSON; give it a checkpoint.
+    """A query that writes the table's new rows to a topic as JSON; the caller sets the checkpoint.
 
-    Spark's Kafka writer is at-least-once: a batch that it runs again is written again. The key of a record is the
-    event's unique `id`, by which a reader takes each once.
+    Spark's Kafka writer is at-least-once: a batch that is replayed is written again. The key of a record is the event's
+    unique `id`, which lets a reader drop repetitions.
     """
     changes = spark.readStream.format("tidelog").option("maxFilesPerTrigger", max_files).load(str(table))
     records = changes.select(F.col("id").alias("key"), F.to_json(F.struct("*")).alias("value"))

@@ -1,4 +1,4 @@
-"""Producers: each sends its events in a thread of its own, some of them poisoned, and notes where each record went."""
+"""Producers: each sends events in its own thread, some of them poisoned, and records where each one was stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ACKNOWLEDGED_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One record as the broker acknowledged it. `poison` names what is wrong with it, None for a good one."""
+    """A record that the broker acknowledged. `poison` is the kind of poison, None for a valid event."""
 
     event: Event
     value: bytes | None
@@ -29,9 +29,9 @@ class Sent:
 
 
 class Producer(Thread):
-    """Sends `count` records, `rate` a second. Each `poison_every`th is poisoned, one kind after the other.
+    """Sends `count` records at `rate` per second. Every `poison_every`-th is poisoned, with the kinds in turn.
 
-    The client numbers its records, so that one which it sends again after a broken connection is written once.
+    The client is idempotent: a record that it sends again after a broken connection is stored once.
     """
 
     def __init__(self, address: str, number: int, count: int, rate: float, poison_every: int) -> None:
@@ -47,18 +47,18 @@ class Producer(Thread):
         self._ended = Flag()
 
     def run(self) -> None:
-        """Send all, and note what the broker says; `error` is what kept it from that."""
+        """Send all records and wait for the acknowledgements; an error is kept in `error`."""
         try:
             client: Any = KafkaProducer(bootstrap_servers=self._address, linger_ms=5, enable_idempotence=True)
             try:
                 self._send_all(client)
             finally:
                 client.close(timeout=1)
-        except Exception as error:  # noqa: BLE001 - the demo's own thread looks at it
+        except Exception as error:  # noqa: BLE001 - the main thread checks it
             self.error = error
 
     def end(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         self._ended.set()
 
     def _send_all(self, client: Any) -> None:
@@ -78,6 +78,6 @@ class Producer(Thread):
 
     def _poison(self, number: int) -> str | None:
         turn, rest = divmod(number, self._poison_every)
-        # Each producer begins with another kind, so that few records show many.
+        # Each producer starts with another kind, so that even a short run has many kinds.
         kinds: Sequence[str] = tuple(POISONS)
         return kinds[(turn * 3 + self.number) % len(kinds)] if rest == self._poison_every - 1 else None

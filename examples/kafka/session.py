@@ -1,4 +1,4 @@
-"""A small, quiet Spark with the Kafka connector, for one of the demo's programs."""
+"""A small Spark session with the Kafka connector and without console output, for one of the demo's programs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
-    # The batches are small and the JVM lives for a minute, which the second compiler does not pay back.
+    # The batches are small and the JVM lives for a minute, so the optimizing compiler does not pay off.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # For the same reason nothing is compiled for a batch's expressions, which are long and see a few hundred records.
+    # Nor does compiling a batch's expressions, which are long and evaluate a few hundred records.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
-    # On a local disk Spark's usual manager forks some forty processes a micro-batch (readlink and chmod).
+    # On a local disk Spark's default manager forks about forty processes per micro-batch (readlink and chmod).
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -32,8 +32,8 @@ _SETTINGS = {
 
 
 def spark_session(folder: Folder, name: str) -> SparkSession:
-    """Spark that knows `format("kafka")` and `format("tidelog")`."""
-    # By default Spark runs the `python3` that stands first on PATH, which may not have tidelog.
+    """A session with `format("kafka")` and `format("tidelog")`."""
+    # By default Spark runs the first `python3` on PATH, which may not have tidelog installed.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName(f"tidelog kafka {name}")
     for key, value in _SETTINGS.items():

@@ -1,13 +1,12 @@
-"""Good records and poisoned ones told apart, by Spark's own functions. Made to be copied into your program.
+"""Separate valid events from invalid records, with Spark's own functions. Copy it into your program.
 
-Each record of a topic gets an event or an error, never both and never neither:
+Each record of a topic gets either an event or an error:
 
-    judged = judge(records, schema, required)    the source's columns, `event` and `error`
-    good(judged), dead(judged)                   the rows of the table, and those of its dead-letter table
+    checked = validated(records, schema, required)          the source's columns, `event` and `error`
+    event_rows(checked), dead_letter_rows(checked)          the rows of the table, and of its dead-letter table
 
-What Spark's `from_json` would let pass is an error as well: a second value behind the first, a field given twice, a
-number where text belongs, an infinite double, a year that few programs can read. Fields that the schema does not name
-are left out.
+Some values that Spark's `from_json` accepts are errors here: a second value after the first, a repeated field, a number
+for a string, an infinite double, a year that few programs can read. Fields that the schema does not name are dropped.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ _LAST_YEAR = 9999
 _PAYLOAD_AND_OFFSET = 2
 
 
-def judge(records: DataFrame, schema: StructType, required: Collection[str]) -> DataFrame:
-    """`records` of Spark's Kafka source, each with its `event`, a struct of `schema`, or with the `error` that tells
-    why it has none. A field in `required` must be there and not null.
+def validated(records: DataFrame, schema: StructType, required: Collection[str]) -> DataFrame:
+    """Add to `records` of Spark's Kafka source the column `event`, a struct of `schema`, or the reason why it is null
+    as `error`. A field in `required` must exist and must not be null.
 
-    For flat schemas of texts, whole numbers, doubles, booleans, dates and timestamps; raises TypeError for others.
+    For flat schemas of strings, integers, doubles, booleans, dates and timestamps; raises TypeError for any other type.
     """
     text = F.col("value").cast("string")
-    # A list that ends with the record's own offset has two items only where the payload is one JSON value and no more.
+    # In a list with the record's own offset at the end, there are two items only if the payload is exactly one value.
     closed = F.concat(F.lit("["), text, F.lit(',"'), F.col("offset").cast("string"), F.lit('"]'))
     with_corrupt = StructType([*schema, StructField("_corrupt", StringType())])
     parsed = records.withColumns(
@@ -76,24 +75,24 @@ def judge(records: DataFrame, schema: StructType, required: Collection[str]) -> 
     )
     unlike_schema = F.when(event["_corrupt"].isNotNull(), "the payload does not fit the schema")
     error = F.coalesce(of_payload, F.nullif(of_fields, F.lit("")), unlike_schema)
-    judged = parsed.withColumn("error", error).withColumn(
+    checked = parsed.withColumn("error", error).withColumn(
         "event", F.when(F.col("error").isNull(), F.struct(*(event[field.name] for field in schema)))
     )
-    return judged.drop("_items", "_event")
+    return checked.drop("_items", "_event")
 
 
-def good(judged: DataFrame) -> DataFrame:
+def event_rows(checked: DataFrame) -> DataFrame:
     """The events, as rows of the table."""
-    return judged.where("error is null").select("event.*")
+    return checked.where("error is null").select("event.*")
 
 
-def dead(judged: DataFrame) -> DataFrame:
-    """The records without one, as rows of the dead-letter table."""
-    return judged.where("error is not null").withColumnRenamed("value", "payload").select(*DEAD_LETTERS.names)
+def dead_letter_rows(checked: DataFrame) -> DataFrame:
+    """The records without an event, as rows of the dead-letter table."""
+    return checked.where("error is not null").withColumnRenamed("value", "payload").select(*DEAD_LETTERS.names)
 
 
 def _field_error(field: StructField, raw: Column, event: Column, required: Collection[str]) -> Column:
-    """What is wrong with one field; null where nothing is."""
+    """The error of one field; null if it is valid."""
     found = F.try_variant_get(raw, f'$["{field.name}"]', "variant")
     is_missing = found.isNull() | F.is_variant_null(found)
     missing = F.lit(f"{field.name} is missing" if field.name in required else None)
@@ -105,10 +104,10 @@ def _field_error(field: StructField, raw: Column, event: Column, required: Colle
 
 
 def _fits(field: StructField, found: Column, value: Column) -> Column:
-    """Whether a value that Spark could read is what was meant; `found` is the JSON, `value` what was read."""
+    """Whether a value that Spark parsed is valid; `found` is the JSON, `value` the parsed value."""
     match field.dataType:
         case IntegerType() | LongType() | BooleanType():
-            return F.lit(True)  # noqa: FBT003 - nothing else is read as one
+            return F.lit(True)  # noqa: FBT003 - whatever parses is valid
         case DoubleType():
             return F.abs(value) < float("inf")
         case StringType():
@@ -116,4 +115,4 @@ def _fits(field: StructField, found: Column, value: Column) -> Column:
         case DateType() | TimestampType():
             return (F.schema_of_variant(found) == "STRING") & F.year(value).between(1, _LAST_YEAR)
         case _:
-            raise TypeError(f"judge cannot tell when {field.name} fits its type, {field.dataType.simpleString()}")
+            raise TypeError(f"cannot validate {field.name}: its type {field.dataType.simpleString()} is not supported")

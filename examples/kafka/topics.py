@@ -1,4 +1,4 @@
-"""The two topics: made, and read to their end, without Spark."""
+"""Create the two topics, and read them to their end, without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _END_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it lies in a topic."""
+    """A record in a topic."""
 
     partition: int
     offset: int
@@ -27,7 +27,7 @@ class Record:
 
 
 def create(address: str, names: Sequence[str], partitions: int = PARTITIONS) -> None:
-    """Make topics that are not there yet."""
+    """Create topics, which must not exist."""
     client = KafkaAdminClient(bootstrap_servers=address)
     try:
         client.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=1) for name in names])
@@ -36,7 +36,7 @@ def create(address: str, names: Sequence[str], partitions: int = PARTITIONS) -> 
 
 
 class Reader:
-    """Reads a topic from its beginning, each record once, over restarts of the broker."""
+    """Reads a topic from its beginning, each record once, also across restarts of the broker."""
 
     def __init__(self, address: str, topic: str, partitions: int = PARTITIONS) -> None:
         self._consumer: Any = KafkaConsumer(
@@ -52,22 +52,22 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the connection to the broker."""
         self._consumer.close()
 
     def news(self) -> Iterator[Record]:
-        """What has come since the last call, or a part of it."""
+        """Some of the records that have arrived since the last call."""
         for records in self._consumer.poll(timeout_ms=_POLL_MS).values():
             for record in records:
                 yield Record(record.partition, record.offset, record.key, record.value)
 
     def rest(self) -> Iterator[Record]:
-        """All that is left. Raises TimeoutError."""
+        """All records up to the topic's current end. Raises TimeoutError."""
         deadline_s = time.monotonic() + _END_S
         ends = self._consumer.end_offsets(self._partitions)
         while any(self._consumer.position(partition) < end for partition, end in ends.items()):
             if time.monotonic() > deadline_s:
-                raise TimeoutError(f"the topic was not read to its end within {_END_S} seconds")
+                raise TimeoutError(f"could not read the topic to its end within {_END_S} seconds")
             yield from self.news()
 
 

@@ -1,4 +1,4 @@
-"""The program that is killed: from the topic into the tables, until it is ended.
+"""A program that the demo kills and restarts: it writes the topic's records to the tables until it is ended.
 
 python -m examples.kafka.writer FOLDER ADDRESS RECORDS_PER_BATCH
 """

@@ -11,7 +11,7 @@ SQL's three-valued logic applies: a row matches only if the predicate is true, n
 """
 
 from tidelog.log.predicate.arrow import evaluate, to_arrow
-from tidelog.log.predicate.parser import parse
+from tidelog.log.predicate.parser import parse, require_syntax
 from tidelog.log.predicate.tree import (
     And,
     Arithmetic,
@@ -48,5 +48,6 @@ __all__ = [
     "columns",
     "evaluate",
     "parse",
+    "require_syntax",
     "to_arrow",
 ]

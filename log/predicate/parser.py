@@ -64,13 +64,22 @@ def parse(text: str, schema: pa.Schema) -> Expression:
 
     Raises PredicateError.
     """
+    return _tree(text, _Builder(schema))
+
+
+def require_syntax(text: str) -> None:
+    """Raise PredicateError if `text` is not a predicate that tidelog supports, whatever the columns are."""
+    _tree(text, _Builder(None))
+
+
+def _tree(text: str, builder: _Builder) -> Expression:
     if not isinstance(text, str):
         raise PredicateError(
             f"a predicate must be SQL text, not {type(text).__name__}", advice='write a string such as "k > 5"'
         )
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
-        found = _Builder(schema).build(tree)
+        found = builder.build(tree)
         too_deep = depth(found) > _MAX_DEPTH
     except sqlglot.errors.SqlglotError as error:
         raise _syntax_error(text, error) from error
@@ -83,9 +92,9 @@ def parse(text: str, schema: pa.Schema) -> Expression:
 
 
 class _Builder:
-    """Convert sqlglot's tree to ours."""
+    """Convert sqlglot's tree to ours; without a schema every column is taken to exist."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema | None) -> None:
         self._schema = schema
 
     def build(self, node: exp.Expr) -> Expression:
@@ -144,6 +153,8 @@ class _Builder:
     def _column(self, node: exp.Column | exp.Dot) -> Column:
         names = [identifier.name for identifier in node.find_all(exp.Identifier, bfs=False)]
         parts = [part.name for part in node.parts] if isinstance(node, exp.Column) else names
+        if self._schema is None:
+            return Column(tuple(parts))
         kind: Any = pa.struct(list(self._schema))
         path = []
         for part in parts:

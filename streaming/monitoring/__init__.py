@@ -1,1 +1,11 @@
-"""What a stream reports about itself: batch reports, a structured log, and observed metrics."""
+"""What a stream reports about itself.
+
+Each micro-batch of a sink passes through these modules in this order:
+
+1. `phases` measures how long each phase of the batch takes.
+2. `report` holds the result: the BatchReport, which `Sink.last` also returns.
+3. `batch_log` logs the report, or the error that the batch failed with, and passes the report to subscribers, such as
+   `tidelog.streaming.prometheus`.
+
+`observed` is separate: it adds figures about the rows themselves to Spark's own progress events.
+"""

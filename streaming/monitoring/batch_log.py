@@ -1,16 +1,17 @@
-"""What sinks did, told to the log and to whoever subscribes: one record for each micro-batch.
+"""One log record for each micro-batch of each sink, and callbacks that get its report.
 
     logging.getLogger("tidelog.streaming").addHandler(handler)
 
-A committed batch and a skipped one are INFO, an empty one is DEBUG, a failure is ERROR. The message is one line of
-key=value pairs; the same as a dictionary is the record's attribute `tidelog`, for formatters of JSON such as
-`JsonLines`. Storage options are in none of it.
+A committed or skipped batch is INFO, an empty one DEBUG, a failed one ERROR. The message is one line of key=value
+pairs. The record's attribute `tidelog` has the same fields as a dictionary, for JSON formatters such as `JsonLines`.
+Neither contains storage options.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
@@ -29,10 +30,19 @@ _lock = Lock()
 
 
 def subscribe(callback: Subscriber) -> Callable[[], None]:
-    """Have `callback` called with the report of each batch of every sink in this process, in the batch's own thread.
+    """Call `callback` with the report of each batch that a sink of this process commits, skips or finds empty.
 
-    Returns a function that ends it. A callback is held until then, and is called once for a batch however often it was
-    given. One that raises is logged and does not disturb the batch.
+    Subscribing the same callback twice has no effect.
+
+    Args:
+        callback: Takes a BatchReport. It runs in the batch's own thread, so it should be quick. If it raises, the
+            error is logged and the batch is unaffected. It is referenced until it is unsubscribed.
+
+    Returns:
+        A function that unsubscribes the callback. Calling it again does nothing.
+
+    Example:
+        unsubscribe = subscribe(lambda report: print(report.to_json()))
     """
     global _subscribers  # noqa: PLW0603 - replaced as a whole, so that `publish` needs no lock
     with _lock:
@@ -48,49 +58,75 @@ def subscribe(callback: Subscriber) -> Callable[[], None]:
 
 
 def publish(report: BatchReport) -> None:
-    """Log one batch and tell the subscribers. Never raises."""
+    """Log one batch and pass its report to the subscribers. Never raises."""
     level = _LEVELS[report.outcome]
     if _LOGGER.isEnabledFor(level):
         _LOGGER.log(level, "%s", _line(report), extra={"tidelog": report.to_dict()})
     for callback in _subscribers:
         try:
             callback(report)
-        except Exception:  # a figure is not worth a batch
-            _LOGGER.exception("a subscriber to the reports of batches failed")
+        except Exception:  # monitoring must not fail a batch
+            _LOGGER.exception("a subscriber to batch reports raised an error")
 
 
 @contextmanager
 def failures_logged(*, sink: str, path: str, batch_id: int) -> Iterator[None]:
-    """Log what a batch fails with, once, as it passes by.
+    """Log the error that a batch fails with, and let it pass.
 
-    tidelog's own errors are logged in full, as they hold no secrets; of another one only its class is, as its text may
-    hold anything, and Spark reports it.
+    For a tidelog error, which holds no secrets, the record has the message and where it was raised; the latter is only
+    in the dictionary. For any other error it has just the class: the text could hold anything, and Spark reports it.
     """
     try:
         yield
     except Exception as error:
-        known = isinstance(error, TidelogError)
-        record = {
+        record: dict[str, Any] = {
             "outcome": "failed",
             "sink": sink,
             "path": path,
             "batch_id": batch_id,
             "error": type(error).__name__,
-            "code": error.code if isinstance(error, TidelogError) else None,
-            "message": str(error) if known else None,
+            "code": None,
+            "message": None,
         }
-        _LOGGER.error("%s", _pairs("batch failed", record), extra={"tidelog": record})  # noqa: TRY400 - see above
+        frames: list[str] | None = None
+        if isinstance(error, TidelogError):
+            record |= {"code": error.code, "message": str(error)}
+            frames = _frames(error)
+        line = _pairs("batch failed", record)
+        _LOGGER.error("%s", line, extra={"tidelog": {**record, "traceback": frames}})  # noqa: TRY400 - see above
         raise
 
 
-class JsonLines(logging.Formatter):
-    """Each record as one line of JSON: timestamp (UTC), level, logger, message, and `tidelog` where the record has it.
+def _frames(error: BaseException) -> list[str]:
+    """The frames that the error passed, outermost first, then those of its causes; of these not the text."""
+    frames: list[str] = []
+    current: BaseException | None = error
+    while current is not None:
+        if current is not error:
+            frames.append(f"caused by {type(current).__name__}")
+        for frame, line in traceback.walk_tb(current.__traceback__):
+            frames.append(f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}")
+        current = current.__cause__
+    return frames
 
-    handler.setFormatter(JsonLines())
+
+class JsonLines(logging.Formatter):
+    """Formats each log record as one line of JSON.
+
+    The keys are `timestamp` (UTC, milliseconds), `level`, `logger` and `message`; `tidelog`, the fields of a batch, if
+    the record has them; and `exception`, a traceback, if the record has one.
+
+    Args:
+        *args: As for `logging.Formatter`; none are needed.
+
+    Example:
+        handler = logging.StreamHandler()
+        handler.setFormatter(JsonLines())
+        logging.getLogger("tidelog.streaming").addHandler(handler)
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """See logging.Formatter."""
+        """Return the record as one line of JSON. A value that JSON cannot hold becomes its text."""
         entry: dict[str, Any] = {
             "timestamp": to_datetime(int(record.created * 1000)).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -115,13 +151,14 @@ def _line(report: BatchReport) -> str:
     return _pairs(f"batch {report.outcome}", fields)
 
 
-def _pairs(what: str, fields: Mapping[str, Any]) -> str:
-    """`what` and the fields that hold something, as `key=value`; a text with spaces or quotes in it is JSON."""
+def _pairs(event: str, fields: Mapping[str, Any]) -> str:
+    """`event` and the non-empty fields as `key=value`."""
     shown = (f"{name}={_text(value)}" for name, value in fields.items() if value is not None and value not in ("", []))
-    return " ".join([what, *shown])
+    return " ".join([event, *shown])
 
 
 def _text(value: Any) -> str:
+    """The value as text; as JSON if it has spaces, quotes, equal signs or line breaks in it."""
     if isinstance(value, list):
         return ",".join(map(str, value))
     text = str(value)

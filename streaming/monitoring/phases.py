@@ -1,4 +1,4 @@
-"""How long each phase of a piece of work took."""
+"""The duration of each phase of a piece of work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidelog.log.internals import System
 
 
 class Phases:
-    """Use as `with phases("write"): ...`; `seconds` maps each phase to what it took."""
+    """Measures phases: `with phases("write"): ...`. `seconds` maps each phase to its total duration."""
 
     def __init__(self, system: System) -> None:
         self.seconds: dict[str, float] = {}
@@ -17,7 +17,7 @@ class Phases:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Time one phase."""
+        """Measure the block and add its duration to the phase."""
         started = self._system.monotonic_s()
         try:
             yield

@@ -1,4 +1,4 @@
-"""What a sink tells of a micro-batch."""
+"""The report of one micro-batch."""
 
 from __future__ import annotations
 
@@ -10,17 +10,26 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """One micro-batch.
+    """What a sink did with one micro-batch; see `Sink.last` and `subscribe`. Immutable.
 
-    `version` is the commit that holds it, None for an empty batch and for one that had been `skipped` because it was
-    committed already, or changed nothing. `rows` counts the batch's rows, of an upsert with `order_by` those that
-    count; `files` and `bytes` what the commit added. `rebased_over` are the versions that others committed meanwhile.
-    `seconds` maps each phase (identify, collect, write, commit, ...) to its duration.
-
-    `mode` and `writer` ("driver" or "spark", None where nothing was written) say how the rows were written, `metrics`
-    what the operation counted (an upsert's inserted, updated and deleted rows). `debt_files` are the table's small
-    files as far as a throttle looked, `delayed_s` is how long it held the batch back. `query_id` lives as long as the
-    checkpoint, `run_id` until the query stops.
+    Args:
+        batch_id: Spark's number of the batch.
+        version: Version of the table that the batch committed; None if the batch was skipped or changed nothing.
+        rows: Rows of the batch. For an upsert with `order_by`: the rows that were kept.
+        files: Data files that the commit added.
+        bytes: Size of those files.
+        skipped: The batch was already in the table, so Spark replayed it.
+        rebased_over: Versions that other writers committed while the batch was in progress.
+        seconds: Duration of each phase (identify, throttle, collect, write, commit) that the batch went through.
+        mode: The sink's mode: `append`, `upsert` or `overwrite-partitions`.
+        writer: Who wrote the files, `driver` or `spark`; None if nothing was written.
+        metrics: Counts of the operation, such as the inserted, updated and deleted rows of an upsert.
+        debt_files: Small files in the table when the throttle last measured them; None without a throttle.
+        delayed_s: How long the throttle delayed the batch, in seconds.
+        sink: The sink's name.
+        path: The table.
+        query_id: The streaming query; it lasts as long as the checkpoint.
+        run_id: The run of the query; it lasts until the query stops.
     """
 
     batch_id: int
@@ -43,19 +52,19 @@ class BatchReport:
 
     @property
     def outcome(self) -> str:
-        """What became of the batch: `committed`, `skipped` or `empty`."""
+        """`committed`, `skipped` (already in the table), or `empty` (nothing to commit)."""
         if self.skipped:
             return "skipped"
         return "empty" if self.version is None else "committed"
 
     @property
     def rows_per_second(self) -> float:
-        """Rows by the time that all phases took, delays included; 0 where nothing was written."""
+        """Rows divided by the duration of all phases, including delays; 0 if nothing was written."""
         total_s = sum(self.seconds.values())
         return self.rows / total_s if total_s > 0 else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, `outcome` and `rows_per_second` as values of JSON."""
+        """The fields, `outcome` and `rows_per_second`, as values that JSON can hold."""
         return {
             "outcome": self.outcome,
             "sink": self.sink,
@@ -79,5 +88,5 @@ class BatchReport:
         }
 
     def to_json(self) -> str:
-        """`to_dict` as one line of JSON."""
+        """The same as `to_dict`, as one line of JSON."""
         return json.dumps(self.to_dict())

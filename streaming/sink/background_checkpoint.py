@@ -1,4 +1,4 @@
-"""Checkpoints of the table's log where no daemon writes them: beside the stream, never in a batch's own time."""
+"""Checkpoints of the table's log if no daemon writes them: in a background thread, so that batches do not wait."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class BackgroundCheckpoint:
-    """Writes a table's checkpoints in a thread of its own, at most one at a time."""
+    """Writes a table's checkpoints in a thread, at most one at a time."""
 
     def __init__(self, path: str, storage_options: Mapping[str, str] | None) -> None:
         self._path = path
         self._storage_options = storage_options
         self._running: Thread | None = None
-        # The version at which a checkpoint was last thought of, so that each interval is looked at once.
-        self._looked_at = 0
+        # The last version that started a check: one check for each checkpoint interval.
+        self._checked_at = 0
 
     def committed(self, version: int, properties: Mapping[str, str]) -> None:
-        """Take note of a commit, and write a checkpoint where one is due and nobody else does."""
+        """Start writing a checkpoint if the commit of `version` makes one due and no daemon writes them."""
         interval = table_properties.count(properties, table_properties.CHECKPOINT_INTERVAL)
         busy = self._running is not None and self._running.is_alive()
-        if version // interval > self._looked_at // interval and not busy:
+        if version // interval > self._checked_at // interval and not busy:
             self._running = Thread(target=self._write, args=(version, interval), daemon=True)
             self._running.start()
-            self._looked_at = version
+            self._checked_at = version
 
     def _write(self, version: int, interval: int) -> None:
         try:
-            # A daemon that is running keeps the tail at about one interval; a longer one means that there is none. The
-            # pointer tells that without a listing, which grows with the log.
+            # A running daemon keeps the log tail at about one interval; a longer tail means that there is no daemon.
+            # The pointer to the newest checkpoint shows that without a listing, whose cost grows with the log.
             pointed = pointed_version(open_store(self._path, self._storage_options))
             if pointed is not None and version - pointed < interval:
                 return
@@ -44,5 +44,5 @@ class BackgroundCheckpoint:
             if table.commits_since_checkpoint() >= interval:
                 table.checkpoint()
         except (TidelogError, OSError) as error:
-            # The batches are safe without; the next interval tries again.
-            _LOGGER.warning("no checkpoint was written for %s: %s", self._path, error)
+            # Batches are safe without a checkpoint; the next interval tries again.
+            _LOGGER.warning("could not write a checkpoint for %s: %s", self._path, error)

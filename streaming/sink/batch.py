@@ -1,8 +1,8 @@
-"""One micro-batch on its way into the table: identified, then skipped, or staged and committed, then reported.
+"""One micro-batch: identify it, skip it if it is committed, else stage and commit its rows, then report.
 
     identify -> throttle -> collect -> write -> commit
 
-The names are those of the phases in a BatchReport.
+These are also the phases in a BatchReport.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tidelog.streaming.sink.writer_choice import WriterChoice
 
 _LOGGER = logging.getLogger(__name__)
 
-# As other engines show the commit of a stream's batch; an UPSERT and an OVERWRITE keep their own names.
+# The `outputMode` in a commit's operation parameters, as other engines write it.
 _OUTPUT_MODES = {APPEND: "Append", UPSERT: "Update", OVERWRITE_PARTITIONS: "Overwrite"}
 _TOO_LARGE = "spark.driver.maxResultSize"
 
 
 class SinkParts:
-    """What lives from batch to batch of one sink."""
+    """The state that one sink keeps from batch to batch."""
 
     def __init__(self, settings: SinkSettings) -> None:
         self.settings = settings
@@ -47,14 +47,14 @@ class SinkParts:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What was done with the rows: `version` is None if there was nothing to commit."""
+    """The rows of a batch and their commit, None if there was nothing to commit."""
 
     rows: BatchRows
     commit: Committed | None
 
 
 class Batch:
-    """One call of a sink: `run` it once."""
+    """One call of a sink; call `run` once."""
 
     def __init__(self, parts: SinkParts, frame: DataFrame, batch_id: int) -> None:
         self._parts = parts
@@ -66,7 +66,7 @@ class Batch:
             self._identity: MicroBatch = identify(frame, batch_id)
 
     def run(self) -> BatchReport:
-        """Commit the batch unless it is in the table. Raises what `Sink.__call__` says."""
+        """Commit the batch unless it is already in the table. Raises the errors that `Sink.__call__` lists."""
         with self._phases("identify"):
             transaction = self._target.begin()
         with claimed(self._settings, self._identity, lambda: self._target.table):
@@ -78,14 +78,14 @@ class Batch:
                 return self._report(skipped=True)
             brake = self._hold_back()
             if brake:
-                # What was committed during the wait may be this very batch, of another copy of the query.
+                # Another copy of the query may have committed this batch during the wait.
                 transaction = self._target.begin_again(self._identity)
             with self._phases("collect"):
                 rows = self._rows(few_files=brake is not None and brake.coalesce)
             return self._report(_Written(rows, self._commit(transaction, rows)), brake)
 
     def _hold_back(self) -> Brake | None:
-        """Wait if the throttle asks for it; None without a throttle or a table."""
+        """Wait as long as the throttle asks for; None if there is no throttle or no table yet."""
         if self._target.table is None or self._settings.throttle is None:
             return None
         session, query_id = self._frame.sparkSession, self._identity.query_id
@@ -93,7 +93,7 @@ class Batch:
             return self._parts.back_pressure.hold(self._target.table, lambda: is_running(session, query_id))
 
     def _rows(self, *, few_files: bool) -> BatchRows:
-        """The batch's rows, collected if they are few."""
+        """The batch's rows, collected to the driver if they are few."""
         choice = self._parts.writer_choice
         local = (self._frame.sparkSession.sparkContext.master or "").startswith("local")
         if choice.choose(local=local) == SPARK:
@@ -105,14 +105,14 @@ class Batch:
                 raise
             if not choice.may_change:
                 raise ConfigurationError(
-                    "the batch is larger than the driver takes in",
-                    advice="leave writer out, raise spark.driver.maxResultSize, or let the source give smaller batches",
+                    "the batch exceeds spark.driver.maxResultSize, so the driver cannot collect it",
+                    advice="leave writer out, raise spark.driver.maxResultSize, or limit the source's batches",
                 ) from error
-            _LOGGER.info("a batch for %s is larger than spark.driver.maxResultSize", self._settings.path)
+            _LOGGER.info("a batch for %s exceeds spark.driver.maxResultSize: Spark writes it", self._settings.path)
             return FrameRows(self._settings, self._frame, choice, few_files=few_files)
 
     def _commit(self, transaction: Transaction | None, rows: BatchRows) -> Committed | None:
-        """Commit the rows, again from the start if another commit asks for it; None if they change nothing."""
+        """Commit the rows, staging them again if a conflict requires it; None if they change nothing."""
         if isinstance(rows, CollectedRows) and not rows.count:
             return None
         if transaction is None:
@@ -123,8 +123,8 @@ class Batch:
 
         def attempt() -> Committed | None:
             nonlocal first
-            begun, first = first or self._target.begin_again(self._identity), None
-            return self._commit_once(begun, rows)
+            current, first = first or self._target.begin_again(self._identity), None
+            return self._commit_once(current, rows)
 
         return run_statement(attempt, self._settings.path)
 
@@ -134,7 +134,7 @@ class Batch:
         if not rows.count:
             transaction.abort()
             return None
-        self._note(transaction)
+        self._record_batch(transaction)
         with self._phases("commit"):
             outcome = committed(transaction.commit())
         if outcome.version == transaction.base_version:
@@ -142,15 +142,15 @@ class Batch:
         self._parts.checkpoints.committed(outcome.version, transaction.properties)
         return outcome
 
-    def _note(self, transaction: Transaction) -> None:
-        """Note with what is staged that it is this batch's."""
+    def _record_batch(self, transaction: Transaction) -> None:
+        """Add the batch's ledger entries to the commit."""
         batch, ledger = self._identity, self._target.ledger(self._identity)
         output_mode = _OUTPUT_MODES[self._settings.mode]
         transaction.note(
             operation="STREAMING UPDATE" if self._settings.mode == APPEND else None,
             parameters={"outputMode": output_mode, "queryId": batch.query_id, "epochId": str(batch.batch_id)},
             transactions=ledger.entries(transaction.transactions, REAL_SYSTEM.now_ms()),
-            # Read, though written only when it changes: a query that takes the name over fences this batch off.
+            # Read always, though written only when it changes: a query that takes over the name is then a conflict.
             read_applications={ledger.owner_id},
             record={
                 "batch": {

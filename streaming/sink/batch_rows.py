@@ -1,19 +1,16 @@
-"""The rows of one micro-batch on their way into a transaction, by the sink's mode; collected, or as a DataFrame.
+"""The rows of one micro-batch, collected or as a DataFrame, staged into a transaction by the sink's mode.
 
-Staging can be done again on another transaction where a conflict asks for it.
+After a conflict the same rows can be staged again into another transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidelog.log import Transaction
-from tidelog.log.errors import DuplicateKeyError
 from tidelog.log.internals import (
     AddFile,
     DataWriter,
@@ -33,23 +30,24 @@ from tidelog.streaming.executors.frame_files import write_frame
 from tidelog.streaming.executors.plain_frame import arrow_schema
 from tidelog.streaming.executors.spark_upsert import SparkUpsert
 from tidelog.streaming.executors.tasks import delete_written
+from tidelog.streaming.sink.advice import sink_advice
 from tidelog.streaming.sink.deduplication import newest_rows, newest_rows_of_frame
 from tidelog.streaming.sink.settings import APPEND, DRIVER, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
 from tidelog.streaming.sink.writer_choice import WriterChoice
 
 
 class BatchRows(Protocol):
-    """What can be staged; `count` is the number of rows, known once they were, `writer` who writes them."""
+    """The rows of a batch. `count` is their number, known once they are staged; `writer` is `driver` or `spark`."""
 
     count: int
     writer: str
 
     def stage(self, transaction: Transaction) -> None:
-        """Stage the rows; nothing where there are none. Raises what the transaction's methods raise."""
+        """Stage the rows; does nothing if there are none. Raises the errors of the transaction's methods."""
 
 
 class CollectedRows:
-    """Rows that the driver has."""
+    """Rows collected to the driver."""
 
     def __init__(self, settings: SinkSettings, rows: pa.Table) -> None:
         self.count = rows.num_rows
@@ -63,12 +61,13 @@ class CollectedRows:
             return
         settings = self._settings
         _evolve(settings, transaction, self._rows.schema)
-        if settings.mode == APPEND:
-            transaction.insert(self._rows)
-        elif settings.mode == OVERWRITE_PARTITIONS:
-            transaction.overwrite(self._rows, dynamic=True)
-        else:
-            self._upsert(transaction)
+        with sink_advice(settings, self._rows.schema, transaction.schema):
+            if settings.mode == APPEND:
+                transaction.insert(self._rows)
+            elif settings.mode == OVERWRITE_PARTITIONS:
+                transaction.overwrite(self._rows, dynamic=True)
+            else:
+                self._upsert(transaction)
 
     def _upsert(self, transaction: Transaction) -> None:
         settings, rows = self._settings, self._rows
@@ -77,12 +76,11 @@ class CollectedRows:
             rows = newest_rows(rows, keys, settings.order_by)
             self.count = rows.num_rows
         rows = rows.drop_columns(_only_for_order(settings, rows.schema, transaction.schema))
-        with _advice(settings):
-            transaction.upsert(rows, keys=keys, delete_where=settings.delete_where)
+        transaction.upsert(rows, keys=keys, delete_where=settings.delete_where)
 
 
 class FrameRows:
-    """Rows that Spark's executors have."""
+    """Rows that stay on Spark's executors."""
 
     def __init__(self, settings: SinkSettings, frame: DataFrame, choice: WriterChoice, *, few_files: bool) -> None:
         self.count = 0
@@ -92,7 +90,8 @@ class FrameRows:
         self._choice = choice
         self._few_files = few_files
         self._upsert: SparkUpsert | None = None
-        # Before the table is made: an UPSERT is written by Python in the tasks, and so is what may go either way.
+        # Checked before the table is created. An upsert is written in Python by the tasks, and so is a batch if Spark's
+        # own writer cannot reach the store; with writer="spark" that is an error.
         store = open_store(settings.path, settings.storage_options)
         self._by_jvm = settings.mode != UPSERT and hadoop.can_write(
             frame.sparkSession, store, required=not choice.may_change
@@ -100,21 +99,22 @@ class FrameRows:
 
     def stage(self, transaction: Transaction) -> None:
         """See BatchRows."""
-        _evolve(self._settings, transaction, arrow_schema(self._frame))
+        data = arrow_schema(self._frame)
+        _evolve(self._settings, transaction, data)
         if self._settings.mode != APPEND:
-            transaction.require_row_changes()  # before anything is written
-        if self._settings.mode == UPSERT:
-            with _advice(self._settings):
+            transaction.require_row_changes()  # before any file is written
+        with sink_advice(self._settings, data, transaction.schema):
+            if self._settings.mode == UPSERT:
                 transaction.stage(self._upserted(transaction.state, transaction.writer))
-            return
-        adds = self._write(transaction.writer)
+                return
+            adds = self._write(transaction.writer)
         if not adds:
             return
         if self._settings.mode == APPEND:
             transaction.stage_adds(adds)
             return
         try:
-            transaction.stage(_overwritten(transaction.state, transaction.writer, adds, self.count))
+            transaction.stage(_staged_overwrite(transaction.state, transaction.writer, adds, self.count))
         except BaseException:
             delete_written(transaction.writer, adds)
             raise
@@ -147,8 +147,8 @@ class FrameRows:
         return None if staged.is_empty else staged
 
 
-def _overwritten(state: LogState, writer: DataWriter, adds: list[AddFile], count: int) -> Staged | None:
-    """The partitions of these files are replaced by them."""
+def _staged_overwrite(state: LogState, writer: DataWriter, adds: list[AddFile], count: int) -> Staged | None:
+    """Replace the partitions that these files belong to with the files."""
     columns = []
     for name in writer.metadata.partition_columns:
         field = writer.schema.field(name)
@@ -160,14 +160,14 @@ def _overwritten(state: LogState, writer: DataWriter, adds: list[AddFile], count
 
 
 def _evolve(settings: SinkSettings, transaction: Transaction, data: pa.Schema) -> None:
-    """Let the table get the data's new columns, but for those that only tell what to do with a row."""
+    """Add the data's new columns to the table, except those that only `order_by` or `delete_where` read."""
     if settings.schema_evolution:
-        directive = {name.lower() for name in (*settings.order_by, *_read_by_delete_where(settings, data))}
-        transaction.evolve(pa.schema([field for field in data if field.name.lower() not in directive]))
+        control = {name.lower() for name in (*settings.order_by, *_read_by_delete_where(settings, data))}
+        transaction.evolve(pa.schema([field for field in data if field.name.lower() not in control]))
 
 
 def _only_for_order(settings: SinkSettings, data: pa.Schema, table: pa.Schema) -> list[str]:
-    """Columns of the data that only `order_by` reads: the table lacks them."""
+    """The data's columns that only `order_by` reads and the table lacks."""
     known = {name.lower() for name in (*table.names, *_read_by_delete_where(settings, data))}
     wanted = {name.lower() for name in settings.order_by}
     return [name for name in data.names if name.lower() in wanted - known]
@@ -177,17 +177,3 @@ def _read_by_delete_where(settings: SinkSettings, data: pa.Schema) -> set[str]:
     if settings.delete_where is None:
         return set()
     return set(predicate.columns(predicate.parse(settings.delete_where, data)))
-
-
-@contextmanager
-def _advice(settings: SinkSettings) -> Iterator[None]:
-    """Say what a sink can do about a key that comes twice in a batch."""
-    try:
-        yield
-    except DuplicateKeyError as error:
-        how = (
-            "order_by says the same of these rows: add a column that tells them apart"
-            if settings.order_by
-            else "give order_by=, the column whose greatest value is the newest row of a key"
-        )
-        raise DuplicateKeyError(error.message, advice=how, **error.fields) from error

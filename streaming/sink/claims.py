@@ -1,4 +1,4 @@
-"""One call for one batch: a second call of a sink would take the first one's commit for its own and drop its rows."""
+"""At most one call for each batch and sink name: a second one would find the first one's commit and drop its rows."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tidelog.streaming.sink.settings import SinkSettings
 
 @contextmanager
 def claimed(settings: SinkSettings, batch: MicroBatch, table: Callable[[], Table | None]) -> Iterator[None]:
-    """A sink's work on one batch, in this process. A batch that failed may be given to it again.
+    """Claim one batch for a sink within this process; if the block fails, the batch can be claimed again.
 
-    Raises ConfigurationError where a sink of this name has the batch, or had it, by this path or another one of the
-    same table.
+    Raises ConfigurationError if a sink of this name has claimed the batch, under this path or another one of the same
+    table.
     """
     keys = _keys(settings, table())
     with _lock:
         if any(_claims.get(key) == batch for key in keys):
             raise ConfigurationError(
-                f"batch {batch.batch_id} was given to the sink {settings.name!r} of {settings.path} twice",
-                advice="give each Sink of one batch function a name of its own, and call it once for a batch",
+                f"batch {batch.batch_id} was given twice to sink {settings.name!r} for {settings.path}",
+                advice="give each Sink in a batch function its own name, and call it once for each batch",
             )
         _claims.update(dict.fromkeys(keys, batch))
     try:
@@ -36,15 +36,15 @@ def claimed(settings: SinkSettings, batch: MicroBatch, table: Callable[[], Table
                     del _claims[key]
         raise
     with _lock:
-        # The table may have been made meanwhile.
+        # The block may have created the table.
         _claims.update(dict.fromkeys(_keys(settings, table()), batch))
 
 
 def _keys(settings: SinkSettings, table: Table | None) -> list[tuple[str, str]]:
-    """What the sink's name stands for: a path, and the table that lies there, which may have several."""
+    """The sink's name with the path, and with the table's id, since one table can have several paths."""
     return [(place, settings.name) for place in (settings.path, *([] if table is None else [table.id]))]
 
 
-# The batch that each sink of this process has, or had last.
+# The newest batch that each sink of this process claimed.
 _claims: dict[tuple[str, str], MicroBatch] = {}
 _lock = Lock()

@@ -1,4 +1,4 @@
-"""One row a key out of a batch that has several: the newest, by columns that say which is."""
+"""Keep the newest row of each key in a batch, by the values of the `order_by` columns."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tidelog.streaming.executors.plain_frame import arrow_schema, quoted
 
 
 def newest_rows(rows: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
-    """The rows of each key with the greatest values of `order_by`, compared in turn; a null is less than any value.
+    """For each key the rows with the greatest values of `order_by`, compared column by column; null is the least.
 
-    Several rows of one key that have the same ones stay: which of them is meant nothing tells. Raises
-    SchemaMismatchError for a column that is not there, or that has no order.
+    Rows of one key with equal values all stay, since none of them is newer. Raises SchemaMismatchError for a column
+    that the data lacks, or whose type has no order.
     """
     names, order = _present(rows.column_names, keys), _present(rows.column_names, order_by)
     if rows.num_rows <= 1:
@@ -32,24 +32,24 @@ def newest_rows(rows: pa.Table, keys: Sequence[str], order_by: Sequence[str]) ->
 
 
 def newest_rows_of_frame(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> DataFrame:
-    """As `newest_rows`, by Spark."""
+    """The same as `newest_rows`, computed by Spark."""
     names, order = _present(frame.columns, keys), _present(frame.columns, order_by)
     for name in order:
         _require_ordered(name, arrow_schema(frame).field(name).type)
     window = Window.partitionBy(*map(quoted, names)).orderBy(*(F.col(quoted(name)).desc_nulls_last() for name in order))
-    place = free_name(arrow_schema(frame))
-    return frame.withColumn(place, F.rank().over(window)).where(F.col(place) == 1).drop(place)
+    rank = free_name(arrow_schema(frame))
+    return frame.withColumn(rank, F.rank().over(window)).where(F.col(rank) == 1).drop(rank)
 
 
 def _ranks(rows: pa.Table, order: Sequence[str]) -> Int64Array:
-    """For each row the place of its values among all that there are; equal ones share a place."""
+    """For each row the rank of its values, from 0; equal values have the same rank."""
     columns: dict[str, pa.ChunkedArray] = {}
-    for place, name in enumerate(order):
+    for position, name in enumerate(order):
         _require_ordered(name, rows[name].type)
-        columns[f"{place} is there"] = pc.is_valid(rows[name])
+        columns[f"{position} is valid"] = pc.is_valid(rows[name])
         if pt.is_floating(rows[name].type):
-            columns[f"{place} NaN"] = pc.is_nan(rows[name])  # above all numbers, as in Spark
-        columns[str(place)] = rows[name]
+            columns[f"{position} is NaN"] = pc.is_nan(rows[name])  # NaN is greater than all numbers, as in Spark
+        columns[str(position)] = rows[name]
     table = pa.table(columns)
     ascending = np.asarray(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names]))
     codes = _numbers(table, table.column_names)[ascending]
@@ -63,20 +63,20 @@ def _numbers(rows: pa.Table, names: Sequence[str]) -> Int64Array:
         return np.asarray(group_numbers(rows, names), dtype=np.int64)
     except pa.ArrowException as error:
         raise SchemaMismatchError(
-            f"the columns {', '.join(names)} cannot be compared: {error}",
-            advice="choose plain columns",
+            f"cannot compare the columns {', '.join(names)}: {error}",
+            advice="choose columns that are not nested",
             column=names[0],
         ) from error
 
 
 def _present(columns: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """The columns of these names, whose case does not matter."""
+    """The data's spelling of the wanted names; case does not matter."""
     known = {name.lower(): name for name in columns}
     for name in wanted:
         if name.lower() not in known:
             raise SchemaMismatchError(
-                f"the data lacks the column {name!r}, by which its rows are compared",
-                advice=f"the columns are {', '.join(columns)}",
+                f"the data lacks the column {name!r}, which its rows are compared by",
+                advice=f"choose one of {', '.join(columns)}",
                 column=name,
             )
     return [known[name.lower()] for name in wanted]
@@ -85,5 +85,7 @@ def _present(columns: Sequence[str], wanted: Sequence[str]) -> list[str]:
 def _require_ordered(name: str, kind: pa.DataType) -> None:
     if pt.is_nested(kind) or pt.is_null(kind):
         raise SchemaMismatchError(
-            f"the column {name!r} is {kind}, which has no order", advice="order by a plain column", column=name
+            f"the column {name!r} is {kind}, which has no order",
+            advice="choose a column that is not nested",
+            column=name,
         )

@@ -1,13 +1,13 @@
 """The sink's ledger: which batches of which query are in the table. Pure.
 
-The ledger lies in the table's own `txn` actions, written by the same commit as the batch, so it cannot disagree with
-the data. The application ids of a sink:
+The ledger consists of `txn` actions in the table's own log. The commit that adds a batch also writes its entries, so
+the ledger cannot disagree with the data. The application ids of a sink:
 
     tidelog/<query id>/<sink name>           the newest batch number
     tidelog/<query id>/<sink name>/offsets   the fingerprint of that batch's source offsets
-    tidelog/sink/<sink name>                 whom the name belongs to: 63 bits of the query id
-    <adopt_txn>                              the id of another engine's stream that this sink goes on with, if any:
-                                             the newest batch number as well, so that the stream can also move back
+    tidelog/sink/<sink name>                 the query that owns the name: 63 bits of its id
+    <adopt_txn>                              another engine's stream that this sink continues, if any: the newest batch
+                                             number as well, so that the stream can also move back
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidelog.streaming.sink.micro_batch import MicroBatch, digest_63
 
 
 class BatchStatus(Enum):
-    """What to do with a batch."""
+    """What the ledger says about a batch; see `Ledger.judge`."""
 
     COMMIT = auto()
     SKIP = auto()
@@ -34,7 +34,10 @@ class BatchStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The entries of one sink name for one query, against a table's transactions (application id to version)."""
+    """The ledger entries of one batch of one sink.
+
+    Methods take the table's transactions: application id to version.
+    """
 
     name: str
     batch: MicroBatch
@@ -42,7 +45,7 @@ class Ledger:
 
     @property
     def app_id(self) -> str:
-        """The application id that a batch's commit carries."""
+        """The application id of the batch number."""
         return f"tidelog/{self.batch.query_id}/{self.name}"
 
     @property
@@ -56,29 +59,34 @@ class Ledger:
         return f"tidelog/sink/{self.name}"
 
     def judge(self, transactions: Mapping[str, int]) -> BatchStatus:
-        """What to do with the batch, given what the table holds.
+        """What to do with the batch, given the table's ledger.
 
-        SKIP: this very batch is in it. OTHER_QUERY: the name belongs to a query that this one is not, so the
-        checkpoint was deleted or a second stream lacks a name. REPLACED: this query owned the name and another has
-        taken it over since. OTHER_OFFSETS: the number was committed with other offsets, or a later one was (Spark
-        replays only its last batch), so the checkpoint was restored. NOTHING_TO_ADOPT, BEHIND_ADOPTED: the stream that
-        is to be gone on with never wrote here, or came further than this batch.
+        - COMMIT: the batch is new.
+        - SKIP: exactly this batch is in the table.
+        - OTHER_QUERY: another query owns the name, so the checkpoint was deleted or a second stream lacks its own name.
+        - REPLACED: this query owned the name, and another one has taken it over.
+        - OTHER_OFFSETS: this number was committed with other offsets, or a later number was committed. Spark replays
+          only its last batch, so the checkpoint was restored.
+        - NOTHING_TO_ADOPT, BEHIND_ADOPTED: the stream to adopt never wrote to this table, or wrote a later batch.
         """
         owner = transactions.get(self.owner_id)
         newest = transactions.get(self.app_id)
         if owner is not None and owner != digest_63(self.batch.query_id):
             return BatchStatus.OTHER_QUERY if newest is None else BatchStatus.REPLACED
         if self.adopt_txn is not None:
-            adopted = self._judge_adopted(transactions.get(self.adopt_txn), newest)
-            if adopted is not None:
-                return adopted
+            status = self._judge_adopted(transactions.get(self.adopt_txn), newest)
+            if status is not None:
+                return status
         if newest is None or self.batch.batch_id > newest:
             return BatchStatus.COMMIT
         same = transactions.get(self.offsets_id) == self.batch.fingerprint
         return BatchStatus.SKIP if same and self.batch.batch_id == newest else BatchStatus.OTHER_OFFSETS
 
     def _judge_adopted(self, theirs: int | None, ours: int | None) -> BatchStatus | None:
-        """The verdict where the other engine's stream wrote last; None where this sink did."""
+        """The status if the adopted stream wrote the newest batch; None if this sink did.
+
+        `theirs` and `ours` are the newest batch numbers of the two.
+        """
         if theirs is None:
             return BatchStatus.NOTHING_TO_ADOPT if ours is None else None
         if ours is not None and ours >= theirs:
@@ -88,7 +96,9 @@ class Ledger:
         return BatchStatus.BEHIND_ADOPTED if self.batch.batch_id < theirs else BatchStatus.COMMIT
 
     def entries(self, transactions: Mapping[str, int], now_ms: int) -> list[SetTransaction]:
-        """What the batch's commit writes; the owner only when it changes, so that two new owners conflict."""
+        """The entries that the batch's commit writes. The owner is written only if it changes, so that two new owners
+        conflict.
+        """
         values = {self.app_id: self.batch.batch_id, self.offsets_id: self.batch.fingerprint}
         if self.adopt_txn is not None:
             values[self.adopt_txn] = self.batch.batch_id

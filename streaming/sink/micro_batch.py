@@ -1,6 +1,6 @@
-"""Which micro-batch a batch function was called for: query, run, number, and a fingerprint of its source offsets.
+"""Identify the micro-batch that a batch function was called for: query, run, number and source offsets.
 
-All of it comes from Spark itself, in the batch's own thread; nothing has to be configured.
+All of it comes from Spark, in the batch's own thread; nothing has to be configured.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _ADVICE = "use it as df.writeStream.foreachBatch(Sink(path)).option('checkpointL
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """A micro-batch: `query_id` lives as long as the checkpoint, `run_id` until the query stops.
+    """A micro-batch. `query_id` lasts as long as the checkpoint, `run_id` until the query stops.
 
-    `fingerprint` is 63 bits over the batch's source offsets: the same batch number with another fingerprint is another
-    batch, of a checkpoint that was restored or rewritten.
+    `fingerprint` is a 63-bit hash of the batch's source offsets. The same batch number with another fingerprint is
+    another batch, from a checkpoint that was restored or rewritten.
     """
 
     query_id: str
@@ -43,40 +43,40 @@ class MicroBatch:
 
 
 def identify(batch: DataFrame, batch_id: int) -> MicroBatch:
-    """The micro-batch whose function runs in this thread. Raises NotInStreamError where there is none."""
+    """The micro-batch whose function runs in this thread. Raises NotInStreamError if there is none."""
     session = batch.sparkSession
     try:
         context = session.sparkContext
     except (PySparkException, AttributeError) as error:
         raise NotInStreamError(
-            "a Sink cannot tell its micro-batch on Spark Connect, which hides the streaming query from it",
-            advice="run the stream in a classic session",
+            "a Sink does not work on Spark Connect, which hides the streaming query from a batch function",
+            advice="run the stream in a classic session: SparkSession.builder.master(...)",
         ) from error
     query_id = context.getLocalProperty(_QUERY_ID)
     if query_id is None or context.getLocalProperty(_BATCH_ID) is None:
         raise NotInStreamError(
-            "a Sink was called outside of a streaming query's own thread",
+            "a Sink was called outside a streaming query's own thread",
             advice=_ADVICE + "; a thread that you start yourself must be a pyspark.InheritableThread",
         )
     use_this_interpreter(context)
     run = _runs.of(session, query_id)
-    files = StreamingCheckpoint(session, run.checkpoint)
-    number = fingerprint(files.read(f"offsets/{batch_id}"), files.file_source_batch)
-    return MicroBatch(query_id, run.run_id, batch_id, number)
+    checkpoint = StreamingCheckpoint(session, run.checkpoint)
+    offsets = checkpoint.read(f"offsets/{batch_id}")
+    return MicroBatch(query_id, run.run_id, batch_id, fingerprint(offsets, checkpoint.file_source_batch))
 
 
 def fingerprint(offsets: str, file_source_batch: Callable[[int, int], str]) -> int:
-    """63 bits over the source lines of an offset log entry.
+    """A 63-bit hash of the source lines of an entry in the checkpoint's offset log.
 
-    The entry's first line is its version, the second is metadata that differs between attempts; then one line a source.
-    A folder of files has a mere number for an offset; which files it stands for is in the checkpoint's own log of that
-    source, which `file_source_batch` (source's number, offset) reads.
+    The entry's first line is a format version, the second is metadata that differs between attempts; then comes one
+    line for each source. The offset of a file source is just a number: its files are listed in that source's log in the
+    checkpoint, which `file_source_batch` reads, given the source's index and the offset.
     """
     sources = offsets.splitlines()[2:]
-    for number, line in enumerate(sources):
+    for index, line in enumerate(sources):
         log_offset = _file_log_offset(line)
         if log_offset is not None:
-            sources[number] += file_source_batch(number, log_offset)
+            sources[index] += file_source_batch(index, log_offset)
     return digest_63("\n".join(sources))
 
 
@@ -97,7 +97,7 @@ def digest_63(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run of a streaming query: the query as the JVM has it, the run's own id, and where its checkpoint lies."""
+    """One run of a streaming query: the JVM's query object, the run's id and the checkpoint's location."""
 
     query: Any
     run_id: str
@@ -105,19 +105,19 @@ class _Run:
 
 
 def _run_of(session: SparkSession, query_id: str) -> _Run:
-    """The query's run, from the state that all sessions share; see `running.java_query`."""
+    """The query's current run; see `query_state.java_query`."""
     try:
         query = java_query(session, query_id)
         return _Run(query, str(query.runId().toString()), str(query.resolvedCheckpointRoot()))
     except (Py4JError, PySparkException, AttributeError, TypeError) as error:
         raise NotInStreamError(
-            f"the checkpoint of the streaming query {query_id} cannot be found: {error}",
-            advice="this Spark has moved the internal call that tidelog needs; use a pyspark that tidelog names",
+            f"cannot find the checkpoint of streaming query {query_id}: {error}",
+            advice="this Spark lacks the internal call that tidelog uses; install a supported version of pyspark",
         ) from error
 
 
 class _Runs:
-    """The newest runs, by query: a run's id and checkpoint never change, and asking for them takes a dozen calls."""
+    """A cache of runs by query id: a run's id and checkpoint never change, and getting them takes a dozen JVM calls."""
 
     _MAX_QUERIES = 64
 
@@ -139,7 +139,7 @@ class _Runs:
 
 
 def _is_active(run: _Run) -> bool:
-    """Whether the run goes on; one of a session that was stopped does not."""
+    """Whether the run is still active; False if its session was stopped."""
     try:
         return bool(run.query.isActive())
     except (Py4JError, PySparkException):
@@ -150,7 +150,7 @@ _runs = _Runs()
 
 
 class StreamingCheckpoint:
-    """The files of one streaming checkpoint: read directly on this machine's disk, else by Hadoop's file systems."""
+    """The files of one streaming checkpoint, read directly on a local disk, else through Hadoop's file systems."""
 
     def __init__(self, session: SparkSession, root: str) -> None:
         self._session = session
@@ -161,20 +161,20 @@ class StreamingCheckpoint:
         local = re.sub(r"^file:(//)?", "", self._root)
         if local.startswith("/"):
             return Path(local, name).read_text(encoding="utf-8")
-        return self._read_by_hadoop(f"{self._root}/{name}")
+        return self._read_with_hadoop(f"{self._root}/{name}")
 
     def file_source_batch(self, source: int, log_offset: int) -> str:
-        """The entries that a file source's log holds for one of its batches; empty where the log is of another kind."""
+        """The entries of a file source's log for one of its batches; empty if the source has no such log."""
         for suffix in ("", ".compact"):
             try:
                 lines = self.read(f"sources/{source}/{log_offset}{suffix}").splitlines()
             except FileNotFoundError:
                 continue
-            # A compacted entry holds all earlier batches as well.
+            # A compacted file also has the entries of all earlier batches.
             return "\n".join(sorted(line for line in lines if _is_of_batch(line, log_offset)))
         return ""
 
-    def _read_by_hadoop(self, location: str) -> str:
+    def _read_with_hadoop(self, location: str) -> str:
         jvm: Any = self._session._jvm  # noqa: SLF001 - Hadoop's file systems have no Python API
         java_session: Any = self._session._jsparkSession  # noqa: SLF001
         path = jvm.org.apache.hadoop.fs.Path(location)

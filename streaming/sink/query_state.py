@@ -1,8 +1,8 @@
 """The streaming query that a batch function belongs to, and whether it still runs.
 
-`query.stop()` waits until the batch function returns (for ever, unless `spark.sql.streaming.stopTimeout` is set), and
-what it interrupts is the JVM's thread, which a sleep in Python does not feel. But it marks the query as ended first,
-and that can be seen from here.
+`query.stop()` waits until the batch function returns, forever unless `spark.sql.streaming.stopTimeout` is set. It
+interrupts the JVM's thread, which does not wake a sleep in Python. But it marks the query as ended first, and that can
+be seen here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 
 
 def java_query(session: SparkSession, query_id: str) -> Any:
-    """The streaming query with this id, as the JVM has it; raises what py4j and PySpark raise where there is none.
+    """The JVM's object for the streaming query with this id. Raises errors of py4j and PySpark if there is none.
 
-    The session of a batch function is a clone that has no queries of its own, so this asks the state that all sessions
-    share, by an internal call.
+    A batch function's session is a clone that has no queries, so this asks the state that all sessions share, through
+    an internal call of Spark's.
     """
     java_session: Any = session._jsparkSession  # noqa: SLF001 - see above; a test pins it
     jvm: Any = session._jvm  # noqa: SLF001
@@ -26,7 +26,7 @@ def java_query(session: SparkSession, query_id: str) -> Any:
 
 
 def is_running(session: SparkSession, query_id: str) -> bool:
-    """Whether nobody has stopped the query with this id; True where this Spark does not tell.
+    """Whether the query with this id has not been stopped; True if this Spark has no way to know.
 
     Takes about a millisecond.
     """

@@ -1,4 +1,4 @@
-"""What a sink is asked to do: its arguments, checked when it is made, before any batch."""
+"""The arguments of a Sink, checked when it is created, before any batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import MemoryStore, open_store
+from tidelog.log.internals import MemoryStore, open_store, predicate
 from tidelog.log.internals import properties as table_properties
 from tidelog.streaming.sink.throttle import Throttle
 
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """The arguments of a Sink, in the types that it works with; `path` is the store's URL."""
+    """The arguments of a Sink, normalised; `path` is the store's URL."""
 
     path: str
     name: str
@@ -40,8 +40,8 @@ class SinkSettings:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ConfigurationError(
-                f"a sink cannot be named {self.name!r}",
-                advice="use up to 100 letters, digits, dots, dashes, underscores",
+                f"{self.name!r} is not a valid sink name",
+                advice="use 1 to 100 letters, digits, dots, dashes and underscores",
             )
         _require_one_of("mode", self.mode, SINK_MODES)
         _require_one_of("writer", self.writer, WRITERS)
@@ -50,20 +50,23 @@ class SinkSettings:
             for argument in ("keys", "order_by", "delete_where"):
                 if getattr(self, argument):
                     raise ConfigurationError(
-                        f"{argument} is for the mode {UPSERT!r}, and the mode is {self.mode!r}",
-                        advice=f"pass mode={UPSERT!r}, or leave it out",
+                        f"{argument} needs mode={UPSERT!r}, but the mode is {self.mode!r}",
+                        advice=f"pass mode={UPSERT!r}, or leave {argument} out",
                     )
+        if self.delete_where is not None:
+            predicate.require_syntax(self.delete_where)
         if self.throttle is not None and not isinstance(self.throttle, Throttle):
             raise ConfigurationError(
-                f"throttle cannot be {self.throttle!r}", advice="give a Throttle(max_debt_files=..., max_delay_s=...)"
+                f"throttle must be a Throttle, not {type(self.throttle).__name__}",
+                advice="pass Throttle(max_debt_files=..., max_delay_s=...)",
             )
         if self.adopt_txn is not None and not self.adopt_txn:
             raise ConfigurationError(
-                "adopt_txn is empty", advice="give the application id that the other engine's stream wrote"
+                "adopt_txn is empty", advice="pass the application id that the other engine's stream wrote"
             )
         if self.writer == SPARK and isinstance(open_store(self.path, self.storage_options), MemoryStore):
             raise ConfigurationError(
-                f"{self.path} lies in this process's memory, where Spark's executors cannot write",
+                f"{self.path} is in this process's memory, where Spark's executors cannot write",
                 advice="leave writer out, or use a table on a disk or in an object store",
             )
 
@@ -76,9 +79,9 @@ def sink_settings(
     partition_by: Sequence[str],
     properties: Mapping[str, object] | None,
     storage_options: Mapping[str, str] | None,
-    **others: Any,
+    **as_given: Any,
 ) -> SinkSettings:
-    """The settings of these arguments. Raises ConfigurationError for one that cannot be meant."""
+    """The normalised arguments. Raises ConfigurationError or PredicateError for one that is invalid."""
     return SinkSettings(
         path=open_store(str(path), storage_options).url,
         keys=_names("keys", keys),
@@ -86,19 +89,21 @@ def sink_settings(
         partition_by=_names("partition_by", partition_by),
         properties=table_properties.validate(properties or {}),
         storage_options=storage_options,
-        **others,
+        **as_given,
     )
 
 
 def _names(argument: str, given: Sequence[str]) -> tuple[str, ...]:
     if isinstance(given, str):
-        raise ConfigurationError(f"{argument} is one text", advice=f"give a list: [{given!r}]")
+        raise ConfigurationError(f"{argument} must be a list of column names, not a string", advice=f"pass [{given!r}]")
     names = tuple(given)
     if not all(names) or len(set(names)) < len(names):
-        raise ConfigurationError(f"{argument} cannot be {list(names)!r}", advice="name each column once")
+        raise ConfigurationError(
+            f"{argument}={list(names)!r} has an empty or repeated name", advice="name each column once"
+        )
     return names
 
 
 def _require_one_of(argument: str, value: object, known: Collection[str]) -> None:
     if value not in known:
-        raise ConfigurationError(f"{argument} cannot be {value!r}", advice=f"use one of {', '.join(known)}")
+        raise ConfigurationError(f"{argument}={value!r} is not supported", advice=f"use one of {', '.join(known)}")

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from tidelog.streaming.executors.prerequisites import require_spark
+from tidelog.log.errors import TidelogError
+from tidelog.streaming.executors.prerequisites import require_jvm, require_spark
 from tidelog.streaming.monitoring.batch_log import failures_logged, publish
 from tidelog.streaming.monitoring.report import BatchReport
 from tidelog.streaming.sink.batch import Batch, SinkParts
@@ -15,26 +16,58 @@ from tidelog.streaming.sink.throttle import Throttle
 
 
 class Sink:
-    """Commit each micro-batch of a stream to a table, once, whatever crashes.
+    """A `foreachBatch` function that commits each micro-batch of a stream to a table, exactly once.
 
+    Guaranteed:
+
+    - A crash at any point leaves the whole batch in the table or nothing of it, and after a restart each batch is there
+      once. The commit that adds the rows also records the batch: the query id of the streaming checkpoint, the batch
+      number and a fingerprint of the source offsets. A batch that Spark replays is recognised and skipped.
+    - A sink name belongs to the query that first committed under it. A new query under a known name (the checkpoint was
+      deleted) or a known batch number with other offsets (the checkpoint was restored) is a CheckpointResetError, and
+      nothing is written. If two copies of one query run, only one of them commits a batch.
+    - Data files are fsynced before the commit, and so is the commit. An empty batch commits nothing.
+
+    Args:
+        path: The table: a local path, or the URL of an object store. If there is no table, the first batch that has
+            rows creates it with its columns, all nullable.
+        name: Name of this sink in the table, up to 100 letters, digits, dots, dashes and underscores. Two sinks on one
+            table, in one query or in two, need two names.
+        mode: `append`; `upsert`, by `keys`; or `overwrite-partitions`, which replaces the partitions that the batch has
+            rows in.
+        keys: Key columns of an upsert. Default: the table's property `tidelog.primaryKey`, which a table that the sink
+            creates gets from `keys`.
+        order_by: Upsert only: one or more columns. Of several rows of a batch with the same key, the one with the
+            greatest value wins. Without it, a key that comes twice in a batch is a DuplicateKeyError. Rows of a later
+            batch always replace those of an earlier one.
+        delete_where: Upsert only: a SQL predicate over the batch's columns, such as `"op = 'd'"`. A row for which it is
+            true deletes its key.
+        adopt_txn: Continue a stream that another engine wrote to this table, on that stream's checkpoint: its
+            application id in the table's log. The batch that it committed last is skipped if Spark replays it.
+        partition_by: Partition columns of a table that the sink creates. For an existing table: leave it out, or give
+            the table's own.
+        properties: Table properties of a table that the sink creates.
+        storage_options: Credentials and endpoint of the object store. They are never logged.
+        schema_evolution: True adds the batch's new columns to the table, in the commit that adds the rows. By default a
+            new column is a SchemaMismatchError.
+        writer: `driver` collects a batch and writes it in the driver; it must fit `spark.driver.maxResultSize`. `spark`
+            writes on the executors. `auto` (default) starts with `spark` and then chooses by the size of the batch
+            before: the driver for up to 100,000 rows and 16 MiB of files, or 20,000 rows and 4 MiB on a cluster.
+        on_reset: `error` (default) refuses a batch after the checkpoint was deleted or restored. `adopt` commits it as
+            a new one and binds the name to this query; use it for one batch, after checking that no row comes twice.
+        throttle: Slow the stream down while the table has many small files. Default: never.
+
+    Attributes:
+        last: The BatchReport of the newest batch that succeeded; None before the first.
+
+    Raises:
+        ConfigurationError: An argument is invalid or does not go with another one.
+        PredicateError: `delete_where` is not a supported SQL predicate. Its columns are checked against each batch.
+        PrerequisiteError: PySpark is older than 4.2, or no JVM runs yet and Java 17 or later is missing.
+        StoreNotSupportedError: tidelog does not support the store of `path`.
+
+    Example:
         query = df.writeStream.foreachBatch(Sink(path)).option("checkpointLocation", c).start()
-
-    A batch is known by the streaming checkpoint's query id, its number and its source offsets; the commit that adds
-    the rows also records it, so a batch that Spark replays is skipped. `name` tells several sinks of one query, or
-    several streams into one table, apart; it belongs to the first query that uses it. A checkpoint that was deleted
-    (a new query under a known name) or restored (a batch number with other offsets) is a CheckpointResetError and
-    nothing is written; `on_reset="adopt"` takes the batch as new after you looked. `adopt_txn` goes on with a stream
-    that another engine wrote under that application id, with its checkpoint.
-
-    `mode`: `append`; `upsert`, by `keys` (default: the table's `tidelog.primaryKey`), where of several rows of a key
-    in one batch the one with the greatest `order_by` counts, and a row for which the SQL text `delete_where` is true
-    deletes its key; `overwrite-partitions`, where the batch takes the place of the partitions that it has rows in.
-
-    The table is created at the first batch that has rows, with `partition_by` and `properties`. `schema_evolution` adds
-    the batch's new columns to it by the same commit. `writer`: `driver` collects the batch and writes it in the driver
-    (it must fit `spark.driver.maxResultSize`), `spark` writes by the executors, `auto` chooses by the batches before.
-    `throttle` slows the stream down while the table has many small files. An empty batch commits nothing. Files are
-    fsynced before the commit, and the commit is.
     """
 
     def __init__(  # noqa: PLR0913 - the public signature
@@ -72,13 +105,40 @@ class Sink:
             on_reset=on_reset,
             throttle=throttle,
         )
+        require_jvm()
         self.last: BatchReport | None = None
         self._parts = SinkParts(self._settings)
 
     def __call__(self, batch_df: DataFrame, batch_id: int) -> None:
-        """Commit one micro-batch; Spark calls this. Raises CheckpointResetError, FencedError, NotInStreamError,
-        SchemaMismatchError, DuplicateKeyError, and what a commit raises.
+        """Commit one micro-batch. Spark calls this, in the query's own thread.
+
+        An error of tidelog's is raised without the frames of its internals, which the log record of the failure has,
+        and Spark shows its message first. A batch that failed is safe to run again.
+
+        Args:
+            batch_df: The rows of the micro-batch.
+            batch_id: Its number, as Spark gives it.
+
+        Raises:
+            NotInStreamError: Not called by a streaming query, or on a thread that is not a `pyspark.InheritableThread`,
+                or on Spark Connect.
+            CheckpointResetError: The checkpoint was deleted, restored or copied; nothing was written.
+            FencedError: Another query has taken over the sink's name; stop this one.
+            ConcurrentTransactionException: Another copy of this query committed the batch.
+            SchemaMismatchError: The batch does not fit the table's columns.
+            DuplicateKeyError: Several rows of an upsert have the same key, and `order_by` does not decide.
+            PredicateError: `delete_where` names a column that the batch lacks.
+            ConfigurationError: The table or the driver does not allow what the arguments ask for.
+            TableReplacedError: The table at the path is not the one that this sink began with.
+            CommitContentionError, StoreUnavailableError: Run the batch again; nothing was committed.
+            CommitStateUnknownError: The commit may be durable. Run the batch again: it is skipped if it is.
         """
-        with failures_logged(sink=self._settings.name, path=self._settings.path, batch_id=batch_id):
-            self.last = Batch(self._parts, batch_df, batch_id).run()
-            publish(self.last)
+        try:
+            with failures_logged(sink=self._settings.name, path=self._settings.path, batch_id=batch_id):
+                self.last = Batch(self._parts, batch_df, batch_id).run()
+                publish(self.last)
+        except TidelogError as error:
+            # Spark shows the traceback, not the exception, and a traceback starts with the cause.
+            raise error.with_traceback(None) from Exception(
+                f"batch {batch_id} of sink {self._settings.name!r} for {self._settings.path} failed\n{error}"
+            )

@@ -1,4 +1,4 @@
-"""Back-pressure: a stream that writes small files faster than compaction packs them waits for it, within bounds."""
+"""Back-pressure: delay a stream that writes small files faster than compaction merges them, within bounds."""
 
 from __future__ import annotations
 
@@ -14,31 +14,40 @@ from tidelog.log.internals import REAL_SYSTEM, System
 
 _LOGGER = logging.getLogger(__name__)
 
-# A stream that stands still for longer than this is better stopped.
+# A stream that should wait for longer than this is better stopped.
 MAX_DELAY_LIMIT_S = 3600.0
-# Looking at the debt takes at most one part in so many of the stream's time.
-_LOOK_SHARE = 20
-# Not more often, however cheap a look is: compaction does not pay a debt faster than that.
-_MIN_LOOK_INTERVAL_S = 0.5
-# Not less often, however dear it is, so that a debt does not grow unseen.
-_MAX_LOOK_INTERVAL_S = 60.0
-# How long the end of a query may go unnoticed: Spark's stop() waits for the batch function and cannot wake it.
+# Measuring the debt takes at most one part in 20 of the stream's time.
+_MEASURE_SHARE = 20
+# Measure no more often than this, however cheap it is: compaction does not reduce the debt faster.
+_MIN_MEASURE_INTERVAL_S = 0.5
+# Measure at least this often, however expensive it is, so that the debt does not grow unnoticed.
+_MAX_MEASURE_INTERVAL_S = 60.0
+# How long a stopped query can stay unnoticed: Spark's stop() waits for the batch function and cannot wake it.
 _SLICE_S = 0.25
-# What is left of a delay below this is not worth a sleep, and might be less than a clock can tell.
+# A shorter rest of a delay is not worth a sleep, and can be below the clock's resolution.
 _SHORTEST_S = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttle:
-    """How a sink holds back while its table has many small files.
+    """Limits for a Sink that slows its stream down while the table has many small files.
 
-    Up to `max_debt_files` small files (see `Debt`) a batch is written at once; above, it waits from 0 s rising linearly
-    to `max_delay_s` at twice as many, and goes on as soon as compaction has paid the debt. It is for a table that a
-    compaction daemon looks after: without one each batch waits in vain, and is then written. Choose `max_debt_files`
-    well above the number of partitions, each of which may always have a small file or two.
+    With at most `max_debt_files` small files (see `Debt`) a batch is written at once. Above that it waits: the delay
+    rises linearly from 0 to `max_delay_s` at twice as many files, and ends early when compaction has reduced their
+    number. The batch is then written in as few files as possible, and never refused. Use a Throttle for a table that a
+    compaction daemon maintains; without one, every batch waits for nothing.
 
-    Raises ConfigurationError for a number of files below 1, or a delay that is not within 0 to 3600 s (0: no delay,
-    batches are only coalesced).
+    Args:
+        max_debt_files: Small files that the table can have without a delay; at least 1. Choose it well above the number
+            of partitions, since each of them can always have a small file or two. Default: 1000.
+        max_delay_s: Longest delay of a batch in seconds, from 0 to 3600. With 0 no batch waits; it is only written in
+            fewer files. Default: 10.
+
+    Raises:
+        ConfigurationError: A number is out of range or of another type.
+
+    Example:
+        Sink(path, throttle=Throttle(max_debt_files=200, max_delay_s=5))
     """
 
     max_debt_files: int = 1000
@@ -47,19 +56,20 @@ class Throttle:
     def __post_init__(self) -> None:
         if not _is_whole_number(self.max_debt_files) or self.max_debt_files < 1:
             raise ConfigurationError(
-                f"max_debt_files cannot be {self.max_debt_files!r}", advice="give a whole number of files above zero"
+                f"max_debt_files={self.max_debt_files!r} is not a positive whole number", advice="pass 1 or more"
             )
         if not _is_number(self.max_delay_s) or not 0 <= self.max_delay_s <= MAX_DELAY_LIMIT_S:
             raise ConfigurationError(
-                f"max_delay_s cannot be {self.max_delay_s!r}", advice=f"give seconds from 0 to {MAX_DELAY_LIMIT_S:.0f}"
+                f"max_delay_s={self.max_delay_s!r} is not a number of seconds from 0 to {MAX_DELAY_LIMIT_S:.0f}",
+                advice="pass seconds within that range",
             )
 
     def is_exceeded_by(self, debt: Debt) -> bool:
-        """Whether the table has more small files than it should."""
+        """Whether the debt has more small files than `max_debt_files`."""
         return debt.small_files > self.max_debt_files
 
     def delay_s(self, debt: Debt) -> float:
-        """How long a batch waits at this debt: `max_delay_s` times the excess over `max_debt_files`, at most once."""
+        """The delay of a batch at this debt, in seconds, from 0 to `max_delay_s`."""
         excess = (debt.small_files - self.max_debt_files) / self.max_debt_files
         return self.max_delay_s * min(1.0, max(0.0, excess))
 
@@ -74,8 +84,10 @@ def _is_number(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Brake:
-    """What was decided about one batch: it waited for `delayed_s`; `coalesce` says to write it in as few files as
-    possible. `debt` is the newest that is known, None where nobody looked or the look failed.
+    """The throttle's decision about one batch.
+
+    The batch waited for `delayed_s`. `coalesce`: write it in as few files as possible. `debt` is the newest measured
+    one, None if it was not measured or that failed.
     """
 
     debt: Debt | None = None
@@ -84,7 +96,7 @@ class Brake:
 
 
 class Indebted(Protocol):
-    """What is asked of a table."""
+    """The part of a Table that back-pressure needs."""
 
     def refresh(self) -> object:
         """Move to the newest version."""
@@ -94,30 +106,29 @@ class Indebted(Protocol):
 
 
 class BackPressure:
-    """Holds the batches of one sink back by a throttle; without one it never does.
+    """Delays the batches of one sink as its throttle says; never without a throttle.
 
-    The debt is looked at before a batch, but only once twenty times what the last look took has passed (0.5 s at least,
-    60 s at most), and always at the end of a delay. The first look lists the table's files, which the table then keeps
-    in memory. A look that fails never holds a batch back.
+    The debt is measured before a batch if 20 times the duration of the last measurement has passed, at least 0.5 s and
+    at most 60 s, and always at the end of a delay. The first measurement lists the table's files, which the table then
+    keeps in memory. If a measurement fails, batches are not delayed.
     """
 
     def __init__(self, throttle: Throttle | None, system: System = REAL_SYSTEM) -> None:
         self._throttle = throttle
         self._system = system
         self._debt: Debt | None = None
-        self._next_look_s = -math.inf
+        self._next_measure_s = -math.inf
 
     def hold(self, table: Indebted, still_running: Callable[[], bool] = lambda: True) -> Brake:
-        """Wait for as long as the throttle asks, and say what came of it; may move the table to its newest version.
+        """Wait as long as the throttle asks; can move the table to its newest version.
 
-        Waits `max_delay_s` at most, apart from what looking takes, and ends within a quarter of a second once
-        `still_running` says that the query is being stopped: the batch then goes on, and is interrupted by Spark as any
-        batch of such a query is.
+        Waits at most `max_delay_s`, plus the time of measuring. If `still_running` returns False, since the query is
+        being stopped, the wait ends within a quarter of a second; Spark then interrupts the batch as usual.
         """
         if self._throttle is None:
             return Brake()
         if self._is_due():
-            self._look(table)
+            self._measure(table)
         delayed_s = self._wait(table, self._throttle, still_running)
         exceeded = self._debt is not None and self._throttle.is_exceeded_by(self._debt)
         return Brake(self._debt, delayed_s, exceeded)
@@ -129,24 +140,24 @@ class BackPressure:
             self._system.sleep_s(min(_SLICE_S, delay - waited))
             waited = self._system.monotonic_s() - started
             if delay - waited < _SHORTEST_S or self._is_due():
-                self._look(table)
+                self._measure(table)
         return waited
 
     def _delay_s(self, throttle: Throttle) -> float:
         return 0.0 if self._debt is None else throttle.delay_s(self._debt)
 
     def _is_due(self) -> bool:
-        return self._system.monotonic_s() >= self._next_look_s
+        return self._system.monotonic_s() >= self._next_measure_s
 
-    def _look(self, table: Indebted) -> None:
+    def _measure(self, table: Indebted) -> None:
         started = self._system.monotonic_s()
         try:
             table.refresh()
             self._debt = table.debt()
         except (TidelogError, OSError) as error:
-            # Whatever is wrong with the table, the batch's own commit will tell, or does not need it.
-            _LOGGER.warning("the debt of the table cannot be told, so no batch waits for it: %s", error)
+            # The batch's own commit raises if the error matters to it.
+            _LOGGER.warning("could not measure the table's debt, so batches are not throttled: %s", error)
             self._debt = None
         ended = self._system.monotonic_s()
-        pause = _LOOK_SHARE * (ended - started)
-        self._next_look_s = ended + min(_MAX_LOOK_INTERVAL_S, max(_MIN_LOOK_INTERVAL_S, pause))
+        pause = _MEASURE_SHARE * (ended - started)
+        self._next_measure_s = ended + min(_MAX_MEASURE_INTERVAL_S, max(_MIN_MEASURE_INTERVAL_S, pause))

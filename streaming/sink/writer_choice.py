@@ -1,7 +1,7 @@
-"""Which way a batch's rows take into files, judged by the batches before it.
+"""Who writes a batch's rows into files, chosen by the size of the batch before.
 
-`driver`: the rows come to the driver and one file a partition is written there, which for few rows is several times
-faster than a Spark job with files of its own. `spark`: the tasks write, and the rows never come to the driver.
+`driver`: the rows are collected and the driver writes one file for each partition. For few rows that is several times
+faster than a Spark job that writes files. `spark`: the tasks write, and the rows never come to the driver.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from tidelog.streaming.sink.settings import AUTO, DRIVER, SPARK
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Up to how many rows, and bytes in files, a batch goes by the driver."""
+    """The largest batch that the driver writes: its rows, and the bytes of its files."""
 
     rows: int
     size_bytes: int
 
 
-# Where the driver is the whole of Spark, collecting moves bytes within one machine; else they cross the network to a
-# driver that others may share.
+# On a local master, collecting moves bytes within one machine; on a cluster, over the network to a driver that may have
+# other work.
 _LOCAL = Limits(100_000, 16 * 2**20)
 _CLUSTER = Limits(20_000, 4 * 2**20)
 
 
 class WriterChoice:
-    """The choice of one sink. `rows` and `size_bytes` are those of its newest batch, None before the first."""
+    """The choice for one sink. It remembers the size of the newest batch that was written."""
 
     def __init__(self, writer: str, store: Store) -> None:
-        # No executor reaches what lies in this process's memory.
+        # Executors cannot reach this process's memory.
         self._fixed = DRIVER if isinstance(store, MemoryStore) else None if writer == AUTO else writer
         self._rows: int | None = None
         self._size_bytes = 0
 
     def choose(self, *, local: bool) -> str:
-        """`driver` or `spark`, on a local master or not.
+        """`driver` or `spark`; `local`: Spark runs on a local master.
 
-        The first batch may be of any size, so it goes by Spark.
+        The first batch can have any size, so Spark writes it.
         """
         if self._fixed is not None:
             return self._fixed
@@ -48,11 +48,11 @@ class WriterChoice:
 
     @property
     def may_change(self) -> bool:
-        """Whether a batch that turns out to be too large for the driver may go by Spark."""
+        """Whether Spark may write a batch that turns out to be too large for the driver."""
         return self._fixed is None
 
     def wrote(self, rows: int, size_bytes: int) -> None:
-        """Take note of a batch."""
+        """Remember the size of a batch that was written."""
         self._rows, self._size_bytes = rows, size_bytes
 
     def files(self, target_bytes: int) -> int | None:
@@ -60,7 +60,7 @@ class WriterChoice:
         return None if self._rows is None else max(1, -(-self._size_bytes // target_bytes))
 
     def rows_per_file(self, target_bytes: int) -> int | None:
-        """How many of the newest batch's rows a file of the target size holds; None where that is not known."""
+        """How many of the newest batch's rows fit a file of the target size; None if that is unknown."""
         if not self._rows or not self._size_bytes:
             return None
         return max(1, target_bytes * self._rows // self._size_bytes)

@@ -1,9 +1,8 @@
-"""A program whose children are killed: for each line on stdin it forks a daemon over the table and prints its pid.
+"""For each line on stdin, fork a compaction daemon on the table and print its process id; the test kills it.
 
 python compactor.py TABLE
 
-Forked, because importing everything anew would take longer than a daemon lives here; what tidelog imports when it
-first needs it is imported before.
+It forks because importing everything takes longer than a daemon lives here. Lazy imports of tidelog are done before.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ import os
 import signal
 import sys
 
-import pyarrow.dataset  # noqa: F401 - brings pandas with it
+import pyarrow.dataset  # noqa: F401 - imports pandas as well
 
 from tidelog.compaction_daemon import Daemon, DaemonConfig
 
 
 def main(table: str) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the dead
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no parent waits for the children
     print("ready", flush=True)
     for _ in sys.stdin:
         child = os.fork()

@@ -1,9 +1,10 @@
-"""A program that kills itself: every scene's stream, up to a point of a batch that all of them wait at; then SIGKILL.
+"""Run every scenario's stream up to one point of one batch, wait there until all have arrived, then SIGKILL itself.
 
-python -m tests.crash.sink_program BASE BATCH POINT      or, to use up what is there:      ... BASE -1 ""
+python -m tests.crash.sink_program BASE BATCH POINT      or, to run to the end of the input:      ... BASE -1 ""
 
-The functions of the product at the point are wrapped here. The signal goes to the whole process group, so to the JVM
-as well; Spark's Python workers find their pipes closed and end. A point lies in the last sink of a batch function.
+The functions of tidelog at that point are wrapped here. The signal goes to the whole process group, so the JVM is
+killed as well; Spark's Python workers end when their pipes close. A point is always in the last call of a batch
+function.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.crash.sink_scenes import (
+from tests.crash.sink_scenarios import (
     AFTER_COMMIT,
     AFTER_SINK,
     BEFORE_COMMIT,
     BEFORE_WRITING,
     BETWEEN_FILES,
-    SCENES,
+    SCENARIOS,
     SPARK_SCHEMA,
-    Scene,
+    Scenario,
     folder_of,
 )
 from tidelog.log.data.writer import DataWriter
@@ -41,127 +42,130 @@ from tidelog.streaming import Sink
 from tidelog.streaming.executors import jvm_files, spark_upsert
 from tidelog.streaming.sink import batch_rows
 
-PATIENCE_S = 450
+TIMEOUT_S = 450
 _COMMIT = re.compile(r"(?!0{20})\d{20}\.json")
 
 
-class Gallows:
-    """Holds each scene's thread at the point; kills all when the last one has come."""
+class CrashBarrier:
+    """Holds each scenario's thread at the point, and kills the process group when the last one has arrived."""
 
     def __init__(self, point: str) -> None:
         self._point = point
         self._armed = threading.local()
         self._lock = threading.Lock()
-        self.waiting: set[str] = set()
+        self.arrived: set[str] = set()
 
-    def arm(self, scene: Scene | None) -> None:
-        """From now on this thread stops at the point; None takes it back."""
-        self._armed.scene = scene
+    def arm(self, scenario: Scenario | None) -> None:
+        """From now on this thread stops at the point; None disarms it."""
+        self._armed.scenario = scenario
 
-    def passes(self, point: str) -> None:
-        """Called by a thread at a point of its way."""
-        scene: Scene | None = getattr(self._armed, "scene", None)
-        if scene is not None and point == self._point:
-            self.arrive(scene)
-            time.sleep(PATIENCE_S)
+    def pass_by(self, point: str) -> None:
+        """A thread is at this point: hold it if it is the one."""
+        scenario: Scenario | None = getattr(self._armed, "scenario", None)
+        if scenario is not None and point == self._point:
+            self.arrive(scenario)
+            time.sleep(TIMEOUT_S)
 
-    def arrive(self, scene: Scene) -> None:
+    def arrive(self, scenario: Scenario) -> None:
         with self._lock:
-            self.waiting.add(scene.name)
-            if len(self.waiting) == len(SCENES):
+            self.arrived.add(scenario.name)
+            if len(self.arrived) == len(SCENARIOS):
                 os.killpg(os.getpgid(0), signal.SIGKILL)
 
-    def guard(self, owner: object, name: str, *, before: str | None = None, after: str | None = None) -> None:
-        """Wrap a function of the product that lies at a point."""
+    def wrap(self, owner: object, name: str, *, before: str | None = None, after: str | None = None) -> None:
+        """Wrap a function of tidelog, before or after which there is a point."""
         original: Callable[..., Any] = getattr(owner, name)
 
         @functools.wraps(original)
         def wrapped(*arguments: Any, **named: Any) -> Any:
             if before:
-                self.passes(before)
+                self.pass_by(before)
             result = original(*arguments, **named)
             if after:
-                self.passes(after)
+                self.pass_by(after)
             return result
 
         setattr(owner, name, wrapped)
 
-    def guard_commit(self) -> None:
-        """The link that gives a commit its name; not the first one, which makes the table."""
+    def wrap_commit(self) -> None:
+        """Wrap the link that gives a commit file its name, except for the first one, which creates the table."""
         link = local._link
 
         def wrapped(temporary: Path, target: Path) -> None:
             is_commit = bool(_COMMIT.fullmatch(target.name))
             if is_commit:
-                self.passes(BEFORE_COMMIT)
+                self.pass_by(BEFORE_COMMIT)
             link(temporary, target)
             if is_commit:
-                self.passes(AFTER_COMMIT)
+                self.pass_by(AFTER_COMMIT)
 
         local._link = wrapped
 
 
-def guarded(point: str) -> Gallows:
-    gallows = Gallows(point)
+def installed_barrier(point: str) -> CrashBarrier:
+    barrier = CrashBarrier(point)
     for rows in (batch_rows.CollectedRows, batch_rows.FrameRows):
-        gallows.guard(rows, "stage", before=BEFORE_WRITING)
-    gallows.guard(DataWriter, "write_file", after=BETWEEN_FILES)
-    gallows.guard(jvm_files, "_taken_up", before=BETWEEN_FILES)
-    gallows.guard(spark_upsert, "run", before=BETWEEN_FILES)
-    gallows.guard_commit()
-    return gallows
+        barrier.wrap(rows, "stage", before=BEFORE_WRITING)
+    barrier.wrap(DataWriter, "write_file", after=BETWEEN_FILES)
+    barrier.wrap(jvm_files, "_taken_up", before=BETWEEN_FILES)
+    barrier.wrap(spark_upsert, "run", before=BETWEEN_FILES)
+    barrier.wrap_commit()
+    return barrier
 
 
-def function_of(scene: Scene, base: Path, gallows: Gallows, doomed: int) -> Callable[[DataFrame, int], None]:
-    sinks = [Sink(str(folder_of(base, "tables", part.table)), **part.arguments()) for part in scene.parts]
+def batch_function(
+    scenario: Scenario, base: Path, barrier: CrashBarrier, killed_batch: int
+) -> Callable[[DataFrame, int], None]:
+    sinks = [Sink(str(folder_of(base, "tables", call.table)), **call.arguments()) for call in scenario.calls]
 
     def function(batch: DataFrame, number: int) -> None:
-        for part, sink in zip(scene.parts, sinks, strict=True):
-            is_last = part is scene.parts[-1]
-            rows = batch.where(part.where(number))
-            if scene.halts_tasks:
-                rows = _of_two_tasks(rows)
-            gallows.arm(scene if is_last and number == doomed else None)
-            if is_last and number == doomed and scene.halts_tasks and gallows._point == BETWEEN_FILES:
-                gallows.arm(None)
-                rows = _held_up(rows, folder_of(base, "tables", part.table) / "data", gallows, scene)
+        for call, sink in zip(scenario.calls, sinks, strict=True):
+            is_last = call is scenario.calls[-1]
+            rows = batch.where(call.where(number))
+            if scenario.blocks_task:
+                rows = _two_tasks(rows)
+            barrier.arm(scenario if is_last and number == killed_batch else None)
+            if is_last and number == killed_batch and scenario.blocks_task and barrier._point == BETWEEN_FILES:
+                barrier.arm(None)
+                rows = _with_blocked_task(rows, folder_of(base, "tables", call.table) / "data", barrier, scenario)
             sink(rows, number)
-        gallows.passes(AFTER_SINK)
+        barrier.pass_by(AFTER_SINK)
 
     return function
 
 
-def _of_two_tasks(rows: DataFrame) -> DataFrame:
+def _two_tasks(rows: DataFrame) -> DataFrame:
     return rows.repartition(2, "id")
 
 
-def _held_up(rows: DataFrame, folder: Path, gallows: Gallows, scene: Scene) -> DataFrame:
-    """The rows of two tasks, the second of which waits; the scene has come to its point when the first one's is there,
-    and the second one's file is begun.
+def _with_blocked_task(rows: DataFrame, folder: Path, barrier: CrashBarrier, scenario: Scenario) -> DataFrame:
+    """The rows of two tasks, of which the second blocks.
+
+    The scenario has arrived when the first task's file is complete and the second task's file is begun.
     """
-    there = set(folder.rglob("*.parquet"))
+    before = set(folder.rglob("*.parquet"))
 
     def watch() -> None:
         while True:
-            new = set(folder.rglob("*.parquet")) - there
+            new = set(folder.rglob("*.parquet")) - before
             done = [file for file in new if "_temporary" not in file.parts]
             if done and len(done) < len(new):
-                gallows.arrive(scene)
+                barrier.arrive(scenario)
                 return
             time.sleep(0.02)
 
     threading.Thread(target=watch, daemon=True).start()
-    return rows.mapInArrow(_wait_in_the_second, rows.schema)
+    return rows.mapInArrow(_block_second_task, rows.schema)
 
 
-def _wait_in_the_second(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _block_second_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     assert context
     for rows in batches:
         if context.partitionId() == 1:
-            # So many that Spark's side gets some of them, past all buffers, and begins its file.
+            # Enough rows to fill all buffers, so that Spark gets some and begins the file.
             yield from [rows] * 2000
-            time.sleep(PATIENCE_S)
+            time.sleep(TIMEOUT_S)
         yield rows
 
 
@@ -175,7 +179,7 @@ def session() -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "1g")
         .config("spark.sql.shuffle.partitions", "2")
-        # A short life: compiling well would cost more than it gives.
+        # The process is short-lived, so compiling costs more than it saves.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
@@ -185,15 +189,15 @@ def session() -> SparkSession:
     return spark
 
 
-def main(base: str, doomed: str, point: str) -> None:
+def main(base: str, killed_batch: str, point: str) -> None:
     spark = session()
-    gallows = guarded(point)
-    queries = [started(spark, scene, Path(base), gallows, int(doomed)) for scene in SCENES]
-    deadline = time.monotonic() + PATIENCE_S
+    barrier = installed_barrier(point)
+    queries = [start(spark, scenario, Path(base), barrier, int(killed_batch)) for scenario in SCENARIOS]
+    deadline = time.monotonic() + TIMEOUT_S
     while any(query.isActive for query in queries):
         failed = [query.exception() for query in queries if not query.isActive and query.exception()]
         if failed or time.monotonic() > deadline:
-            sys.exit(f"at {point!r} of batch {doomed} wait only {sorted(gallows.waiting)}: {failed}")
+            sys.exit(f"at {point!r} of batch {killed_batch} only {sorted(barrier.arrived)} arrived: {failed}")
         time.sleep(0.05)
     failed = [query.exception() for query in queries if query.exception()]
     if failed:
@@ -201,10 +205,12 @@ def main(base: str, doomed: str, point: str) -> None:
     print("drained", flush=True)
 
 
-def started(spark: SparkSession, scene: Scene, base: Path, gallows: Gallows, doomed: int) -> StreamingQuery:
+def start(
+    spark: SparkSession, scenario: Scenario, base: Path, barrier: CrashBarrier, killed_batch: int
+) -> StreamingQuery:
     stream = spark.readStream.schema(SPARK_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(base / "input"))
-    writer = stream.writeStream.foreachBatch(function_of(scene, base, gallows, doomed))
-    checkpoint = folder_of(base, "checkpoints", scene.name)
+    writer = stream.writeStream.foreachBatch(batch_function(scenario, base, barrier, killed_batch))
+    checkpoint = folder_of(base, "checkpoints", scenario.name)
     return writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
 
 

@@ -1,6 +1,7 @@
-"""A program that is killed: a stream from a folder of files into a sink, until the folder is used up.
+"""Write a stream from a folder of files to a table until the folder is used up; the test kills this program.
 
-It says on stdout how far it has come: `streaming`; `batch` and `committed` around the sink's work; `drained`.
+It reports its progress on stdout: `streaming`, then `batch` and `committed` around each call of the sink, and finally
+`drained`.
 
 python stream_writer.py INPUT TABLE CHECKPOINT SEED
 """
@@ -25,7 +26,7 @@ def main(folder: str, table: str, checkpoint: str, seed: str) -> None:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "512m")
-        # A short life: compiling well would cost more than it gives.
+        # The process is short-lived, so compiling costs more than it saves.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
@@ -39,7 +40,7 @@ def main(folder: str, table: str, checkpoint: str, seed: str) -> None:
         print("batch", flush=True)
         sink(batch, number)
         print("committed", flush=True)
-        # The commit is durable and Spark has not noted it yet: many kills shall come here.
+        # The commit is durable, but Spark has not recorded it: many kills should happen here.
         time.sleep(chance.uniform(0, 0.4))
 
     stream = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).parquet(folder)

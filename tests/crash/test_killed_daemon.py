@@ -1,4 +1,4 @@
-"""The daemon is killed with SIGKILL in the middle of its work: the table is whole, and nothing has to be repaired."""
+"""The compaction daemon is killed with SIGKILL at random moments: the table stays valid without any repair."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMPACTOR = Path(__file__).parent / "compactor.py"
 KILLS = 25
 
 
-def test_a_daemon_that_is_killed_at_any_moment_loses_nothing(tmp_path: Path) -> None:
+def test_a_daemon_killed_at_random_moments_loses_no_row(tmp_path: Path) -> None:
     seed = int(os.environ.get("SIM_SEED") or random.SystemRandom().randrange(10**9))
     print(f"SIM_SEED={seed} repeats this run")
     chance = random.Random(seed)
@@ -53,12 +53,12 @@ def test_a_daemon_that_is_killed_at_any_moment_loses_nothing(tmp_path: Path) -> 
     assert minor > 0
     assert table.version == len(written) + minor
     assert sorted(table.changes(mode="append").to_arrow()["n"].to_pylist()) == written
-    # What was cut short is done by the next one.
+    # The next compaction completes what a killed one had begun.
     while compact(table).did_anything:
         pass
     assert table.refresh().at().num_files == 2
     assert sorted(numbers_of(table)) == written
-    # The log alone, without the hints and checkpoints that a killed process may have left behind.
+    # The commits alone have the same rows, without the checksums and checkpoints of killed processes.
     for hint in [*Path(path, "_delta_log").glob("*.crc"), *Path(path, "_delta_log").glob("*checkpoint*")]:
         hint.unlink()
     assert sorted(numbers_of(Table.open(path))) == written

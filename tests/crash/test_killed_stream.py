@@ -1,4 +1,4 @@
-"""A writing process is killed with SIGKILL again and again, at random moments: every row is in the table once."""
+"""A streaming process is killed with SIGKILL repeatedly, at random moments: every row is in the table once."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 WRITER = Path(__file__).parent / "stream_writer.py"
 KILLS = 8
-# How far a writer may come before its last hours begin, and how long these last at most: a batch takes some tenths of
-# a second. Counting from what it says, not from its start, makes a slow machine kill at the same places.
+# A kill comes at most MAX_DELAY_S after a milestone that the writer reports; a batch takes some tenths of a second. As
+# the delay counts from a milestone, not from the start, a slow machine kills at the same places.
 MILESTONES = ("streaming", "batch", "committed", "committed", "second committed")
-LAST_HOURS_S = 0.6
+MAX_DELAY_S = 0.6
 
 
 def seed() -> int:
@@ -36,7 +36,7 @@ def seed() -> int:
 
 @contextmanager
 def writer(tmp_path: Path, number: int) -> Iterator[subprocess.Popen[str]]:
-    """The program, in a process group of its own, which ends with the block."""
+    """Start the program in its own process group, which is killed after the block."""
     arguments = [str(tmp_path / name) for name in ("input", "table", "checkpoint")]
     with (tmp_path / "errors").open("w") as errors:
         process = subprocess.Popen(
@@ -54,7 +54,7 @@ def writer(tmp_path: Path, number: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def kill_group(process: subprocess.Popen[str]) -> None:
-    """Kill Python and the JVM it started, at once."""
+    """Kill Python and the JVM that it started at once."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -65,8 +65,8 @@ def java_of(process: subprocess.Popen[str]) -> int | None:
     """The process id of the JVM in the group."""
     for entry in Path("/proc").iterdir():
         try:
-            ours = entry.name.isdigit() and os.getpgid(int(entry.name)) == process.pid
-            if ours and (entry / "comm").read_text().strip() == "java":
+            in_group = entry.name.isdigit() and os.getpgid(int(entry.name)) == process.pid
+            if in_group and (entry / "comm").read_text().strip() == "java":
                 return int(entry.name)
         except (OSError, ProcessLookupError):
             continue
@@ -74,7 +74,7 @@ def java_of(process: subprocess.Popen[str]) -> int | None:
 
 
 def wait_for(process: subprocess.Popen[str], milestone: str, tmp_path: Path) -> None:
-    """Until the program has said that it came to the milestone, or that it is done."""
+    """Wait until the program reports the milestone or its end."""
     left = 2 if milestone.startswith("second ") else 1
     assert process.stdout
     for line in process.stdout:
@@ -85,7 +85,7 @@ def wait_for(process: subprocess.Popen[str], milestone: str, tmp_path: Path) -> 
 
 
 def kill(process: subprocess.Popen[str], victim: str) -> None:
-    """SIGKILL to Python, to the JVM, or to both at once; the other one finds its peer gone, and ends."""
+    """SIGKILL Python, the JVM, or both at once. If only one is killed, the other one notices and ends."""
     if victim == "both":
         kill_group(process)
     elif victim == "python":
@@ -98,23 +98,23 @@ def kill(process: subprocess.Popen[str], victim: str) -> None:
         process.kill()
 
 
-def unnoted(tmp_path: Path) -> bool:
-    """Whether the table holds a batch that Spark has not noted: the kill came between the two commits."""
+def was_killed_between_commits(tmp_path: Path) -> bool:
+    """Whether the table has a batch that Spark's commit log lacks."""
     commits = tmp_path / "checkpoint" / "commits"
     if not (tmp_path / "table").exists() or not commits.exists():
         return False
-    noted = max((int(file.name) for file in commits.iterdir() if file.name.isdigit()), default=-1)
+    recorded = max((int(file.name) for file in commits.iterdir() if file.name.isdigit()), default=-1)
     numbers = [
         number for name, number in Table.open(str(tmp_path / "table")).transactions.items() if name.endswith("/default")
     ]
-    return max((number for number in numbers if number < 2**31), default=-1) > noted
+    return max((number for number in numbers if number < 2**31), default=-1) > recorded
 
 
 def errors_of(tmp_path: Path) -> str:
     return (tmp_path / "errors").read_text()[-3000:]
 
 
-def test_every_row_once_however_often_the_writer_is_killed(tmp_path: Path) -> None:
+def test_each_row_is_in_the_table_once_after_repeated_kills(tmp_path: Path) -> None:
     chance = random.Random(seed())
     source = Input(tmp_path / "input").put(4)
     kills: list[str] = []
@@ -123,11 +123,11 @@ def test_every_row_once_however_often_the_writer_is_killed(tmp_path: Path) -> No
         with writer(tmp_path, chance.randrange(10**6)) as process:
             milestone, victim = chance.choice(MILESTONES), chance.choice(["both", "both", "python", "java"])
             wait_for(process, milestone, tmp_path)
-            time.sleep(chance.uniform(0, LAST_HOURS_S))
+            time.sleep(chance.uniform(0, MAX_DELAY_S))
             if process.poll() is None:
                 kill(process, victim)
                 kills.append(f"{victim} after {milestone}")
-        between += unnoted(tmp_path)
+        between += was_killed_between_commits(tmp_path)
         source.put(chance.randint(1, 3))
     print(f"kills: {', '.join(kills)}; {between} of them between the sink's commit and Spark's")
 
@@ -139,8 +139,8 @@ def test_every_row_once_however_often_the_writer_is_killed(tmp_path: Path) -> No
     path = tmp_path / "table"
     assert numbers_in(path) == source.numbers
     table = Table.open(str(path))
-    # One commit a batch and nothing beside them; the log has no gap and opens without its checkpoints and checksums. A
-    # kill between the file source's own note of new files and Spark's offsets puts those and the next into one batch.
+    # Each commit after the first is a batch. There are fewer batches than files if a kill came between the file
+    # source's own record of new files and Spark's offsets, as those files and the next ones then become one batch.
     offsets = [int(file.name) for file in (tmp_path / "checkpoint" / "offsets").iterdir() if file.name.isdigit()]
     assert sorted(offsets) == list(range(table.version))
     assert source.count - len(kills) <= table.version <= source.count
@@ -153,6 +153,7 @@ def test_every_row_once_however_often_the_writer_is_killed(tmp_path: Path) -> No
         for file in sorted(log.glob("*.json"))[1:]
     ]
     assert batches == list(range(table.version))
+    # The commits alone have the same rows, without checkpoints and checksums.
     for hint in [*log.glob("*.crc"), *log.glob("*.parquet"), *log.glob("_last_checkpoint")]:
         hint.unlink()
     assert numbers_in(path) == source.numbers

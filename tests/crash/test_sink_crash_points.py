@@ -1,9 +1,9 @@
-"""A process that streams is stopped at every point of a batch: whatever point, mode and writer, each batch comes once.
+"""A streaming process is killed at each point of a batch, in every mode with either writer: each batch is there once.
 
-Each stop is a SIGKILL to Python and to its JVM, while all scenes of `sink_scenes` (each mode by each writer, two sinks
-into one table, two tables) wait at that very point. The next process begins with the batch that was cut short, and is
-stopped at the next point of the batch after it. Within a task of Spark's one scene is stopped too, with the file of one
-task in its place and that of another half written; other moments there are left to `test_killed_stream`'s chance.
+Every kill is a SIGKILL to Python and its JVM while all scenarios of `sink_scenarios` wait at the same point. The next
+process replays the batch that was cut short and is killed at the next point of the following batch. One scenario is
+also killed within a Spark job, when one task's file is complete and another one's half written; other moments within a
+job are left to chance in `test_killed_stream`.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from tests.crash.sink_scenes import (
+from tests.crash.sink_scenarios import (
     BEFORE_COMMIT,
     BETWEEN_FILES,
     COMMITTED,
     POINTS,
-    SCENES,
+    SCENARIOS,
     SCHEMA,
-    Scene,
+    Scenario,
     batch_rows,
-    calls_of,
+    calls_on,
     expected,
     folder_of,
 )
-from tests.streaming.support import Input
+from tests.streaming.support import Input, wait_until
 from tidelog.compaction_daemon import vacuum
 from tidelog.log import Table
 from tidelog.log.cleanup.references import References
@@ -45,20 +45,23 @@ from tidelog.log.state import files
 from tidelog.log.state.commits import read_commit
 from tidelog.log.storage.local import LocalStore
 
-# All lives of the program are one fixture. On two quiet cores it takes less than a minute or two.
+# One fixture runs the program for all points, in one to two minutes on two idle cores.
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
 
-PATIENCE_S = 500
+TIMEOUT_S = 500
 BATCHES = len(POINTS) + 1
-TABLES = [(scene, table) for scene in SCENES for table in dict.fromkeys(part.table for part in scene.parts)]
+TABLES = [(scenario, table) for scenario in SCENARIOS for table in dict.fromkeys(call.table for call in scenario.calls)]
 TABLE_NAMES = [table for _, table in TABLES]
 
 Rows = list[tuple[int, int, str]]
 
 
 @dataclass(frozen=True)
-class Aftermath:
-    """What the processes left: after each stop the rows of each table and its files, and in the end the folder."""
+class CrashResults:
+    """The folder after all processes, and for each table and point what a kill there left.
+
+    `rows` are the table's rows, `unnamed` the files that no commit refers to.
+    """
 
     base: Path
     rows: Mapping[tuple[str, str], Rows]
@@ -69,7 +72,7 @@ class Aftermath:
 
 
 @pytest.fixture(scope="module")
-def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
+def results(tmp_path_factory: pytest.TempPathFactory) -> CrashResults:
     base = tmp_path_factory.mktemp("points")
     source = Input(base / "input")
     rows: dict[tuple[str, str], Rows] = {}
@@ -83,22 +86,22 @@ def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
             unnamed[table, point] = unnamed_files(path)
     source.put_table(pa.Table.from_pylist(batch_rows(BATCHES - 1), schema=SCHEMA))
     run(base, -1, "", 0)
-    return Aftermath(base, rows, unnamed)
+    return CrashResults(base, rows, unnamed)
 
 
-def run(base: Path, doomed: int, point: str, returncode: int) -> None:
-    """One life of the program, in a process group of its own, which is gone afterwards."""
+def run(base: Path, killed_batch: int, point: str, returncode: int) -> None:
+    """Run the program once in its own process group, and kill what is left of the group."""
     started = time.monotonic()
     with (base / "errors").open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.sink_program", str(base), str(doomed), point],
+            [sys.executable, "-m", "tests.crash.sink_program", str(base), str(killed_batch), point],
             cwd=Path(__file__).parents[2],
             stdout=errors,
             stderr=errors,
             start_new_session=True,
         )
     try:
-        process.wait(timeout=PATIENCE_S)
+        process.wait(timeout=TIMEOUT_S)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -116,13 +119,13 @@ def rows_in(path: Path) -> Rows:
 
 
 def data_files(path: Path) -> set[str]:
-    """Every file below the table but for the log."""
+    """Every file of the table except the log."""
     found = (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
     return {name for name in found if not name.startswith("_delta_log/")}
 
 
 def unnamed_files(path: Path) -> frozenset[str]:
-    """Those of them that no commit names: as data, change data or deletion vector."""
+    """Those of them that no commit refers to as data, change data or a deletion vector."""
     store = LocalStore(str(path))
     named = References()
     for commit in sorted((path / "_delta_log").glob("*.json")):
@@ -131,28 +134,30 @@ def unnamed_files(path: Path) -> frozenset[str]:
     return frozenset(name for name, is_named in zip(found, named.named(found), strict=True) if not is_named)
 
 
-each_table = pytest.mark.parametrize(("scene", "table"), TABLES, ids=TABLE_NAMES)
+each_table = pytest.mark.parametrize(("scenario", "table"), TABLES, ids=TABLE_NAMES)
 
 
 @each_table
 @pytest.mark.parametrize("point", POINTS)
-def test_a_stop_leaves_the_batch_whole_or_not_at_all(
-    aftermath: Aftermath, scene: Scene, table: str, point: str
+def test_a_kill_leaves_the_whole_batch_or_nothing_of_it(
+    results: CrashResults, scenario: Scenario, table: str, point: str
 ) -> None:
     batch = POINTS.index(point)
-    calls = calls_of(scene, table, batch + (point in COMMITTED), last_of_all=point in COMMITTED)
-    assert aftermath.rows[table, point] == expected(calls)
+    calls = calls_on(scenario, table, batch + (point in COMMITTED), complete=point in COMMITTED)
+    assert results.rows[table, point] == expected(calls)
 
 
 @each_table
-def test_in_the_end_the_table_is_that_of_a_run_without_a_stop(aftermath: Aftermath, scene: Scene, table: str) -> None:
-    assert rows_in(aftermath.path(table)) == expected(calls_of(scene, table, BATCHES, last_of_all=True))
+def test_finally_each_table_has_the_rows_of_a_run_without_kills(
+    results: CrashResults, scenario: Scenario, table: str
+) -> None:
+    assert rows_in(results.path(table)) == expected(calls_on(scenario, table, BATCHES, complete=True))
 
 
 @each_table
-def test_each_batch_is_one_commit_in_a_log_without_a_gap(aftermath: Aftermath, scene: Scene, table: str) -> None:
-    log = aftermath.path(table) / "_delta_log"
-    calls = calls_of(scene, table, BATCHES, last_of_all=True)
+def test_each_batch_is_one_commit_in_a_log_without_gaps(results: CrashResults, scenario: Scenario, table: str) -> None:
+    log = results.path(table) / "_delta_log"
+    calls = calls_on(scenario, table, BATCHES, complete=True)
     commits = sorted(log.glob("*.json"))
     assert [file.name for file in commits] == [f"{version:020d}.json" for version in range(len(calls) + 1)]
     records, entries = [], []
@@ -164,37 +169,40 @@ def test_each_batch_is_one_commit_in_a_log_without_a_gap(aftermath: Aftermath, s
         entries.append({a["txn"]["appId"]: a["txn"]["version"] for a in actions if "txn" in a})
         assert entries[-1][f"tidelog/{query_id}/{record['sink']}"] == record["batchId"]
         assert entries[-1][f"tidelog/{query_id}/{record['sink']}/offsets"] == record["fingerprint"]
-    assert records == [(part.name, batch) for part, batch in calls]
+    assert records == [(call.name, batch) for call, batch in calls]
 
 
 @each_table
-def test_the_log_alone_tells_the_same(aftermath: Aftermath, scene: Scene, table: str) -> None:
-    """Without the hints, which a killed process may have left behind half done or not at all."""
-    path = aftermath.path(table)
+def test_the_commits_alone_have_the_same_rows(results: CrashResults, scenario: Scenario, table: str) -> None:
+    """Without checksums and checkpoints, which a killed process can leave incomplete."""
+    path = results.path(table)
     for hint in [*(path / "_delta_log").glob("*.crc"), *(path / "_delta_log").glob("*checkpoint*")]:
         hint.unlink()
-    assert rows_in(path) == expected(calls_of(scene, table, BATCHES, last_of_all=True))
+    assert rows_in(path) == expected(calls_on(scenario, table, BATCHES, complete=True))
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=[scene.name for scene in SCENES])
-def test_spark_noted_each_batch(aftermath: Aftermath, scene: Scene) -> None:
-    commits = folder_of(aftermath.base, "checkpoints", scene.name) / "commits"
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.name for scenario in SCENARIOS])
+def test_spark_has_recorded_each_batch(results: CrashResults, scenario: Scenario) -> None:
+    commits = folder_of(results.base, "checkpoints", scenario.name) / "commits"
     assert sorted(int(file.name) for file in commits.iterdir() if file.name.isdigit()) == list(range(BATCHES))
 
 
 @each_table
-def test_what_no_commit_names_is_there_and_goes_with_a_vacuum(aftermath: Aftermath, scene: Scene, table: str) -> None:
-    path = aftermath.path(table)
-    if table == scene.parts[-1].table:
-        # The points are where they are said to be: files were written, and no commit came to name them.
+def test_vacuum_deletes_the_files_that_no_commit_refers_to(
+    results: CrashResults, scenario: Scenario, table: str
+) -> None:
+    path = results.path(table)
+    if table == scenario.calls[-1].table:
+        # At these points files were written that no commit refers to, so the kills came where they should.
         for point in (BETWEEN_FILES, BEFORE_COMMIT):
-            assert aftermath.unnamed[table, point]
-    if scene.halts_tasks:
-        assert any("/_temporary/" in name for name in aftermath.unnamed[table, BETWEEN_FILES])
+            assert results.unnamed[table, point]
+    if scenario.blocks_task:
+        assert any("/_temporary/" in name for name in results.unnamed[table, BETWEEN_FILES])
     opened = Table.open(str(path))
     opened.set_properties({"tidelog.maxTransactionTime": "0 seconds"})
-    time.sleep(0.01)
+    newest = opened.history(1)[0].timestamp
+    wait_until(lambda: datetime.now(UTC) > newest, "the newest commit is in the past")
     vacuum(opened, older_than=timedelta(0))
-    assert rows_in(path) == expected(calls_of(scene, table, BATCHES, last_of_all=True))
+    assert rows_in(path) == expected(calls_on(scenario, table, BATCHES, complete=True))
     assert not unnamed_files(path)
     assert {to_storage_path(add.path) for add in files.to_adds(opened.refresh().at().files())} <= data_files(path)

@@ -14,10 +14,11 @@ import pyarrow.parquet
 import pytest
 
 from examples.flights import source, summary
-from examples.flights.folder import Folder, WrongUseError
+from examples.flights.folder import Folder
 from examples.flights.interrupts import Interrupts
 from examples.flights.pipeline import Total
 from examples.flights.run import run
+from examples.shared.working_folder import WrongUseError
 from tidelog.log import Table
 
 DEMO = Path(__file__).parents[2] / "examples" / "flights" / "demo.py"
@@ -60,12 +61,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Folder, str]:
 @pytest.mark.spark
 def test_a_first_run_ends_with_a_summary_whose_rows_agree(finished: tuple[Folder, str]) -> None:
     folder, printed = finished
-    assert printed.startswith(f"starting afresh in {folder.root}")
+    assert printed.startswith(f"starting in {folder.root}")
     facts = dict(line.split(maxsplit=1) for line in printed.splitlines() if line.startswith("  "))
-    assert facts["batches"] == f"{DAYS}, a day each"
+    assert facts["batches"] == f"{DAYS}, one per day"
     assert (
-        facts["rows"]
-        == f"source {FLIGHTS:,}, table {FLIGHTS:,}, consumer {FLIGHTS:,}: equal, for each origin and month"
+        facts["rows"] == f"source {FLIGHTS:,}, table {FLIGHTS:,}, consumer {FLIGHTS:,}: equal for each origin and month"
     )
     assert facts["files"] == f"{DAYS} before compaction, 1 after"
     assert facts["versions"].startswith(f"ID version {Table.open(str(folder.table)).version} ({DAYS} batches, ")
@@ -81,7 +81,7 @@ def test_a_run_after_the_last_one_says_so_and_verifies_again(finished: tuple[Fol
     started_s = time.monotonic()
     again = demo(folder.root, "--days", str(DAYS))
     assert again.returncode == 0
-    assert again.stdout.startswith(f"all {DAYS} days are in {folder.table} already")
+    assert again.stdout.startswith(f"all {DAYS} days are already in {folder.table}")
     assert time.monotonic() - started_s < QUICK_S
     assert next(line for line in first.splitlines() if line.startswith("  rows")) in again.stdout
     assert Table.open(str(folder.table)).version == version
@@ -112,7 +112,7 @@ def test_fewer_days_than_are_there_are_refused(
     folder, _ = finished
     code, printed = here(capsys, folder.root, "--days", "2")
     assert code == 2
-    assert f"holds {DAYS} days already" in printed
+    assert f"already has {DAYS} days" in printed
 
 
 @pytest.mark.spark
@@ -127,11 +127,11 @@ def test_an_interrupted_run_goes_on_to_the_same_totals(tmp_path: Path) -> None:
         start_new_session=True,
     ) as running:
         wait_for_batches(running, folder, 2)
-        os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to the demo, the JVM and the daemon alike
+        os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to the demo and to the JVM
         printed, _ = running.communicate(timeout=END_S)
     assert running.returncode == 130, printed
     assert "Traceback" not in printed
-    assert printed.rstrip().endswith("run the same command again and it goes on where it stopped")
+    assert printed.rstrip().endswith("run the same command again to continue")
     # Nothing of it works on: neither the JVM nor the daemon.
     version = Table.open(str(folder.table)).version
     resumed = demo(folder.root, "--days", str(days))
@@ -166,7 +166,7 @@ def test_a_second_demo_in_the_same_folder_is_refused(tmp_path: Path, capsys: pyt
     with folder.locked():
         code, printed = here(capsys, folder.root)
     assert code == 2
-    assert "another demo is at work" in printed
+    assert "another demo is running" in printed
 
 
 def test_cleaning_removes_what_a_demo_wrote_and_nothing_else(
@@ -184,7 +184,7 @@ def test_cleaning_removes_what_a_demo_wrote_and_nothing_else(
     own.unlink()
     assert here(capsys, folder.root, "--clean") == removed
     assert not folder.root.exists()
-    assert here(capsys, folder.root, "--clean") == (0, f"there is nothing in {folder.root}\n")
+    assert here(capsys, folder.root, "--clean") == (0, f"nothing to remove in {folder.root}\n")
 
 
 def test_checkpoints_without_their_table_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,7 +220,7 @@ def test_preparing_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert len(after) == 4
     assert before.items() < after.items()
     assert not source.prepare(tmp_path, 4, made.append)
-    with pytest.raises(WrongUseError, match="holds 4 days"):
+    with pytest.raises(WrongUseError, match="already has 4 days"):
         source.require_at_most(tmp_path, 3)
 
 

@@ -65,8 +65,8 @@ def test_another_checkpoint_or_application_id_is_an_error(
     before = footprint(path)
     stream = source.stream(spark)
     error: Exception = refused(stream, Sink(str(path), adopt_txn="my-stream"), tmp_path / "new", CheckpointResetError)
-    assert "comes before that: it does not have that stream's checkpoint" in str(error)
+    assert "the query does not use that stream's checkpoint" in str(error)
     error = refused(stream, Sink(str(path), adopt_txn="other"), tmp_path / "newer", ConfigurationError)
-    assert "no stream with the application id 'other' ever wrote" in str(error)
-    assert "give an id that the table knows: my-stream" in str(error)
+    assert "no stream with the application id 'other' has written" in str(error)
+    assert "pass an id from the table's log: my-stream" in str(error)
     assert footprint(path) == before

@@ -1,4 +1,4 @@
-"""One broker for all tests of this folder, and the tests' Spark with the Kafka connector."""
+"""One broker for all tests of this folder, and a Spark session with the Kafka connector."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.kafka.support import Topic
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A real broker; a test that crashes it starts it again."""
+    """A real broker; a test that kills it must restart it."""
     with broker(tmp_path_factory.mktemp("kafka")) as started:
         yield started
 
 
 @pytest.fixture
 def plain_spark(spark: SparkSession) -> Iterator[SparkSession]:
-    """The tests' Spark, without code generation: for a few records it costs seconds a query and gives nothing back."""
+    """The Spark session without code generation, which takes seconds per query and is useless for a few records."""
     settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     for name, value in settings.items():
         spark.conf.set(name, value)
@@ -35,7 +35,7 @@ def plain_spark(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def connector(spark: SparkSession) -> None:
-    """Puts the connector into the JVM of the tests' Spark, which runs already: `spark.jars` would come too late."""
+    """Add the connector's jars to the running JVM, for which `spark.jars` is too late."""
     jvm: Any = spark._jvm
     loader = jvm.Thread.currentThread().getContextClassLoader()
     for jar in connector_jars():
@@ -44,14 +44,14 @@ def connector(spark: SparkSession) -> None:
 
 @pytest.fixture
 def kafka_spark(plain_spark: SparkSession, connector: None) -> SparkSession:
-    """The tests' Spark, which knows `format("kafka")`."""
+    """The Spark session with `format("kafka")`."""
     del connector
     return plain_spark
 
 
 @pytest.fixture
 def topic(kafka: Broker) -> Iterator[Topic]:
-    """A topic of its own, with two partitions."""
+    """A new topic with two partitions."""
     name = f"events-{uuid4()}"
     topics.create(kafka.address, [name], partitions=2)
     with Topic(kafka.address, name) as made:

@@ -1,8 +1,7 @@
-"""What the Kafka tests share: a topic to send to, and the tables that come of it."""
+"""Helpers of the Kafka tests: a topic to send to, and the tables that a stream writes it to."""
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +19,7 @@ from tidelog.streaming import Sink
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What was sent, and where it lies."""
+    """A record that was sent, and its position."""
 
     key: bytes
     value: bytes | None
@@ -44,7 +43,7 @@ class Topic:
         self._producer.close()
 
     def good(self, count: int = 10) -> list[str]:
-        """So many more good events; returns their ids."""
+        """Send `count` valid events; returns their ids."""
         ids = []
         for _ in range(count):
             made = event(0, self.count)
@@ -54,7 +53,7 @@ class Topic:
         return ids
 
     def poison(self, kind: str) -> Place:
-        """One more record that is no event."""
+        """Send a record that is not a valid event."""
         made = event(0, self.count)
         value = POISONS[kind].payload(made)
         place = self._send(made["id"], value).get(timeout=60)
@@ -69,7 +68,7 @@ class Topic:
 
 
 def into(folder: Path) -> Split:
-    """The batch function with its two sinks, whose tables lie in `folder`."""
+    """The batch function with two sinks, whose tables are in `folder`."""
     return Split(
         Sink(str(folder / "table")),
         Sink(str(folder / "dead-letters"), name="dead-letter"),
@@ -79,7 +78,7 @@ def into(folder: Path) -> Split:
 
 
 def ids_in(folder: Path) -> list[str]:
-    """The ids of the events in the table, sorted, with every repetition."""
+    """The ids of the events in the table, sorted, with repetitions."""
     return sorted(row["id"] for row in _rows_of(folder / "table"))
 
 
@@ -89,20 +88,8 @@ def dead_letters_in(folder: Path) -> list[dict[str, Any]]:
 
 
 def _rows_of(path: Path) -> list[dict[str, Any]]:
-    """None where there is no table yet: its folder may be there before it."""
+    """The table's rows; none if there is no table yet, even if its folder exists."""
     try:
         return list(Table.open(str(path)).scan().to_arrow().to_pylist())
     except TableNotFoundError:
         return []
-
-
-def forget_last_commit(checkpoint: Path) -> None:
-    """What a crash leaves between the sink's commit and Spark's own."""
-    number = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
-    (checkpoint / "commits" / str(number)).unlink()
-    (checkpoint / "commits" / f".{number}.crc").unlink(missing_ok=True)
-
-
-def restore(checkpoint: Path, copy: Path) -> None:
-    shutil.rmtree(checkpoint)
-    shutil.copytree(copy, checkpoint)

@@ -1,4 +1,4 @@
-"""The broker itself: which one is taken, and that it keeps its records when it is killed."""
+"""The broker: Docker or a process, and that it keeps its records when it is killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kafka.support import Topic
         ("echo", False),
     ],
 )
-def test_a_docker_client_alone_is_no_engine(
+def test_a_docker_client_without_an_engine_is_not_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, engine: bool
 ) -> None:
     client = tmp_path / "docker"
@@ -34,7 +34,7 @@ def test_without_a_docker_client_there_is_no_engine(tmp_path: Path, monkeypatch:
     assert not docker_engine()
 
 
-def test_records_outlive_a_crash_at_the_same_address(kafka: Broker, topic: Topic) -> None:
+def test_after_a_crash_the_broker_has_its_records_and_its_address(kafka: Broker, topic: Topic) -> None:
     first = topic.good(5)
     kafka.crash()
     kafka.start()

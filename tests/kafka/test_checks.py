@@ -1,4 +1,4 @@
-"""The demo's own checks must be able to fail."""
+"""The checks at the end of the demo fail when they should."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KIND = "missing field"
 
 
 def found() -> Found:
-    """All as it should be: one record written back twice, as an at-least-once writer may."""
+    """A valid result. One record is written back twice, as an at-least-once writer can do."""
     sent = [Sent(made, payload(made), None, 0, number) for number, made in enumerate(GOOD)]
     sent += [Sent(made, POISONS[KIND].payload(made), KIND, 1, number) for number, made in enumerate(POISONED)]
     letters: list[dict[str, Any]] = [
@@ -40,16 +40,16 @@ def found() -> Found:
 
 
 def failed(given: Found, asked: int = 5) -> list[int]:
-    """The numbers of the checks that do not hold."""
+    """The indexes of the checks that fail."""
     return [number for number, check in enumerate(checks(given, asked)) if not check.holds]
 
 
-def test_all_hold_where_each_record_came_once() -> None:
+def test_all_checks_hold_if_each_record_arrived_once() -> None:
     assert failed(found()) == []
-    assert "3 rows, 3 distinct keys on 4 records" in str(checks(found(), 5)[2])
+    assert "3 rows, 3 distinct keys in 4 records" in str(checks(found(), 5)[2])
 
 
-def test_a_record_that_was_not_acknowledged_fails() -> None:
+def test_an_unacknowledged_record_fails_a_check() -> None:
     assert failed(found(), asked=6) == [0]
 
 
@@ -61,19 +61,19 @@ def test_a_record_that_was_not_acknowledged_fails() -> None:
         lambda rows: [*rows[1:], {**rows[0], "quantity": 99}],
         lambda rows: [*rows[1:], rows[1]],
     ],
-    ids=["lost", "doubled", "changed", "one for another"],
+    ids=["lost", "doubled", "changed", "replaced"],
 )
-def test_a_table_with_other_rows_fails(change: Callable[[Any], Any]) -> None:
+def test_a_table_with_wrong_rows_fails_a_check(change: Callable[[Any], Any]) -> None:
     assert failed(replace(found(), rows=change(found().rows))) == [1]
 
 
-def test_a_row_that_did_not_come_back_or_came_back_changed_fails() -> None:
+def test_a_row_that_is_not_written_back_or_changed_fails_a_check() -> None:
     assert failed(replace(found(), written_back=found().written_back[1:3])) == [2]
     other = Record(0, 9, b"p0-000001", payload({**GOOD[1], "amount": 9}))
     assert failed(replace(found(), written_back=[*found().written_back, other])) == [2]
 
 
-def test_dead_letters_that_are_lost_doubled_or_elsewhere_fail() -> None:
+def test_dead_letters_that_are_lost_doubled_or_misplaced_fail_a_check() -> None:
     letters = found().dead_letters
     assert failed(replace(found(), dead_letters=letters[1:])) == [3, 4]
     assert failed(replace(found(), dead_letters=[*letters, letters[0]])) == [3]
@@ -82,6 +82,6 @@ def test_dead_letters_that_are_lost_doubled_or_elsewhere_fail() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"error": "something"}, {"payload": b"other"}, {"key": b"other"}])
-def test_dead_letters_that_tell_something_else_fail(wrong: dict[str, object]) -> None:
+def test_dead_letters_with_wrong_contents_fail_a_check(wrong: dict[str, object]) -> None:
     letters = found().dead_letters
     assert failed(replace(found(), dead_letters=[{**letters[0], **wrong}, letters[1]])) == [4]

@@ -1,4 +1,4 @@
-"""`make demo-kafka`, run as a person runs it: to the end, and ended in the middle."""
+"""`make demo-kafka`, run as a user runs it: to the end, and interrupted in the middle."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def command(data: Path, *options: str) -> list[str]:
 
 
 def processes_of(data: Path) -> list[str]:
-    """The command lines of all processes that work in the folder."""
+    """The command lines of all processes with the folder in their arguments."""
     listed = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True)
     return [line for line in listed.stdout.splitlines() if str(data) in line]
 
 
 @pytest.mark.spark
 @pytest.mark.crash
-def test_to_the_end_over_three_crashes(tmp_path: Path) -> None:
+def test_after_three_crashes_all_checks_hold(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "data")
     done = subprocess.run(
         command(folder.root, "--records", str(RECORDS), "--rate", "100"),
@@ -47,10 +47,10 @@ def test_to_the_end_over_three_crashes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     for crashed in ("writer", "broker", "consumer"):
-        assert f"the {crashed} is killed, and started again" in done.stdout
+        assert f"the {crashed} is killed and restarted" in done.stdout
     verdicts = [line.split()[0] for line in done.stdout.splitlines() if re.match(r"  (ok|FAILED)", line)]
     assert verdicts == ["ok"] * 5
-    assert "with 3 interruptions" in done.stdout
+    assert "with 3 crashes" in done.stdout
     rows = Table.open(str(folder.table)).scan().count()
     dead = Table.open(str(folder.dead_letters)).scan().count()
     assert rows + dead == RECORDS
@@ -61,7 +61,7 @@ def test_to_the_end_over_three_crashes(tmp_path: Path) -> None:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_ended_in_the_middle_it_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     data = tmp_path / "data"
     with subprocess.Popen(
         command(data, "--records", "300"),
@@ -83,7 +83,7 @@ def test_ended_in_the_middle_it_leaves_no_process(tmp_path: Path, number: signal
         rest, _ = running.communicate(timeout=END_S)
     if number == signal.SIGINT:
         assert running.returncode == 130
-        assert rest.endswith("interrupted; nothing of it runs on\n")
+        assert rest.endswith("interrupted; all its processes have ended\n")
         assert "Traceback" not in rest
         assert processes_of(data) == []
     deadline_s = time.monotonic() + END_S
@@ -96,10 +96,10 @@ def test_a_second_demo_in_the_same_folder_is_refused(tmp_path: Path, capsys: pyt
     folder = Folder(tmp_path / "data")
     with folder.locked():
         assert run(["--data", str(folder.root)]) == 2
-    assert "another demo is at work" in capsys.readouterr().out
+    assert "another demo is running" in capsys.readouterr().out
 
 
-def test_without_java_there_is_one_line(
+def test_without_java_the_demo_prints_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -126,4 +126,4 @@ def test_cleaning_removes_what_a_demo_wrote_and_nothing_else(
     assert not folder.root.exists()
     capsys.readouterr()
     assert run(clean) == 0
-    assert capsys.readouterr().out == f"there is nothing in {folder.root}\n"
+    assert capsys.readouterr().out == f"nothing to remove in {folder.root}\n"

@@ -1,6 +1,4 @@
-"""Fetching jars once, whole, also when it is interrupted and when several processes want them; with a `java` that only
-pretends to be Ivy.
-"""
+"""Downloading jars once, also after an interruption and with several processes; a fake `java` replaces Ivy."""
 
 from __future__ import annotations
 
@@ -27,14 +25,14 @@ FETCH = 'touch "$folder/first-1.0.jar" "$folder/other-3.jar"; sleep 1; touch "$f
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own; returns the file with a line for each time that something was fetched."""
+    """Use an empty cache; returns a file that gets one line for each download."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     return tmp_path / "log"
 
 
 def ivy(log: Path, body: str) -> None:
-    """What the pretended Ivy does; `$folder` is where jars go."""
+    """Install a fake Ivy that runs `body`; jars go to `$folder`."""
     program = log.parent / "java" / "bin" / "java"
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(IVY.format(log=log, body=body), encoding="utf-8")
@@ -45,7 +43,7 @@ def names() -> list[str]:
     return [jar.name for jar in jars._jars(JARS)]
 
 
-def test_what_was_fetched_is_kept(log: Path) -> None:
+def test_downloaded_jars_are_kept(log: Path) -> None:
     ivy(log, FETCH)
     assert names() == ["first-1.0.jar", "other-3.jar", "second_2.13-2.0.1.jar"]
     ivy(log, "exit 1")
@@ -53,11 +51,11 @@ def test_what_was_fetched_is_kept(log: Path) -> None:
     assert log.read_text().count("fetched") == 1
 
 
-def test_a_download_that_was_killed_is_not_used(log: Path) -> None:
+def test_a_killed_download_is_not_used(log: Path) -> None:
     ivy(log, 'touch "$folder/first-1.0.jar"; kill -9 $$')
-    with pytest.raises(FetchError, match=r"first 1\.0 cannot be fetched from Maven"):
+    with pytest.raises(FetchError, match=r"could not download first 1\.0 from Maven"):
         names()
-    # The process itself may be killed as well: what it left is the folder beside.
+    # A killed process leaves only the partial folder.
     assert [path.name for path in jars.cache().glob("first*")] == ["first-1.0.partial"]
     ivy(log, FETCH)
     assert "second_2.13-2.0.1.jar" in names()
@@ -66,14 +64,14 @@ def test_a_download_that_was_killed_is_not_used(log: Path) -> None:
 @pytest.mark.parametrize(
     "body", ["echo no route to host; exit 1", 'touch "$folder/first-1.0.jar"; echo no route to host']
 )
-def test_what_ivy_says_is_told(log: Path, body: str) -> None:
-    """It also says what it does not find with an exit code of zero."""
+def test_the_output_of_ivy_is_in_the_error(log: Path, body: str) -> None:
+    """Ivy can fail to find something and still exit with zero."""
     ivy(log, body)
     with pytest.raises(FetchError, match="no route to host"):
         names()
 
 
-def test_of_two_processes_one_fetches(log: Path) -> None:
+def test_only_one_of_two_processes_downloads(log: Path) -> None:
     ivy(log, FETCH)
     program = "from tests.kafka.test_jars import names; print('ready', flush=True); input(); print(len(names()))"
     root = str(Path(__file__).parents[2])

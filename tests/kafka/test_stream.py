@@ -1,4 +1,4 @@
-"""From a real broker's topic into tables and back: each record once, with crashes, replays and restored checkpoints."""
+"""From a real broker's topic into tables and back: each record once, despite crashes, replays and restores."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from examples.kafka import topics
 from examples.kafka.broker import Broker
 from examples.kafka.events import POISONS
 from examples.kafka.pipeline import back_into_topic
-from tests.kafka.support import Topic, dead_letters_in, forget_last_commit, ids_in, into, restore
-from tests.streaming.support import drain, footprint, refused, wait_until
+from tests.kafka.support import Topic, dead_letters_in, ids_in, into
+from tests.streaming.support import drain, footprint, forget_last_commit, refused, restore, wait_until
 from tidelog.log import Table
 from tidelog.log.errors import CheckpointResetError
 
@@ -40,11 +40,11 @@ def test_each_record_goes_to_one_of_the_two_tables(kafka_spark: SparkSession, to
         assert (row["topic"], row["key"], row["payload"]) == (topic.name, place.key, place.value), kind
         assert row["error"] == POISONS[kind].error
         assert row["timestamp"] is not None
-    # The stream went on: there were batches after the first with a poisoned record.
+    # A poisoned record did not stop the stream: there are several batches.
     assert Table.open(str(tmp_path / "table")).version > 2
 
 
-def test_a_batch_of_poisoned_records_only_commits_nothing_to_the_table(
+def test_a_batch_with_only_poisoned_records_commits_nothing_to_the_table(
     kafka_spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:
     topic.good(2)
@@ -63,11 +63,11 @@ def test_a_crash_between_the_two_commits_leaves_each_record_once(
     topic.poison("cut in half")
 
     def crash(batch: DataFrame, number: int) -> None:
-        raise RuntimeError(f"the machine is gone, at batch {number} of {batch.columns}")
+        raise RuntimeError(f"simulated crash at batch {number} of {batch.columns}")
 
-    gone: Any = crash
-    with pytest.raises(StreamingQueryException, match="the machine is gone"):
-        drain(topic.stream(kafka_spark), replace(into(tmp_path), dead_letters=gone), tmp_path / "cp")
+    crashing: Any = crash
+    with pytest.raises(StreamingQueryException, match="simulated crash"):
+        drain(topic.stream(kafka_spark), replace(into(tmp_path), dead_letters=crashing), tmp_path / "cp")
     assert ids_in(tmp_path) == ids
     assert dead_letters_in(tmp_path) == []
     again = into(tmp_path)
@@ -96,7 +96,7 @@ def test_a_replayed_batch_is_skipped_by_both_sinks(kafka_spark: SparkSession, to
 def test_an_older_copy_of_the_checkpoint_is_refused(
     kafka_spark: SparkSession, topic: Topic, tmp_path: Path, batches_since: int
 ) -> None:
-    """With one batch since, the number is the newest and only Kafka's offsets tell that the rows are others."""
+    """With one batch since, the number is the newest, and only Kafka's offsets show that the rows differ."""
     checkpoint, copy = tmp_path / "cp", tmp_path / "copy"
     topic.good(4)
     drain(topic.stream(kafka_spark), into(tmp_path), checkpoint)
@@ -120,33 +120,33 @@ def test_a_deleted_checkpoint_is_refused(kafka_spark: SparkSession, topic: Topic
     assert ids_in(tmp_path) == ids
 
 
-def test_a_running_query_outlives_a_crash_of_the_broker(
+def test_a_running_query_survives_a_crash_of_the_broker(
     kafka: Broker, kafka_spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:
     ids = topic.good(20)
     writer = topic.stream(kafka_spark, per_batch=5).writeStream.foreachBatch(into(tmp_path))
     query = writer.option("checkpointLocation", str(tmp_path / "cp")).trigger(processingTime="200 milliseconds").start()
     try:
-        wait_until(lambda: len(ids_in(tmp_path)) > 0, "the first batch is there")
+        wait_until(lambda: len(ids_in(tmp_path)) > 0, "the first batch is committed")
         kafka.crash()
-        time.sleep(2)
+        time.sleep(2)  # long enough for Spark to miss the broker
         kafka.start()
         ids += topic.good(20)
-        wait_until(lambda: len(ids_in(tmp_path)) >= len(ids), "all events are there")
+        wait_until(lambda: len(ids_in(tmp_path)) >= len(ids), "all events are committed")
         assert query.isActive
     finally:
         query.stop()
     assert ids_in(tmp_path) == ids
 
 
-def test_changes_go_back_to_a_topic_where_a_replay_repeats_records_but_no_keys(
+def test_a_replay_of_changes_to_a_topic_repeats_records_with_the_same_keys(
     kafka: Broker, kafka_spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:
     back = f"changes-{uuid4()}"
     topics.create(kafka.address, [back], partitions=2)
 
     def write_back() -> list[str]:
-        """The keys on the topic after the consumer has seen all."""
+        """Write all changes back; returns the keys in the topic."""
         query = (
             back_into_topic(kafka_spark, tmp_path / "table", kafka.address, back)
             .option("checkpointLocation", str(tmp_path / "back"))
@@ -159,7 +159,7 @@ def test_changes_go_back_to_a_topic_where_a_replay_repeats_records_but_no_keys(
     ids = topic.good(6)
     drain(topic.stream(kafka_spark), into(tmp_path), tmp_path / "cp")
     assert write_back() == ids
-    # Nothing new, nothing written.
+    # Without new rows nothing is written.
     assert write_back() == ids
     # A crash between Kafka's acknowledgement and Spark's commit: the batch is written again, under the same keys.
     forget_last_commit(tmp_path / "back")

@@ -1,7 +1,7 @@
-"""A stream into a table in S3 by Spark's own writer, in a Spark that has Hadoop's connector from its start.
+"""Write streams to tables in S3 with Spark's own writer, in a Spark that starts with Hadoop's S3 connector.
 
 python -m tests.streaming.s3a_program JARS FOLDER, with the table's URL and storage options as JSON on stdin. The last
-line that it prints is what it saw, as JSON.
+line of the output is what the program observed, as JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def session(jars: str, folder: Path) -> SparkSession:
     events = folder / "events"
     events.mkdir()
     spark = (
-        SparkSession.builder.master("local[2,2]")  # a task may fail once
+        SparkSession.builder.master("local[2,2]")  # a task can fail once
         .config("spark.jars", jars)
         .config("spark.ui.enabled", "false")
         .config("spark.eventLog.enabled", "true")
@@ -48,7 +48,7 @@ def session(jars: str, folder: Path) -> SparkSession:
     return spark
 
 
-class Scenes:
+class Scenarios:
     def __init__(self, spark: SparkSession, folder: Path, url: str, options: dict[str, str]) -> None:
         self.spark = spark
         self.folder = folder
@@ -56,7 +56,7 @@ class Scenes:
         self.options = options
 
     def batches(self) -> dict[str, Any]:
-        """Three batches, then the last of them again, then one with new rows."""
+        """Three batches, then a replay of the last one, then one with new rows."""
         sink, source = self._sink("table"), Input(self.folder / "in").put(3)
         checkpoint = self.folder / "writer"
         drain(source.stream(self.spark), sink, checkpoint)
@@ -71,10 +71,10 @@ class Scenes:
             skipped.append(sink.last.skipped)
 
         drain(source.put().stream(self.spark), again, checkpoint)
-        return {"skipped": skipped, **self._seen("table")}
+        return {"skipped": skipped, **self._contents("table")}
 
     def failing_tasks(self) -> dict[str, Any]:
-        """Each task fails once, after it has given a row to the writer; the table is partitioned."""
+        """Each task fails once, after it has passed its rows to the writer; the table is partitioned."""
         failed = self.folder / "failed"
         failed.mkdir()
 
@@ -83,12 +83,12 @@ class Scenes:
             context = TaskContext.get()
             if context is not None and context.attemptNumber() == 0:
                 (failed / str(context.partitionId())).touch()
-                raise OSError("a disk is full, says the test")
+                raise OSError("simulated: the disk is full")
 
         source = Input(self.folder / "failing").put(2).stream(self.spark, max_files=None)
         rows = source.repartition(2).mapInArrow(fails_once, "n long").selectExpr("n", "n % 3 as part")
         drain(rows, self._sink("failing", partition_by=["part"]), self.folder / "failing-writer")
-        return {"failed": len(list(failed.iterdir())), **self._seen("failing")}
+        return {"failed": len(list(failed.iterdir())), **self._contents("failing")}
 
     def daemon_and_feed(self) -> dict[str, Any]:
         table = self._table("table")
@@ -104,7 +104,7 @@ class Scenes:
             "compacted": step.compaction.did_anything,
             "files": table.refresh().at().num_files,
             "after": after,
-            **self._seen("table"),
+            **self._contents("table"),
         }
 
     def other_credentials(self) -> str:
@@ -121,7 +121,7 @@ class Scenes:
     def _table(self, name: str) -> Table:
         return Table.open(f"{self.url}/{name}", storage_options=self.options)
 
-    def _seen(self, name: str) -> dict[str, Any]:
+    def _contents(self, name: str) -> dict[str, Any]:
         table = self._table(name)
         return {
             "rows": sorted(table.scan().to_arrow()["n"].to_pylist()),
@@ -134,15 +134,15 @@ def main(jars: str, folder: str) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     given = json.load(sys.stdin)
     spark = session(jars, Path(folder))
-    scenes = Scenes(spark, Path(folder), given["url"], given["options"])
-    seen = {
-        "batches": scenes.batches(),
-        "failing_tasks": scenes.failing_tasks(),
-        "daemon_and_feed": scenes.daemon_and_feed(),
-        "other_credentials": scenes.other_credentials(),
+    scenarios = Scenarios(spark, Path(folder), given["url"], given["options"])
+    observed = {
+        "batches": scenarios.batches(),
+        "failing_tasks": scenarios.failing_tasks(),
+        "daemon_and_feed": scenarios.daemon_and_feed(),
+        "other_credentials": scenarios.other_credentials(),
     }
     spark.stop()
-    print(json.dumps(seen))
+    print(json.dumps(observed))
 
 
 if __name__ == "__main__":

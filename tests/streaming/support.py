@@ -1,8 +1,9 @@
-"""What the Spark tests share: input folders, streams that run until they are drained, and tables to look at."""
+"""Helpers of the Spark tests: input folders, streams that run until they are drained, and checks on tables."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,14 +25,15 @@ BatchFunction = Callable[[DataFrame, int], None]
 Error = TypeVar("Error", bound=TidelogError)
 
 NUMBERS = pa.schema([("n", pa.int64())])
-# A stream here does some tenths of a second of work; a machine under load may take this many seconds for it.
+# A stream in these tests works for some tenths of a second; a machine under load can take this many seconds.
 PATIENCE_S = 120
 
 
 class Input:
-    """A folder of parquet files, the source of a stream; each file is one batch unless a test says otherwise.
+    """A folder of parquet files that a stream reads; each file is one batch unless `stream` says otherwise.
 
-    File number k holds 10k, 10k + 1, ..., 10k + 9, so that a lost or doubled batch shows at a glance.
+    File k holds the numbers 10k to 10k + 9, so that a lost or doubled batch is easy to see. `count` is the number of
+    files, `newest` how many the last `put` added.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,7 +50,7 @@ class Input:
         return self
 
     def put_table(self, table: pa.Table) -> Input:
-        """One more file, there all at once, later than all before it (Spark takes them by modification time)."""
+        """Add a file in one step, newer than all before it: Spark reads files in the order of their modification."""
         hidden = self.folder / f".{self.count}"
         pq.write_table(table, hidden)
         stamp = 1_700_000_000 + self.count
@@ -69,7 +71,7 @@ class Input:
 
 
 def drain(stream: DataFrame, function: BatchFunction, checkpoint: Path) -> None:
-    """Run a query over all that is there, as a scheduled job would; raises what the query raises."""
+    """Run a query over everything that has arrived, as a scheduled job does; raises the query's error."""
     writer = stream.writeStream.foreachBatch(function).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     try:
@@ -79,7 +81,7 @@ def drain(stream: DataFrame, function: BatchFunction, checkpoint: Path) -> None:
 
 
 def refused(stream: DataFrame, sink: BatchFunction, checkpoint: Path, kind: type[Error]) -> Error:
-    """Run the query and return the sink's error; Spark must show its code and text to whoever runs the query."""
+    """Run the query and return the sink's error, whose code and text Spark must show."""
     caught: list[TidelogError] = []
 
     def function(batch: DataFrame, number: int) -> None:
@@ -103,22 +105,28 @@ def last_committed_batch(checkpoint: Path) -> int:
 
 
 def forget_last_commit(checkpoint: Path) -> int:
-    """Leave the checkpoint as a crash does between the sink's return and Spark's own commit."""
+    """Leave the checkpoint as a crash does between the sink's commit and Spark's own; return the batch's number."""
     number = last_committed_batch(checkpoint)
     (checkpoint / "commits" / str(number)).unlink()
     (checkpoint / "commits" / f".{number}.crc").unlink(missing_ok=True)
     return number
 
 
-class OtherProcesses(dict[Any, Any]):
-    """In the place of `claims._claims`: no sink knows of another one's work, as in processes of their own."""
+def restore(checkpoint: Path, copy: Path) -> None:
+    """Replace the checkpoint with a copy."""
+    shutil.rmtree(checkpoint)
+    shutil.copytree(copy, checkpoint)
+
+
+class NoClaims(dict[Any, Any]):
+    """Replaces `claims._claims`, so that sinks do not see each other's claims, as in separate processes."""
 
     def get(self, *_: object) -> None:
         return None
 
 
 def drain_feed(spark: SparkSession, path: Path | str, checkpoint: Path, **options: str | int) -> list[list[Any]]:
-    """The rows of each micro-batch of a change feed, as one list a batch."""
+    """The rows of a change feed, one list for each micro-batch."""
     batches: list[list[Any]] = []
     drain(feed(spark, path, **options), lambda batch, _: batches.append(batch.collect()), checkpoint)
     return batches
@@ -133,24 +141,25 @@ def read(spark: SparkSession, path: Path | str, **options: str | int) -> DataFra
 
 
 def numbers_in(path: Path | str) -> list[int]:
-    """The column `n` of the table at `path`, sorted, with every repetition."""
+    """The column `n` of the table at `path`, sorted, with repetitions."""
     return sorted(Table.open(str(path)).scan().to_arrow()["n"].to_pylist())
 
 
 def footprint(path: Path) -> tuple[int, Sequence[Path]]:
-    """What a refused batch must leave as it was: the newest version and every file."""
+    """The newest version and every file of the table, which a refused batch must not change."""
     return Table.open(str(path)).version, sorted(file for file in path.rglob("*") if file.is_file())
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Wait until the condition holds; `what` describes it in the error if it never does."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        assert time.monotonic() < deadline, f"timed out waiting until {what}"
         time.sleep(0.02)
 
 
 def rewrite_all(table: Table) -> int:
-    """Commit a compaction of all files of each partition, even where nothing calls for one; returns its version."""
+    """Commit a compaction of all files of each partition, needed or not; returns its version."""
     transaction = table.begin()
     adds = files.to_adds(table.at().files())
     partitions = {tuple(sorted(add.partition_values.items())) for add in adds}

@@ -1,4 +1,4 @@
-"""A stream into a table in S3 from a Spark without Hadoop's connector: collected by the driver, kept by the daemon."""
+"""A stream into a table in S3 from a Spark without Hadoop's S3 connector, and the daemon on that table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 DAY_MS = 86_400_000
 
 
-def test_batches_by_the_driver_a_replay_the_daemon_and_the_feed(
+def test_the_driver_writer_a_replay_the_daemon_and_the_feed_work_together(
     spark: SparkSession, s3: Server, tmp_path: Path
 ) -> None:
     url = s3.store("stream into s3").url
@@ -51,10 +51,10 @@ def test_batches_by_the_driver_a_replay_the_daemon_and_the_feed(
     assert step.error is None
     assert (step.compaction.files_removed, table.refresh().at().num_files) == (4, 1)
     assert read_numbers(table) == source.numbers
-    assert drain_feed(spark, url, tmp_path / "follower", **options) == [], "a compaction is no batch"
+    assert drain_feed(spark, url, tmp_path / "follower", **options) == [], "a compaction is not a batch"
 
 
-def test_the_spark_path_without_its_connector_says_which_jar_is_missing(
+def test_without_the_connector_writer_spark_names_the_missing_jar(
     spark: SparkSession, s3: Server, tmp_path: Path
 ) -> None:
     url = s3.store().url
@@ -68,7 +68,7 @@ def test_the_spark_path_without_its_connector_says_which_jar_is_missing(
         Table.open(url, storage_options=s3.options)
 
 
-def test_without_the_connector_a_free_choice_writes_by_python_in_the_tasks(
+def test_without_the_connector_writer_auto_writes_in_python_in_the_tasks(
     spark: SparkSession, s3: Server, tmp_path: Path
 ) -> None:
     url = s3.store().url
@@ -76,10 +76,10 @@ def test_without_the_connector_a_free_choice_writes_by_python_in_the_tasks(
     drain(source.stream(spark, max_files=None), Sink(url, storage_options=s3.options), tmp_path / "checkpoint")
     table = Table.open(url, storage_options=s3.options)
     assert read_numbers(table) == source.numbers
-    assert not [path for path, _ in table.store.walk("data")], "Spark's own writer writes there"
+    assert not [path for path, _ in table.store.walk("data")], "only Spark's own writer writes there"
 
 
-def test_expire_and_vacuum_in_an_object_store(s3: Server) -> None:
+def test_expire_and_vacuum_in_an_object_store_delete_what_a_dry_run_lists(s3: Server) -> None:
     store = open_store(s3.store().url, s3.options)
     table = Table.create(store.url, NUMBERS, storage_options=s3.options)
     for number in range(4):
@@ -89,7 +89,7 @@ def test_expire_and_vacuum_in_an_object_store(s3: Server) -> None:
     assert step.error is None
     table.insert(numbers([4]))
     table.refresh().checkpoint()
-    # What a Spark that was killed leaves, and a file of another program.
+    # Files that a killed Spark leaves, and a file of another program.
     killed = "data/01234567-89ab-cdef-0123-456789abcdef/_temporary/0/_temporary/attempt_1/part.parquet"
     for path in (killed, "data/01234567-89ab-cdef-0123-456789abcdef/part.parquet", "_mine/file"):
         store.put_if_absent(path, b"x")
@@ -97,9 +97,9 @@ def test_expire_and_vacuum_in_an_object_store(s3: Server) -> None:
     before = {path for path, _ in store.walk()}
 
     later = Table(store, load(store), Clock(REAL_SYSTEM.now_ms() + 40 * DAY_MS))
-    foreseen = vacuum(later, older_than=timedelta(days=1, hours=1), dry_run=True)
+    planned = vacuum(later, older_than=timedelta(days=1, hours=1), dry_run=True)
     done = vacuum(later, older_than=timedelta(days=1, hours=1))
-    assert done.files == foreseen.files
+    assert done.files == planned.files
     assert done.failed == ()
     assert killed in done.files
     assert done.deletion_vectors == 1
@@ -107,9 +107,9 @@ def test_expire_and_vacuum_in_an_object_store(s3: Server) -> None:
     assert before - after == set(done.files)
     assert live | {"_mine/file"} <= after
 
-    foreseen_log = expire(later, older_than=timedelta(days=2), dry_run=True)
+    planned_log = expire(later, older_than=timedelta(days=2), dry_run=True)
     log = expire(later, older_than=timedelta(days=2))
-    assert log.files == foreseen_log.files
+    assert log.files == planned_log.files
     assert log.earliest_version == table.version
     assert log.commits == table.version
     assert after - {path for path, _ in store.walk()} == set(log.files)

@@ -1,4 +1,4 @@
-"""The sink's `spark` path into S3, through Hadoop's connector, on a gateway that speaks S3."""
+"""The sink with `writer="spark"` into S3, through Hadoop's connector, on a gateway with an S3 API."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def seen(s3: Server, folder: Path) -> dict[str, Any]:
-    """What the program saw; starting such a Spark costs many seconds, so it plays all scenes."""
+def observed(s3: Server, folder: Path) -> dict[str, Any]:
+    """What the program observed. Starting such a Spark takes many seconds, so one program runs all scenarios."""
     jars = ",".join(map(str, hadoop_jars.jars()))
     done = subprocess.run(
         [sys.executable, "-m", "tests.streaming.s3a_program", jars, str(folder)],
@@ -40,44 +40,44 @@ def seen(s3: Server, folder: Path) -> dict[str, Any]:
     return facts
 
 
-def test_each_batch_is_there_once_and_a_replayed_one_is_skipped(seen: dict[str, Any]) -> None:
-    batches = seen["batches"]
+def test_each_batch_is_committed_once_and_a_replay_is_skipped(observed: dict[str, Any]) -> None:
+    batches = observed["batches"]
     assert batches["rows"] == list(range(40))
     assert batches["skipped"] == [True, False]
 
 
-def test_the_jvm_wrote_the_files_and_left_nothing_else(seen: dict[str, Any]) -> None:
-    batches = seen["batches"]
+def test_the_jvm_wrote_the_files_and_left_no_others(observed: dict[str, Any]) -> None:
+    batches = observed["batches"]
     assert batches["live"] == batches["objects"]
-    assert len({path.split("/")[1] for path in batches["live"]}) == 4, "each batch has a folder of its own"
+    assert len({path.split("/")[1] for path in batches["live"]}) == 4, "each batch has its own folder"
     assert all(path.endswith(".snappy.parquet") for path in batches["live"])
 
 
-def test_tasks_that_fail_leave_each_row_once(seen: dict[str, Any]) -> None:
-    failing = seen["failing_tasks"]
+def test_after_failed_tasks_each_row_is_in_the_table_once(observed: dict[str, Any]) -> None:
+    failing = observed["failing_tasks"]
     assert failing["failed"] > 0
     assert failing["rows"] == list(range(20))
     assert len(failing["live"]) == len(failing["objects"])
 
 
-def test_the_daemon_compacts_what_the_jvm_wrote_and_the_feed_does_not_see_it(seen: dict[str, Any]) -> None:
-    scene = seen["daemon_and_feed"]
-    assert scene["error"] == ""
-    assert (scene["compacted"], scene["files"]) == (True, 1)
-    assert scene["before"] == scene["rows"] == list(range(40))
-    assert scene["after"] == []
+def test_the_daemon_compacts_files_of_the_jvm_and_the_feed_has_no_batch_for_it(observed: dict[str, Any]) -> None:
+    result = observed["daemon_and_feed"]
+    assert result["error"] == ""
+    assert (result["compacted"], result["files"]) == (True, 1)
+    assert result["before"] == result["rows"] == list(range(40))
+    assert result["after"] == []
 
 
-def test_other_credentials_for_a_bucket_that_the_jvm_knows_are_refused(seen: dict[str, Any]) -> None:
+def test_other_credentials_for_a_bucket_that_the_jvm_has_opened_are_refused(observed: dict[str, Any]) -> None:
     assert (
         "already connected to s3a://bucket/ with other settings: fs.s3a.bucket.bucket.secret.key"
-        in (seen["other_credentials"])
+        in (observed["other_credentials"])
     )
-    assert "another" not in seen["other_credentials"]
+    assert "another" not in observed["other_credentials"]
 
 
-def test_no_secret_is_in_the_event_log_or_a_checkpoint(seen: dict[str, Any], folder: Path) -> None:
-    assert seen
-    noted = [path for path in folder.rglob("*") if path.is_file()]
-    assert any(b"fs.s3a.bucket.bucket.secret.key" in path.read_bytes() for path in noted), "else this proves nothing"
-    assert not [path for path in noted if SECRET.encode() in path.read_bytes()]
+def test_no_secret_is_in_the_event_log_or_a_checkpoint(observed: dict[str, Any], folder: Path) -> None:
+    assert observed
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert any(b"fs.s3a.bucket.bucket.secret.key" in path.read_bytes() for path in files), "the setting is logged"
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]

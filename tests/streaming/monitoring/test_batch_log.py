@@ -1,4 +1,4 @@
-"""Reports as JSON, one log record a batch, and who else hears of it. No Spark."""
+"""Reports as JSON, log records of batches, and subscribers. No Spark."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ EMPTY = BatchReport(8, None, 0, 0, 0, skipped=False, path="/data/events")
 
 
 @pytest.fixture(autouse=True)
-def everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def log_everything(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "tidelog.streaming")
 
 
 @pytest.fixture
-def heard() -> Iterator[list[BatchReport]]:
+def received() -> Iterator[list[BatchReport]]:
     reports: list[BatchReport] = []
     unsubscribe = subscribe(reports.append)
     yield reports
@@ -81,7 +81,7 @@ def test_a_report_is_plain_json() -> None:
     assert set(BatchReport.__dataclass_fields__) <= set(found)
 
 
-def test_a_report_tells_what_became_of_the_batch() -> None:
+def test_a_report_has_the_outcome_of_the_batch() -> None:
     assert [report.outcome for report in (COMMITTED, SKIPPED, EMPTY)] == ["committed", "skipped", "empty"]
     assert (SKIPPED.rows_per_second, EMPTY.rows_per_second) == (0, 0)
     assert pickle.loads(pickle.dumps(COMMITTED)) == COMMITTED
@@ -102,7 +102,7 @@ def test_a_commit_is_one_line_of_pairs(caplog: pytest.LogCaptureFixture) -> None
     assert record.__dict__["tidelog"] == COMMITTED.to_dict()
 
 
-def test_a_skip_is_information_and_an_empty_batch_is_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_skipped_batch_is_info_and_an_empty_one_is_debug(caplog: pytest.LogCaptureFixture) -> None:
     publish(SKIPPED)
     publish(EMPTY)
     assert [(record.levelname, record.message.partition(" sink")[0]) for record in caplog.records] == [
@@ -112,13 +112,13 @@ def test_a_skip_is_information_and_an_empty_batch_is_not(caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("path", ["/a b", '/a"b', "/a=b", "/a\nb"])
-def test_a_path_that_would_break_the_line_is_quoted(path: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_path_with_special_characters_is_quoted(path: str, caplog: pytest.LogCaptureFixture) -> None:
     publish(BatchReport(1, 2, 3, 1, 1, skipped=False, path=path))
     assert "\n" not in caplog.records[0].message
     assert f" path={json.dumps(path)} " in caplog.records[0].message
 
 
-def test_a_failure_is_logged_once_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_logged_once_and_passes(caplog: pytest.LogCaptureFixture) -> None:
     error = StoreUnavailableError("the store did not answer", advice="try again later", path="/data")
     with (
         pytest.raises(StoreUnavailableError) as raised,
@@ -132,25 +132,55 @@ def test_a_failure_is_logged_once_and_goes_on(caplog: pytest.LogCaptureFixture) 
         "batch failed outcome=failed sink=main path=/data batch_id=3 error=StoreUnavailableError "
         'code=TIDELOG_STORE_UNAVAILABLE message="TIDELOG_STORE_UNAVAILABLE: the store did not answer; try again later'
     )
-    assert record.__dict__["tidelog"]["code"] == "TIDELOG_STORE_UNAVAILABLE"
+    fields = record.__dict__["tidelog"]
+    assert fields["code"] == "TIDELOG_STORE_UNAVAILABLE"
+    assert [frame.rsplit(" in ")[-1] for frame in fields["traceback"]] == [
+        "failures_logged",
+        "test_a_failure_is_logged_once_and_passes",
+    ]
 
 
-def test_the_text_of_an_error_that_is_not_ours_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_logged_with_its_causes_but_not_their_texts(caplog: pytest.LogCaptureFixture) -> None:
+    def unreachable() -> None:
+        raise OSError("password=secret")
+
+    def read() -> None:
+        try:
+            unreachable()
+        except OSError as error:
+            raise StoreUnavailableError("the store did not answer", path="/data") from error
+
+    with pytest.raises(StoreUnavailableError), failures_logged(sink="main", path="/data", batch_id=3):
+        read()
+    (record,) = caplog.records
+    assert [frame.rsplit(" in ")[-1] for frame in record.__dict__["tidelog"]["traceback"]] == [
+        "failures_logged",
+        "test_a_failure_is_logged_with_its_causes_but_not_their_texts",
+        "read",
+        "caused by OSError",
+        "read",
+        "unreachable",
+    ]
+    assert "secret" not in JsonLines().format(record)
+
+
+def test_the_text_of_a_foreign_error_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ValueError, match="secret"), failures_logged(sink="main", path="/data", batch_id=3):
         raise ValueError("key=secret")
     (record,) = caplog.records
     assert "secret" not in JsonLines().format(record)
     assert record.message == "batch failed outcome=failed sink=main path=/data batch_id=3 error=ValueError"
-    assert record.__dict__["tidelog"]["code"] is None
+    fields = record.__dict__["tidelog"]
+    assert (fields["code"], fields["message"], fields["traceback"]) == (None, None, None)
 
 
-def test_a_batch_that_succeeds_logs_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_successful_batch_logs_no_failure(caplog: pytest.LogCaptureFixture) -> None:
     with failures_logged(sink="main", path="/data", batch_id=3):
         pass
     assert caplog.records == []
 
 
-def test_a_record_as_a_line_of_json(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_record_is_one_line_of_json(caplog: pytest.LogCaptureFixture) -> None:
     publish(COMMITTED)
     (record,) = caplog.records
     record.created = 1_700_000_000.25
@@ -166,7 +196,7 @@ def test_a_record_as_a_line_of_json(caplog: pytest.LogCaptureFixture) -> None:
     }
 
 
-def test_records_of_others_are_lines_of_json_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_records_are_lines_of_json_as_well(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("tidelog.streaming.other")
     logger.error("went %s", "wrong", exc_info=ValueError("two\nlines"), extra={"tidelog": {"odd": object}})
     line = JsonLines().format(caplog.records[0])
@@ -180,23 +210,25 @@ def test_records_of_others_are_lines_of_json_too(caplog: pytest.LogCaptureFixtur
 # --- subscribers -----------------------------------------------------------------------------------------------------
 
 
-def test_subscribers_hear_of_every_batch_once(heard: list[BatchReport]) -> None:
-    subscribe(heard.append)
+def test_a_subscriber_gets_each_report_once(received: list[BatchReport]) -> None:
+    subscribe(received.append)
     for report in (COMMITTED, SKIPPED, EMPTY):
         publish(report)
-    assert heard == [COMMITTED, SKIPPED, EMPTY]
+    assert received == [COMMITTED, SKIPPED, EMPTY]
 
 
-def test_an_end_of_a_subscription_is_one_for_good(heard: list[BatchReport]) -> None:
-    others: list[BatchReport] = []
-    unsubscribe = subscribe(others.append)
+def test_unsubscribing_is_final_and_can_be_repeated(received: list[BatchReport]) -> None:
+    other: list[BatchReport] = []
+    unsubscribe = subscribe(other.append)
     unsubscribe()
     unsubscribe()
     publish(COMMITTED)
-    assert (heard, others) == ([COMMITTED], [])
+    assert (received, other) == ([COMMITTED], [])
 
 
-def test_a_subscriber_that_fails_disturbs_nobody(heard: list[BatchReport], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_subscriber_does_not_affect_the_rest(
+    received: list[BatchReport], caplog: pytest.LogCaptureFixture
+) -> None:
     def failing(report: BatchReport) -> None:
         raise RuntimeError(report.path)
 
@@ -208,11 +240,11 @@ def test_a_subscriber_that_fails_disturbs_nobody(heard: list[BatchReport], caplo
     finally:
         unsubscribe()
         unsubscribe_later()
-    assert heard == later == [COMMITTED]
-    assert "a subscriber to the reports of batches failed" in caplog.text
+    assert received == later == [COMMITTED]
+    assert "a subscriber to batch reports raised an error" in caplog.text
 
 
-def test_nothing_is_formatted_where_nobody_listens(
+def test_nothing_is_formatted_if_the_level_is_disabled(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "tidelog.streaming")
@@ -221,6 +253,6 @@ def test_nothing_is_formatted_where_nobody_listens(
     assert caplog.records == []
 
 
-def test_streaming_is_imported_without_the_client_of_prometheus() -> None:
+def test_importing_streaming_does_not_load_prometheus_client() -> None:
     program = "import sys, tidelog.streaming; sys.exit('prometheus_client' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

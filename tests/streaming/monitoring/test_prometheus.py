@@ -1,4 +1,4 @@
-"""Figures for Prometheus: of made-up events, and of real queries, scraped over HTTP."""
+"""Metrics for Prometheus: from simulated events, and of real queries, scraped over HTTP."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.log.support import START_MS, Clock
 from tests.streaming.support import PATIENCE_S, Input, wait_until
 from tidelog.log.errors import ConfigurationError
-from tidelog.streaming import BatchReport, Sink, observed
-from tidelog.streaming import prometheus as figures
+from tidelog.streaming import BatchReport, Sink, observed, prometheus
 from tidelog.streaming.monitoring import batch_log
 from tidelog.streaming.monitoring.batch_log import publish
 from tidelog.streaming.prometheus import PrometheusListener
 
 
 class Event:
-    """An event as Spark's; it has what a test gives it."""
+    """An event with the fields that a test gives it, in place of Spark's."""
 
     def __init__(self, **fields: Any) -> None:
         self.__dict__.update(fields)
@@ -61,14 +60,14 @@ def listener(registry: CollectorRegistry) -> Iterator[PrometheusListener]:
 
 
 def series(registry: CollectorRegistry) -> set[tuple[str, ...]]:
-    """The label values that any series has."""
+    """The label values of all series."""
     return {tuple(sample.labels.values()) for family in registry.collect() for sample in family.samples}
 
 
 # --- queries ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_query_from_start_to_end(listener: PrometheusListener, registry: CollectorRegistry) -> None:
+def test_the_metrics_of_a_query_from_start_to_end(listener: PrometheusListener, registry: CollectorRegistry) -> None:
     def state() -> dict[str, float | None]:
         labels = {"query": "flights"}
         names = ("active", "terminated", "failed")
@@ -96,33 +95,33 @@ def test_a_query_from_start_to_end(listener: PrometheusListener, registry: Colle
     assert state() == {"active": 0, "terminated": 0, "failed": 1}
 
 
-def test_a_query_without_a_name_goes_by_its_id(listener: PrometheusListener, registry: CollectorRegistry) -> None:
+def test_a_query_without_a_name_is_labelled_with_its_id(
+    listener: PrometheusListener, registry: CollectorRegistry
+) -> None:
     listener.onQueryStarted(started("id-1"))
     listener.onQueryProgress(progress("id-1", addBatch=1))
     assert registry.get_sample_value("tidelog_query_batches_total", {"query": "id-1"}) == 1
 
 
-def test_queries_that_come_and_go_leave_no_series_for_ever(
-    listener: PrometheusListener, registry: CollectorRegistry
-) -> None:
-    for number in range(figures.MAX_QUERIES * 2):
+def test_the_series_of_old_queries_are_dropped(listener: PrometheusListener, registry: CollectorRegistry) -> None:
+    for number in range(prometheus.MAX_QUERIES * 2):
         listener.onQueryStarted(started(f"id-{number}"))
         listener.onQueryProgress(progress(f"id-{number}", addBatch=1))
         listener.onQueryProgress(progress("id-0", addBatch=1))
         listener.onQueryTerminated(ended(f"id-{number}"))
     queries = {labels[0] for labels in series(registry)}
-    assert len(queries) == figures.MAX_QUERIES
-    told = registry.get_sample_value("tidelog_query_batches_total", {"query": "id-0"})
-    assert told == figures.MAX_QUERIES * 2 + 1, "the series of a query that tells of progress stay"
-    assert f"id-{figures.MAX_QUERIES * 2 - 1}" in queries
-    assert len(listener._queries._names) == figures.MAX_QUERIES
+    assert len(queries) == prometheus.MAX_QUERIES
+    batches = registry.get_sample_value("tidelog_query_batches_total", {"query": "id-0"})
+    assert batches == prometheus.MAX_QUERIES * 2 + 1, "a query that makes progress keeps its series"
+    assert f"id-{prometheus.MAX_QUERIES * 2 - 1}" in queries
+    assert len(listener._queries._names) == prometheus.MAX_QUERIES
 
 
 # --- sinks -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("listener")
-def test_a_sink_from_its_reports(registry: CollectorRegistry) -> None:
+def test_the_metrics_of_a_sink_come_from_its_reports(registry: CollectorRegistry) -> None:
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"tidelog_sink_{name}", {"path": "/t", "sink": "main", **labels})
 
@@ -149,14 +148,14 @@ def test_a_sink_from_its_reports(registry: CollectorRegistry) -> None:
 
 
 @pytest.mark.usefixtures("listener")
-def test_sinks_that_come_and_go_leave_no_series_for_ever(registry: CollectorRegistry) -> None:
-    for number in range(figures.MAX_SINKS + 5):
+def test_the_series_of_old_sinks_are_dropped(registry: CollectorRegistry) -> None:
+    for number in range(prometheus.MAX_SINKS + 5):
         publish(report(f"/t/{number}", seconds={"write": 0.1}))
     paths = {labels[0] for labels in series(registry)}
-    assert paths == {f"/t/{number}" for number in range(5, figures.MAX_SINKS + 5)}
+    assert paths == {f"/t/{number}" for number in range(5, prometheus.MAX_SINKS + 5)}
 
 
-def test_a_registry_has_one_listener_until_it_is_closed(
+def test_a_registry_takes_a_second_listener_only_after_close(
     listener: PrometheusListener, registry: CollectorRegistry
 ) -> None:
     with pytest.raises(ConfigurationError, match="close"):
@@ -171,7 +170,7 @@ def test_a_registry_has_one_listener_until_it_is_closed(
     again.close()
 
 
-def test_a_listener_that_was_refused_leaves_nothing_behind(registry: CollectorRegistry) -> None:
+def test_a_refused_listener_leaves_no_metrics_behind(registry: CollectorRegistry) -> None:
     first = PrometheusListener(registry)
     first._families[0].close()
     with pytest.raises(ConfigurationError):
@@ -181,7 +180,7 @@ def test_a_listener_that_was_refused_leaves_nothing_behind(registry: CollectorRe
     first.close()
 
 
-def test_without_a_registry_the_figures_go_to_the_clients_own() -> None:
+def test_the_default_registry_is_that_of_prometheus_client() -> None:
     listener = PrometheusListener()
     publish(report("/own"))
     assert REGISTRY.get_sample_value("tidelog_sink_commits_total", {"path": "/own", "sink": "main"}) == 1
@@ -190,7 +189,7 @@ def test_without_a_registry_the_figures_go_to_the_clients_own() -> None:
 
 
 def scrape(port: int) -> dict[tuple[str, ...], float]:
-    """The value of each series, by its name and its labels' values in the order of the labels' names."""
+    """The value of each series; the key is its name and its label values, in the order of the label names."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     return {
@@ -200,7 +199,7 @@ def scrape(port: int) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_a_port_that_is_taken_is_said_so(listener: PrometheusListener) -> None:
+def test_a_port_in_use_is_refused(listener: PrometheusListener) -> None:
     endpoint = listener.serve(0)
     with pytest.raises(ConfigurationError, match=f"127.0.0.1:{endpoint.port}"):
         listener.serve(endpoint.port)
@@ -238,32 +237,32 @@ def test_real_queries_over_http(
     spark.streams.addListener(listener)
     try:
         query = run(observed(source.stream(spark), event_time="n"), "good", function)
-        told = query.recentProgress
-        seen = [batch.observedMetrics["tidelog"] for batch in told]
+        events = query.recentProgress
+        seen = [event.observedMetrics["tidelog"] for event in events]
         unread = run(observed(source.stream(spark)), "unread", lambda batch, number: None)  # noqa: ARG005 - as Spark calls
         with pytest.raises(StreamingQueryException):
             run(source.stream(spark), "bad", failing)
-        wait_until(lambda: is_ended("good", "terminated") and is_ended("bad", "failed"), "Spark told of both ends")
+        wait_until(lambda: is_ended("good", "terminated") and is_ended("bad", "failed"), "Spark has reported both ends")
         found = scrape(endpoint.port)
     finally:
         spark.streams.removeListener(listener)
         endpoint.close()
     assert found["tidelog_query_batches_total", "good"] == 2
-    assert found["tidelog_query_input_rows_total", "good"] == sum(batch.numInputRows for batch in told)
+    assert found["tidelog_query_input_rows_total", "good"] == sum(event.numInputRows for event in events)
     assert found["tidelog_query_last_batch_id", "good"] == 1
     assert found["tidelog_query_trigger_seconds_count", "addBatch", "good"] == 2
     assert found["tidelog_query_trigger_seconds_sum", "triggerExecution", "good"] > 0
     assert found["tidelog_query_last_progress_timestamp_seconds", "good"] == START_MS / 1000
     assert [(row.min_event_time, row.max_event_time) for row in seen] == [(0, 9), (10, 19)]
-    # The first batch is looked into before the table is made, and Spark counts what that computes as well.
+    # Before it creates the table, the sink peeks into the first batch, and Spark counts those rows as well.
     assert seen[0].rows >= 10
     assert seen[1].rows == 10
     assert [batch.observedMetrics["tidelog"].rows for batch in unread.recentProgress] == [0, 0]
 
 
 @pytest.mark.spark
-def test_only_a_stream_with_the_column_is_observed(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="only a stream"):
+def test_only_a_stream_that_has_the_column_can_be_observed(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="not a stream"):
         observed(spark.range(3).toDF("n"))
     stream = Input(tmp_path / "input").put().stream(spark, schema="`a.b` long")
     with pytest.raises(ConfigurationError, match=r"no column 'b'.*a\.b"):

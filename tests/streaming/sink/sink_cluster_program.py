@@ -1,10 +1,10 @@
-"""A stream into a table in a Spark of its own, in which tasks fail, executors are killed, or tasks straggle.
+"""Write a stream to a table in its own Spark, in which tasks fail, executors are killed, or tasks are slow.
 
 python sink_cluster_program.py MASTER FOLDER WRITER FAULT...
 
-MASTER may be `two-hosts`: Spark runs a task's second copy on another host only, and all of a local-cluster is one.
-For each fault the files of FOLDER/input go into FOLDER/<fault>/table. A fault happens once, and then leaves a file
-below FOLDER/<fault>/marks.
+MASTER can be `two-hosts`: Spark runs the second copy of a task only on another host, and a local-cluster is one host.
+For each fault, a stream reads FOLDER/input and writes to FOLDER/<fault>/table. A fault happens once, and then leaves a
+file in FOLDER/<fault>/marks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EXECUTORS = 2
 
 @dataclass(frozen=True)
 class Faults:
-    """Hands the rows of a task on; what goes wrong does when the task has had all of them."""
+    """Passes the rows of a task on, and lets the fault happen after the last row."""
 
     folder: Path
     kind: str
@@ -46,28 +46,28 @@ class Faults:
         assert context is not None
         task, attempt = context.partitionId(), context.attemptNumber()
         yield from batches
-        # Few rows make one task behind a shuffle.
+        # After a shuffle, so few rows are one task.
         chosen = task == (0 if self.kind == "fails-partitioned" else 1)
         if self.kind == "lost":
             self._lose_the_executor_of_a_finished_task(task)
         elif chosen and self._is_first("provoked"):
-            self._go_wrong()
+            self._provoke()
         elif chosen and attempt > 0:
             self._mark("again")
 
-    def _go_wrong(self) -> None:
+    def _provoke(self) -> None:
         if self.kind.startswith("fails"):
-            raise OSError("the disk is full, says the test")
+            raise OSError("simulated: the disk is full")
         if self.kind == "killed":
             os.kill(executor_process(), signal.SIGKILL)
             time.sleep(PATIENCE_S)
         if self.kind == "straggles":
             self._wait_for("again")
-            # Both runs are at their end now; which one counts is for Spark to say.
+            # Both copies of the task are about to end; Spark decides which one counts.
             time.sleep(0.1)
 
     def _lose_the_executor_of_a_finished_task(self, task: int) -> None:
-        """Task 0 notes where it runs; task 1 waits until its file is in its place, and then kills its executor."""
+        """Task 0 records its executor; task 1 waits until the file of task 0 is complete and kills that executor."""
         if task == 0 and self._is_first("victim"):
             self._mark("process", str(executor_process()))
         if task == 1 and self._is_first("killer"):
@@ -97,12 +97,12 @@ class Faults:
         if pattern.startswith("../"):
             folder, pattern = self.folder, pattern[3:]
         while not list(folder.glob(pattern)):
-            assert time.monotonic() < deadline, f"waited in vain for {pattern}"
+            assert time.monotonic() < deadline, f"timed out waiting for {pattern}"
             time.sleep(0.02)
 
 
 def executor_process() -> int:
-    """The JVM whose task this Python worker runs: the parent of the daemon that forked it."""
+    """The process id of the executor's JVM: the parent of the daemon that forked this Python worker."""
     status = Path(f"/proc/{os.getppid()}/status").read_text()
     process = int(next(line for line in status.splitlines() if line.startswith("PPid:")).split()[1])
     assert "java" in Path(f"/proc/{process}/cmdline").read_text()
@@ -120,10 +120,10 @@ def session(master: str, folder: Path, *, speculation: bool) -> SparkSession:
         .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.sql.shuffle.partitions", "2")
-        # One task a file, in batches of which a task has several.
+        # One task for each file, and several Arrow batches for each task.
         .config("spark.sql.files.maxPartitionBytes", str(4 * 2**20))
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
-        # Without it a task sorts its rows by partition before it opens the first file.
+        # Otherwise a task sorts its rows by partition before it opens the first file.
         .config("spark.sql.maxConcurrentOutputFileWriters", "10")
         .config("spark.speculation", str(speculation).lower())
         .config("spark.speculation.interval", "50ms")
@@ -139,15 +139,15 @@ def session(master: str, folder: Path, *, speculation: bool) -> SparkSession:
 def wait_for_executors(spark: SparkSession) -> None:
     java_context: Any = spark.sparkContext._jsc
     deadline = time.monotonic() + PATIENCE_S
-    # The driver counts as one.
+    # The driver counts as an executor.
     while len(java_context.sc().statusTracker().getExecutorInfos()) <= EXECUTORS:
-        assert time.monotonic() < deadline, "the executors do not come up"
+        assert time.monotonic() < deadline, "the executors did not start"
         time.sleep(0.1)
 
 
 @contextmanager
 def in_the_writers_stage(faults: Faults) -> Iterator[None]:
-    """Let the faults happen behind the shuffle by partition, where a stream's own functions are not."""
+    """Let the faults happen after the shuffle by partition, which the stream's own functions cannot reach."""
     save = jvm_files._save
 
     def saved(frame: DataFrame, *arguments: Any) -> None:
@@ -165,19 +165,19 @@ def run(spark: SparkSession, folder: Path, writer: str, fault: str) -> None:
     is_partitioned = fault == "fails-partitioned"
     if not is_partitioned:
         rows = rows.mapInArrow(faults, rows.schema)
-    # Where there is no table the sink first asks whether the batch has rows, and the fault would be that job's.
+    # Without a table the sink first checks whether the batch has rows, and the fault would happen in that job.
     schema = pa.schema([("n", pa.int64()), ("part", pa.string())])
     table = Table.create(str(folder / fault / "table"), schema, partition_by=["part"] if is_partitioned else [])
     wait_for_executors(spark)
     writing = rows.writeStream.foreachBatch(Sink(table.path, writer=writer))
     writing = writing.option("checkpointLocation", str(folder / fault / "cp")).trigger(availableNow=True)
     with in_the_writers_stage(faults) if is_partitioned else nullcontext():
-        assert writing.start().awaitTermination(PATIENCE_S), "the query does not end"
+        assert writing.start().awaitTermination(PATIENCE_S), "the query did not end"
 
 
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[str]:
-    """A standalone cluster of two workers, each at a loopback address of its own; its master's address."""
+    """Start a standalone cluster of two workers on two loopback addresses; yields the master's URL."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -193,7 +193,7 @@ def two_hosts(folder: Path) -> Iterator[str]:
 
 
 def start(stack: ExitStack, *command: str) -> None:
-    """Start a part of Spark, which ends with the stack."""
+    """Start a Spark process that ends with the stack."""
     program = f"{os.environ['SPARK_HOME']}/bin/spark-class"
     process = subprocess.Popen([program, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     stack.callback(process.wait, PATIENCE_S)
@@ -206,7 +206,7 @@ def wait_for_port(port: int) -> None:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
-            assert time.monotonic() < deadline, "the master does not come up"
+            assert time.monotonic() < deadline, "the master did not start"
             time.sleep(0.1)
         else:
             return

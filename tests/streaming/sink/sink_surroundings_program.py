@@ -1,4 +1,4 @@
-"""A stream in a Spark whose driver takes in little, and that was told nothing of the interpreter for its workers.
+"""Write a stream in a Spark with a small `maxResultSize` and without settings for the workers' interpreter.
 
 python sink_surroundings_program.py INPUT TABLE CHECKPOINT WRITER
 """

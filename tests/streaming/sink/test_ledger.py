@@ -1,4 +1,4 @@
-"""Which batches the sink commits, skips and refuses, as a truth table."""
+"""The ledger: which batches the sink commits, skips and refuses, as a truth table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ledger(batch_id: int = 5, *, query: str = QUERY, offsets: int = 77, name: st
 
 
 def holding(*batches: tuple[str, int, int], name: str = "default") -> dict[str, int]:
-    """The transactions of a table to which these batches (query, number, fingerprint) were committed, in order."""
+    """The transactions of a table after commits of these batches (query, number, fingerprint), in this order."""
     table: dict[str, int] = {}
     for query, batch_id, offsets in batches:
         table |= values(ledger(batch_id, query=query, offsets=offsets, name=name).entries(table, 0))
@@ -34,10 +34,10 @@ def values(entries: Sequence[SetTransaction]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("table", "batch", "verdict"),
+    ("table", "batch", "status"),
     [
         pytest.param({}, ledger(0), BatchStatus.COMMIT, id="new table, first batch"),
-        pytest.param({}, ledger(7), BatchStatus.COMMIT, id="new table, query that ran elsewhere before"),
+        pytest.param({}, ledger(7), BatchStatus.COMMIT, id="new table, query that wrote elsewhere before"),
         pytest.param(holding((QUERY, 4, 1)), ledger(5), BatchStatus.COMMIT, id="next batch"),
         pytest.param(holding((QUERY, 2, 1)), ledger(5), BatchStatus.COMMIT, id="empty batches between"),
         pytest.param(holding((QUERY, 5, 77)), ledger(5), BatchStatus.SKIP, id="replay"),
@@ -57,8 +57,8 @@ def values(entries: Sequence[SetTransaction]) -> dict[str, int]:
         ),
     ],
 )
-def test_the_verdict_on_a_batch(table: Mapping[str, int], batch: Ledger, verdict: BatchStatus) -> None:
-    assert batch.judge(table) is verdict
+def test_the_status_of_a_batch(table: Mapping[str, int], batch: Ledger, status: BatchStatus) -> None:
+    assert batch.judge(table) is status
 
 
 THEIRS = "another engine's stream"
@@ -69,34 +69,43 @@ def moving(batch_id: int = 5, **how: Any) -> Ledger:
 
 
 @pytest.mark.parametrize(
-    ("table", "batch", "verdict"),
+    ("table", "batch", "status"),
     [
         pytest.param({THEIRS: 4}, moving(), BatchStatus.COMMIT, id="the next batch"),
         pytest.param({THEIRS: 2}, moving(), BatchStatus.COMMIT, id="empty batches between"),
         pytest.param({THEIRS: 5}, moving(), BatchStatus.SKIP, id="its last batch, replayed"),
         pytest.param({THEIRS: 6}, moving(), BatchStatus.BEHIND_ADOPTED, id="a new checkpoint, or an older one"),
         pytest.param({}, moving(), BatchStatus.NOTHING_TO_ADOPT, id="an id that never wrote"),
-        pytest.param(holding((QUERY, 5, 77)) | {THEIRS: 5}, moving(), BatchStatus.SKIP, id="ours by now, replayed"),
         pytest.param(
-            holding((QUERY, 5, 78)) | {THEIRS: 5}, moving(), BatchStatus.OTHER_OFFSETS, id="ours by now, other offsets"
+            holding((QUERY, 5, 77)) | {THEIRS: 5}, moving(), BatchStatus.SKIP, id="committed by this sink, replayed"
         ),
-        pytest.param(holding((QUERY, 4, 1)) | {THEIRS: 4}, moving(), BatchStatus.COMMIT, id="ours by now, the next"),
-        pytest.param(holding((QUERY, 4, 1)), moving(), BatchStatus.COMMIT, id="its record is gone, ours is there"),
-        pytest.param(holding((QUERY, 3, 1)) | {THEIRS: 5}, moving(), BatchStatus.SKIP, id="moved back for two batches"),
+        pytest.param(
+            holding((QUERY, 5, 78)) | {THEIRS: 5},
+            moving(),
+            BatchStatus.OTHER_OFFSETS,
+            id="committed by this sink, other offsets",
+        ),
+        pytest.param(
+            holding((QUERY, 4, 1)) | {THEIRS: 4}, moving(), BatchStatus.COMMIT, id="the batch after one of this sink"
+        ),
+        pytest.param(holding((QUERY, 4, 1)), moving(), BatchStatus.COMMIT, id="only this sink's entry exists"),
+        pytest.param(
+            holding((QUERY, 3, 1)) | {THEIRS: 5}, moving(), BatchStatus.SKIP, id="the stream moved back for two batches"
+        ),
         pytest.param(holding((OTHER_QUERY, 5, 77)) | {THEIRS: 5}, moving(), BatchStatus.OTHER_QUERY, id="name taken"),
     ],
 )
-def test_the_verdict_on_a_batch_of_a_stream_that_moves_over(
-    table: Mapping[str, int], batch: Ledger, verdict: BatchStatus
+def test_the_status_of_a_batch_that_continues_an_adopted_stream(
+    table: Mapping[str, int], batch: Ledger, status: BatchStatus
 ) -> None:
-    assert batch.judge(table) is verdict
+    assert batch.judge(table) is status
 
 
-def test_a_stream_that_moved_over_could_move_back() -> None:
+def test_the_entry_of_an_adopted_stream_is_updated_so_that_it_can_move_back() -> None:
     assert values(moving(6).entries({THEIRS: 5}, 0))[THEIRS] == 6
 
 
-def test_a_batch_writes_its_number_and_its_fingerprint_and_once_its_owner() -> None:
+def test_a_batch_writes_its_number_its_fingerprint_and_once_the_owner() -> None:
     first = ledger(0).entries({}, now_ms=123)
     assert values(first) == {
         "tidelog/query-a/default": 0,
@@ -108,7 +117,7 @@ def test_a_batch_writes_its_number_and_its_fingerprint_and_once_its_owner() -> N
     assert values(second) == {"tidelog/query-a/default": 1, "tidelog/query-a/default/offsets": 77}
 
 
-def test_adopting_rebinds_the_name() -> None:
+def test_adopting_gives_the_name_to_the_new_query() -> None:
     table = holding((OTHER_QUERY, 3, 1), (QUERY, 0, 2))
     assert table["tidelog/sink/default"] == digest_63(QUERY)
     assert ledger(1, query=QUERY).judge(table) is BatchStatus.COMMIT
@@ -133,7 +142,7 @@ def test_whatever_is_replayed_every_batch_is_committed_once(steps: list[tuple[in
     assert len(committed) == len(set(committed))
 
 
-def test_the_fingerprint_is_of_the_sources_not_of_the_metadata_line() -> None:
+def test_the_fingerprint_covers_the_sources_but_not_the_metadata_line() -> None:
     entry = 'v1\n{"batchTimestampMs":1}\n{"logOffset":3}\n{"version":9}'
     later = 'v1\n{"batchTimestampMs":2}\n{"logOffset":3}\n{"version":9}'
     moved = 'v1\n{"batchTimestampMs":1}\n{"logOffset":3}\n{"version":10}'
@@ -142,7 +151,7 @@ def test_the_fingerprint_is_of_the_sources_not_of_the_metadata_line() -> None:
     assert len({fingerprint(text, no_files) for text in (entry, moved, swapped)}) == 3
 
 
-def test_of_a_folder_the_files_count_as_its_offset_is_a_mere_number() -> None:
+def test_the_fingerprint_of_a_file_source_covers_its_files() -> None:
     entry = 'v1\n{"batchTimestampMs":1}\n{"version":9}\n{"logOffset":3}'
     asked: list[tuple[int, int]] = []
 
@@ -159,11 +168,11 @@ def no_files(source: int, offset: int) -> str:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_a_digest_is_a_version_that_the_log_can_hold(text: str) -> None:
+def test_a_digest_is_a_valid_transaction_version(text: str) -> None:
     assert 0 <= digest_63(text) < 2**63
     assert digest_63(text) == digest_63(text)
 
 
-def test_a_digest_stays_what_it_was() -> None:
-    """It lies in tables: another value after an upgrade would refuse every running stream."""
+def test_a_digest_never_changes() -> None:
+    """It is stored in tables: with another value after an upgrade, every running stream would be refused."""
     assert digest_63("tidelog") == 224873568676647552

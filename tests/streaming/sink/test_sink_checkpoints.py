@@ -1,4 +1,4 @@
-"""Checkpoints that were deleted, restored, copied or shared: refused, until the operator says otherwise."""
+"""Streaming checkpoints that were deleted, restored, copied or shared are refused, unless `on_reset="adopt"`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.streaming.support import Input, drain, footprint, numbers_in, refused
+from tests.streaming.support import Input, drain, footprint, forget_last_commit, numbers_in, refused, restore
 from tidelog.log.errors import CheckpointResetError, FencedError
 from tidelog.streaming import Sink
 
@@ -19,17 +19,6 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def source(tmp_path: Path) -> Input:
     return Input(tmp_path / "input")
-
-
-def forget_last_commit(checkpoint: Path) -> None:
-    number = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
-    (checkpoint / "commits" / str(number)).unlink()
-    (checkpoint / "commits" / f".{number}.crc").unlink(missing_ok=True)
-
-
-def restore(checkpoint: Path, copy: Path) -> None:
-    shutil.rmtree(checkpoint)
-    shutil.copytree(copy, checkpoint)
 
 
 def test_a_deleted_checkpoint_is_refused_and_nothing_written(
@@ -44,12 +33,12 @@ def test_a_deleted_checkpoint_is_refused_and_nothing_written(
     assert (error.path, error.sink) == (str(path), "default")
     for advice in ("its checkpoint was deleted", "Sink(name=...)", "on_reset='adopt'"):
         assert advice in str(error)
-    # It stays refused, however often it is tried.
+    # A second attempt is refused as well.
     refused(source.stream(spark), Sink(str(path)), checkpoint, CheckpointResetError)
     assert footprint(path) == before
 
 
-def test_adopting_goes_on_and_fences_the_old_query(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+def test_adopting_continues_and_fences_the_old_query(spark: SparkSession, source: Input, tmp_path: Path) -> None:
     path, old, new = tmp_path / "table", tmp_path / "old", tmp_path / "new"
     drain(source.put(2).stream(spark), Sink(str(path)), old)
 
@@ -58,7 +47,7 @@ def test_adopting_goes_on_and_fences_the_old_query(spark: SparkSession, source: 
     drain(fresh.put(2).stream(spark), Sink(str(path), on_reset="adopt"), new)
     after = [*source.numbers, *range(1000, 1020)]
     assert numbers_in(path) == after
-    # The name is the new query's now: it needs no adopting any more, and replays are skipped again.
+    # The new query owns the name now: it no longer needs to adopt, and replays are skipped again.
     forget_last_commit(new)
     drain(fresh.put().stream(spark), Sink(str(path)), new)
     after += range(1020, 1030)
@@ -67,7 +56,7 @@ def test_adopting_goes_on_and_fences_the_old_query(spark: SparkSession, source: 
     before = footprint(path)
     for on_reset in ("error", "adopt"):
         error = refused(source.put().stream(spark), Sink(str(path), on_reset=on_reset), old, FencedError)
-        assert "another query has taken over the sink name 'default'" in str(error)
+        assert "another query has taken over sink name 'default'" in str(error)
         assert "stop this query" in str(error)
     assert footprint(path) == before
 
@@ -84,13 +73,13 @@ def test_adopting_skips_a_replay_of_the_adopted_batch(spark: SparkSession, sourc
     assert numbers_in(path) == [*range(10), *range(500, 530)]
 
 
-def test_a_second_stream_needs_a_name_of_its_own(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+def test_a_second_stream_needs_its_own_name(spark: SparkSession, source: Input, tmp_path: Path) -> None:
     path = tmp_path / "table"
     drain(source.put().stream(spark), Sink(str(path)), tmp_path / "cp-1")
     second = Input(tmp_path / "second")
     second.count = 10
     error = refused(second.put(2).stream(spark), Sink(str(path)), tmp_path / "cp-2", CheckpointResetError)
-    assert "a second stream needs a name of its own" in str(error)
+    assert "a second stream needs its own name" in str(error)
     assert numbers_in(path) == list(range(10))
 
     drain(second.stream(spark), Sink(str(path), name="second"), tmp_path / "cp-2")
@@ -102,12 +91,12 @@ Source = Callable[[SparkSession, Input], DataFrame]
 
 
 def files_of_a_folder(spark: SparkSession, source: Input) -> DataFrame:
-    """A source whose offsets are mere numbers: which files a batch holds stands elsewhere in the checkpoint."""
+    """A source whose offsets are just numbers: the files of a batch are listed elsewhere in the checkpoint."""
     return source.stream(spark, max_files=None)
 
 
 def rows_of_a_generator(spark: SparkSession, source: Input) -> DataFrame:
-    """A source whose offsets tell the rows. One batch a run, of as many rows as were put last."""
+    """A source whose offsets determine the rows: one batch for each run, with 10 rows for each file put last."""
     reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10 * source.newest)
     return reader.load().selectExpr("value as n")
 
@@ -119,7 +108,7 @@ SOURCES = pytest.mark.parametrize("stream", [files_of_a_folder, rows_of_a_genera
 def test_an_older_copy_of_the_checkpoint_is_refused(
     spark: SparkSession, source: Input, tmp_path: Path, stream: Source
 ) -> None:
-    """Its next batch has a number that was committed long ago."""
+    """Its next batch has a number that an earlier batch was committed with."""
     path, checkpoint, copy = tmp_path / "table", tmp_path / "cp", tmp_path / "copy"
     drain(stream(spark, source.put()), Sink(str(path)), checkpoint)
     shutil.copytree(checkpoint, copy)
@@ -136,7 +125,7 @@ def test_an_older_copy_of_the_checkpoint_is_refused(
 def test_the_newest_number_with_other_rows_is_refused(
     spark: SparkSession, source: Input, tmp_path: Path, stream: Source
 ) -> None:
-    """A copy that is one batch old plans that batch anew, with whatever has come since; skipping it loses rows."""
+    """A copy that is one batch old plans that batch again, with everything new; skipping it would lose rows."""
     path, checkpoint, copy = tmp_path / "table", tmp_path / "cp", tmp_path / "copy"
     drain(stream(spark, source.put()), Sink(str(path)), checkpoint)
     shutil.copytree(checkpoint, copy)
@@ -144,13 +133,13 @@ def test_the_newest_number_with_other_rows_is_refused(
     before = footprint(path)
     restore(checkpoint, copy)
     error = refused(stream(spark, source.put(2)), Sink(str(path)), checkpoint, CheckpointResetError)
-    assert "was committed" in str(error)
+    assert "was already committed" in str(error)
     assert "with other source offsets" in str(error)
     assert footprint(path) == before
 
 
 @SOURCES
-def test_a_restored_checkpoint_that_plans_the_same_batch_is_only_a_replay(
+def test_a_restored_checkpoint_that_plans_the_same_batch_is_a_replay(
     spark: SparkSession, source: Input, tmp_path: Path, stream: Source
 ) -> None:
     path, checkpoint, copy = tmp_path / "table", tmp_path / "cp", tmp_path / "copy"
@@ -163,10 +152,10 @@ def test_a_restored_checkpoint_that_plans_the_same_batch_is_only_a_replay(
     assert numbers_in(path) == source.numbers
 
 
-def test_adopting_a_restored_checkpoint_takes_each_batch_once(
+def test_adopting_a_restored_checkpoint_commits_each_batch_once(
     spark: SparkSession, source: Input, tmp_path: Path
 ) -> None:
-    """The operator has looked: whatever comes now is new, also where the source gives the same rows again."""
+    """With on_reset="adopt" every batch counts as new, even if the source repeats rows."""
     path, checkpoint, copy = tmp_path / "table", tmp_path / "cp", tmp_path / "copy"
     generated = rows_of_a_generator
     drain(generated(spark, source.put()), Sink(str(path)), checkpoint)
@@ -176,7 +165,7 @@ def test_adopting_a_restored_checkpoint_takes_each_batch_once(
     restore(checkpoint, copy)
     drain(generated(spark, source.put()), Sink(str(path), on_reset="adopt"), checkpoint)
     assert numbers_in(path) == sorted([*range(30), *range(10, 20)])
-    # Batch 1 comes again, and is skipped this time; batch 2 follows.
+    # Batch 1 is replayed and skipped this time; batch 2 follows.
     forget_last_commit(checkpoint)
     drain(generated(spark, source.put()), Sink(str(path)), checkpoint)
     assert numbers_in(path) == sorted([*range(30), *range(10, 30)])

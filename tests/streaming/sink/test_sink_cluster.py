@@ -1,4 +1,4 @@
-"""The sink on executors in processes of their own: what befalls tasks and executors costs a batch nothing."""
+"""The sink with executors in separate processes: failed tasks and killed executors lose and double nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS_PER_FILE = 2000
 
 
 def fill(source: Input) -> int:
-    """Six files, two of which are a batch; the number of their rows."""
+    """Put six files, of which a batch reads two; return the number of rows."""
     for first in range(0, 6 * ROWS_PER_FILE, ROWS_PER_FILE):
         numbers = range(first, first + ROWS_PER_FILE)
         parts = ["abc"[number % 3] for number in numbers]
@@ -36,7 +36,7 @@ def fill(source: Input) -> int:
     ("writer", "master", "faults"),
     [
         ("driver", CLUSTER, ["fails", "killed"]),
-        # Collecting is Spark's own work, whose answers it takes once; the writing tasks are what can go wrong.
+        # Spark itself makes sure that collected rows are counted once; writing tasks are the risk.
         pytest.param("driver", "two-hosts", ["straggles"], marks=pytest.mark.nightly),
         ("spark", CLUSTER, ["fails", "fails-partitioned"]),
         ("spark", CLUSTER, ["killed", "lost"]),
@@ -44,7 +44,9 @@ def fill(source: Input) -> int:
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )
-def test_each_row_is_there_once(writer: str, master: str, faults: list[str], tmp_path: Path) -> None:
+def test_after_faults_each_row_is_in_the_table_once(
+    writer: str, master: str, faults: list[str], tmp_path: Path
+) -> None:
     num_rows = fill(Input(tmp_path / "input"))
     environment = {
         **os.environ,
@@ -62,20 +64,20 @@ def test_each_row_is_there_once(writer: str, master: str, faults: list[str], tmp
             part == "abc"[n % 3] for n, part in zip(*(rows[name].to_pylist() for name in ("n", "part")), strict=True)
         )
         assert table.version == 3, fault
-        named = {add.path for add in to_adds(table.at().files())}
-        there = {str(file.relative_to(table.path)) for file in Path(table.path).rglob("*.parquet")}
-        assert {path for path in there if not path.startswith("_delta_log")} == named, fault
+        live = {add.path for add in to_adds(table.at().files())}
+        stored = {str(file.relative_to(table.path)) for file in Path(table.path).rglob("*.parquet")}
+        assert {path for path in stored if not path.startswith("_delta_log")} == live, fault
 
 
 @pytest.mark.parametrize("content", [b"half of a fi", None], ids=["open", "whole"])
-def test_what_a_run_that_lost_still_writes_is_not_taken_up(tmp_path: Path, content: bytes | None) -> None:
-    """Spark stops the slower run of a task by a message, and the job has ended by the time that it arrives."""
+def test_a_file_that_the_slower_copy_of_a_task_still_writes_is_ignored(tmp_path: Path, content: bytes | None) -> None:
+    """Spark sends the slower copy of a task a message to stop, which arrives after the job has ended."""
     writer = Table.create(str(tmp_path), pa.schema([("n", pa.int64())])).begin().writer
     (add,) = writer.write(pa.table({"n": [1, 2]}))
     file = (tmp_path / add.path).read_bytes()
-    there, late = "data/1/p=x/part-00000-1.parquet", "data/1/_temporary/0/_temporary/attempt_1/p=x/part-00000-1.parquet"
-    for path, held in ((there, file), (late, content or file)):
+    done, late = "data/1/p=x/part-00000-1.parquet", "data/1/_temporary/0/_temporary/attempt_1/p=x/part-00000-1.parquet"
+    for path, stored in ((done, file), (late, content or file)):
         (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).write_bytes(held)
+        (tmp_path / path).write_bytes(stored)
     no_session: Any = None
-    assert [found.path for found in jvm_files._taken_up(no_session, writer, "data/1")] == [there]
+    assert [found.path for found in jvm_files._taken_up(no_session, writer, "data/1")] == [done]

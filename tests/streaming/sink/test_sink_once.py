@@ -1,11 +1,10 @@
-"""Once, in every mode and by either writer: two live copies, replays after a clean-up of the log, empty batches."""
+"""Exactly once in every mode with either writer: live copies, replays after log clean-up, empty batches."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,16 @@ import pytest
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.streaming.support import Input, OtherProcesses, drain, footprint, refused
+from tests.streaming.support import (
+    Input,
+    NoClaims,
+    drain,
+    footprint,
+    forget_last_commit,
+    numbers_in,
+    refused,
+    wait_until,
+)
 from tidelog.compaction_daemon import expire
 from tidelog.log import Committed, Superseded, Table, Transaction
 from tidelog.log.errors import ConcurrentTransactionException
@@ -40,36 +48,25 @@ def sink_of(path: Path, mode: str, writer: str, **others: Any) -> Sink:
 
 
 def stream_of(spark: SparkSession, source: Input, *more: str) -> DataFrame:
-    """File k is a partition of its own."""
+    """Each file is one partition."""
     return source.stream(spark).selectExpr("n", "n div 10 as part", *more)
-
-
-def numbers_of(path: Path) -> list[int]:
-    return sorted(Table.open(str(path)).scan().to_arrow()["n"].to_pylist())
 
 
 def data_files(path: Path) -> set[str]:
     return {str(file.relative_to(path)) for file in path.rglob("*.parquet") if "_delta_log" not in file.parts}
 
 
-def forget_last_commit(checkpoint: Path) -> None:
-    """Leave the checkpoint as a crash does between the sink's return and Spark's own commit."""
-    number = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
-    (checkpoint / "commits" / str(number)).unlink()
-    (checkpoint / "commits" / f".{number}.crc").unlink(missing_ok=True)
-
-
 # --- two live copies of one query ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
-def _processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copies here would run in several processes, none of which sees another one's memory."""
-    monkeypatch.setattr(claims, "_claims", OtherProcesses())
+def _separate_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of a query normally run in separate processes, which do not see each other's claims."""
+    monkeypatch.setattr(claims, "_claims", NoClaims())
 
 
 def first_commit_after(action: Callable[[], None], patched: pytest.MonkeyPatch) -> None:
-    """Let `action` happen when a batch is staged and about to be committed, at the first commit from now on."""
+    """Run `action` just before the next commit, after its batch is staged."""
     commit, waiting = Transaction.commit, [action]
 
     def later(transaction: Transaction) -> Committed | Superseded:
@@ -80,16 +77,16 @@ def first_commit_after(action: Callable[[], None], patched: pytest.MonkeyPatch) 
     patched.setattr(Transaction, "commit", later)
 
 
-def before_the_commit(
-    sink: Sink, copy: Sink, patched: pytest.MonkeyPatch, *, doomed: int
+def overtaken(
+    sink: Sink, copy: Sink, patched: pytest.MonkeyPatch, *, lost_batch: int
 ) -> Callable[[DataFrame, int], None]:
-    """A batch function whose sink finds at the commit of one batch that a copy of the query was faster."""
+    """A batch function with `sink`, in which `copy` commits one batch just before `sink` does."""
 
     def function(batch: DataFrame, number: int) -> None:
         def copy_commits() -> None:
             copy(batch, number)
 
-        if number == doomed:
+        if number == lost_batch:
             first_commit_after(copy_commits, patched)
         sink(batch, number)
 
@@ -106,43 +103,43 @@ def test_the_copy_that_commits_second_fails_and_leaves_nothing(
     source.put()
     with monkeypatch.context() as patched:
         sinks = sink_of(path, mode, writer), sink_of(path, mode, writer)
-        loser = before_the_commit(*sinks, patched, doomed=1)
+        loser = overtaken(*sinks, patched, lost_batch=1)
         error = refused(stream_of(spark, source), loser, checkpoint, ConcurrentTransactionException)
     assert "another copy" in str(error) or "same application" in str(error) or "/default" in str(error)
-    assert numbers_of(path) == source.numbers
+    assert numbers_in(path) == source.numbers
     table = Table.open(str(path))
     assert table.version == 2
-    # The loser's files are gone, as it is proven that no commit names them.
+    # The loser has deleted its files, since no commit can refer to them.
     assert data_files(path) == set(table.at().files()["path"].to_pylist())
     drain(stream_of(spark, source.put()), sink_of(path, mode, writer), checkpoint)
-    assert numbers_of(path) == source.numbers
+    assert numbers_in(path) == source.numbers
     assert Table.open(str(path)).version == 3
 
 
 @each_mode
-def test_a_copy_is_known_where_another_conflict_asks_for_a_second_try(
+def test_a_copy_is_recognised_when_another_conflict_causes_a_retry(
     spark: SparkSession, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    """Both copies bring the same new column, so that the loser first hears of a change of the schema."""
+    """Both copies add the same column, so the loser's first conflict is the schema change."""
     path, checkpoint = tmp_path / "table", tmp_path / "cp"
     evolving = {"schema_evolution": True}
     drain(stream_of(spark, source.put()), sink_of(path, mode, "driver", **evolving), checkpoint)
     wider = stream_of(spark, source.put(), "n + 1 as more")
     with monkeypatch.context() as patched:
         sinks = sink_of(path, mode, "driver", **evolving), sink_of(path, mode, "driver", **evolving)
-        loser = before_the_commit(*sinks, patched, doomed=1)
+        loser = overtaken(*sinks, patched, lost_batch=1)
         error = refused(wider, loser, checkpoint, ConcurrentTransactionException)
-    assert "let only one copy run" in str(error)
-    assert numbers_of(path) == source.numbers
+    assert "run only one copy" in str(error)
+    assert numbers_in(path) == source.numbers
     assert Table.open(str(path)).version == 2
 
 
 @each_mode
 @each_writer
-def test_of_two_copies_at_once_one_commits(
+def test_only_one_of_two_copies_that_commit_at_once_succeeds(
     spark: SparkSession, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, writer: str
 ) -> None:
-    """Both have found that the batch is not committed, and both have staged it, when the first of them commits."""
+    """Both have found the batch uncommitted and have staged it when the first one commits."""
     path, checkpoint = tmp_path / "table", tmp_path / "cp"
     drain(stream_of(spark, source.put()), sink_of(path, mode, writer), checkpoint)
     copies = [sink_of(path, mode, writer), sink_of(path, mode, writer)]
@@ -176,32 +173,32 @@ def test_of_two_copies_at_once_one_commits(
     (report,), (_,) = reports, errors
     assert report
     assert report.version == 2
-    assert numbers_of(path) == source.numbers
+    assert numbers_in(path) == source.numbers
     table = Table.open(str(path))
     assert table.version == 2
     assert data_files(path) == set(table.at().files()["path"].to_pylist())
 
 
-def test_a_copy_that_commits_while_the_other_is_throttled(
+def test_a_copy_that_commits_while_the_other_one_is_throttled_is_recognised(
     spark: SparkSession, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the wait the batch is staged on a newer version, which has to be asked again."""
+    """After the wait the batch is staged on a newer version, whose ledger must be checked again."""
     path, checkpoint = tmp_path / "table", tmp_path / "cp"
     drain(stream_of(spark, source.put()), sink_of(path, "append", "driver"), checkpoint)
     slow = sink_of(path, "append", "driver", throttle=Throttle(max_debt_files=1, max_delay_s=0.1))
     copy = sink_of(path, "append", "driver")
 
     def function(batch: DataFrame, number: int) -> None:
-        def meanwhile(*_: object) -> Brake:
+        def hold(*_: object) -> Brake:
             copy(batch, number)
             return Brake()
 
-        monkeypatch.setattr(slow._parts.back_pressure, "hold", meanwhile)
+        monkeypatch.setattr(slow._parts.back_pressure, "hold", hold)
         slow(batch, number)
 
     error = refused(stream_of(spark, source.put()), function, checkpoint, ConcurrentTransactionException)
-    assert "let only one copy run" in str(error)
-    assert numbers_of(path) == source.numbers
+    assert "run only one copy" in str(error)
+    assert numbers_in(path) == source.numbers
     assert Table.open(str(path)).version == 2
 
 
@@ -209,10 +206,10 @@ def test_a_copy_that_commits_while_the_other_is_throttled(
 
 
 @each_mode
-def test_a_replay_is_skipped_when_the_log_no_longer_has_the_commit(
+def test_a_replay_is_skipped_after_its_commit_has_been_cleaned_up(
     spark: SparkSession, source: Input, tmp_path: Path, mode: str
 ) -> None:
-    """The ledger lies in the table's state, not in the commit's JSON, which a clean-up of the log takes."""
+    """The ledger is part of the table's state; it does not need the commit's JSON, which log clean-up removes."""
     path, checkpoint = tmp_path / "table", tmp_path / "cp"
     properties = {"tidelog.maxTransactionTime": "0 seconds"}
     drain(stream_of(spark, source.put(2)), sink_of(path, mode, "driver", properties=properties), checkpoint)
@@ -220,7 +217,8 @@ def test_a_replay_is_skipped_when_the_log_no_longer_has_the_commit(
     table = Table.open(str(path))
     table.set_properties({"user.note": "later"})
     table.checkpoint()
-    time.sleep(0.01)
+    newest = table.history(1)[0].timestamp
+    wait_until(lambda: datetime.now(UTC) > newest, "the newest commit is in the past")
     assert expire(table, older_than=timedelta(0)).earliest_version == 3
     for hint in (path / "_delta_log").glob("*.crc"):
         hint.unlink()
@@ -232,7 +230,7 @@ def test_a_replay_is_skipped_when_the_log_no_longer_has_the_commit(
     assert (sink.last.batch_id, sink.last.skipped) == (1, True)
     assert footprint(path) == before
     drain(stream_of(spark, source.put()), sink_of(path, mode, "driver"), checkpoint)
-    assert numbers_of(path) == source.numbers
+    assert numbers_in(path) == source.numbers
 
 
 # --- empty batches ---------------------------------------------------------------------------------------------------
@@ -243,7 +241,7 @@ def test_a_replay_is_skipped_when_the_log_no_longer_has_the_commit(
 def test_an_empty_batch_leaves_no_commit_and_no_file(
     spark: SparkSession, source: Input, tmp_path: Path, mode: str, writer: str
 ) -> None:
-    """Before the table is there, between others and at the end."""
+    """Before the table exists, between batches with rows, and at the end."""
     path, checkpoint = tmp_path / "table", tmp_path / "cp"
     reports: list[BatchReport | None] = []
     files: list[set[str]] = []
@@ -269,7 +267,7 @@ def test_an_empty_batch_leaves_no_commit_and_no_file(
 
 
 @each_writer
-def test_an_upsert_whose_rows_only_delete_what_is_not_there_changes_nothing(
+def test_an_upsert_that_only_deletes_missing_keys_commits_nothing(
     spark: SparkSession, source: Input, tmp_path: Path, writer: str
 ) -> None:
     path, checkpoint = tmp_path / "table", tmp_path / "cp"
@@ -280,7 +278,7 @@ def test_an_upsert_whose_rows_only_delete_what_is_not_there_changes_nothing(
     assert sink.last
     assert (sink.last.batch_id, sink.last.version, sink.last.skipped) == (1, None, False)
     assert footprint(path) == before
-    # Run again it is as empty as before.
+    # A replay commits nothing either.
     forget_last_commit(checkpoint)
     drain(source.put().stream(spark), sink, checkpoint)
     assert footprint(path) == before

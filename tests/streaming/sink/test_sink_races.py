@@ -1,4 +1,4 @@
-"""Others commit while a batch is under way: between the sink's begin and its commit."""
+"""Other writers commit while a batch is in progress, between the sink's begin and its commit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.streaming.support import NUMBERS, BatchFunction, Input, OtherProcesses, drain, numbers_in, refused
+from tests.streaming.support import NUMBERS, BatchFunction, Input, NoClaims, drain, numbers_in, refused
 from tidelog.compaction_daemon import CompactionReport, compact
 from tidelog.log import Table
 from tidelog.log.errors import ConcurrentTransactionException, PathNotWritableError, TableReplacedError
@@ -23,8 +23,8 @@ from tidelog.streaming.sink import claims
 pytestmark = pytest.mark.spark
 
 
-class Meanwhile:
-    """A batch during whose collection, which lies between the sink's begin and its commit, `action` happens."""
+class InterruptedBatch:
+    """A batch that runs `action` while it is collected: after the sink's begin and before its commit."""
 
     def __init__(self, batch: DataFrame, action: Callable[[], object]) -> None:
         self._batch = batch
@@ -39,9 +39,11 @@ class Meanwhile:
         return rows
 
 
-def with_meanwhile(sink: BatchFunction, action: Callable[[DataFrame, int], object]) -> BatchFunction:
+def during_batch(sink: BatchFunction, action: Callable[[DataFrame, int], object]) -> BatchFunction:
+    """A batch function that runs the sink, and `action` while the sink works."""
+
     def function(batch: DataFrame, number: int) -> None:
-        sink(cast("DataFrame", Meanwhile(batch, lambda: action(batch, number))), number)
+        sink(cast("DataFrame", InterruptedBatch(batch, lambda: action(batch, number))), number)
 
     return function
 
@@ -51,18 +53,18 @@ def source(tmp_path: Path) -> Input:
     return Input(tmp_path / "input")
 
 
-def test_a_lost_race_is_rebased(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+def test_a_batch_that_loses_a_race_is_rebased(spark: SparkSession, source: Input, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     Table.create(path, NUMBERS)
     sink = Sink(path, writer="driver")
     rebased: list[tuple[int, ...]] = []
 
-    def others(_: DataFrame, number: int) -> None:
+    def other_commits(_: DataFrame, number: int) -> None:
         for k in range(number):
             Table.open(path).insert([{"n": -(10 * number + k)}])
 
     def function(batch: DataFrame, number: int) -> None:
-        with_meanwhile(sink, others)(batch, number)
+        during_batch(sink, other_commits)(batch, number)
         assert sink.last
         rebased.append(sink.last.rebased_over)
 
@@ -72,13 +74,13 @@ def test_a_lost_race_is_rebased(spark: SparkSession, source: Input, tmp_path: Pa
     assert Table.open(path).version == 6
 
 
-def test_a_compaction_under_way_disturbs_neither(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+def test_a_batch_and_a_concurrent_compaction_both_commit(spark: SparkSession, source: Input, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     sink = Sink(path, writer="driver")
     drain(source.put(2).stream(spark), sink, tmp_path / "cp")
     compactions: list[CompactionReport] = []
-    meanwhile = with_meanwhile(sink, lambda *_: compactions.append(compact(path)))
-    drain(source.put().stream(spark), meanwhile, tmp_path / "cp")
+    compacting = during_batch(sink, lambda *_: compactions.append(compact(path)))
+    drain(source.put().stream(spark), compacting, tmp_path / "cp")
     assert [report.version for report in compactions] == [3]
     assert sink.last
     assert (sink.last.version, sink.last.rebased_over) == (4, (3,))
@@ -87,7 +89,7 @@ def test_a_compaction_under_way_disturbs_neither(spark: SparkSession, source: In
 
 
 def another_copy(path: str) -> Callable[[DataFrame, int], None]:
-    """A second, live copy of the very same query: it handles the same batch with a sink of its own."""
+    """A second live copy of the same query: it commits the same batch with its own sink."""
 
     def commit(batch: DataFrame, number: int) -> None:
         Sink(path, writer="driver")(batch, number)
@@ -95,36 +97,34 @@ def another_copy(path: str) -> Callable[[DataFrame, int], None]:
     return commit
 
 
-@pytest.mark.parametrize("table_is_there", [True, False])
-def test_of_two_live_copies_of_a_query_one_loses(
-    spark: SparkSession, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_is_there: bool
+@pytest.mark.parametrize("table_exists", [True, False])
+def test_only_one_of_two_live_copies_of_a_query_commits(
+    spark: SparkSession, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_exists: bool
 ) -> None:
-    monkeypatch.setattr(claims, "_claims", OtherProcesses())
+    monkeypatch.setattr(claims, "_claims", NoClaims())
     path, checkpoint = str(tmp_path / "table"), tmp_path / "cp"
     source.put()
-    if table_is_there:
+    if table_exists:
         drain(source.stream(spark), Sink(path, writer="driver"), checkpoint)
         source.put()
-    loser = with_meanwhile(Sink(path, writer="driver"), another_copy(path))
+    loser = during_batch(Sink(path, writer="driver"), another_copy(path))
     error = refused(source.stream(spark), loser, checkpoint, ConcurrentTransactionException)
     assert numbers_in(path) == source.numbers
     query_id = json.loads((checkpoint / "metadata").read_text())["id"]
     assert query_id in str(error)
-    # What the winner committed is not committed again when Spark runs the batch once more.
+    # When Spark runs the batch again, it is skipped.
     drain(source.put().stream(spark), Sink(path, writer="driver"), checkpoint)
     assert numbers_in(path) == source.numbers
 
 
-def test_two_queries_that_claim_one_new_name_at_once_are_not_both_let_in(
-    spark: SparkSession, source: Input, tmp_path: Path
-) -> None:
+def test_two_queries_cannot_claim_a_new_name_at_once(spark: SparkSession, source: Input, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     Table.create(path, NUMBERS)
     rival = Input(tmp_path / "rival")
     rival.count = 10
 
     def rival_runs(*_: object) -> None:
-        # A stream cannot be started within a batch function's thread, whose properties it would inherit.
+        # A stream started in the batch function's own thread would inherit that thread's properties.
         thread = threading.Thread(
             target=drain, args=(rival.put().stream(spark), Sink(path, writer="driver"), tmp_path / "cp-2")
         )
@@ -133,7 +133,7 @@ def test_two_queries_that_claim_one_new_name_at_once_are_not_both_let_in(
 
     error = refused(
         source.put().stream(spark),
-        with_meanwhile(Sink(path, writer="driver"), rival_runs),
+        during_batch(Sink(path, writer="driver"), rival_runs),
         tmp_path / "cp-1",
         ConcurrentTransactionException,
     )
@@ -141,15 +141,16 @@ def test_two_queries_that_claim_one_new_name_at_once_are_not_both_let_in(
     assert numbers_in(path) == list(range(100, 110))
 
 
-def test_two_queries_create_the_table_at_once(spark: SparkSession, source: Input, tmp_path: Path) -> None:
-    """The one that finds the table made by another meanwhile writes into that one."""
+def test_a_sink_writes_to_a_table_that_another_query_creates_first(
+    spark: SparkSession, source: Input, tmp_path: Path
+) -> None:
     path = str(tmp_path / "table")
 
     def another_creates(*_: object) -> None:
         Table.create(path, NUMBERS).insert([{"n": -1}])
 
     sink = Sink(path, writer="driver")
-    drain(source.put().stream(spark), with_meanwhile(sink, another_creates), tmp_path / "cp")
+    drain(source.put().stream(spark), during_batch(sink, another_creates), tmp_path / "cp")
     assert numbers_in(path) == [-1, *source.numbers]
 
 
@@ -157,7 +158,7 @@ def test_two_queries_create_the_table_at_once(spark: SparkSession, source: Input
 def test_a_table_that_was_replaced_under_a_running_stream_is_refused(
     spark: SparkSession, source: Input, tmp_path: Path, commits: int
 ) -> None:
-    """Whether the new table has fewer versions than the old one, as many, or more."""
+    """The new table can have fewer versions than the old one, as many, or more."""
     path = tmp_path / "table"
     sink = Sink(str(path))
 
@@ -175,7 +176,7 @@ def test_a_table_that_was_replaced_under_a_running_stream_is_refused(
     assert Table.open(str(path)).version == commits
 
 
-def test_a_disk_that_refuses_fails_the_batch_and_a_restart_makes_it_good(
+def test_after_a_read_only_disk_a_restart_commits_the_batch(
     spark: SparkSession, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "table")

@@ -1,4 +1,4 @@
-"""What a stream's columns may be, by both write paths: new ones, nested ones, other cases, names that are taken."""
+"""The columns of a batch, written by both writers: new and nested ones, other case, reserved names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return sorted(Table.open(str(path)).scan().to_arrow().to_pylist(), key=lambda row: row["n"])
 
 
-def test_new_columns_and_fields_come_with_the_batch_that_has_them(
+def test_new_columns_and_nested_fields_are_added_by_the_batch_that_has_them(
     spark: SparkSession, source: Input, tmp_path: Path, writer: str
 ) -> None:
     path, checkpoint = tmp_path / "table", tmp_path / "cp"
@@ -48,7 +48,7 @@ def test_new_columns_and_fields_come_with_the_batch_that_has_them(
         (3, None, "None"),
     ]
     kinds = [record.operation_class for record in table.history(3)]
-    assert {str(kind) for kind in kinds} == {"INSERT"}, "the columns came by the same commits as the rows"
+    assert {str(kind) for kind in kinds} == {"INSERT"}, "the same commits added the columns and the rows"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_new_columns_and_fields_come_with_the_batch_that_has_them(
         ("n; 1 _commit_version", True, ConfigurationError, "'_commit_version', a name that the change feed uses"),
     ],
 )
-def test_what_does_not_fit_is_named_and_nothing_is_written(
+def test_a_column_that_does_not_fit_is_named_and_nothing_is_written(
     spark: SparkSession,
     source: Input,
     tmp_path: Path,
@@ -87,7 +87,35 @@ def test_what_does_not_fit_is_named_and_nothing_is_written(
     assert footprint(path) == before
 
 
-def test_no_table_is_made_with_a_column_of_the_change_feed_s(
+@pytest.mark.parametrize(
+    ("mode", "select", "column"),
+    [
+        ("append", "n; n + 1 More", "More"),
+        ("append", "n; named_struct('a', 1L, 'c', 1) s", "s.c"),
+        ("append", "n; array(named_struct('x', 1L, 'y', 2)) l", "l.element.y"),
+        ("append", "n; map('k', named_struct('x', 1L, 'y', 2)) m", "m.value.y"),
+        ("upsert", "n; n + 1 More", "More"),
+        ("overwrite-partitions", "n; n + 1 More", "More"),
+    ],
+)
+def test_a_new_column_is_refused_with_the_argument_that_would_add_it(
+    spark: SparkSession, source: Input, tmp_path: Path, writer: str, mode: str, select: str, column: str
+) -> None:
+    path = tmp_path / "table"
+    inner = pa.struct([("x", pa.int64())])
+    fields = [("n", pa.int64()), ("s", pa.struct([("a", pa.int64())])), ("l", pa.list_(inner))]
+    schema = pa.schema([*fields, ("m", pa.map_(pa.string(), inner)), ("p", pa.int64())])
+    Table.create(str(path), schema, partition_by=["p"])
+    before = footprint(path)
+    stream = source.put().stream(spark).selectExpr(*select.split("; "), "n % 2 p")
+    sink = Sink(str(path), mode=mode, keys=["n"] if mode == "upsert" else (), writer=writer)
+    error = refused(stream, sink, tmp_path / "cp", SchemaMismatchError)
+    assert error.column == column
+    assert error.advice == "pass schema_evolution=True to add it to the table, or drop it from the data"
+    assert footprint(path) == before
+
+
+def test_a_table_cannot_be_created_with_a_column_of_the_change_feed(
     spark: SparkSession, source: Input, tmp_path: Path, writer: str
 ) -> None:
     path = tmp_path / "table"

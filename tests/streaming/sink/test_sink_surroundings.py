@@ -1,4 +1,4 @@
-"""What a user's program and session may be like: their settings, threads, job groups, interpreter and driver."""
+"""The sink in different programs: session settings, job groups, threads, interpreters and a small driver."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def source(tmp_path: Path) -> Input:
 
 @pytest.mark.parametrize("writer", ["driver", "spark"])
 @pytest.mark.parametrize("case_sensitive", ["true", "false"])
-def test_names_match_without_case_whatever_the_session_says(
+def test_case_does_not_matter_in_column_names_in_any_session(
     spark: SparkSession, source: Input, tmp_path: Path, writer: str, case_sensitive: str
 ) -> None:
     schema = pa.schema(
@@ -53,8 +53,8 @@ def test_names_match_without_case_whatever_the_session_says(
     assert rows == [{"n": n, "s": {"a": n}, "p": str(n % 2), "later": None} for n in range(10)]
 
 
-def test_a_job_group_of_the_user_s_own(spark: SparkSession, source: Input, tmp_path: Path) -> None:
-    """It takes the place of the one by which Spark names a run, so that all runs look alike."""
+def test_a_job_group_of_the_user_does_not_hide_the_run_id(spark: SparkSession, source: Input, tmp_path: Path) -> None:
+    """It replaces the job group that Spark names after the run, which would be the same for all runs."""
     path, runs, failing = tmp_path / "table", set(), [True]
     sink = Sink(str(path))
 
@@ -78,19 +78,19 @@ def test_a_job_group_of_the_user_s_own(spark: SparkSession, source: Input, tmp_p
 # --- threads ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_call_at_the_very_moment_of_the_first_one_s_commit(
+def test_a_second_call_while_the_first_one_commits_is_refused(
     spark: SparkSession, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch is in the table by then, and the first call has not returned."""
+    """The batch is in the table already, but the first call has not returned."""
     path, committed, errors = str(tmp_path / "table"), Event(), []
     drain(source.put().stream(spark), Sink(path, writer="driver"), tmp_path / "cp")
     commit = Transaction.commit
-    gone_on = Event()
+    may_return = Event()
 
     def slow(transaction: Transaction) -> Committed | Superseded:
         outcome = commit(transaction)
         committed.set()
-        assert gone_on.wait(PATIENCE_S)
+        assert may_return.wait(PATIENCE_S)
         return outcome
 
     def second(batch: DataFrame, number: int) -> None:
@@ -100,7 +100,7 @@ def test_a_second_call_at_the_very_moment_of_the_first_one_s_commit(
         except TidelogError as error:
             errors.append(error)
         finally:
-            gone_on.set()
+            may_return.set()
 
     def function(batch: DataFrame, number: int) -> None:
         other = InheritableThread(target=second, args=(batch, number))
@@ -111,13 +111,13 @@ def test_a_second_call_at_the_very_moment_of_the_first_one_s_commit(
     monkeypatch.setattr(Transaction, "commit", slow)
     drain(source.put().stream(spark), function, tmp_path / "cp")
     (error,) = errors
-    assert "was given to the sink 'default'" in str(error)
+    assert "batch 1 was given twice to sink 'default'" in str(error)
 
 
-# --- what a failure leaves -------------------------------------------------------------------------------------------
+# --- files after a failure -------------------------------------------------------------------------------------------
 
 
-def test_a_table_that_forbids_it_is_known_before_anything_is_written(
+def test_an_append_only_table_is_refused_before_any_file_is_written(
     spark: SparkSession, source: Input, tmp_path: Path
 ) -> None:
     path = tmp_path / "table"
@@ -130,7 +130,7 @@ def test_a_table_that_forbids_it_is_known_before_anything_is_written(
 
 
 @pytest.mark.parametrize("mode", ["append", "upsert"])
-def test_a_task_that_finds_a_misfit_leaves_no_task_s_files(
+def test_if_a_value_does_not_fit_the_files_of_all_tasks_are_deleted(
     spark: SparkSession, source: Input, tmp_path: Path, mode: str
 ) -> None:
     path = tmp_path / "table"
@@ -148,7 +148,7 @@ def test_a_task_that_finds_a_misfit_leaves_no_task_s_files(
 
 
 def run(source: Input, tmp_path: Path, writer: str) -> list[str]:
-    """What the program prints, in an environment that names no interpreter and finds another python3 first."""
+    """The program's output in an environment that names no interpreter and has another python3 first on PATH."""
     (tmp_path / "bin").mkdir()
     other = tmp_path / "bin" / "python3"
     other.write_text("#!/bin/sh\nexit 1\n")
@@ -169,7 +169,7 @@ def run(source: Input, tmp_path: Path, writer: str) -> list[str]:
 
 
 def put_small_and_large(source: Input) -> int:
-    """Two batches, of which only the second is larger than a mebibyte however it is packed; the number of rows."""
+    """Put two batches, of which only the second exceeds 1 MiB even when compressed; return the number of rows."""
     chance = random.Random(1)
     for first, count in ((0, 10), (10, 3000)):
         texts = [chance.randbytes(400).hex() for _ in range(count)]
@@ -178,20 +178,20 @@ def put_small_and_large(source: Input) -> int:
     return 3010
 
 
-def test_a_batch_that_the_driver_does_not_take_in_goes_by_spark(source: Input, tmp_path: Path) -> None:
-    """And Spark's workers run this interpreter, though nobody told Spark and another python3 comes first."""
+def test_spark_writes_a_batch_that_is_too_large_for_the_driver(source: Input, tmp_path: Path) -> None:
+    """Also: Spark's workers run this interpreter, although it is not configured and another python3 is on PATH."""
     count = put_small_and_large(source)
     source.put_table(pa.table({"n": pa.array([count], pa.int64()), "text": ["small"]}))
     assert run(source, tmp_path, "auto") == ["spark 10", "spark 3000", "driver 1"]
     assert numbers_in(tmp_path / "table") == list(range(count + 1))
 
 
-def test_with_the_driver_alone_it_is_an_error_that_says_what_to_do(source: Input, tmp_path: Path) -> None:
+def test_with_writer_driver_a_batch_that_is_too_large_is_an_error(source: Input, tmp_path: Path) -> None:
     put_small_and_large(source)
     first, second, *_ = run(source, tmp_path, "driver")
     assert first == "driver 10"
     assert second.startswith(
-        f"ConfigurationError: {ConfigurationError.code}: the batch is larger than the driver takes"
+        f"ConfigurationError: {ConfigurationError.code}: the batch exceeds spark.driver.maxResultSize"
     )
     assert "leave writer out, raise spark.driver.maxResultSize" in second
     assert numbers_in(tmp_path / "table") == list(range(10))

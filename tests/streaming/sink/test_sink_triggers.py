@@ -1,4 +1,4 @@
-"""The sink under each of Spark's triggers: a batch is a commit, whatever starts it."""
+"""The sink with each of Spark's triggers: every batch is one commit."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tidelog.streaming import BatchReport, Sink
 pytestmark = pytest.mark.spark
 
 
-class Sinking:
-    """A table that a stream of numbers is written to, with the report of each batch."""
+class NumberStream:
+    """A stream of numbers into a table, with the report of each batch."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
@@ -40,7 +40,7 @@ class Sinking:
     def run(self, **trigger: Any) -> None:
         query = self.start(**trigger)
         try:
-            assert query.awaitTermination(PATIENCE_S), "the query does not end"
+            assert query.awaitTermination(PATIENCE_S), "the query did not end"
         finally:
             query.stop()
 
@@ -50,63 +50,63 @@ class Sinking:
 
 
 @pytest.fixture
-def sinking(spark: SparkSession, tmp_path: Path) -> Sinking:
-    return Sinking(spark, tmp_path)
+def numbers(spark: SparkSession, tmp_path: Path) -> NumberStream:
+    return NumberStream(spark, tmp_path)
 
 
-def check_rows(sinking: Sinking) -> None:
-    """Each row is there once, and each commit but the table's first is a batch that was reported."""
-    assert numbers_in(sinking.path) == sinking.source.numbers
-    assert [version for _, version, _ in sinking.commits] == list(range(1, Table.open(sinking.path).version + 1))
-    assert not any(report.skipped or report.rebased_over for report in sinking.reports)
+def check_rows(numbers: NumberStream) -> None:
+    """Each row is in the table once, and each commit except the first is a reported batch."""
+    assert numbers_in(numbers.path) == numbers.source.numbers
+    assert [version for _, version, _ in numbers.commits] == list(range(1, Table.open(numbers.path).version + 1))
+    assert not any(report.skipped or report.rebased_over for report in numbers.reports)
 
 
-def test_once(sinking: Sinking) -> None:
-    """One batch of all that is there, whatever the limits are."""
+def test_trigger_once(numbers: NumberStream) -> None:
+    """One batch with everything that has arrived, regardless of limits."""
     for _ in range(2):
-        sinking.source.put(3)
-        sinking.run(once=True)
-    check_rows(sinking)
-    assert sinking.commits == [(0, 1, 30), (1, 2, 30)]
+        numbers.source.put(3)
+        numbers.run(once=True)
+    check_rows(numbers)
+    assert numbers.commits == [(0, 1, 30), (1, 2, 30)]
 
 
-def test_available_now(sinking: Sinking) -> None:
-    """As many batches as the limits make of what is there; a run that finds nothing is no batch."""
+def test_trigger_available_now(numbers: NumberStream) -> None:
+    """Several batches, as the limits say; a run that finds nothing has no batch."""
     for num_files in (3, 0, 1):
-        sinking.source.put(num_files)
-        sinking.run(availableNow=True)
-    check_rows(sinking)
-    assert sinking.commits == [(0, 1, 10), (1, 2, 10), (2, 3, 10), (3, 4, 10)]
+        numbers.source.put(num_files)
+        numbers.run(availableNow=True)
+    check_rows(numbers)
+    assert numbers.commits == [(0, 1, 10), (1, 2, 10), (2, 3, 10), (3, 4, 10)]
 
 
 @pytest.mark.parametrize("trigger", [{"processingTime": "200 milliseconds"}, {}], ids=["processing-time", "default"])
-def test_processing_time(sinking: Sinking, trigger: dict[str, str]) -> None:
-    """Batches come as the files do, in one query and in the next one."""
+def test_trigger_processing_time(numbers: NumberStream, trigger: dict[str, str]) -> None:
+    """Files become batches as they arrive, in one query and in the next one."""
     for num_files in (2, 1):
-        sinking.source.put(num_files)
-        query = sinking.start(**trigger)
+        numbers.source.put(num_files)
+        query = numbers.start(**trigger)
         try:
-            wait_until(lambda: len(sinking.reports) >= sinking.source.count, "the files are there")
-            sinking.source.put()
-            wait_until(lambda: len(sinking.reports) >= sinking.source.count, "the file put meanwhile is there")
+            wait_until(lambda: len(numbers.reports) >= numbers.source.count, "the files are committed")
+            numbers.source.put()
+            wait_until(lambda: len(numbers.reports) >= numbers.source.count, "the file that arrived later is committed")
             query.processAllAvailable()
         finally:
             query.stop()
-    check_rows(sinking)
-    assert sinking.commits == [(number, number + 1, 10) for number in range(5)]
+    check_rows(numbers)
+    assert numbers.commits == [(number, number + 1, 10) for number in range(5)]
 
 
-def test_from_one_trigger_to_another(sinking: Sinking) -> None:
-    """The checkpoint goes on, and with it the sink's name."""
-    sinking.source.put(2)
-    sinking.run(availableNow=True)
-    sinking.source.put(2)
-    sinking.run(once=True)
-    sinking.source.put()
-    query = sinking.start(processingTime="100 milliseconds")
+def test_a_stream_can_change_its_trigger(numbers: NumberStream) -> None:
+    """The checkpoint stays, so the sink's name still belongs to the query."""
+    numbers.source.put(2)
+    numbers.run(availableNow=True)
+    numbers.source.put(2)
+    numbers.run(once=True)
+    numbers.source.put()
+    query = numbers.start(processingTime="100 milliseconds")
     try:
         query.processAllAvailable()
     finally:
         query.stop()
-    check_rows(sinking)
-    assert sinking.commits == [(0, 1, 10), (1, 2, 10), (2, 3, 20), (3, 4, 10)]
+    check_rows(numbers)
+    assert numbers.commits == [(0, 1, 10), (1, 2, 10), (2, 3, 20), (3, 4, 10)]

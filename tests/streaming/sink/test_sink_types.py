@@ -1,4 +1,4 @@
-"""Every type of Spark's goes into a table and comes back as it was, whatever the session's time zone."""
+"""Values of every Spark type come back from the table unchanged, in any session time zone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidelog.streaming import Sink
 
 pytestmark = pytest.mark.spark
 
-# What a batch of two numbers becomes: 0 gives values, 1 gives nulls wherever a column may hold one.
+# A batch has two rows: row 0 has these values, row 1 nulls.
 COLUMNS = {
     "a_byte": "cast(7 as tinyint)",
     "a_short": "cast(-300 as smallint)",
@@ -60,12 +60,12 @@ def two_rows(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def compact_text(frame: DataFrame) -> list[str]:
-    """The rows as Spark itself prints them, exact in every digit."""
+    """The rows as Spark writes them to JSON, exact in every digit."""
     return sorted(row[0] for row in frame.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false'))").collect())
 
 
 @IN_ZONES
-def test_every_type_goes_in_and_comes_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_values_of_every_type_come_back_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "table"
     stream = two_rows(spark, tmp_path / "input")
     given: list[str] = []
@@ -77,7 +77,7 @@ def test_every_type_goes_in_and_comes_back(spark: SparkSession, tmp_path: Path) 
 
     drain(stream, function, tmp_path / "cp")
     back = read(spark, path)
-    # The same types; where a null may stand is another matter, and any column of a new table may hold one.
+    # Types only: every column of a table that the sink creates is nullable.
     assert back.schema.simpleString() == stream.schema.simpleString()
     assert compact_text(back) == given
     assert len(given) == 2
@@ -106,7 +106,7 @@ def test_partition_values_of_any_type_come_back(spark: SparkSession, tmp_path: P
     path = tmp_path / "table"
     stream = two_rows(spark, tmp_path / "input").select("n", *names)
     drain(stream, Sink(str(path), partition_by=names), tmp_path / "cp")
-    # Spelled in the log in UTC, so that each engine reads the same moment.
+    # In UTC in the log, so that every engine reads the same moment.
     values = [dict(entry) for entry in Table.open(str(path)).at().files()["partitionValues"].to_pylist()]
     assert {entry["a_moment"] for entry in values} == {"2026-03-08T02:30:00.123456Z", None}
     back = read(spark, path).where("n = 0").selectExpr("a_moment = timestamp'2026-03-08 02:30:00.123456 UTC'", "*")
@@ -125,10 +125,10 @@ def test_partition_values_of_any_type_come_back(spark: SparkSession, tmp_path: P
 
 @pytest.mark.parametrize("writer", ["driver", "spark"])
 @pytest.mark.parametrize("time_zone", ["America/New_York"], indirect=True)
-def test_wall_times_that_a_clock_skips_are_partitions_of_their_own(
+def test_wall_times_that_the_clock_skips_are_separate_partitions(
     spark: SparkSession, tmp_path: Path, time_zone: str, writer: str
 ) -> None:
-    """Where clocks were put forward, two wall times become one moment; as partition values they are two."""
+    """When the clocks go forward, two wall times are one moment, but they are two partition values."""
     assert time_zone
     source = Input(tmp_path / "input").put_table(pa.table({"n": pa.array([2, 3], pa.int64())}))
     wall_time = "if(n = 2, timestamp_ntz'2026-03-08 02:30:00', timestamp_ntz'2026-03-08 03:30:00') as wall_time"
@@ -141,7 +141,7 @@ def test_wall_times_that_a_clock_skips_are_partitions_of_their_own(
 
 @pytest.mark.parametrize("name", ["a.b", "a b", "a`b", "A-b"])
 @pytest.mark.parametrize("writer", ["driver", "spark"])
-def test_partition_columns_of_any_name(spark: SparkSession, tmp_path: Path, name: str, writer: str) -> None:
+def test_partition_columns_can_have_any_name(spark: SparkSession, tmp_path: Path, name: str, writer: str) -> None:
     source = Input(tmp_path / "input").put_table(pa.table({"n": pa.array([2, 3], pa.int64())}))
     stream = source.stream(spark).selectExpr("n", f"n % 2 as `{name.replace('`', '``')}`")
     for mode in ("append", "overwrite-partitions"):

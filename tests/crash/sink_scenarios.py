@@ -1,7 +1,7 @@
-"""What the crash tests' program writes, and what must be in its tables afterwards.
+"""The streams that the crash test's program runs, and the rows that must be in their tables afterwards.
 
-A scene is one streaming query with its batch function: one sink, or two in a row, into one table or two. All scenes
-read one folder, whose file number k is batch k of each.
+A scenario is one streaming query. Its batch function calls one sink, or two in a row, on one table or two. All
+scenarios read one folder, whose file number k is batch k of each of them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-# Where the process is stopped, in the order in which a batch passes these points.
+# Where the process is killed, in the order in which a batch passes these points.
 BEFORE_WRITING = "before writing"
 BETWEEN_FILES = "between files"
-BEFORE_COMMIT = "after files and vectors, before the commit gets its name"
-AFTER_COMMIT = "after the commit got its name, before the sink knows"
+BEFORE_COMMIT = "after files and vectors, before the commit file is linked"
+AFTER_COMMIT = "after the commit file is linked, before the sink knows"
 AFTER_SINK = "after the sink, before Spark's commit log"
 POINTS = (BEFORE_WRITING, BETWEEN_FILES, BEFORE_COMMIT, AFTER_COMMIT, AFTER_SINK)
 COMMITTED = {AFTER_COMMIT, AFTER_SINK}
@@ -27,8 +27,8 @@ SPARK_SCHEMA = "id long, part long, made long, op string"
 
 
 @dataclass(frozen=True)
-class Part:
-    """One call of a sink within a batch function; `remainder` chooses the even or the odd ids."""
+class SinkCall:
+    """One call of a sink in a batch function; `remainder` selects the even or the odd ids."""
 
     table: str
     mode: str = "append"
@@ -48,13 +48,13 @@ class Part:
         return arguments | ({"partition_by": ["part"]} if self.partitioned else {})
 
     def where(self, batch: int) -> str:
-        """The rows of a batch that the sink is given."""
+        """A SQL condition for the rows of a batch that this call writes."""
         if self.mode == "overwrite-partitions":
             return f"part <> {batch % 3}"
         return "true" if self.remainder is None else f"id % 2 = {self.remainder}"
 
     def rows(self, batch: int) -> list[dict[str, Any]]:
-        """The same rows, in Python."""
+        """The same rows as `where` selects."""
         rows = batch_rows(batch)
         if self.mode == "overwrite-partitions":
             return [row for row in rows if row["part"] != batch % 3]
@@ -62,49 +62,52 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Scene:
-    """`halts_tasks`: between files means between those of two tasks of Spark's, one of which is held up."""
+class Scenario:
+    """A streaming query with the calls of its batch function.
+
+    `blocks_task`: the point between files is within a Spark job, while one of its two tasks is blocked.
+    """
 
     name: str
-    parts: tuple[Part, ...]
-    halts_tasks: bool = field(default=False)
+    calls: tuple[SinkCall, ...]
+    blocks_task: bool = field(default=False)
 
 
-def _single(mode: str, writer: str) -> Scene:
+def _single(mode: str, writer: str) -> Scenario:
     name = f"{mode}-{writer}"
-    return Scene(name, (Part(name, mode, writer),))
+    return Scenario(name, (SinkCall(name, mode, writer),))
 
 
-SCENES = (
+SCENARIOS = (
     *(_single(mode, writer) for mode in ("append", "upsert", "overwrite-partitions") for writer in ("driver", "spark")),
-    Scene("tasks", (Part("tasks", writer="spark", partitioned=False),), halts_tasks=True),
-    Scene(
+    Scenario("tasks", (SinkCall("tasks", writer="spark", partitioned=False),), blocks_task=True),
+    Scenario(
         "two sinks",
         (
-            Part("shared", writer="driver", name="even", remainder=0),
-            Part("shared", writer="spark", name="odd", remainder=1),
+            SinkCall("shared", writer="driver", name="even", remainder=0),
+            SinkCall("shared", writer="spark", name="odd", remainder=1),
         ),
     ),
-    Scene("two tables", (Part("first", writer="spark"), Part("second", "upsert"))),
+    Scenario("two tables", (SinkCall("first", writer="spark"), SinkCall("second", "upsert"))),
 )
 
 
 def batch_rows(batch: int) -> list[dict[str, Any]]:
-    """Ten new ids, four of the batch before anew, two of them deleted."""
+    """Ten new ids, and six of the batch before: four rewritten and two deleted."""
     new = [(10 * batch + k, "u") for k in range(10)]
     old = [(10 * (batch - 1) + k, "d" if k > 3 else "u") for k in range(6)] if batch else []
     return [{"id": key, "part": key % 3, "made": batch, "op": op} for key, op in [*new, *old]]
 
 
-def expected(calls: Sequence[tuple[Part, int]]) -> list[tuple[int, int, str]]:
-    """(id, made, op) of a table after these calls of sinks (part, batch), sorted."""
+def expected(calls: Sequence[tuple[SinkCall, int]]) -> list[tuple[int, int, str]]:
+    """(id, made, op) of a table after these calls with their batches, sorted."""
     rows: list[dict[str, Any]] = []
-    for part, batch in calls:
-        given = part.rows(batch)
-        if part.mode == "overwrite-partitions":
+    for call, batch in calls:
+        given = call.rows(batch)
+        if call.mode == "overwrite-partitions":
             touched = {row["part"] for row in given}
             rows = [row for row in rows if row["part"] not in touched]
-        elif part.mode == "upsert":
+        elif call.mode == "upsert":
             keys = {row["id"] for row in given}
             rows = [row for row in rows if row["id"] not in keys]
             given = [row for row in given if row["op"] != "d"]
@@ -112,13 +115,14 @@ def expected(calls: Sequence[tuple[Part, int]]) -> list[tuple[int, int, str]]:
     return sorted((row["id"], row["made"], row["op"]) for row in rows)
 
 
-def calls_of(scene: Scene, table: str, batches: int, *, last_of_all: bool) -> list[tuple[Part, int]]:
-    """The calls that must be in a table after so many whole batches, and where `last_of_all` does not hold those of one
-    more but for its last sink's.
+def calls_on(scenario: Scenario, table: str, batches: int, *, complete: bool) -> list[tuple[SinkCall, int]]:
+    """The calls that a table must have the rows of after this many whole batches.
+
+    If not `complete`, one more batch has committed all of its calls except the last.
     """
-    whole = [(part, batch) for batch in range(batches) for part in scene.parts]
-    begun = [] if last_of_all else [(part, batches) for part in scene.parts[:-1]]
-    return [(part, batch) for part, batch in [*whole, *begun] if part.table == table]
+    whole = [(call, batch) for batch in range(batches) for call in scenario.calls]
+    partial = [] if complete else [(call, batches) for call in scenario.calls[:-1]]
+    return [(call, batch) for call, batch in [*whole, *partial] if call.table == table]
 
 
 def folder_of(base: Path, kind: str, name: str) -> Path:

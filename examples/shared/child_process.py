@@ -1,4 +1,4 @@
-"""The processes of the demo: each in a session of its own, on a leash, with its output in a log file."""
+"""A child process in its own session that ends with the demo, with its output in a log file."""
 
 from __future__ import annotations
 
@@ -9,32 +9,41 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
-_LEASH = Path(__file__).with_name("leash.py")
+_EXIT_WITH_PARENT = Path(__file__).with_name("exit_with_parent.py")
 _ROOT = Path(__file__).parents[2]
 _END_S = 12
 
 
 class ChildEndedError(Exception):
-    """A process ended that should not have."""
+    """A process ended unexpectedly."""
 
 
-class Child:
-    """A command that runs beside the demo, may be killed and started again, and never outlives it.
+class ChildProcess:
+    """A command that runs alongside the demo, can be killed and restarted, and never outlives the demo.
 
-    A Ctrl-C in a terminal does not reach it: it is in a session of its own, and ends when the demo does.
+    Its output goes to `log`. A Ctrl-C in a terminal does not reach it, since it has its own session. As a context
+    manager it runs for the block.
     """
 
     def __init__(self, name: str, command: Sequence[str], logs: Path) -> None:
         self.name = name
         self.log = logs / f"{name}.log"
-        self._command = [sys.executable, str(_LEASH), *command]
+        self._command = [sys.executable, str(_EXIT_WITH_PARENT), *command]
         self._process: subprocess.Popen[bytes] | None = None
 
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
     def start(self) -> None:
-        """Start it. It must not be running."""
+        """Start the process, which must not be running."""
         assert self._process is None, self.name
-        # The children import `examples`, which is not installed.
+        # The child imports `examples`, which is not installed.
         path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
@@ -48,27 +57,27 @@ class Child:
             )
 
     def has_ended(self) -> bool:
-        """Whether it was started and ended by itself."""
+        """Whether the process was started and has ended unexpectedly."""
         return self._process is not None and self._process.poll() is not None
 
     def require_running(self) -> None:
-        """Raise ChildEndedError where it ended by itself."""
+        """Raise ChildEndedError if the process has ended unexpectedly."""
         if self._process is not None and self.has_ended():
-            raise ChildEndedError(f"the {self.name} ended by itself, with exit code {self._process.returncode}")
+            raise ChildEndedError(f"the {self.name} ended unexpectedly with exit code {self._process.returncode}")
 
     def kill(self) -> None:
-        """SIGKILL, to it and all that it started."""
+        """SIGKILL the process and everything that it started."""
         process, self._process = self._process, None
         if process is not None:
             _kill_group(process)
 
     def restart(self) -> None:
-        """Kill it, and start it again."""
+        """Kill the process and start it again."""
         self.kill()
         self.start()
 
     def end(self) -> None:
-        """Ask it to end, and see to it that it does."""
+        """Ask the process to end; kill it if it has not ended after 12 seconds."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -81,13 +90,8 @@ class Child:
             _kill_group(process)
 
 
-def python(module: str, *arguments: str) -> list[str]:
-    """The command for a module of the demo."""
-    return [sys.executable, "-m", f"examples.kafka.{module}", *arguments]
-
-
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # macOS reports a group of zombies as the latter
+    with suppress(ProcessLookupError, PermissionError):  # macOS raises the latter for a group of zombies
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert process.stdin

@@ -1,4 +1,4 @@
-"""All that runs in the demo, how far it is, and what interrupts it."""
+"""The parts of the running demo: its processes, their progress, and the crashes."""
 
 from __future__ import annotations
 
@@ -7,30 +7,32 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from examples.kafka import pipeline, topics
 from examples.kafka.broker import Broker, broker
-from examples.kafka.child import Child, python
 from examples.kafka.folder import Folder
 from examples.kafka.producer import Producer, Sent
 from examples.kafka.topics import CHANGES, EVENTS, Reader, Record
+from examples.shared.child_process import ChildProcess
+from examples.shared.daemon_process import daemon_process
 from tidelog.log import Table
 
 _PRODUCERS = 3
 _POISON_EVERY = 25
-# So many micro-batches at least, so that there is a middle in which to interrupt.
+# At least this many micro-batches, so that crashes happen in the middle of the run.
 _BATCHES = 25
-_BROKER_AWAY_S = 2.0
-_MOST_REVIVALS = 3
+_BROKER_DOWN_S = 2.0
+_MAX_RESTARTS = 3
 
 
 class StuckError(Exception):
-    """What should have come does not."""
+    """The demo makes no progress, or a producer failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many records are where; those written back by their keys."""
+    """Counts of records and rows; `written_back` counts distinct keys."""
 
     produced: int = 0
     rows: int = 0
@@ -45,26 +47,26 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Interruption:
-    """Something that breaks, and is put right, once `due`."""
+class Crash:
+    """The part of the demo called `name` is killed and restarted once `is_due`."""
 
-    what: str
-    due: Callable[[Progress], bool]
-    happen: Callable[[], None]
+    name: str
+    is_due: Callable[[Progress], bool]
+    kill_and_restart: Callable[[], None]
 
 
-class Stage:
-    """The broker, the producers, the programs, and a reader of what is written back."""
+class RunningDemo:
+    """The broker, the producers, the child processes, and a reader of the records that are written back."""
 
     def __init__(self, folder: Folder, running: Broker, records: int, rate: float) -> None:
         self.broker = running
         self.written_back: list[Record] = []
-        self.happened: list[str] = []
+        self.crashed: list[str] = []
         self._records = records
         root, address = str(folder.root), running.address
-        self._writer = Child("writer", python("writer", root, address, str(records // _BATCHES)), folder.logs)
-        self._consumer = Child("consumer", python("consumer", root, address), folder.logs)
-        self._daemon = Child("daemon", _daemon(folder), folder.logs)
+        self._writer = _module_process("writer", folder.logs, root, address, str(records // _BATCHES))
+        self._consumer = _module_process("consumer", folder.logs, root, address)
+        self._daemon = daemon_process(folder.logs, folder.table, folder.dead_letters)
         self._producers = [
             Producer(address, number, len(range(number, records, _PRODUCERS)), rate / _PRODUCERS, _POISON_EVERY)
             for number in range(_PRODUCERS)
@@ -73,36 +75,36 @@ class Stage:
         self._dead_letters = Table.open(str(folder.dead_letters))
         self._reader = Reader(address, CHANGES)
         self._keys: set[bytes] = set()
-        self._revivals = 0
-        self._coming = [
-            Interruption("the writer is killed, and started again", self._in_tables(0.15), self._writer.restart),
-            Interruption("the broker is killed, and started again", self._in_tables(0.4), self._restart_broker),
-            Interruption("the consumer is killed, and started again", self._back(0.6), self._consumer.restart),
+        self._restarts = 0
+        self._planned = [
+            Crash("writer", self._share_in_tables(0.15), self._writer.restart),
+            Crash("broker", self._share_in_tables(0.4), self._restart_broker),
+            Crash("consumer", self._share_written_back(0.6), self._consumer.restart),
         ]
 
     def start(self) -> None:
-        """Start all of it."""
-        for child in self._programs:
+        """Start everything except the broker, which is running."""
+        for child in self._children:
             child.start()
         for producer in self._producers:
             producer.start()
 
     def end(self) -> None:
-        """End all but the broker."""
+        """End everything except the broker."""
         for producer in self._producers:
             producer.end()
-        self._end_programs()
+        self._end_children()
         self._reader.close()
 
     def supervise(self) -> list[str]:
-        """Start again what ended by itself, a few times, as whoever runs such programs does; returns their names.
+        """Restart processes that ended unexpectedly, as a service manager does; returns their names.
 
-        Raises ChildEndedError or StuckError for what cannot be helped.
+        Raises ChildEndedError after too many restarts, StuckError if a producer failed.
         """
-        ended = [child for child in self._programs if child.has_ended()]
-        self._revivals += len(ended)
+        ended = [child for child in self._children if child.has_ended()]
+        self._restarts += len(ended)
         for child in ended:
-            if self._revivals > _MOST_REVIVALS:
+            if self._restarts > _MAX_RESTARTS:
                 child.require_running()
             child.restart()
         for producer in self._producers:
@@ -111,7 +113,7 @@ class Stage:
         return [child.name for child in ended]
 
     def look(self) -> Progress:
-        """How far it is."""
+        """The current progress."""
         self._take(self._reader.news())
         return Progress(
             sum(producer.started for producer in self._producers),
@@ -120,40 +122,40 @@ class Stage:
             len(self._keys),
         )
 
-    def due(self, progress: Progress) -> Interruption | None:
-        """The next interruption, if its moment has come."""
-        return self._coming[0] if self._coming and self._coming[0].due(progress) else None
+    def due_crash(self, progress: Progress) -> Crash | None:
+        """The next crash, if it is due."""
+        return self._planned[0] if self._planned and self._planned[0].is_due(progress) else None
 
-    def interrupt(self, interruption: Interruption) -> None:
-        """Let it happen; returns when what broke has been started again."""
-        self._coming.remove(interruption)
-        interruption.happen()
-        self.happened.append(interruption.what.split(" is ")[0])
+    def carry_out(self, crash: Crash) -> None:
+        """Let the crash happen; returns after the restart."""
+        self._planned.remove(crash)
+        crash.kill_and_restart()
+        self.crashed.append(crash.name)
 
     def is_done(self, progress: Progress) -> bool:
-        """Whether all has come, or more than that, which the checks will say."""
+        """Whether every record has arrived; if some arrived twice, the checks say so."""
         return (
-            not self._coming
+            not self._planned
             and not any(producer.is_alive() for producer in self._producers)
             and progress.rows + progress.dead_letters >= self._records
             and progress.written_back >= progress.rows
         )
 
     def drain(self) -> None:
-        """End the programs, and read what they have written to its end."""
-        self._end_programs()
+        """End the child processes, and read everything that they have written back."""
+        self._end_children()
         self._take(self._reader.rest())
 
     def sent(self) -> list[Sent]:
-        """What the producers sent and the broker acknowledged."""
+        """The records that the broker acknowledged."""
         return [each for producer in self._producers for each in producer.sent]
 
     @property
-    def _programs(self) -> tuple[Child, ...]:
+    def _children(self) -> tuple[ChildProcess, ...]:
         return self._writer, self._consumer, self._daemon
 
-    def _end_programs(self) -> None:
-        for child in self._programs:
+    def _end_children(self) -> None:
+        for child in self._children:
             child.end()
 
     def _take(self, news: Iterator[Record]) -> None:
@@ -161,32 +163,31 @@ class Stage:
             self.written_back.append(record)
             self._keys.add(record.key)
 
-    def _in_tables(self, share: float) -> Callable[[Progress], bool]:
+    def _share_in_tables(self, share: float) -> Callable[[Progress], bool]:
         return lambda progress: progress.rows + progress.dead_letters >= share * self._records
 
-    def _back(self, share: float) -> Callable[[Progress], bool]:
+    def _share_written_back(self, share: float) -> Callable[[Progress], bool]:
         return lambda progress: progress.written_back >= share * self._records
 
     def _restart_broker(self) -> None:
         self.broker.crash()
-        time.sleep(_BROKER_AWAY_S)
+        time.sleep(_BROKER_DOWN_S)
         self.broker.start()
 
 
 @contextmanager
-def stage(folder: Folder, records: int, rate: float) -> Iterator[Stage]:
-    """All of it at work; it ends with the block."""
+def running_demo(folder: Folder, records: int, rate: float) -> Iterator[RunningDemo]:
+    """Start everything; it ends with the block."""
     with ExitStack() as stack:
         running = stack.enter_context(broker(folder.broker))
         topics.create(running.address, [EVENTS, CHANGES])
         pipeline.create_tables(folder)
-        made = Stage(folder, running, records, rate)
-        stack.callback(made.end)
-        made.start()
-        yield made
+        demo = RunningDemo(folder, running, records, rate)
+        stack.callback(demo.end)
+        demo.start()
+        yield demo
 
 
-def _daemon(folder: Folder) -> list[str]:
-    """`tidelog daemon TABLE TABLE --json`, by this interpreter."""
-    program = "from tidelog.compaction_daemon import cli; cli.main()"
-    return [sys.executable, "-c", program, "daemon", str(folder.table), str(folder.dead_letters), "--json"]
+def _module_process(name: str, logs: Path, *arguments: str) -> ChildProcess:
+    """A module of this package as a process."""
+    return ChildProcess(name, [sys.executable, "-m", f"examples.kafka.{name}", *arguments], logs)

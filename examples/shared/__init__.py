@@ -1,0 +1,1 @@
+"""Used by both demos: the working folder, and child processes that never outlive the demo."""

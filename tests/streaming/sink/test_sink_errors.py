@@ -1,0 +1,93 @@
+"""How a failure of the sink looks to the person who runs the query: in Spark's error and in the log."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors.exceptions.base import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from tests.streaming.support import NUMBERS, PATIENCE_S, Input
+from tidelog.log import Table
+from tidelog.log.errors import SchemaMismatchError
+from tidelog.streaming import JsonLines, Sink
+from tidelog.streaming.sink.batch import Batch
+
+pytestmark = pytest.mark.spark
+
+
+def failure(spark: SparkSession, tmp_path: Path) -> list[str]:
+    """The texts that Spark has for a batch that does not fit its table: of the raised error, and of the query's."""
+    Table.create(str(tmp_path / "table"), NUMBERS)
+    stream = Input(tmp_path / "input").put().stream(spark).selectExpr("n", "n + 1 as more")
+    query = (
+        stream.writeStream.foreachBatch(Sink(str(tmp_path / "table")))
+        .option("checkpointLocation", str(tmp_path / "cp"))
+        .start()
+    )
+    with pytest.raises(StreamingQueryException) as raised:
+        query.awaitTermination(PATIENCE_S)
+    return [str(raised.value), str(query.exception())]
+
+
+def test_spark_shows_the_error_on_its_own_line_before_any_traceback(spark: SparkSession, tmp_path: Path) -> None:
+    for text in failure(spark, tmp_path):
+        introduction, line, *rest = text.splitlines()
+        assert introduction.endswith(f"batch 0 of sink 'default' for {tmp_path / 'table'} failed")
+        assert line.startswith("TIDELOG_SCHEMA_MISMATCH: the data has a column 'more' that the table does not have; ")
+        assert "Traceback (most recent call last):" in rest
+
+
+def test_spark_shows_no_internals_of_tidelog(spark: SparkSession, tmp_path: Path) -> None:
+    for text in failure(spark, tmp_path):
+        shown = [line.split('"')[1] for line in text.splitlines() if line.startswith("  File ")]
+        assert [Path(file).name for file in shown if "tidelog" in Path(file).parts] == ["sink.py"]
+
+
+def test_the_log_record_says_where_the_error_was_raised(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR, "tidelog.streaming"):
+        failure(spark, tmp_path)
+    (record,) = (record for record in caplog.records if record.name == "tidelog.streaming")
+    fields: dict[str, Any] = record.__dict__["tidelog"]
+    assert (fields["code"], fields["batch_id"]) == ("TIDELOG_SCHEMA_MISMATCH", 0)
+    assert fields["message"].startswith("TIDELOG_SCHEMA_MISMATCH: the data has a column 'more'")
+    assert any("sink/batch.py:" in frame and frame.endswith(" in run") for frame in fields["traceback"])
+    assert "match_names" in fields["traceback"][-1]
+    assert "match_names" in JsonLines().format(record)
+    assert "\n" not in record.getMessage()
+    assert "match_names" not in record.getMessage()
+
+
+def test_a_bug_keeps_its_traceback(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug in tidelog")
+
+    monkeypatch.setattr(Batch, "_commit", broken)
+    for text in failure(spark, tmp_path):
+        assert "ZeroDivisionError: a bug in tidelog" in text
+        assert "sink/batch.py" in text
+        assert ", in broken" in text
+
+
+def test_the_error_that_the_batch_function_gets_is_the_typed_one(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    Table.create(str(path), NUMBERS)
+    errors: list[SchemaMismatchError] = []
+
+    def function(batch: Any, number: int) -> None:
+        try:
+            Sink(str(path))(batch, number)
+        except SchemaMismatchError as error:
+            errors.append(error)
+
+    stream = Input(tmp_path / "input").put().stream(spark).selectExpr("n", "n + 1 as more")
+    query = stream.writeStream.foreachBatch(function).option("checkpointLocation", str(tmp_path / "cp"))
+    assert query.trigger(availableNow=True).start().awaitTermination(PATIENCE_S)
+    (error,) = errors
+    assert error.column == "more"
+    assert "schema_evolution=True" in error.advice
