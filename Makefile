@@ -103,12 +103,12 @@ $(DOCS_STAMP): $(STAMP)
 
 .PHONY: docs
 docs: setup $(DOCS_STAMP) ## build the documentation into build/site and check its links
-	$(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "open build/site/index.html"
 
 .PHONY: docs-serve
 docs-serve: setup $(DOCS_STAMP) ## show the documentation at http://127.0.0.1:8000 while you write it
-	$(BIN)/mkdocs serve
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 .PHONY: build
 build: setup ## build the wheel and the source distribution into dist/
