@@ -114,6 +114,12 @@ def test_every_page_is_in_the_navigation() -> None:
         assert f"{page.relative_to(DOCS)}\n" in navigation, page
 
 
+def test_every_decision_is_in_their_index() -> None:
+    pages = {page.name for page in (DOCS / "decisions").glob("0*.md")}
+    linked = re.findall(r"\]\((0[^)]+)\)", (DOCS / "decisions" / "README.md").read_text())
+    assert sorted(linked) == sorted(pages)
+
+
 @pytest.mark.parametrize("page", ["contributing", "changelog"])
 def test_a_page_from_the_root_defines_the_same_links(page: str) -> None:
     definitions = re.compile(r"^\[(\w+)\]: ", re.MULTILINE)
