@@ -127,6 +127,12 @@ def test_a_page_from_the_root_defines_the_same_links(page: str) -> None:
     assert definitions.findall(source) == definitions.findall((DOCS / f"{page}.md").read_text())
 
 
+def test_the_files_that_contributing_names_exist() -> None:
+    named = set(re.findall(r"`([\w.-]+/[\w./-]*)`", (ROOT / "CONTRIBUTING.md").read_text()))
+    assert len(named) > 20
+    assert not {name for name in named if not (ROOT / name).exists()}
+
+
 # --- the API reference -----------------------------------------------------------------------------------------------
 
 
