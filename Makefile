@@ -94,6 +94,22 @@ bench-conflict: setup ## measure writers in each other's way, beside delta-spark
 bench-sink: setup ## measure the sink beside Spark's parquet sink and delta-spark's; BENCHARGS="--no-delta" for less
 	@$(RUN) $(BIN)/python -m benchmarks.sink $(BENCHARGS)
 
+# The docs' packages are not in the group dev, so set-up takes them out again: the stamp must be newer than its stamp.
+DOCS_STAMP := .venv/.docs-stamp
+
+$(DOCS_STAMP): $(STAMP)
+	$(RUN) unset VIRTUAL_ENV && UV_PROJECT_ENVIRONMENT=.venv "$$UV" sync --quiet --frozen --group dev --group docs
+	@touch $@
+
+.PHONY: docs
+docs: setup $(DOCS_STAMP) ## build the documentation into build/site and check its links
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "open build/site/index.html"
+
+.PHONY: docs-serve
+docs-serve: setup $(DOCS_STAMP) ## show the documentation at http://127.0.0.1:8000 while you write it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 .PHONY: build
 build: setup ## build the wheel and the source distribution into dist/
 	rm -rf dist build

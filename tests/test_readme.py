@@ -1,5 +1,9 @@
-"""The samples of README and guide are run as they stand, in processes of their own, as a newcomer would."""
+"""The Python samples of README and the pages run as they stand, in processes, as a newcomer would run them.
 
+All `python` blocks of a page are one program. A block that cannot run here is marked `py` in its page.
+"""
+
+import os
 import re
 import subprocess
 import sys
@@ -9,31 +13,61 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
+PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if "```python\n" in page.read_text())
+# Short programs gain nothing from Spark's web page, many partitions and the second compiler.
+SPARK_DEFAULTS = """
+spark.ui.enabled false
+spark.sql.shuffle.partitions 2
+spark.driver.bindAddress 127.0.0.1
+spark.driver.host 127.0.0.1
+spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+"""
 
 
-def run(sample: str, tmp_path: Path) -> str:
-    """What a program prints; it must end well."""
+def samples(page: Path) -> str:
+    return "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL))
+
+
+def marked(page: Path) -> object:
+    marks = [pytest.mark.spark] if "SparkSession" in samples(page) else []
+    if page.stem == "other-engines":
+        marks.append(pytest.mark.interop)
+    return pytest.param(page, marks=marks, id=page.stem)
+
+
+def run(program: str, tmp_path: Path) -> str:
+    """What a program prints, with its folder in /tmp moved; it must end well."""
+    (base,) = set(re.findall(r"/tmp/tidelog-[a-z-]+", program))
     script = tmp_path / "sample.py"
-    script.write_text(sample)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=500, check=False)
+    script.write_text(program.replace(base, str(tmp_path / "data")))
+    (tmp_path / "spark-defaults.conf").write_text(SPARK_DEFAULTS)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "SPARK_CONF_DIR": str(tmp_path)},
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.spark
-def test_the_sample_of_sink_and_feed_runs(tmp_path: Path) -> None:
-    (sample,) = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert "/tmp/tidelog-readme" in sample
-    printed = run(sample.replace("/tmp/tidelog-readme", str(tmp_path / "data")), tmp_path)
+def test_the_sample_of_the_readme_runs(tmp_path: Path) -> None:
+    assert README.read_text().count("```python\n") == 1
+    printed = run(samples(README), tmp_path)
     assert "new rows:" in printed
     last = printed.strip().splitlines()[-1]
     assert "'_commit_version', '_commit_timestamp'" in last
 
 
-@pytest.mark.spark
-def test_the_guide_to_writing_a_stream_is_one_program(tmp_path: Path) -> None:
-    guide = (ROOT / "docs" / "writing-a-stream.md").read_text()
-    samples = re.findall(r"```python\n(.*?)```", guide, flags=re.DOTALL)
-    assert len(samples) >= 10
-    printed = run("\n".join(samples).replace("/tmp/tidelog-guide", str(tmp_path / "data")), tmp_path)
-    assert "BatchReport(" in printed
+@pytest.mark.parametrize("page", [marked(page) for page in PAGES])
+def test_the_samples_of_a_page_are_one_program(tmp_path: Path, page: Path) -> None:
+    run(samples(page), tmp_path)
+
+
+def test_every_guide_has_samples() -> None:
+    guides = {page.stem for page in (ROOT / "docs" / "guides").glob("*.md")}
+    assert guides - {page.stem for page in PAGES} == {"object-stores"}, "its samples need a store"
