@@ -19,11 +19,11 @@ from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
 from tidelog.log.data import conform
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, Metadata, SetTransaction
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.operations import add_columns, delete_update, overwrite, schema_evolution, set_properties, upsert
+from tidelog.log.operations.insert import stage_insert
 from tidelog.log.operations.keys import key_columns
 from tidelog.log.read.timeline import Timeline, require_version
 from tidelog.log.state.commit_times import CommitTimes
@@ -215,18 +215,7 @@ class Transaction:
     def stage_adds(self, adds: Sequence[AddFile], *, transactions: Sequence[SetTransaction] = ()) -> Transaction:
         """Stage files of new rows that are already written and durable, with the progress of applications."""
         self._require_unstaged()
-        self._staged = Staged(
-            operation="WRITE",
-            operation_class=OperationClass.INSERT if adds else OperationClass.NONE,
-            adds=tuple(adds),
-            transactions=tuple(transactions),
-            parameters={"mode": "Append"},
-            metrics={
-                "numFiles": len(adds),
-                "numOutputRows": sum(statistics.num_records(add.stats) or 0 for add in adds),
-                "numOutputBytes": sum(add.size for add in adds),
-            },
-        )
+        self._staged = stage_insert(adds, transactions)
         return self
 
     def require_row_changes(self) -> None:

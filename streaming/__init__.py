@@ -6,6 +6,9 @@ register(spark)
 changes = spark.readStream.format("tidelog").load("/data/events")
 
 table(spark, "/data/events").delete("day < '2024-01-01'")
+
+`sink/` is the sink, `datasource/` the change feed and batch reads and writes, `executors/` the work on Spark's
+executors, and `monitoring/` what a stream reports; `prometheus` exports it as metrics.
 """
 
 from tidelog.streaming.datasource.registration import register

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import packages_distributions
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +24,6 @@ PUBLIC = ("tidelog", "tidelog.log", "tidelog.streaming", "tidelog.compaction_dae
 # What the other packages may import of the log.
 OPEN_TO_ALL = {"tidelog.log", "tidelog.log.errors", "tidelog.log.internals"}
 EVERYTHING = (*PACKAGES, "benchmarks", "examples", "scripts", "tests")
-SHORT = (*PACKAGES, "benchmarks", "examples", "scripts")
 # I/O, clocks, randomness and Spark, none of which a pure layer imports.
 IMPURE = {"time", "random", "os", "socket", "subprocess", "pyspark", "fsspec", "requests", "threading"}
 
@@ -103,7 +103,7 @@ def test_internals_holds_nothing_that_nobody_uses() -> None:
 def test_modules_are_short() -> None:
     long = {
         str(file.relative_to(ROOT)): count
-        for file in python_files(*SHORT)
+        for file in python_files(*EVERYTHING)
         if (count := file.read_text().count("\n")) > MAX_MODULE_LINES
     }
     assert not long, "look for the second idea in them"
@@ -112,7 +112,7 @@ def test_modules_are_short() -> None:
 def test_functions_are_short() -> None:
     long = {
         f"{name}:{node.lineno} {node.name}": lines
-        for name, tree in parsed(*SHORT)
+        for name, tree in parsed(*EVERYTHING)
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (lines := (node.end_lineno or 0) - node.lineno + 1) > MAX_FUNCTION_LINES
@@ -151,6 +151,17 @@ def test_no_package_uses_private_names_of_another() -> None:
             if found.module.startswith("tidelog.") and found.module.split(".")[1] != package:
                 private = [name for name in (*found.module.split("."), *found.names) if re.match(r"_[^_]", name)]
                 assert not private, f"{file} imports {found.module}: {private}"
+
+
+@pytest.mark.parametrize(
+    "folder", sorted({file.parent for file in python_files(*PACKAGES)}), ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_the_docstring_of_a_package_names_its_modules(folder: Path) -> None:
+    doc = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    if folder.name != "commands":  # whose modules are named as the commands
+        assert {name for name in modules if f"`{name}`" not in doc} == set()
+    assert set(re.findall(r"^- `(\w+)`", doc, re.MULTILINE)) <= modules
 
 
 @pytest.mark.parametrize("package", PUBLIC)

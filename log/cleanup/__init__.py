@@ -1,1 +1,8 @@
-"""Clean-up: delete the files of the log and of the table that no retained version needs."""
+"""Clean-up: delete the files of the log and of the table that no retained version needs.
+
+- `expire`: old commits, checkpoints and checksums
+- `vacuum`: data files, deletion vectors, change files and row maps
+- `retention`: the rules, as pure functions
+- `references`: the files that a log names
+- `current_state`: the state that a clean-up is based on
+"""

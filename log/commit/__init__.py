@@ -1,1 +1,13 @@
-"""Committing: turn a staged transaction into a durable version of the log."""
+"""Committing: turn a staged transaction into a durable version of the log.
+
+- `loop`: put the next version if it is absent, or rebase and try again
+- `actions`: the actions of a commit, from what is staged and the state that the commit follows
+- `commit_record`: the commitInfo before the actions, and the checksum file after the commit
+- `race`: what the conflict policy and the rebase decide about the winners
+- `rebase_reads`: what a rebase may read: deletion vectors, row maps, and rows that may match a predicate
+- `result`: `Committed` and `Superseded`
+- `discard`: delete files that no commit names
+- `lost_work` and `conflict_ledger`: what a lost race cost, and where it is recorded
+- `restored_files`: the files that a RESTORE brings back
+- `table_identity`: whether the table at a path is still the one that was opened
+"""

@@ -10,6 +10,7 @@ Table and schema:
 
 Rows:
 
+- `insert`: INSERT, and files of new rows that something else wrote
 - `delete_update`: DELETE and UPDATE by a predicate
 - `upsert`: replace or delete rows by key
 - `overwrite`: OVERWRITE, TRUNCATE and RESTORE

@@ -5,6 +5,7 @@
 | `registration` | `register(spark)` |
 | `source` | `TidelogDataSource`, the entry point for Spark, and the readers for `spark.read` and `spark.readStream` |
 | `read_options` | the options of a read, parsed and checked |
+| `session_zone` | the session's time zone, for timestamps without one |
 | `feed_planner` | which change files a micro-batch reads |
 | `offsets` | a stream's position in the table's history, as Spark's offset log stores it |
 | `write_options` | the options of `df.write`, parsed and checked |

@@ -53,7 +53,7 @@ def test_a_store_that_cannot_hold_tables() -> None:
         (["set-properties", "delta.appendOnly"], "write KEY=VALUE"),
         (["set-properties", "a=1", "a=2"], "leave one out"),
         (["set-properties", "a=1", "--unset", "a"], "leave one out"),
-        (["set-properties", "delta.appendOnly=maybe"], "expected true or false"),
+        (["set-properties", "delta.appendOnly=maybe"], "it must be true or false"),
         (["add-columns", "x nonsense"], "use one of array<...>, bigint"),
         (["add-columns", "n bigint"], "rename one"),
     ],
