@@ -130,7 +130,7 @@ class ConflictError(TidelogError):
         policy: The table's conflict policy.
         earlier: The operation class of the winner.
         later: The operation class of the transaction that lost.
-        scope: Where the two overlap, in words.
+        scope: Where the two overlap, in words. None if the conflict is not about rows.
         evidence: Why they conflict, with the files or the predicate that decided.
     """
 

@@ -8,19 +8,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from tests import lanes
-from tests.log.storage.serving import pytest_terminal_summary, s3, server_of
+from tests import lanes, randomness
+from tests.log.storage.serving import (
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+    s3,
+    server_of,
+)
 from tidelog.streaming import register
 
 # Found here by pytest: the servers for object stores, and the lines at the end about which of them ran.
-__all__ = ["pytest_terminal_summary", "s3", "server_of", "spark"]
+__all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown", "s3", "server_of", "spark"]
 
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("tidelog", deadline=None, print_blob=True)
-settings.load_profile("tidelog")
+randomness.load_hypothesis_profile()
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses among them

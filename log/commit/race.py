@@ -12,7 +12,12 @@ from tidelog.log.conflict.policies import POLICIES, WRITE_SERIALIZABLE
 from tidelog.log.conflict.policy_check import check_policy
 from tidelog.log.conflict.rebase import Rebase
 from tidelog.log.conflict.staged import Staged
-from tidelog.log.errors import TidelogError
+from tidelog.log.errors import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    TidelogError,
+)
 from tidelog.log.format import properties
 from tidelog.log.format.actions import Commit, FileKey
 from tidelog.log.format.paths import canonical
@@ -92,6 +97,10 @@ class Race:
         return found
 
 
+# The other conflicts are about the metadata, the protocol or an application id.
+_ABOUT_ROWS = (ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException)
+
+
 def error_of(conflict: Conflict, policy: str, path: str, base_version: int) -> TidelogError:
     """The exception for a conflict."""
     return conflict.error(
@@ -102,7 +111,7 @@ def error_of(conflict: Conflict, policy: str, path: str, base_version: int) -> T
         base_version=base_version,
         winning_version=conflict.winning_version,
         policy=policy,
-        scope=conflict.scope or "the rows that both touch",
+        scope=conflict.scope or ("the rows that both touch" if issubclass(conflict.error, _ABOUT_ROWS) else None),
         earlier=str(conflict.earlier),
         later=str(conflict.later),
         evidence=conflict.evidence,

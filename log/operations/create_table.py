@@ -39,8 +39,8 @@ def _first_commit(
             "partition_by must be a list of column names, not a string", advice=f"pass [{partition_by!r}]"
         )
     configuration = {**table_properties.NEW_TABLE_DEFAULTS, **table_properties.validate(properties)}
+    _require_schema(schema)
     columns = table_schema(schema)
-    _require_distinct_names(columns)
     if table_properties.flag(configuration, table_properties.ENABLE_CHANGE_DATA_FEED):
         change_schema(columns, "cdc")
     check_partition_columns(columns, list(partition_by))
@@ -61,7 +61,12 @@ def _first_commit(
     )
 
 
-def _require_distinct_names(schema: pa.Schema) -> None:
+def _require_schema(schema: object) -> None:
+    if not isinstance(schema, pa.Schema):
+        raise ConfigurationError(
+            f"the schema must be a pyarrow.Schema, not {type(schema).__name__}",
+            advice='pass one such as pa.schema([("id", pa.int64())])',
+        )
     if not schema.names:
         raise ConfigurationError("the schema has no columns", advice="add at least one")
     require_distinct(list(schema), "the schema")

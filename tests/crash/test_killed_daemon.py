@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.compaction_daemon.support import SCHEMA, numbers_of, put
+from tests.randomness import seed
 from tidelog.compaction_daemon import compact
 from tidelog.log import OperationClass, Table
 
@@ -23,9 +24,7 @@ KILLS = 25
 
 
 def test_a_daemon_killed_at_random_moments_loses_no_row(tmp_path: Path) -> None:
-    seed = int(os.environ.get("SIM_SEED") or random.SystemRandom().randrange(10**9))
-    print(f"SIM_SEED={seed} repeats this run")
-    chance = random.Random(seed)
+    chance = random.Random(seed())
     path = str(tmp_path / "table")
     table = Table.create(path, SCHEMA, partition_by=["part"], properties={"delta.checkpointInterval": 7})
     written: list[int] = []

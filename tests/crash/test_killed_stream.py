@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.randomness import seed
 from tests.streaming.support import Input, numbers_in
 from tidelog.log import OperationClass, Table
 
@@ -26,12 +27,6 @@ KILLS = 8
 # the delay counts from a milestone, not from the start, a slow machine kills at the same places.
 MILESTONES = ("streaming", "batch", "committed", "committed", "second committed")
 MAX_DELAY_S = 0.6
-
-
-def seed() -> int:
-    chosen = int(os.environ.get("SIM_SEED") or random.SystemRandom().randrange(10**9))
-    print(f"SIM_SEED={chosen} repeats this run")
-    return chosen
 
 
 @contextmanager

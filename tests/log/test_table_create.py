@@ -48,6 +48,29 @@ def test_deletion_vectors_and_in_commit_timestamps_are_on_unless_turned_off() ->
     assert "inCommitTimestamp" not in commit.info
 
 
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (pa.schema([("a", pa.int64()), ("a", pa.int64())]), "the schema has 'a' more than once"),
+        (pa.schema([("a", pa.int64()), ("A", pa.int64())]), "the schema has 'a' more than once"),
+        (
+            pa.schema([("s", pa.struct([("x", pa.int64()), ("x", pa.int64())]))]),
+            "the column 's' has 'x' more than once",
+        ),
+        (pa.schema([]), "the schema has no columns; add at least one"),
+        ("n INT", "the schema must be a pyarrow.Schema, not str"),
+    ],
+    ids=["equal", "equal but for case", "in a struct", "none", "no schema"],
+)
+def test_a_schema_that_cannot_be_a_table_is_refused(schema: Any, message: str) -> None:
+    path = memory_url()
+    with pytest.raises(ConfigurationError) as raised:
+        Table.create(path, schema)
+    assert message in str(raised.value)
+    with pytest.raises(TableNotFoundError):
+        Table.open(path)
+
+
 def test_creating_a_table_twice_is_an_error_or_opens_it(path: str) -> None:
     first = Table.create(path, NUMBERS)
     with pytest.raises(TableExistsError) as raised:

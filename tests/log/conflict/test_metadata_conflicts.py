@@ -52,6 +52,7 @@ def expect(error: type[ConflictError], transaction: Any, table: Table, version: 
     assert raised.value.fields["path"] == table.path
     assert raised.value.fields["later"] == "INSERT"
     assert raised.value.fields["evidence"]
+    assert raised.value.scope is None
     assert load(table.store).head.version == version, "nothing was committed"
     return raised.value
 

@@ -30,33 +30,34 @@ from pathlib import Path
 import pytest
 
 from tests.log.fuzz import case
+from tests.randomness import seed
 
-CASES = 10_000
 # Processes, so that a crash in the parquet decoder fails the test instead of ending the run.
 WORKERS = 2
-SEED = int(os.environ.get("SIM_SEED", "1"))
 # At most this share of the cases may be undecidable, or the fuzzer would prove little.
 MAX_UNDECIDABLE = 0.05
 
 
 @pytest.mark.timeout(400)
-def test_damage_gives_the_right_rows_or_a_typed_error(tmp_path: Path) -> None:
-    share = CASES // WORKERS
-    workers = [_start(SEED, worker * share, (worker + 1) * share, tmp_path) for worker in range(WORKERS)]
+@pytest.mark.parametrize("cases", [2_000, pytest.param(10_000, marks=pytest.mark.full)])
+def test_damage_gives_the_right_rows_or_a_typed_error(cases: int, tmp_path: Path) -> None:
+    share = cases // WORKERS
+    chosen = seed()
+    workers = [_start(chosen, worker * share, (worker + 1) * share, tmp_path) for worker in range(WORKERS)]
     outcomes: Counter[str] = Counter()
     for number, worker in enumerate(workers):
         output, _ = worker.communicate()
         errors = (tmp_path / f"{number * share}").read_text()
-        assert worker.returncode == 0, f"SIM_SEED={SEED}: exit code {worker.returncode}: {errors}"
+        assert worker.returncode == 0, f"SIM_SEED={chosen}: exit code {worker.returncode}: {errors}"
         outcomes.update(json.loads(output))
-    assert outcomes.total() == CASES
+    assert outcomes.total() == cases
     assert {"original", "typed error", "another log"} <= outcomes.keys()
     undecidable = outcomes["another value"] + outcomes["another writer's checkpoint"]
-    assert undecidable < CASES * MAX_UNDECIDABLE, outcomes
+    assert undecidable < cases * MAX_UNDECIDABLE, outcomes
 
 
-def _start(seed: int, first: int, end: int, folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-X", "faulthandler", "-m", case.__name__, str(seed), str(first), str(end)]
+def _start(chosen: int, first: int, end: int, folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-X", "faulthandler", "-m", case.__name__, str(chosen), str(first), str(end)]
     paths = os.pathsep.join(path for path in sys.path if path)
     with (folder / str(first)).open("w") as errors:
         return subprocess.Popen(

@@ -153,7 +153,7 @@ SETTING = st.sampled_from(list(SETTINGS.values()))
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 
-@settings(max_examples=40, suppress_health_check=_SLOW)
+@settings(max_examples=25, suppress_health_check=_SLOW)
 @given(SETTING, st.lists(STEPS, min_size=10, max_size=50))
 def test_random_histories(setting: Setting, steps: list[tuple[str, Numbers]]) -> None:
     play(setting, steps, thorough=True)

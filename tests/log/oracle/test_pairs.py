@@ -1,4 +1,7 @@
-"""Every pair of operations on every kind of table, the second staged before or after the first committed."""
+"""Every pair of operations, the second staged before or after the first committed.
+
+`make test` explores two kinds of table, and `make test-full` all of them.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,14 @@ import pytest
 from tests.log.oracle.history import explore
 from tests.log.oracle.settings import SETTINGS, Setting
 
+MAIN = (Setting(), Setting(vectors=False))
+KINDS = [
+    pytest.param(setting, id=name, marks=[] if setting in MAIN else pytest.mark.full)
+    for name, setting in SETTINGS.items()
+]
 
-@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
+
+@pytest.mark.parametrize("setting", KINDS)
 def test_every_pair(setting: Setting) -> None:
     # tidelog's own readers are checked only on the table that has every feature.
     report = explore(setting, 2, thorough=setting == Setting(feed=True, partitioned=True))

@@ -1,8 +1,10 @@
-"""Triples of operations, which show faults in lineage that no pair shows. Sampled here; all of them nightly."""
+"""Triples of operations, which show faults in lineage that no pair shows.
+
+`make test` samples them on one kind of table, `make test-full` on all; `make nightly` runs every one.
+"""
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 
@@ -11,17 +13,22 @@ import pytest
 from tests.log.oracle.history import Turn, explore
 from tests.log.oracle.operations import catalogue
 from tests.log.oracle.settings import SETTINGS, Setting
+from tests.randomness import seed
 
 # The first two operations are sampled. Each pair continues with every operation, so that staged ones are used often.
 FIRST, SECOND = 5, 8
 
 
-@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
+KINDS = [
+    pytest.param(setting, id=name, marks=[] if setting == Setting() else pytest.mark.full)
+    for name, setting in SETTINGS.items()
+]
+
+
+@pytest.mark.parametrize("setting", KINDS)
 def test_sampled_triples(setting: Setting) -> None:
-    seed = int(os.environ.get("SIM_SEED") or random.SystemRandom().randrange(10**9))
-    print(f"SIM_SEED={seed} repeats this run")
     names = list(catalogue(setting))
-    chance = random.Random(f"{seed} {setting.name}")
+    chance = random.Random(f"{seed()} {setting.name}")
     seconds = {
         first: {(chance.choice(names), chance.randrange(2)) for _ in range(SECOND)}
         for first in chance.sample(names, FIRST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,21 @@ def s3(server_of: Callable[[str], Server]) -> Server:
         return server_of("versitygw")
     except pytest.skip.Exception:
         return server_of("moto")
+
+
+@pytest.hookimpl(trylast=True)  # after the fixtures are torn down
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist sends its outcomes to the process that prints the summary."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["stores"] = session.config.stash.get(_OUTCOMES, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """That process takes the outcomes of a worker that has ended; one that crashed sent none."""
+    sent = getattr(node, "workeroutput", {}).get("stores", {})
+    node.config.stash.setdefault(_OUTCOMES, {}).update(sent)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

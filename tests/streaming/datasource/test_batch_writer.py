@@ -149,7 +149,7 @@ def test_of_two_writes_with_the_same_key_one_is_committed(table: Table) -> None:
     first, second = (planned(table, txnAppId="job", txnVersion="1") for _ in range(2))
     commit(first, task(first, rows(1)))
     result = task(second, rows(1))
-    with pytest.raises(ConcurrentTransactionException, match="application job"):
+    with pytest.raises(ConcurrentTransactionException, match="version 1 of the application id job"):
         commit(second, result)
     assert numbers(table) == [1]
     assert num_data_files(table) == 1
