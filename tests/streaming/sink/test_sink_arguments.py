@@ -26,7 +26,11 @@ UPSERT: dict[str, Any] = {"mode": "upsert", "keys": ["k"]}
         ({"properties": {"delta.nonsense": 1}}, ConfigurationError, "unknown table property 'delta.nonsense'; use one"),
         ({"properties": {"tidelog.minorSpan": "soon"}}, ConfigurationError, "it must be a duration such as '1 day'"),
         ({"path": "ftp://bucket/t"}, StoreNotSupportedError, "use a local path, file://, memory://, s3://"),
-        ({"path": "hdfs://host/t"}, StoreNotSupportedError, "commits need one that creates a file only if it is absent"),
+        (
+            {"path": "hdfs://host/t"},
+            StoreNotSupportedError,
+            "commits need one that creates a file only if it is absent",
+        ),
     ],
 )
 def test_a_sink_with_an_invalid_name_property_or_path_is_refused(
