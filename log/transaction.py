@@ -22,9 +22,12 @@ from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import AddFile, Metadata, SetTransaction
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
-from tidelog.log.operations import add_columns, delete_update, overwrite, schema_evolution, set_properties, upsert
+from tidelog.log.operations import add_columns, delete_update, schema_evolution, set_properties, upsert
 from tidelog.log.operations.insert import stage_insert
 from tidelog.log.operations.keys import key_columns
+from tidelog.log.operations.overwrite import stage_overwrite
+from tidelog.log.operations.restore import stage_restore
+from tidelog.log.operations.truncate import stage_truncate
 from tidelog.log.read.timeline import Timeline, require_version
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.loader import LogState, load
@@ -173,12 +176,12 @@ class Transaction:
         self.require_row_changes()
         rows = self.writer.prepared(conform.to_arrow_table(data, self.schema))
         with self._deleting_files_on_error():
-            return self._keep(overwrite.stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
+            return self._keep(stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
 
     def truncate(self, *, where: str | None = None) -> Transaction:
         """Stage the deletion of all rows of the table or of partitions; see `Table.truncate`."""
         self.require_row_changes()
-        return self._keep(overwrite.stage_truncate(self._state, self.writer.metadata, self._store.url, where))
+        return self._keep(stage_truncate(self._state, self.writer.metadata, self._store.url, where))
 
     def restore(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Transaction:
         """Stage the restoration of an older version. Arguments and errors as for `Table.restore`."""
@@ -193,7 +196,7 @@ class Transaction:
             head, times = self._state.head, CommitTimes(self._store)
             timeline = Timeline(self._store, self._system, times, head.version, head.timestamp_ms)
             version = timeline.snapshot_version(timestamp)
-        return self._keep(overwrite.stage_restore(self._store, self._state, load(self._store, version)))
+        return self._keep(stage_restore(self._store, self._state, load(self._store, version)))
 
     def set_properties(self, properties: Mapping[str, object], *, allow_protocol_upgrade: bool = False) -> Transaction:
         """Stage setting table properties, and removing those whose value is None; as `Table.set_properties`."""

@@ -12,7 +12,7 @@ from tidelog.log.commit import conflict_ledger
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import filenames
 from tidelog.log.format.filenames import LogFileKind
-from tidelog.log.state import checkpoint, checkpoint_reader, checksum, versions
+from tidelog.log.state import checkpoint_reader, checkpoint_writer, checksum, versions
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.head import Head
 from tidelog.log.state.segment import CheckpointFiles, list_checkpoints, list_segment, pointed_version
@@ -159,7 +159,7 @@ class _Expired:
         except CorruptLogError:
             return False
         known = checksum.read_head(self._store, found.version)
-        agrees = known is None or known.totals == checkpoint.totals_of(state)
+        agrees = known is None or known.totals == checkpoint_writer.totals_of(state)
         return agrees and partial.protocol is not None and partial.metadata is not None
 
     def _keeps_times(self, version: int, times: CommitTimes) -> bool:

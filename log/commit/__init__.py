@@ -2,7 +2,7 @@
 
 - `loop`: put the next version if it is absent, or rebase and try again
 - `actions`: the actions of a commit, from what is staged and the state that the commit follows
-- `commit_record`: the commitInfo before the actions, and the checksum file after the commit
+- `info`: the commitInfo before the actions
 - `race`: what the conflict policy and the rebase decide about the winners
 - `rebase_reads`: what a rebase may read: deletion vectors, row maps, and rows that may match a predicate
 - `result`: `Committed` and `Superseded`

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from tidelog.log.commit.actions import Prepared, prepare
-from tidelog.log.commit.commit_record import commit_info_of, metrics_of, write_checksum
 from tidelog.log.commit.discard import delete_unnamed, discard
+from tidelog.log.commit.info import commit_info_of, metrics_of
 from tidelog.log.commit.lost_work import LostWork
 from tidelog.log.commit.race import Race, error_of
-from tidelog.log.commit.result import Committed, Superseded
+from tidelog.log.commit.result import Committed, Result, Superseded
 from tidelog.log.commit.table_identity import require_same_table, written_ms
 from tidelog.log.conflict.outcome import Conflict, NothingLeft, Question, Rebased
 from tidelog.log.conflict.staged import MoveGroup, Staged
@@ -33,7 +32,7 @@ from tidelog.log.format import commit_info, filenames, properties
 from tidelog.log.format.actions import Commit, decode_commit, encode_commit
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.pruning.partition_scope import Scope
-from tidelog.log.state import files
+from tidelog.log.state import checksum, files
 from tidelog.log.state.commits import commits_after, read_commit
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.state.loader import LogState, load
@@ -50,19 +49,6 @@ MAX_PUTS = 4
 # The first retry is immediate: the winner's commit is known by then. Later ones wait, to spread out the contenders.
 BACKOFF_BASE_S = 0.005
 BACKOFF_LIMIT_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The outcome of a commit, and the state after it; None if a durable commit's state could not be read.
-
-    `dropped` are the groups that a compaction lost to winners. `commit` is the commit, if there was one.
-    """
-
-    outcome: Committed | Superseded
-    state: LogState | None
-    dropped: tuple[MoveGroup, ...] = ()
-    commit: Commit | None = None
 
 
 def commit(
@@ -259,7 +245,7 @@ class _Attempt:
             # Without in-commit timestamps this asks the store for the commit time, which can fail.
             state = self.state.advance([written])
             stamp = state.head.timestamp_ms
-            write_checksum(self._store, state.head, written.info, self._txn_id)
+            checksum.write(self._store, state.head, written.info, self._txn_id)
         except (TidelogError, OSError) as error:
             _LOGGER.warning(
                 "version %d of %s is committed, but its state could not be read: %s",

@@ -1,10 +1,14 @@
-"""The outcome of a commit: committed, or superseded."""
+"""The outcome of a commit: committed or superseded, and the state of the table after it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+
+from tidelog.log.conflict.staged import MoveGroup
+from tidelog.log.format.actions import Commit
+from tidelog.log.state.loader import LogState
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,19 @@ class Superseded:
     """
 
     by: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of a commit, and the state after it; None if a durable commit's state could not be read.
+
+    `dropped` are the groups that a compaction lost to winners. `commit` is the commit, if there was one.
+    """
+
+    outcome: Committed | Superseded
+    state: LogState | None
+    dropped: tuple[MoveGroup, ...] = ()
+    commit: Commit | None = None
 
 
 def committed(outcome: Committed | Superseded) -> Committed:

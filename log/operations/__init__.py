@@ -13,7 +13,9 @@ Rows:
 - `insert`: INSERT, and files of new rows that something else wrote
 - `delete_update`: DELETE and UPDATE by a predicate
 - `upsert`: replace or delete rows by key
-- `overwrite`: OVERWRITE, TRUNCATE and RESTORE
+- `overwrite`: OVERWRITE of the whole table or of partitions
+- `truncate`: TRUNCATE of the whole table or of partitions
+- `restore`: bring back an earlier version
 
 Shared parts:
 

@@ -1,28 +1,20 @@
-"""Stage OVERWRITE, TRUNCATE and RESTORE, which replace all rows that are live in their scope when they commit."""
+"""Stage OVERWRITE: replace all rows that are live in its scope when it commits."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
 
 from tidelog.log import predicate
-from tidelog.log.commit.restored_files import difference, require_files
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.format import statistics
-from tidelog.log.format.actions import AddFile, Metadata
+from tidelog.log.format.actions import AddFile
 from tidelog.log.pruning.partition_scope import Scope, in_scope, partition_scope
-from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
-from tidelog.log.storage import Store
-
-# Properties that a restore keeps, because later commits and files depend on them.
-_KEPT = re.compile(r"delta\.(enableInCommitTimestamps|inCommitTimestampEnablement\w+|columnMapping\..+)")
 
 
 def stage_overwrite(
@@ -119,75 +111,8 @@ class Overwrite:
         )
 
 
-def stage_truncate(state: LogState, metadata: Metadata, path: str, where: str | None) -> Staged | None:
-    """Stage deleting every row of the scope; None if there are no rows."""
-    scope = partition_scope(where, metadata, path)
-    gone = in_scope(state.files().values, scope, metadata, path)
-    if not gone.num_rows:
-        return None
-    return Staged(
-        operation="TRUNCATE",
-        operation_class=OperationClass.OVERWRITE,
-        replaces=scope,
-        parameters={} if where is None else {"predicate": _json_list([where])},
-        metrics={"numRemovedFiles": gone.num_rows, "numDeletedRows": _live_rows(files.to_adds(gone))},
-    )
-
-
-def stage_restore(store: Store, current: LogState, target: LogState) -> Staged | None:
-    """Stage restoring the rows, schema and properties of `target`; None if they are the same.
-
-    Raises HistoryExpiredError if files of the target are gone, ConfigurationError if the target has another column
-    mapping or partitioning.
-    """
-    gone, back = difference(current.files().adds, target.files().adds)
-    metadata = _restored_metadata(current.head.metadata, target.head.metadata)
-    if not gone.num_rows and not back.num_rows and metadata is None:
-        return None
-    returning, leaving = files.to_adds(back), files.to_adds(gone)
-    require_files(store, returning, target.head.version, current.head.version)
-    return Staged(
-        operation="RESTORE",
-        operation_class=OperationClass.OVERWRITE,
-        restores=target.files().adds,
-        metadata=metadata,
-        parameters={"version": str(target.head.version)},
-        metrics={
-            "numRestoredFiles": len(returning),
-            "restoredFilesSize": sum(add.size for add in returning),
-            "numRemovedFiles": len(leaving),
-            "removedFilesSize": sum(add.size for add in leaving),
-        },
-    )
-
-
 def _distinct(partitions: pa.Table) -> pa.Table:
     return partitions.group_by(partitions.column_names, use_threads=False).aggregate([])
-
-
-def _restored_metadata(current: Metadata, target: Metadata) -> Metadata | None:
-    """The target's schema and properties, except for those that a restore keeps; None if nothing changes."""
-    mode = "delta.columnMapping.mode"
-    if current.configuration.get(mode, "none") != target.configuration.get(mode, "none"):
-        raise ConfigurationError(
-            "that version has another column mapping mode than the table has now", advice="restore a later version"
-        )
-    kept = {key: value for key, value in current.configuration.items() if _KEPT.fullmatch(key)}
-    own = {key: value for key, value in target.configuration.items() if not _KEPT.fullmatch(key)}
-    if (current.partition_columns, current.id) != (target.partition_columns, target.id):
-        raise ConfigurationError(
-            "that version has other partition columns or another table id than the table has now",
-            advice="restore a later version",
-        )
-    restored = msgspec.structs.replace(
-        current, schema_string=target.schema_string, configuration={**own, **kept}, description=target.description
-    )
-    return None if restored == current else restored
-
-
-def _live_rows(adds: list[AddFile]) -> int:
-    dead = sum(add.deletion_vector.cardinality for add in adds if add.deletion_vector)
-    return sum(statistics.num_records(add.stats) or 0 for add in adds) - dead
 
 
 def _json_list(values: object) -> str:

@@ -13,7 +13,7 @@ Folding commits into a state is pure; loading them is not.
 - `file_values`: decode partition values and statistics of many files on demand
 - `loader`: load a version as a `LogState`, and advance it by new commits
 - `checkpoint_reader`: read checkpoints of every kind
-- `checkpoint`: write classic checkpoints
+- `checkpoint_writer`: write classic checkpoints
 - `checkpointing`: `Table.checkpoint`: check the state, drop expired tombstones, write
 - `checksum`: read and write version checksums (`.crc`)
 """

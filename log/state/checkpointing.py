@@ -6,8 +6,7 @@ import logging
 
 from tidelog.log.format import filenames, properties
 from tidelog.log.format.protocol import require_writable
-from tidelog.log.state import checkpoint as checkpoint_file
-from tidelog.log.state import checksum, files
+from tidelog.log.state import checkpoint_writer, checksum, files
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
 from tidelog.log.system import System
@@ -28,4 +27,4 @@ def checkpoint(store: Store, state: LogState, system: System) -> None:
         store.delete(filenames.checksum_path(head.version))
     retention_ms = properties.duration_ms(head.metadata.configuration, properties.DELETED_FILE_RETENTION)
     retained = files.drop_expired_tombstones(state.files(), system.now_ms() - retention_ms)
-    checkpoint_file.write_checkpoint(store, counted, retained)
+    checkpoint_writer.write_checkpoint(store, counted, retained)

@@ -7,17 +7,20 @@ out if a retention expires some of them.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import msgspec
 
-from tidelog.log.errors import CorruptLogError
+from tidelog.log.errors import CorruptLogError, TidelogError
 from tidelog.log.format import commit_info, filenames, properties, seal
-from tidelog.log.format.actions import DomainMetadata, Metadata, Protocol, SetTransaction, encode_action
+from tidelog.log.format.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction, encode_action
 from tidelog.log.state import head
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.storage import Store
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class _Checksum(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -57,6 +60,21 @@ def to_bytes(table_head: Head, *, txn_id: str, in_commit_timestamp_ms: int | Non
     # Last, because readers look for the seal at the end.
     content["tidelog"] = {"timeVersion": table_head.time_version_ms, "seal": seal.UNSEALED}
     return seal.seal_json(encode_action(content), table_head.version)
+
+
+def write(store: Store, table_head: Head, info: CommitInfo, txn_id: str) -> None:
+    """Write the checksum file of the version just committed, if its content is known. Never fails the commit."""
+    stamp = commit_info.in_commit_timestamp_ms(info)
+    content = to_bytes(table_head, txn_id=txn_id, in_commit_timestamp_ms=stamp)
+    if content is None:
+        return
+    try:
+        store.put_if_absent(filenames.checksum_path(table_head.version), content, durable=False)
+    except FileExistsError:
+        return
+    except (TidelogError, OSError) as error:
+        # The commit is durable, and the checksum only saves readers work.
+        _LOGGER.warning("could not write the checksum of version %d of %s: %s", table_head.version, store.url, error)
 
 
 def disagreements(store: Store, counted: Head) -> list[str]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import Commit, Metadata, RemoveFile
-from tidelog.log.state import checkpoint, checkpoint_reader, checksum, commits, files, head
+from tidelog.log.state import checkpoint_reader, checkpoint_writer, checksum, commits, files, head
 from tidelog.log.state.checkpoint_reader import UnreadableCheckpointError
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, PartialHead, Totals
@@ -62,7 +62,7 @@ class LogState:
         state = self.files()
         if self._replayed is None:
             raise AssertionError(self.head.version)
-        return head.with_totals(self._replayed, checkpoint.totals_of(state))
+        return head.with_totals(self._replayed, checkpoint_writer.totals_of(state))
 
     def with_metadata(self, metadata: Metadata) -> LogState:
         """The same version with other metadata."""
@@ -157,7 +157,7 @@ def load_files(store: Store, segment: Segment, *, head_known: bool = False) -> t
     state = files.apply(base, found if head_known else map(fold, found))
     # Compute the hashes as part of loading, so that the first refresh does not have to.
     _ = state.add_hashes
-    return state, None if head_known else fold.head(segment.version, checkpoint.totals_of(state))
+    return state, None if head_known else fold.head(segment.version, checkpoint_writer.totals_of(state))
 
 
 def _replay(store: Store, segment: Segment) -> tuple[Head, FileState | None]:
@@ -169,7 +169,7 @@ def _replay(store: Store, segment: Segment) -> tuple[Head, FileState | None]:
     found = map(fold, commits.read_commits(store, segment.commit_versions))
     if segment.checkpoint is None:
         state = files.apply(files.EMPTY, found)
-        return fold.head(segment.version, checkpoint.totals_of(state)), state
+        return fold.head(segment.version, checkpoint_writer.totals_of(state)), state
     fold.begin(segment, segment.checkpoint)
     for _ in found:
         pass

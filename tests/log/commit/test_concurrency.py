@@ -11,7 +11,7 @@ from tests.log.support import NUMBERS, numbers, read_numbers, stage_compaction
 from tidelog.log import Committed, Table
 from tidelog.log.errors import ConcurrentTransactionException, TableExistsError
 from tidelog.log.format import filenames
-from tidelog.log.state import checkpoint
+from tidelog.log.state import checkpoint_writer
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.loader import load
 
@@ -42,7 +42,7 @@ def check_log(table: Table) -> None:
     assert {f"{version:020d}.json" for version in range(table.version + 1)} <= names
     assert not [name for name in names if name.endswith(".tmp")]
     head = load(table.store).head
-    assert head.totals in (None, checkpoint.totals_of(load(table.store).files()))
+    assert head.totals in (None, checkpoint_writer.totals_of(load(table.store).files()))
 
 
 def test_concurrent_inserts_are_stored_exactly_once(path: str) -> None:

@@ -29,7 +29,7 @@ from tests.log.support import (
 from tidelog.log import Table
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor, DomainMetadata, Protocol, SetTransaction
-from tidelog.log.state import checkpoint
+from tidelog.log.state import checkpoint_writer
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
 from tidelog.log.storage.memory import MemoryStore
@@ -218,7 +218,7 @@ def _parquet(rows: pa.Table) -> bytes:
 
 def _checkpoint_rows(store: Store) -> pa.Table:
     state = load(store, AT)
-    checkpoint.write_checkpoint(store, state.head, state.files())
+    checkpoint_writer.write_checkpoint(store, state.head, state.files())
     content = store.read(filenames.checkpoint_path(AT))
     store.delete(filenames.checkpoint_path(AT))
     return pq.ParquetFile(io.BytesIO(content)).read(columns=_WRITTEN)

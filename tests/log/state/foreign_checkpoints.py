@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from tests.log.support import START_MS
 from tidelog.log.format import filenames
-from tidelog.log.state import checkpoint
+from tidelog.log.state import checkpoint_writer
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
 
@@ -23,7 +23,7 @@ from tidelog.log.storage import Store
 def classic_rows(store: Store, version: int) -> pa.Table:
     """The rows of tidelog's own checkpoint of `version`, which is deleted again."""
     state = load(store, version)
-    checkpoint.write_checkpoint(store, state.head, state.files())
+    checkpoint_writer.write_checkpoint(store, state.head, state.files())
     content = store.read(filenames.checkpoint_path(version))
     store.delete(filenames.checkpoint_path(version))
     store.delete(filenames.LAST_CHECKPOINT)

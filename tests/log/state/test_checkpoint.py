@@ -33,7 +33,7 @@ from tests.log.support import (
 from tidelog.log import Table
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import DomainMetadata, Metadata, Protocol, SetTransaction
-from tidelog.log.state import checkpoint, checkpoint_reader, files
+from tidelog.log.state import checkpoint_reader, checkpoint_writer, files
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.state.loader import load
@@ -62,7 +62,7 @@ def full_log() -> Store:
         DomainMetadata(domain="removed", configuration="", removed=True),
     )
     state = load(store)
-    checkpoint.write_checkpoint(store, state.head, state.files())
+    checkpoint_writer.write_checkpoint(store, state.head, state.files())
     return store
 
 
@@ -95,7 +95,7 @@ def test_it_has_no_empty_structs_and_no_columns_for_absent_kinds() -> None:
     protocol = Protocol(min_reader_version=1, min_writer_version=2)
     put_commit(store, 0, metadata(configuration={}), protocol, info={"inCommitTimestamp": None})
     state = load(store)
-    checkpoint.write_checkpoint(store, state.head, state.files())
+    checkpoint_writer.write_checkpoint(store, state.head, state.files())
     schema = read_checkpoint(store, 0).schema
     assert "domainMetadata" not in schema.names
     assert [field.name for field in schema.field("protocol").type] == ["minReaderVersion", "minWriterVersion"]
@@ -120,7 +120,7 @@ def test_an_existing_checkpoint_is_left_alone() -> None:
     store = full_log()
     before = store.read(filenames.checkpoint_path(1))
     state = load(store)
-    assert checkpoint.write_checkpoint(store, state.head, FileState(files.EMPTY.adds, files.EMPTY.removes)) >= 0
+    assert checkpoint_writer.write_checkpoint(store, state.head, FileState(files.EMPTY.adds, files.EMPTY.removes)) >= 0
     assert store.read(filenames.checkpoint_path(1)) == before
 
 
@@ -142,7 +142,7 @@ def test_any_state_survives_a_round_trip(
     head = Head(
         3, 0, None, protocol, table_metadata, {txn.app_id: txn for txn in transactions}, {}, Totals(len(adds), 0)
     )
-    checkpoint.write_checkpoint(store, head, FileState(files.add_table(adds), files.remove_table(removes)))
+    checkpoint_writer.write_checkpoint(store, head, FileState(files.add_table(adds), files.remove_table(removes)))
     partial = checkpoint_reader.read_partial_head(store, classic(3))
     assert (partial.protocol, partial.metadata) == (protocol, table_metadata)
     assert partial.transactions == head.transactions

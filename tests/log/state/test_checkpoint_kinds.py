@@ -25,7 +25,7 @@ from tidelog.log.errors import CorruptLogError, HistoryExpiredError
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import AddFile, DomainMetadata, SetTransaction
 from tidelog.log.format.statistics import num_records
-from tidelog.log.state import checkpoint, files
+from tidelog.log.state import checkpoint_writer, files
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
 
@@ -205,7 +205,7 @@ def test_unknown_columns_are_ignored_and_columns_can_be_missing(store: Store) ->
 def test_the_newest_complete_checkpoint_is_the_base(store: Store) -> None:
     put_parts(store, CHECKPOINT, 2)
     state = load(store, 2)
-    checkpoint.write_checkpoint(store, state.head, state.files())
+    checkpoint_writer.write_checkpoint(store, state.head, state.files())
     assert classic(2).version == 2
     drop_commits(store)
     assert isinstance(files.to_adds(load(store).files().adds)[0], AddFile)

@@ -11,7 +11,7 @@ from tests.log.support import NUMBERS, PROTOCOL, add, memory_store, metadata, ne
 from tidelog.log import Table
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import RemoveFile, SetTransaction
-from tidelog.log.state import checkpoint, checksum, files
+from tidelog.log.state import checkpoint_writer, checksum, files
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
@@ -50,7 +50,7 @@ def test_totals_that_a_commit_does_not_determine_are_counted(then: str) -> None:
         case _:
             put_commit(store, 2, RemoveFile(path="b", data_change=True, deletion_timestamp=1))
     for seen in (table.refresh(), Table(store, load(store))):  # from the commit only, and by replay
-        expected = checkpoint.totals_of(seen.at()._state.files())
+        expected = checkpoint_writer.totals_of(seen.at()._state.files())
         assert seen.at().num_files == expected.num_files
         assert seen.at()._state.head.totals in (None, expected)
 
@@ -173,7 +173,7 @@ def test_a_checkpoint_deletes_a_wrong_checksum(key: str, value: object, caplog: 
     seen = load(table.store)
     assert (seen.head.metadata, seen.head.protocol) == (table._head.metadata, table._head.protocol)
     assert {name: entry.version for name, entry in seen.head.transactions.items()} == {"app": 3}
-    assert seen.replayed().totals == checkpoint.totals_of(seen.files())
+    assert seen.replayed().totals == checkpoint_writer.totals_of(seen.files())
 
 
 def test_a_checkpoint_leaves_a_right_checksum_alone(caplog: pytest.LogCaptureFixture) -> None:

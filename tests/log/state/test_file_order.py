@@ -10,7 +10,7 @@ from tests.log.state.foreign_checkpoints import KINDS, classic_rows, parquet
 from tests.log.support import PROTOCOL, START_MS, add, memory_store, metadata, put_commit, put_vector, remove
 from tidelog.log import Table
 from tidelog.log.format import filenames
-from tidelog.log.state import checkpoint, checkpointing, checksum, file_order, files
+from tidelog.log.state import checkpointing, checksum, file_order, files
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.files import FileState
 from tidelog.log.state.loader import load, load_files
@@ -90,7 +90,7 @@ def test_checkpoints_of_every_kind(store: Store, kind: str, at: int) -> None:
 
 
 def test_a_checkpoint_with_many_row_groups(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "_ROW_GROUP_ROWS", 1)
+    monkeypatch.setattr(checkpoint_writer, "_ROW_GROUP_ROWS", 1)
     names = [f"{number * 7919 % 500}" for number in range(500)]
     put_commit(store, LAST + 1, *map(add, names))
     Table(store, load(store)).checkpoint()

@@ -15,7 +15,7 @@ from tests.log.state.histories import HISTORIES, Expected, History, Kind, build
 from tests.log.support import PROTOCOL, add, memory_store, metadata, put_commit
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import SetTransaction
-from tidelog.log.state import checkpoint, checksum, file_order, files
+from tidelog.log.state import checkpoint_writer, checksum, file_order, files
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.head import with_totals
 from tidelog.log.state.loader import LogState, load
@@ -41,7 +41,7 @@ def check(state: LogState, expected: Expected) -> None:
 def put_checkpoint(store: Store, version: int) -> None:
     state = load(store, version)
     found = state.files()
-    checkpoint.write_checkpoint(store, with_totals(state.head, checkpoint.totals_of(found)), found)
+    checkpoint_writer.write_checkpoint(store, with_totals(state.head, checkpoint_writer.totals_of(found)), found)
 
 
 def put_checksum(store: Store, version: int) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.log.support import PROTOCOL, add, classic, memory_store, metadata, new_table, numbers, put_commit
 from tidelog.log.errors import CorruptLogError, HistoryExpiredError, TableNotFoundError
 from tidelog.log.format import filenames
-from tidelog.log.state import checkpoint, files
+from tidelog.log.state import checkpoint_writer, files
 from tidelog.log.state.loader import load
 from tidelog.log.state.segment import Segment, list_segment
 from tidelog.log.storage import Store
@@ -36,7 +36,7 @@ def real_log(last: int, checkpoints: Sequence[int] = ()) -> Store:
         put_commit(store, version, add(f"f{version}"))
     for version in checkpoints:
         state = load(store, version)
-        checkpoint.write_checkpoint(store, state.head, state.files())
+        checkpoint_writer.write_checkpoint(store, state.head, state.files())
     return store
 
 

@@ -1,23 +1,16 @@
-"""What accompanies a commit's actions: the commitInfo before them, and the checksum file (`.crc`) afterwards."""
+"""The commitInfo that stands before a commit's actions."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidelog import __version__
 from tidelog.log.conflict.staged import Staged
-from tidelog.log.errors import TidelogError
-from tidelog.log.format import commit_info, filenames
 from tidelog.log.format.actions import Action, AddFile, CommitInfo, RemoveFile
 from tidelog.log.format.paths import canonical
 from tidelog.log.format.protocol import has_in_commit_timestamps
-from tidelog.log.state import checksum
 from tidelog.log.state.head import Head
-from tidelog.log.storage import Store
-
-_LOGGER = logging.getLogger(__name__)
 
 ENGINE = f"tidelog/{__version__}"
 
@@ -59,18 +52,3 @@ def metrics_of(staged: Staged, actions: Sequence[Action]) -> dict[str, int]:
         "numDeletionVectorsAdded": len(adds) - len(added),
     }
     return {name: counted.get(name, value) for name, value in staged.metrics.items()}
-
-
-def write_checksum(store: Store, head: Head, info: CommitInfo, txn_id: str) -> None:
-    """Write the checksum file of the version just committed, if its content is known. Never fails the commit."""
-    stamp = commit_info.in_commit_timestamp_ms(info)
-    content = checksum.to_bytes(head, txn_id=txn_id, in_commit_timestamp_ms=stamp)
-    if content is None:
-        return
-    try:
-        store.put_if_absent(filenames.checksum_path(head.version), content, durable=False)
-    except FileExistsError:
-        return
-    except (TidelogError, OSError) as error:
-        # The commit is durable, and the checksum only saves readers work.
-        _LOGGER.warning("could not write the checksum of version %d of %s: %s", head.version, store.url, error)

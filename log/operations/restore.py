@@ -1,0 +1,66 @@
+"""Stage RESTORE: bring back the rows, schema and properties of an earlier version."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from tidelog.log.commit.restored_files import difference, require_files
+from tidelog.log.conflict.operation_class import OperationClass
+from tidelog.log.conflict.staged import Staged
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.format.actions import Metadata
+from tidelog.log.state import files
+from tidelog.log.state.loader import LogState
+from tidelog.log.storage import Store
+
+# Properties that a restore keeps, because later commits and files depend on them.
+_KEPT = re.compile(r"delta\.(enableInCommitTimestamps|inCommitTimestampEnablement\w+|columnMapping\..+)")
+
+
+def stage_restore(store: Store, current: LogState, target: LogState) -> Staged | None:
+    """Stage restoring the rows, schema and properties of `target`; None if they are the same.
+
+    Raises HistoryExpiredError if files of the target are gone, ConfigurationError if the target has another column
+    mapping or partitioning.
+    """
+    gone, back = difference(current.files().adds, target.files().adds)
+    metadata = _restored_metadata(current.head.metadata, target.head.metadata)
+    if not gone.num_rows and not back.num_rows and metadata is None:
+        return None
+    returning, leaving = files.to_adds(back), files.to_adds(gone)
+    require_files(store, returning, target.head.version, current.head.version)
+    return Staged(
+        operation="RESTORE",
+        operation_class=OperationClass.OVERWRITE,
+        restores=target.files().adds,
+        metadata=metadata,
+        parameters={"version": str(target.head.version)},
+        metrics={
+            "numRestoredFiles": len(returning),
+            "restoredFilesSize": sum(add.size for add in returning),
+            "numRemovedFiles": len(leaving),
+            "removedFilesSize": sum(add.size for add in leaving),
+        },
+    )
+
+
+def _restored_metadata(current: Metadata, target: Metadata) -> Metadata | None:
+    """The target's schema and properties, except for those that a restore keeps; None if nothing changes."""
+    mode = "delta.columnMapping.mode"
+    if current.configuration.get(mode, "none") != target.configuration.get(mode, "none"):
+        raise ConfigurationError(
+            "that version has another column mapping mode than the table has now", advice="restore a later version"
+        )
+    kept = {key: value for key, value in current.configuration.items() if _KEPT.fullmatch(key)}
+    own = {key: value for key, value in target.configuration.items() if not _KEPT.fullmatch(key)}
+    if (current.partition_columns, current.id) != (target.partition_columns, target.id):
+        raise ConfigurationError(
+            "that version has other partition columns or another table id than the table has now",
+            advice="restore a later version",
+        )
+    restored = msgspec.structs.replace(
+        current, schema_string=target.schema_string, configuration={**own, **kept}, description=target.description
+    )
+    return None if restored == current else restored
