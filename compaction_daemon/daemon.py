@@ -97,7 +97,7 @@ class Daemon:
     Args:
         tables: The tables, or their paths; at least one.
         config: How to run; by default `DaemonConfig()`.
-        clock: Replaces the real clock of the daemon and of the tables that it opens, for tests.
+        clock: Replaces the real clock of the daemon and of its tables, for tests.
         on_step: Is called with the report of every step.
 
     Raises:
@@ -119,7 +119,7 @@ class Daemon:
         if isinstance(tables, str) or not tables:
             raise ConfigurationError("a daemon needs a list of tables", advice="give a list with at least one path")
         self._system = clock or REAL_SYSTEM
-        self._tables = [Table.open(table, system=self._system) if isinstance(table, str) else table for table in tables]
+        self._tables = [self._opened(table, clock) for table in tables]
         self._config = config or DaemonConfig()
         self._on_step = on_step
         self._stopped = False
@@ -127,6 +127,13 @@ class Daemon:
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._failures: dict[str, int] = {}
         self._resume_s: dict[str, float] = {}
+
+    def _opened(self, table: Table | str, clock: System | None) -> Table:
+        if isinstance(table, str):
+            return Table.open(table, system=self._system)
+        if clock is None:
+            return table
+        return Table.open(table.path, storage_options=table.store.storage_options, system=clock)
 
     def step(self) -> StepReport:
         """Do one round of work: at most one checkpoint and one compaction for each table.

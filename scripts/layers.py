@@ -24,7 +24,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Import:
-    """An import: the file, the module and names it imports, and whether it is inside a function."""
+    """An import: the file, the module and names it imports, and whether it is inside a function or for type checkers only."""
 
     file: Path
     module: str
@@ -46,30 +46,36 @@ def layers() -> list[Layer]:
     ]
 
 
+def pure_modules() -> list[str]:
+    """Folders and modules that import nothing that does I/O, though they are in layers that do."""
+    found: list[str] = tomllib.loads((ROOT / "layers.toml").read_text())["pure_modules"]
+    return found
+
+
 def python_files(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
 def imports_of(file: Path) -> Iterator[Import]:
-    """The imports of a file, except those for type checkers only."""
+    """The imports of a file. Those for type checkers only count as `later`."""
     yield from _imports(ast.parse(file.read_text()), file, later=False)
 
 
 def _imports(node: ast.AST, file: Path, *, later: bool) -> Iterator[Import]:
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
-            continue
         if isinstance(child, ast.ImportFrom) and child.module:
             yield Import(file, child.module, tuple(alias.name for alias in child.names), later)
         elif isinstance(child, ast.Import):
             yield from (Import(file, alias.name, (), later) for alias in child.names)
         else:
-            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) or (
+                isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+            )
             yield from _imports(child, file, later=later or inside)
 
 
 def layer_of(module: str, known: set[str]) -> str:
-    """The layer of a module of `tidelog`: the longest name in layers.toml that it begins with."""
+    """The layer of a module of `tidelog`: the longest name in layers.toml that it begins with; "" for the root."""
     parts = module.split(".")[1:]
     for length in range(len(parts), 0, -1):
         if "/".join(parts[:length]) in known:
@@ -85,10 +91,13 @@ def real_imports(known: set[str]) -> tuple[dict[str, set[str]], dict[str, set[st
         module = ".".join(["tidelog", *file.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
         here = layer_of(module, known)
         for found in imports_of(file):
-            if found.module.split(".")[0] != "tidelog" or found.module == "tidelog":
+            if found.module.split(".")[0] != "tidelog":
                 continue
             targets = {layer_of(f"{found.module}.{name}", known) for name in found.names} or {
                 layer_of(found.module, known)
             }
+            # `__version__` is all that may be taken from the root, which the shipped code otherwise lies below.
+            if found.module == "tidelog" and found.names == ("__version__",):
+                continue
             (later if found.later else at_once)[here] |= targets - {here}
     return at_once, later

@@ -96,7 +96,7 @@ class Rebase:
         self._groups = [
             FollowedGroup(group, self._live, _LEVELS.get(staged.operation_class, 1)) for group in staged.moves
         ]
-        self._arrivals = CandidateFiles(self._live, blobs) if staged.reads is not None else None
+        self._candidates = CandidateFiles(self._live, blobs) if staged.reads is not None else None
         # The groups that have ever had rows in a file, so that each winner is checked against few of many groups.
         self._owners: dict[str, list[FollowedGroup]] = {}
         for group in self._groups:
@@ -120,7 +120,7 @@ class Rebase:
                 self._conflict = self._lost_to(winner.version, *found)
                 return
         self._protocol_and_metadata = protocol_and_metadata_after(*self._protocol_and_metadata, winner)
-        if self._touched or self._arrivals is not None:
+        if self._touched or self._candidates is not None:
             self._fold_rows(effect_of(winner, operation_class, self._blobs))
 
     def judge(self, answers: Answers | None = None) -> RebaseOutcome:
@@ -157,12 +157,12 @@ class Rebase:
         displaced = [path for path in self._displaced(effect, moves) if self._lives_in(path)]
         self._lose(effect, displaced, "moved rows, without lineage to follow them,")
         self._lose(effect, self._resurrected(effect), "brought back rows")
-        if self._arrivals is not None:
+        if self._candidates is not None:
             may_follow = self._blind_appends_follow and effect.is_blind_append
             if effect.changes_rows and not may_follow:
                 # This winner may have read or changed rows of earlier blind appends, so those cannot be ordered later.
-                self._arrivals.release()
-            self._arrivals.apply(effect, held=may_follow)
+                self._candidates.release()
+            self._candidates.apply(effect, held=may_follow)
         if any(path in self._touched for path in (*effect.removed, *effect.vectored)):
             self.newest_change = effect.version
         self._live.apply(effect)
@@ -318,12 +318,12 @@ class Rebase:
 
     def _possible_matches(self) -> dict[str, AddFile]:
         """The live files with rows of winners that may match, according to the log."""
-        if self._arrivals is None or self._staged.reads is None:
+        if self._candidates is None or self._staged.reads is None:
             return {}
-        files = self._arrivals.at_head()
+        files = self._candidates.at_head()
         if not files:
             return {}
-        by_file = self._arrivals.origins(files)
+        by_file = self._candidates.origins(files)
         possible = self._that_may_match({path: add for found in by_file.values() for path, add in found.items()})
         return self._that_may_match({path: file for path, file in files.items() if by_file[path].keys() & possible})
 
@@ -335,9 +335,9 @@ class Rebase:
         return {path: file for (path, file), kept in zip(files.items(), keep, strict=True) if kept}
 
     def _append_conflict(self, path: str, evidence: str) -> Conflict:
-        if self._arrivals is None:
+        if self._candidates is None:
             raise AssertionError(path)
-        return self._lost_to(self._arrivals.brought_by(path), ConcurrentAppendException, evidence)
+        return self._lost_to(self._candidates.brought_by(path), ConcurrentAppendException, evidence)
 
     def _row_conflict(self, evidence: str) -> Conflict:
         return self._lost_to(self.newest_change, ConcurrentDeleteDeleteException, evidence)

@@ -3,7 +3,10 @@
 | module | contents |
 |---|---|
 | `registration` | `register(spark)` |
-| `source` | `TidelogDataSource`, the entry point for Spark, and the readers for `spark.read` and `spark.readStream` |
+| `source` | `TidelogDataSource`, the entry point for Spark |
+| `batch_reader` | `spark.read`: a snapshot, or the changes of an interval |
+| `feed_reader` | `spark.readStream`: the change feed |
+| `file_partitions` | the files of a read, grouped into tasks |
 | `read_options` | the options of a read, parsed and checked |
 | `session_zone` | the session's time zone, for timestamps without one |
 | `feed_planner` | which change files a micro-batch reads |

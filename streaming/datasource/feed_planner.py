@@ -31,23 +31,23 @@ class FeedPlanner:
         self._system = system
         self._cache: OrderedDict[int, list[ChangeFile]] = OrderedDict()
         self._last_news_s = system.monotonic_s()
-        self._last_look_s = float("-inf")
+        self._refreshed_s = float("-inf")
 
     @property
     def table(self) -> Table:
-        """The table as of the last look."""
+        """The table as of the last refresh."""
         return self._table
 
-    def look(self) -> None:
-        """Refresh the table, unless the last look was too recent."""
+    def refresh_if_due(self) -> None:
+        """Refresh the table, unless that was done a moment ago."""
         now = self._system.monotonic_s()
         quiet = now - self._last_news_s
         age = min(_SLOWEST_POLL_S, max(_FASTEST_POLL_S, quiet / _QUIET_SPAN_S * _SLOWEST_POLL_S))
-        if now - self._last_look_s < age:
+        if now - self._refreshed_s < age:
             return
         before = self._table.version
         self._table.refresh()
-        self._last_look_s = now
+        self._refreshed_s = now
         if self._table.version != before:
             self._last_news_s = now
 

@@ -8,49 +8,25 @@ stream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
-import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    InputPartition,
 )
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from tidelog.log import Snapshot, Table
-from tidelog.log.errors import ConfigurationError, HistoryExpiredError, SchemaMismatchError
-from tidelog.log.internals import (
-    BEFORE_FIRST,
-    REAL_SYSTEM,
-    ChangeFile,
-    DataFile,
-    Selection,
-    Store,
-    change_schema,
-    num_records,
-    range_error,
-    read_change_batches,
-    to_adds,
-)
+from tidelog.log.errors import ConfigurationError
+from tidelog.streaming.datasource.batch_reader import BatchReader
 from tidelog.streaming.datasource.batch_writer import BatchWriter
-from tidelog.streaming.datasource.feed_planner import FeedPlanner
-from tidelog.streaming.datasource.offsets import Offset
-from tidelog.streaming.datasource.read_options import EXCLUSIVE_START, ReadOptions, parse_read, split_names
-from tidelog.streaming.datasource.session_zone import require_unchanged
+from tidelog.streaming.datasource.feed_reader import FeedReader
+from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
+from tidelog.streaming.datasource.read_options import parse_read, split_names
 from tidelog.streaming.datasource.write_options import parse_write
-
-# A task's Python worker costs some tens of milliseconds, so small files share one task. A core reads this number of
-# bytes in about a second.
-_PARTITION_BYTES = 32 * 2**20
-_PARTITION_FILES = 32
 
 
 class TidelogDataSource(DataSource):
@@ -109,7 +85,7 @@ class TidelogDataSource(DataSource):
             PredicateError: `columns` or `where` do not fit the table.
         """
         options = parse_read(self._raw, session_zone=self.session_zone)
-        return from_arrow_schema(_columns(_table(options).at(), options))
+        return from_arrow_schema(read_columns(table_to_read(options).at(), options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader for `spark.read`.
@@ -150,210 +126,3 @@ class TidelogDataSource(DataSource):
             'writeStream.format("tidelog") is not supported: it could not write each batch exactly once',
             advice=f"use {line}",
         )
-
-
-@dataclass
-class FilesPartition(InputPartition):
-    """The input of one task: change files, and the rows and columns to read from them."""
-
-    store: Store
-    changes: Sequence[ChangeFile]
-    row_schema: pa.Schema
-    where: str | None
-    out_schema: pa.Schema
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """The selected rows, with exactly the columns and types that Spark expects."""
-        selection = Selection(self.row_schema, self.where, self.out_schema.names)
-        for change in self.changes:
-            for batch in read_change_batches(self.store, change, selection.read_schema):
-                for piece in selection.apply(batch):
-                    yield pa.RecordBatch.from_arrays(
-                        [_exactly(piece.column(field.name), field.type) for field in self.out_schema],
-                        schema=self.out_schema,
-                    )
-
-
-class BatchReader(DataSourceReader):
-    """A snapshot, or the changes of an interval."""
-
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        if options.is_interval and options.snapshot is not None:
-            raise ConfigurationError(
-                "a read cannot have both a version and an interval",
-                advice="leave out versionAsOf and timestampAsOf, or the starting, ending and changes options",
-            )
-        self._options = options
-        self._schema = schema
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """The files of the snapshot or of the interval, grouped into tasks."""
-        table = _table(self._options)
-        if self._options.is_interval:
-            return _partitions(table, self._interval_files(table), table.at(), self._options, self._schema)
-        snapshot = _snapshot(table, self._options)
-        return _partitions(table, _snapshot_files(snapshot), snapshot, self._options, self._schema)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One task's rows."""
-        require_unchanged(self._options.zone)
-        # Spark makes up one empty partition if there are none.
-        return partition.read() if isinstance(partition, FilesPartition) else iter(())
-
-    def _interval_files(self, table: Table) -> list[ChangeFile]:
-        start = Offset(table.id, _start_version(table, self._options))
-        end = table.version if self._options.end is None else table.timeline.interval_end(self._options.end)
-        return list(FeedPlanner(table, REAL_SYSTEM).between(start, Offset(table.id, end)))
-
-
-class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The change feed of a stream. It runs in a separate process, without a Spark session."""
-
-    def __init__(self, raw_options: Mapping[str, str], schema: StructType, session_zone: str | None = None) -> None:
-        self._raw = dict(raw_options)
-        self._schema = schema
-        self._session_zone = session_zone
-        self._opened: tuple[ReadOptions, FeedPlanner] | None = None
-        self._target_version: int | None = None
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new stream begins: after `startingVersion` or `startingTimestamp`, else at the first version."""
-        options, planner = self._open()
-        return Offset(planner.table.id, _start_version(planner.table, options)).to_json()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The end of the next micro-batch; `start` itself if there are no new rows, so that Spark runs none."""
-        _, planner = self._open()
-        begin = self._offset(start)
-        if self._target_version is None:
-            planner.look()
-        if begin.version > planner.table.version and begin.version > planner.table.refresh().version:
-            raise range_error(
-                planner.table.store,
-                f"the stream has read version {begin.version} of {planner.table.path}, which no longer exists: the "
-                "table was restored from an older copy, and the stream would miss the commits that reuse its versions",
-                0,
-                planner.table.version,
-            )
-        until = planner.table.version if self._target_version is None else self._target_version
-        max_files = limit.max_files if isinstance(limit, ReadMaxFiles) else None
-        return planner.advance(begin, until, max_files).to_json()
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The limit set with `maxFilesPerTrigger`."""
-        options, _ = self._open()
-        return ReadAllAvailable() if options.max_files is None else ReadMaxFiles(options.max_files)
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """The newest version seen, for the query's progress."""
-        _, planner = self._open()
-        return Offset(planner.table.id, planner.table.version).to_json()
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix the version at which this run ends."""
-        _, planner = self._open()
-        self._target_version = planner.table.refresh().version
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The change files between two offsets, grouped into tasks."""
-        options, planner = self._open()
-        first, last = self._offset(start), self._offset(end)
-        if planner.table.version < last.version:
-            planner.table.refresh()
-        changes = list(planner.between(first, last))
-        return _partitions(planner.table, changes, planner.table.at(), options, self._schema)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One task's rows."""
-        require_unchanged(parse_read(self._raw, streaming=True, session_zone=self._session_zone).zone)
-        return partition.read() if isinstance(partition, FilesPartition) else iter(())
-
-    def _open(self) -> tuple[ReadOptions, FeedPlanner]:
-        if self._opened is None:
-            options = parse_read(self._raw, streaming=True, session_zone=self._session_zone)
-            self._opened = options, FeedPlanner(_table(options), REAL_SYSTEM)
-        return self._opened
-
-    def _offset(self, raw: Mapping[str, Any]) -> Offset:
-        _, planner = self._open()
-        offset = Offset.from_json(raw)
-        offset.require_table(planner.table.id, planner.table.path)
-        return offset
-
-
-def _table(options: ReadOptions) -> Table:
-    if options.changes not in (None, "append"):
-        raise ConfigurationError(
-            f"format('tidelog') does not support the change mode {options.changes!r}",
-            advice="use append, or call Table.changes(...)",
-        )
-    return Table.open(options.path, storage_options=options.storage_options)
-
-
-def _snapshot(table: Table, options: ReadOptions) -> Snapshot:
-    if isinstance(options.snapshot, int):
-        return table.at(version=options.snapshot)
-    return table.at(timestamp=options.snapshot) if options.snapshot is not None else table.at()
-
-
-def _start_version(table: Table, options: ReadOptions) -> int:
-    if options.latest:
-        return table.version
-    if options.start is None:
-        return BEFORE_FIRST
-    try:
-        return table.timeline.interval_end(options.start)
-    except HistoryExpiredError as error:
-        raise HistoryExpiredError(error.message, advice=f"{error.advice}; {EXCLUSIVE_START}", **error.fields) from None
-
-
-def _row_schema(snapshot: Snapshot, options: ReadOptions) -> pa.Schema:
-    """All columns that a row can have."""
-    return snapshot.schema if options.changes is None else change_schema(snapshot.schema)
-
-
-def _columns(snapshot: Snapshot, options: ReadOptions) -> pa.Schema:
-    """The columns of the read, all nullable: a Python source cannot vouch for other writers' files."""
-    chosen = Selection(_row_schema(snapshot, options), options.where, options.columns).schema
-    return pa.schema([field.with_nullable(True) for field in chosen])  # noqa: FBT003 - pyarrow's signature
-
-
-def _snapshot_files(snapshot: Snapshot) -> list[ChangeFile]:
-    stamp = int(snapshot.timestamp.timestamp() * 1000)
-    return [
-        ChangeFile(DataFile.of(add), snapshot.version, stamp, add.size, num_records(add.stats))
-        for add in to_adds(snapshot.files())
-    ]
-
-
-def _partitions(
-    table: Table, changes: Sequence[ChangeFile], snapshot: Snapshot, options: ReadOptions, schema: StructType
-) -> list[InputPartition]:
-    """Group `changes`, in their order, into tasks of a bounded number of files and bytes."""
-    row_schema = _row_schema(snapshot, options)
-    out_schema = to_arrow_schema(schema, timezone="UTC")
-    _require_columns(row_schema, out_schema)
-    groups: list[list[ChangeFile]] = []
-    size = 0
-    for change in changes:
-        if not groups or size + change.size_bytes > _PARTITION_BYTES or len(groups[-1]) == _PARTITION_FILES:
-            groups.append([])
-            size = 0
-        groups[-1].append(change)
-        size += change.size_bytes
-    return [FilesPartition(table.store, group, row_schema, options.where, out_schema) for group in groups]
-
-
-def _require_columns(row_schema: pa.Schema, asked: pa.Schema) -> None:
-    """Raise SchemaMismatchError for a column of the reader's `.schema(...)` that the table does not have."""
-    for field in asked:
-        if field.name not in row_schema.names:
-            raise SchemaMismatchError(
-                f".schema(...) has a column {field.name!r} that the table does not have",
-                advice=f"leave .schema(...) out, or choose from {', '.join(row_schema.names)}",
-                column=field.name,
-            )
-
-
-def _exactly(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    return values if values.type.equals(kind) else values.cast(kind)

@@ -67,11 +67,11 @@ def _write_in_tasks(frame: DataFrame, writer: DataWriter, max_tasks: int | None)
     observation = Observation()
     counted = frame.observe(observation, F.count(F.lit(1)).alias("rows"))
     with session_settings(frame.sparkSession, FITTED_SHUFFLES):
-        parts = run_on_rows(counted, partial(_write_share, writer), partial(delete_written, writer))
+        parts = run_on_rows(counted, partial(_write_part, writer), partial(delete_written, writer))
     return [add for part in parts for add in part], int(observation.get["rows"])
 
 
-def _write_share(writer: DataWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[list[AddFile]]:
+def _write_part(writer: DataWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[list[AddFile]]:
     for rows in pieces(batches, file_size(writer)):
         with cleared(writer):
             adds = writer.write(conform(rows, writer.schema))

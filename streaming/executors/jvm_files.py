@@ -177,8 +177,8 @@ def _taken_up(session: SparkSession, writer: DataWriter, folder: str) -> list[Ad
         with ThreadPoolExecutor(_READERS) as pool:
             adds = list(pool.map(lambda entry: take_up(writer, *entry), found))
     else:
-        shares = [found[start : start + _FOOTERS_PER_TASK] for start in range(0, len(found), _FOOTERS_PER_TASK)]
-        adds = [add for share in run(session.sparkContext, partial(_take_up_all, writer), shares) for add in share]
+        parts = [found[start : start + _FOOTERS_PER_TASK] for start in range(0, len(found), _FOOTERS_PER_TASK)]
+        adds = [add for part in run(session.sparkContext, partial(_take_up_all, writer), parts) for add in part]
     delete_unnamed(writer.store, [path for (path, _), add in zip(found, adds, strict=True) if add is None])
     return [add for add in adds if add is not None]
 
@@ -189,5 +189,5 @@ def _is_committed(path: str, folder: str) -> bool:
     return path.endswith(".parquet") and not any(name.startswith((".", "_")) for name in names)
 
 
-def _take_up_all(writer: DataWriter, share: Sequence[tuple[str, FileStatus]]) -> list[AddFile | None]:
-    return [take_up(writer, *entry) for entry in share]
+def _take_up_all(writer: DataWriter, part: Sequence[tuple[str, FileStatus]]) -> list[AddFile | None]:
+    return [take_up(writer, *entry) for entry in part]

@@ -45,7 +45,7 @@ from tidelog.streaming.executors.tasks import (
     require_reachable,
     run,
     run_on_rows,
-    shares_of,
+    task_parts,
 )
 
 
@@ -203,7 +203,7 @@ class SparkTable:
             # Fails before any task runs if the predicate is invalid.
             nothing = stage_part(head, writer, stage, ())
             work = partial(stage_part, head, writer, stage)
-            return join_parts(nothing, run(self._context, work, shares_of(_candidates(state, writer, where))))
+            return join_parts(nothing, run(self._context, work, task_parts(_candidates(state, writer, where))))
 
         return self._statement(stage_parts)
 

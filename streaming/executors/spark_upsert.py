@@ -46,7 +46,7 @@ from tidelog.log.internals import (
     without_progress,
 )
 from tidelog.streaming.executors.frame_files import require_counted
-from tidelog.streaming.executors.tasks import cleared, delete_written, file_size, pieces, run, run_on_rows, shares_of
+from tidelog.streaming.executors.tasks import cleared, delete_written, file_size, pieces, run, run_on_rows, task_parts
 
 # The driver and each task hold all keys in memory, at some tens of bytes each.
 MAX_KEYS = 10_000_000
@@ -115,7 +115,7 @@ class SparkUpsert:
             return _nothing(0)
         pairs = Pairs(count, new.num_rows)
         matcher, head = KeyMatcher(state, writer, keys), without_progress(state.head)
-        candidates = shares_of(matcher.candidates(keys.predicate()))
+        candidates = task_parts(matcher.candidates(keys.predicate()))
         found = _flat(run(self._context, partial(_find, head, writer, keys), candidates))
         follows = [pairs.followed(entry.places) for entry in found]
         if not adds and not found:
@@ -125,8 +125,8 @@ class SparkUpsert:
             old = [
                 (entry.delete.file, entry.delete.positions, after) for entry, after in zip(found, follows, strict=True)
             ]
-            cdc += _flat(run(self._context, partial(_old_changes, head, writer, keys), _shares_of_matches(old)))
-            cdc += _flat(run(self._context, partial(_new_changes, head, writer, keys, pairs.matched), shares_of(adds)))
+            cdc += _flat(run(self._context, partial(_old_changes, head, writer, keys), _task_parts_of_matches(old)))
+            cdc += _flat(run(self._context, partial(_new_changes, head, writer, keys, pairs.matched), task_parts(adds)))
         return staged_upsert(pairs, keys, self._delete_where, [entry.delete for entry in found], adds, cdc)
 
     def _require_few(self, count: int) -> None:
@@ -162,11 +162,11 @@ def _find(head: Head, writer: DataWriter, keys: Keys, adds: Sequence[AddFile]) -
 
 
 def _old_changes(
-    head: Head, writer: DataWriter, keys: Keys, share: Sequence[tuple[AddFile, BitMap64, BoolArray]]
+    head: Head, writer: DataWriter, keys: Keys, part: Sequence[tuple[AddFile, BitMap64, BoolArray]]
 ) -> list[AddCDCFile]:
     matcher = KeyMatcher(state_of(head, writer, ()), writer, keys)
-    rows = [matcher.whole_rows(add, positions) for add, positions, _ in share]
-    return matcher.old_changes(pa.concat_tables(rows), np.concatenate([follows for _, _, follows in share]))
+    rows = [matcher.whole_rows(add, positions) for add, positions, _ in part]
+    return matcher.old_changes(pa.concat_tables(rows), np.concatenate([follows for _, _, follows in part]))
 
 
 def _new_changes(
@@ -178,15 +178,15 @@ def _new_changes(
     return matcher.new_changes(rows, matched[keys.places(rows)])
 
 
-def _shares_of_matches(
+def _task_parts_of_matches(
     found: list[tuple[AddFile, BitMap64, BoolArray]],
 ) -> list[list[tuple[AddFile, BitMap64, BoolArray]]]:
-    """Split the matches in the same way as `shares_of` splits their files."""
-    shares, start = [], 0
-    for share in shares_of([add for add, _, _ in found]):
-        shares.append(found[start : start + len(share)])
-        start += len(share)
-    return shares
+    """Split the matches in the same way as `task_parts` splits their files."""
+    parts, start = [], 0
+    for part in task_parts([add for add, _, _ in found]):
+        parts.append(found[start : start + len(part)])
+        start += len(part)
+    return parts
 
 
 def _flat(parts: Sequence[list[_T]]) -> list[_T]:

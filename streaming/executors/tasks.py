@@ -1,4 +1,4 @@
-"""Share work out to Spark's executors: each task does its share and returns a small value.
+"""Share work out to Spark's executors: each task does its part and returns a small value.
 
 Spark runs a failed task again and can run a slow one twice, but only one run returns a value. No value, and so no
 commit, names the files of the other runs, so no reader sees them. A tidelog error is returned as a value, too, and
@@ -21,32 +21,32 @@ from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogE
 from tidelog.log.internals import AddFile, DataWriter, MemoryStore, Store, delete_unnamed, paths, properties
 
 # A task's Python worker costs some tens of milliseconds, so small files share one task. A task holds its changed rows
-# in memory and writes at least one file, so larger shares take more memory but make fewer small files.
-SHARE_BYTES = 64 * 2**20
-SHARE_FILES = 64
+# in memory and writes at least one file, so larger parts take more memory but make fewer small files.
+TASK_BYTES = 64 * 2**20
+TASK_FILES = 64
 
-_Share = TypeVar("_Share")
+_Part = TypeVar("_Part")
 _Value = TypeVar("_Value")
 
 
-def shares_of(adds: Iterable[AddFile]) -> list[list[AddFile]]:
-    """Split the files, in their order, into shares of a bounded number of files and bytes. A file is never split."""
-    shares: list[list[AddFile]] = []
+def task_parts(adds: Iterable[AddFile]) -> list[list[AddFile]]:
+    """Split the files, in their order, into parts of a bounded number of files and bytes. A file is never split."""
+    parts: list[list[AddFile]] = []
     size = 0
     for add in adds:
-        if not shares or size + add.size > SHARE_BYTES or len(shares[-1]) == SHARE_FILES:
-            shares.append([])
+        if not parts or size + add.size > TASK_BYTES or len(parts[-1]) == TASK_FILES:
+            parts.append([])
             size = 0
-        shares[-1].append(add)
+        parts[-1].append(add)
         size += add.size
-    return shares
+    return parts
 
 
-def run(context: SparkContext, work: Callable[[_Share], _Value], shares: Sequence[_Share]) -> list[_Value]:
-    """The results of `work` for each share, in order, one task each. `work` and its results must be picklable."""
-    if not shares:
+def run(context: SparkContext, work: Callable[[_Part], _Value], parts: Sequence[_Part]) -> list[_Value]:
+    """The results of `work` for each part, in order, one task each. `work` and its results must be picklable."""
+    if not parts:
         return []
-    return _values(context.parallelize(shares, len(shares)).map(partial(_outcome, work)).collect())
+    return _values(context.parallelize(parts, len(parts)).map(partial(_outcome, work)).collect())
 
 
 def run_on_rows(
@@ -123,9 +123,9 @@ def file_size(writer: DataWriter) -> int:
     return properties.size_bytes(writer.metadata.configuration, properties.TARGET_FILE_SIZE)
 
 
-def _outcome(work: Callable[[_Share], _Value], share: _Share) -> _Value | TidelogError:
+def _outcome(work: Callable[[_Part], _Value], part: _Part) -> _Value | TidelogError:
     try:
-        return work(share)
+        return work(part)
     except TidelogError as error:
         return error
 

@@ -4,7 +4,8 @@ The way of a micro-batch through the modules:
 
 1. `sink`: the public class. Its arguments are checked once, in `settings`; Spark calls it for each batch.
 2. `batch`: the one object for one batch. Its phases are identify, throttle, collect, write, commit.
-3. identify: `micro_batch` finds out which batch of which query this is, with `query_state`. `target` opens the table
+3. identify: `micro_batch` finds out which batch of which query this is, with `query_state` and
+   `streaming_checkpoint`. `target` opens the table
    and asks the `ledger` whether the batch is committed already. `claims` refuses a second call for the same batch.
 4. throttle: `throttle` makes the batch wait if the table has too many small files.
 5. collect: `writer_choice` decides whether the driver or Spark writes the rows; for the driver, `batch_rows` collects

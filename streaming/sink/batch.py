@@ -62,27 +62,28 @@ class Batch:
         self._target = parts.target
         self._frame = frame
         self._phases = Phases(REAL_SYSTEM)
+        self._transaction: Transaction | None = None
         with self._phases("identify"):
             self._identity: MicroBatch = identify(frame, batch_id)
 
     def run(self) -> BatchReport:
         """Commit the batch unless it is already in the table. Raises the errors that `Sink.__call__` lists."""
         with self._phases("identify"):
-            transaction = self._target.begin()
+            self._transaction = self._target.begin()
         with claimed(self._settings, self._identity, lambda: self._target.table):
             with self._phases("identify"):
-                is_committed = transaction is not None and self._target.is_committed(
-                    transaction.transactions, self._identity
+                is_committed = self._transaction is not None and self._target.is_committed(
+                    self._transaction.transactions, self._identity
                 )
             if is_committed:
                 return self._report(skipped=True)
             brake = self._hold_back()
             if brake:
                 # Another copy of the query may have committed this batch during the wait.
-                transaction = self._target.begin_again(self._identity)
+                self._transaction = self._target.begin_again(self._identity)
             with self._phases("collect"):
                 rows = self._rows(few_files=brake is not None and brake.coalesce)
-            return self._report(_Written(rows, self._commit(transaction, rows)), brake)
+            return self._report(_Written(rows, self._commit(rows)), brake)
 
     def _hold_back(self) -> Brake | None:
         """Wait as long as the throttle asks for; None if there is no throttle or no table yet."""
@@ -111,24 +112,23 @@ class Batch:
             _LOGGER.info("a batch for %s exceeds spark.driver.maxResultSize: Spark writes it", self._settings.path)
             return FrameRows(self._settings, self._frame, choice, few_files=few_files)
 
-    def _commit(self, transaction: Transaction | None, rows: BatchRows) -> Committed | None:
+    def _commit(self, rows: BatchRows) -> Committed | None:
         """Commit the rows, staging them again if a conflict requires it; None if they change nothing."""
         if isinstance(rows, CollectedRows) and not rows.count:
             return None
-        if transaction is None:
+        if self._transaction is None:
             if isinstance(rows, FrameRows) and self._frame.isEmpty():
                 return None
-            transaction = self._target.create(self._frame, self._identity)
-        first: Transaction | None = transaction
+            self._transaction = self._target.create(self._frame, self._identity)
+        return run_statement(lambda: self._commit_once(rows), self._settings.path)
 
-        def attempt() -> Committed | None:
-            nonlocal first
-            current, first = first or self._target.begin_again(self._identity), None
-            return self._commit_once(current, rows)
+    def _next_transaction(self) -> Transaction:
+        """The transaction that the batch began with, then a new one for each retry after a conflict."""
+        begun, self._transaction = self._transaction, None
+        return begun or self._target.begin_again(self._identity)
 
-        return run_statement(attempt, self._settings.path)
-
-    def _commit_once(self, transaction: Transaction, rows: BatchRows) -> Committed | None:
+    def _commit_once(self, rows: BatchRows) -> Committed | None:
+        transaction = self._next_transaction()
         with self._phases("write"):
             rows.stage(transaction)
         if not rows.count:

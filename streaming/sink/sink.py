@@ -89,7 +89,7 @@ class Sink:
         throttle: Throttle | None = None,
     ) -> None:
         require_spark()
-        self._settings = sink_settings(
+        settings = sink_settings(
             path,
             name=name,
             mode=mode,
@@ -107,7 +107,7 @@ class Sink:
         )
         require_jvm()
         self.last: BatchReport | None = None
-        self._parts = SinkParts(self._settings)
+        self._parts = SinkParts(settings)
 
     def __call__(self, batch_df: DataFrame, batch_id: int) -> None:
         """Commit one micro-batch. Spark calls this, in the query's own thread.
@@ -133,12 +133,13 @@ class Sink:
             CommitContentionError, StoreUnavailableError: Run the batch again; nothing was committed.
             CommitStateUnknownError: The commit may be durable. Run the batch again: it is skipped if it is.
         """
+        settings = self._parts.settings
         try:
-            with failures_logged(sink=self._settings.name, path=self._settings.path, batch_id=batch_id):
+            with failures_logged(sink=settings.name, path=settings.path, batch_id=batch_id):
                 self.last = Batch(self._parts, batch_df, batch_id).run()
                 publish(self.last)
         except TidelogError as error:
             # Spark shows the traceback, not the exception, and a traceback starts with the cause.
             raise error.with_traceback(None) from Exception(
-                f"batch {batch_id} of sink {self._settings.name!r} for {self._settings.path} failed\n{error}"
+                f"batch {batch_id} of sink {settings.name!r} for {settings.path} failed\n{error}"
             )

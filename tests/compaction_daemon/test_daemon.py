@@ -65,7 +65,8 @@ def test_a_step_compacts_each_table_once() -> None:
     assert [numbers_of(table) for table in tables] == [[1, 2], [1, 2, 3, 4]]
 
 
-def test_the_daemons_clock_reaches_its_compactions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", ["path", "table"])
+def test_the_daemons_clock_reaches_its_compactions(given: str, tmp_path: Path) -> None:
     table = disk_table(tmp_path / "table")
     put(table, 1)
     put(table, 2)
@@ -75,7 +76,7 @@ def test_the_daemons_clock_reaches_its_compactions(tmp_path: Path) -> None:
         def now_ms(self) -> int:
             return int(late.timestamp() * 1000)
 
-    Daemon([table.path], clock=Late()).step()
+    Daemon([table.path if given == "path" else table], clock=Late()).step()
     (compacted,) = table.refresh().history(limit=1)
     assert compacted.timestamp == late
     commit = read_commit(table.store, compacted.version)

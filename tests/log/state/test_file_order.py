@@ -10,7 +10,7 @@ from tests.log.state.foreign_checkpoints import KINDS, classic_rows, parquet
 from tests.log.support import PROTOCOL, START_MS, add, memory_store, metadata, put_commit, put_vector, remove
 from tidelog.log import Table
 from tidelog.log.format import filenames
-from tidelog.log.state import checkpointing, checksum, file_order, files
+from tidelog.log.state import checkpoint_writer, checkpointing, checksum, file_order, files
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.files import FileState
 from tidelog.log.state.loader import load, load_files

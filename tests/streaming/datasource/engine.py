@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from tidelog.streaming import TidelogDataSource
-from tidelog.streaming.datasource.source import FeedReader
+from tidelog.streaming.datasource.feed_reader import FeedReader
 
 
 class Query:

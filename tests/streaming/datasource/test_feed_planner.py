@@ -201,7 +201,7 @@ class Looks:
         monkeypatch.setattr(self._planner.table, "refresh", counted)
         for _ in range(int(seconds * 100)):
             self._clock.seconds += 0.01
-            self._planner.look()
+            self._planner.refresh_if_due()
         return self.count
 
 

@@ -42,7 +42,7 @@ def main(master: str, path: str) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
-    tasks.SHARE_FILES = 2
+    tasks.TASK_FILES = 2
     store = open_store(path)
     changed = SparkTable(spark.sparkContext, Table(store, load(store), FailsOnce()))
     changed.update("k < 30", {"v": "k + 1000"})
