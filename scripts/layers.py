@@ -24,7 +24,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Import:
-    """An import: the file, the module and names it imports, and whether it is inside a function or for type checkers only."""
+    """An import of a file. `later` if it is inside a function, or for type checkers only."""
 
     file: Path
     module: str
