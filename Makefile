@@ -44,7 +44,7 @@ type: setup ## check types, strictly, of the packages, tests, examples and bench
 
 # Two processes share each lane, a test file at a time; TESTWORKERS=0 runs it in one process, for a debugger.
 TESTWORKERS ?= 2
-PYTEST = $(RUN) $(BIN)/pytest -n $(TESTWORKERS) --dist loadfile
+PYTEST = $(RUN) $(BIN)/pytest -n $(TESTWORKERS) --dist loadfile --no-loadscope-reorder
 FAST = not (spark or server or crash or interop or full or nightly)
 
 .PHONY: test-fast

@@ -29,6 +29,7 @@ randomness.load_hypothesis_profile()
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses among them
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     lanes.mark(items)
+    lanes.slow_files_first(items)
 
 
 @pytest.fixture(scope="session")

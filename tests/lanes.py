@@ -12,12 +12,29 @@ from its folder, so that a new test cannot slip into the fast lane by mistake.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 
 SPARK_FIXTURES = frozenset({"spark", "delta", "delta_spark"})
 SERVER_FIXTURES = frozenset({"s3", "server_of", "broker"})
 SERVER_FOLDERS = ("tests/kafka/",)
+
+
+def full_but(main: Iterable[Any], every: Iterable[Any]) -> list[Any]:
+    """All of `every` as parameters, of which `make test` runs only those in `main`; their texts are their ids."""
+    kept = list(main)
+    assert kept
+    every = list(every)
+    assert all(value in every for value in kept)
+    return [pytest.param(value, id=str(value), marks=[] if value in kept else pytest.mark.full) for value in every]
+
+
+def slow_files_first(items: list[pytest.Item]) -> None:
+    """Order the files so that two processes end at about the same time: the short ones fill the gaps at the end."""
+    names = ("spark", "server", "crash", "interop")
+    slow = {item.path for item in items if any(item.get_closest_marker(name) for name in names)}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def mark(items: Iterable[pytest.Item]) -> None:

@@ -29,7 +29,9 @@ def samples(page: Path) -> str:
 
 
 def marked(page: Path) -> object:
-    marks = [pytest.mark.spark] if "SparkSession" in samples(page) else []
+    marks = []
+    if "SparkSession" in samples(page):
+        marks = [pytest.mark.spark] if page.stem == "quick-start" else [pytest.mark.spark, pytest.mark.full]
     if page.stem == "other-engines":
         marks.append(pytest.mark.interop)
     return pytest.param(page, marks=marks, id=page.stem)

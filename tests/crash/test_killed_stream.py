@@ -22,7 +22,6 @@ from tidelog.log import OperationClass, Table
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 WRITER = Path(__file__).parent / "stream_writer.py"
-KILLS = 8
 # A kill comes at most MAX_DELAY_S after a milestone that the writer reports; a batch takes some tenths of a second. As
 # the delay counts from a milestone, not from the start, a slow machine kills at the same places.
 MILESTONES = ("streaming", "batch", "committed", "committed", "second committed")
@@ -109,14 +108,19 @@ def errors_of(tmp_path: Path) -> str:
     return (tmp_path / "errors").read_text()[-3000:]
 
 
-def test_each_row_is_in_the_table_once_after_repeated_kills(tmp_path: Path) -> None:
+# Without victims given, each is chosen at random.
+@pytest.mark.parametrize(
+    "victims", [["python", "java"], pytest.param([None] * 8, marks=pytest.mark.full)], ids=["one each", "random"]
+)
+def test_each_row_is_in_the_table_once_after_repeated_kills(victims: list[str | None], tmp_path: Path) -> None:
     chance = random.Random(seed())
     source = Input(tmp_path / "input").put(4)
     kills: list[str] = []
     between = 0
-    while len(kills) < KILLS:
+    while len(kills) < len(victims):
         with writer(tmp_path, chance.randrange(10**6)) as process:
-            milestone, victim = chance.choice(MILESTONES), chance.choice(["both", "both", "python", "java"])
+            milestone = chance.choice(MILESTONES)
+            victim = victims[len(kills)] or chance.choice(["both", "both", "python", "java"])
             wait_for(process, milestone, tmp_path)
             time.sleep(chance.uniform(0, MAX_DELAY_S))
             if process.poll() is None:

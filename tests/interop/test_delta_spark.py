@@ -33,6 +33,7 @@ def numbers(table: Table) -> list[int]:
     return sorted(table.refresh().scan().to_arrow()["n"].to_pylist())
 
 
+@pytest.mark.full
 def test_a_stream_and_delta_spark_write_to_one_table(spark: SparkSession, delta: DeltaSpark, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     source = Input(tmp_path / "input")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import lanes
 from tests.interop.delta_spark import DeltaSpark
 from tests.interop.foreign_winners import Winner, base_table, meet_all, rows_of, texts
 from tidelog.log import Table
@@ -48,7 +49,7 @@ EXPECTED: Mapping[str, str] = {
 READ = ("update",)
 
 
-@pytest.mark.parametrize("theirs", list(THEIRS))
+@pytest.mark.parametrize("theirs", lanes.full_but(["append", "delete"], THEIRS))
 def test_our_operations_after_a_commit_of_delta_spark(theirs: str, tmp_path: Path, delta: DeltaSpark) -> None:
     winner = Winner(tmp_path / "before", tmp_path / "after")
     base_table(winner.before, "vectors")

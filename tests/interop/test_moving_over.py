@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests import lanes
 from tests.interop.delta_spark import DeltaSpark
 from tests.streaming.support import Input, drain, footprint, forget_last_commit, numbers_in, refused
 from tidelog.log import Table
@@ -22,8 +23,8 @@ def app_id_of(path: Path) -> str:
     return name
 
 
-@pytest.mark.parametrize("app_id", ["", "my-stream"])
-@pytest.mark.parametrize("crashed", [False, True])
+@pytest.mark.parametrize("app_id", lanes.full_but(["my-stream"], ["", "my-stream"]))
+@pytest.mark.parametrize("crashed", lanes.full_but([True], [False, True]))
 def test_a_stream_moves_over_and_back_without_doubling_a_batch(
     spark: SparkSession, delta: DeltaSpark, tmp_path: Path, app_id: str, crashed: bool
 ) -> None:

@@ -32,6 +32,7 @@ def processes_of(data: Path) -> list[str]:
     return [line for line in listed.stdout.splitlines() if str(data) in line]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.crash
 def test_after_three_crashes_all_checks_hold(tmp_path: Path) -> None:
@@ -59,6 +60,7 @@ def test_after_three_crashes_all_checks_hold(tmp_path: Path) -> None:
     assert processes_of(folder.root) == []
 
 
+@pytest.mark.full
 @pytest.mark.crash
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:

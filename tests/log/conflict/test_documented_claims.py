@@ -66,6 +66,7 @@ def test_a_clustering_is_superseded_by_another_one() -> None:
     assert isinstance(losing.commit(), Superseded)
 
 
+@pytest.mark.full
 def test_an_overwrite_of_twelve_thousand_partitions_is_one_commit() -> None:
     schema = pa.schema([("part", pa.int32()), ("v", pa.int64())])
     table = new_table(memory_store(), schema, partition_by=["part"], properties={"delta.checkpointInterval": 1000})

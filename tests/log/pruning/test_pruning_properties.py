@@ -75,6 +75,7 @@ def test_files_with_deleted_rows_and_wide_bounds(case: Case, data: st.DataObject
 _DELTALAKE_KINDS = [kind for kind in VALUES if kind != pa.binary()]
 
 
+@pytest.mark.full
 @pytest.mark.interop
 @settings(max_examples=60, deadline=None)
 @given(cases(_DELTALAKE_KINDS))

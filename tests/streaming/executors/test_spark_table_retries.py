@@ -29,6 +29,7 @@ def spark_home(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("master", ["local[2,3]", pytest.param(CLUSTER, marks=pytest.mark.nightly)])
 def test_every_task_fails_once(master: str, tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "table"), SCHEMA, partition_by=["part"])

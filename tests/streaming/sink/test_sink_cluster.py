@@ -35,12 +35,12 @@ def fill(source: Input) -> int:
 @pytest.mark.parametrize(
     ("writer", "master", "faults"),
     [
-        ("driver", CLUSTER, ["fails", "killed"]),
+        pytest.param("driver", CLUSTER, ["fails", "killed"], marks=pytest.mark.full),
         # Spark itself makes sure that collected rows are counted once; writing tasks are the risk.
         pytest.param("driver", "two-hosts", ["straggles"], marks=pytest.mark.nightly),
-        ("spark", CLUSTER, ["fails", "fails-partitioned"]),
+        pytest.param("spark", CLUSTER, ["fails", "fails-partitioned"], marks=pytest.mark.full),
         ("spark", CLUSTER, ["killed", "lost"]),
-        ("spark", "two-hosts", ["straggles"]),
+        pytest.param("spark", "two-hosts", ["straggles"], marks=pytest.mark.full),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )

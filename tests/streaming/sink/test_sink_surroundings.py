@@ -186,6 +186,7 @@ def test_spark_writes_a_batch_that_is_too_large_for_the_driver(source: Input, tm
     assert numbers_in(tmp_path / "table") == list(range(count + 1))
 
 
+@pytest.mark.full
 def test_with_writer_driver_a_batch_that_is_too_large_is_an_error(source: Input, tmp_path: Path) -> None:
     put_small_and_large(source)
     first, second, *_ = run(source, tmp_path, "driver")
