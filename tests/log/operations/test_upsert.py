@@ -170,7 +170,7 @@ def test_the_primary_key_is_the_default() -> None:
             [row(key % 3, "a", key) for key in range(5)],
             {"keys": ["k"]},
             DuplicateKeyError,
-            r": 2 keys have several rows each in the data, such as \{'k': 0\}, \{'k': 1\}",
+            "the data has several rows for 2 keys, such as k=0 or k=1;",
         ),
         (
             [{**row(1, "a", key), "op": op} for key, op in ((1, "d"), (2, "u"))],
