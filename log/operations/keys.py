@@ -70,7 +70,7 @@ class Keys:
     def _numbered(self) -> Iterator[tuple[pa.Array, pa.Array]]:
         """For each key column its distinct values, and the codes of the keys by the columns up to it.
 
-        Only the keys are hashed, no matter how many rows are looked up. After each column a code is replaced by its
+        Only the keys are hashed, no matter how many rows are looked up. After each column a code is replaced with its
         index among the distinct codes. After the last column that index is the key's own, because keys are distinct.
         """
         codes = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), self.table.num_rows)])
