@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import tomllib
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,7 +18,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from tidelog.cli import app
-from tidelog.log import errors
+from tidelog.compaction_daemon import Daemon, compact, plan, stage
+from tidelog.log import Table, errors
 from tidelog.log.cleanup import retention
 from tidelog.log.errors import TidelogError
 from tidelog.log.format import properties
@@ -31,8 +34,9 @@ PACKAGES = ("tidelog.log", "tidelog.streaming", "tidelog.compaction_daemon")
 # Public by its module's name: importing it loads prometheus_client.
 FURTHER_NAMES = {"tidelog.streaming.prometheus.PrometheusListener"}
 TERMS = {
-    *("base version", "conflict policy", "consumer", "debt", "deletion vector", "head", "ID version", "image"),
-    *("ledger", "lineage", "move", "once", "operation class", "rebase", "row map", "scope", "time version", "winner"),
+    *("base version", "candidate", "conflict policy", "consumer", "debt", "deletion vector", "group", "head"),
+    *("ID version", "image", "ledger", "lineage", "move", "once", "operation class", "plan", "rebase", "row map"),
+    *("scope", "step", "time version", "winner"),
 }
 FOR_EVERY_COMMAND = {"--help", "--json", "--storage-option"}
 
@@ -153,9 +157,20 @@ def test_every_public_name_is_in_the_api_reference_once() -> None:
         assert len(names & found.keys()) == 1, names
 
 
+def test_the_root_s_names_are_documented() -> None:
+    """Each is a public name of one package, and the root's page links to it."""
+    import tidelog  # noqa: PLC0415 - only this test needs it
+
+    documented = {names_in(row[0])[0] for row in rows_of("api/tidelog.md")}
+    assert documented == set(tidelog.__all__)
+    homes = {f"{home}.{name}" for name, home in tidelog._HOMES.items()}
+    linked = set(re.findall(r"\]\[([^\]]+)\]", (REFERENCE / "api" / "tidelog.md").read_text()))
+    assert linked == homes <= set(directives())
+
+
 def test_the_api_reference_has_only_public_names() -> None:
     known = {f"{package}.{name}" for package in PACKAGES for name in importlib.import_module(package).__all__}
-    assert set(directives()) <= known | FURTHER_NAMES
+    assert set(directives()) <= known | FURTHER_NAMES | set(PACKAGES)
     for name in FURTHER_NAMES:
         module, _, attribute = name.rpartition(".")
         assert hasattr(importlib.import_module(module), attribute)
@@ -169,6 +184,44 @@ def test_the_reference_has_every_argument_of_the_sink() -> None:
     assert set(inspect.signature(Sink).parameters) <= set(documented)
     signature = re.findall(r"^Sink\($.*?^\)$", (REFERENCE / "sink.md").read_text(), flags=re.DOTALL | re.MULTILINE)
     assert all(f"{name}=" in signature[0] for name in set(inspect.signature(Sink).parameters) - {"path"})
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "function"),
+    [
+        ("compaction.md", "compact", compact),
+        ("compaction.md", "stage", stage),
+        ("compaction.md", "plan", plan),
+        ("compaction.md", "Daemon", Daemon),
+        *[("table.md", name, getattr(Table, name)) for name in dir(Table) if not name.startswith("_")],
+    ],
+)
+def test_the_signatures_in_the_reference_are_those_of_the_code(page: str, name: str, function: Any) -> None:
+    """A signature may be cut short with `...`, but names no argument that does not exist, in another order or default."""
+    if not callable(function):
+        return
+    actual = [entry for entry in inspect.signature(function).parameters.values() if entry.name not in ("self", "cls")]
+    found = re.findall(rf"`{name}\(([^`]*)\)`", (REFERENCE / page).read_text())
+    assert found or page == "table.md"
+    for text in found:
+        shown = [part.strip() for part in re.split(r",(?![^(\[]*[)\]])", text) if part.strip() not in ("", "*")]
+        named = [part.partition("=") for part in shown if part != "..."]
+        order = [entry.name for entry in actual]
+        places = [order.index(argument) for argument, _, _ in named]
+        assert places == sorted(places), text
+        for argument, _, default in named:
+            if default and not default.startswith("..."):
+                assert default == repr(actual[order.index(argument)].default).replace("'", '"'), text
+        if page == "compaction.md" and "..." not in text:
+            assert [argument for argument, _, _ in named] == order, text
+
+
+def test_the_extras_of_the_installation_page() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    table = re.findall(r"^\| `tidelog\[(\w+)\]` \| ([^|]+) \|", (DOCS / "installation.md").read_text(), flags=re.M)
+    assert {name: packages.split(", ") for name, packages in table if name in extras} | {} == {
+        name: extras[name] for name in extras
+    }
 
 
 def test_the_reference_has_every_field_of_a_batch_report() -> None:
