@@ -117,8 +117,8 @@ class _Before:
             self._files.take_back(commit)
 
     def holds(self, adds: Sequence[AddFile]) -> bool:
-        """Look only for files without data change. Files with a data change are treated as inserts, and looking for them
-        would load a state for every insert of another engine.
+        """Look only for files without data change. Files with one are treated as inserts, and looking for them would
+        load a state for every insert of another engine.
         """
         if any(add.data_change for add in adds):
             return False

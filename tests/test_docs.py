@@ -213,7 +213,7 @@ def test_the_reference_has_every_argument_of_the_sink() -> None:
     ],
 )
 def test_the_signatures_in_the_reference_are_those_of_the_code(page: str, name: str, function: Any) -> None:
-    """A signature may be cut short with `...`, but names no argument that does not exist, in another order or default."""
+    """A signature may be cut short with `...`, but its arguments exist, in this order and with these defaults."""
     actual = [entry for entry in inspect.signature(function).parameters.values() if entry.name not in ("self", "cls")]
     codes = names_in((REFERENCE / page).read_text()) if page == "compaction.md" else heads(page)
     found = [match[1] for code in codes if (match := re.fullmatch(rf"{name}\((.*)\)", code))]

@@ -196,7 +196,7 @@ class Rebase:
         return [path for path in (*gone, *thinned) if path not in followed]
 
     def _resurrected(self, effect: Effect) -> Iterable[str]:
-        """Files with rows of mine, now or earlier, in which dead or moved rows are live again."""
+        """Files with rows of the transaction, now or earlier, in which dead or moved rows are live again."""
         for path in effect.added:
             if path in self._touched and path not in self._live.files:
                 yield path
