@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.support import ON_A_TABLE, run
 from tests.log.support import metadata, put_commit
+from tidelog.cli.output import timestamp_text
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import Protocol
@@ -63,8 +64,6 @@ def test_a_store_that_cannot_hold_tables() -> None:
         (["add-columns", "x bigint not null"], "; remove NOT NULL"),
         (["changes", "--mode", "net"], "; pass --keys, or set the property tidelog.primaryKey"),
         (["compact", "--where", "n = 1"], "'n' is not a partition column; the partition columns are part ["),
-        (["scan", "--timestamp", "2020-01-01T00:00:00Z"], "2020-01-01T00:00:00Z is before the retained history"),
-        (["scan", "--timestamp", "2020-01-01T00:00:00Z"], "versions are 0 to 2, the first was committed at 20"),
         (["history", "--limit", "0"], "--limit must be at least 1, not 0; see tidelog history --help"),
         (["scan", "--limit", "ten"], "--limit must be a whole number, not 'ten'; see tidelog scan --help"),
         (["scan", "--version", "abc"], "--version must be a whole number, not 'abc'; see tidelog scan --help"),
@@ -111,6 +110,17 @@ def test_a_protocol_upgrade_is_asked_for_as_an_option(tmp_path: Path) -> None:
     assert (
         "; pass --allow-protocol-upgrade to raise the protocol to reader version 3, writer version 7" in result.stderr
     )
+
+
+def test_a_time_before_the_history_shows_what_there_is(table: Table) -> None:
+    result = run("scan", table.path, "--timestamp", "2020-01-01T00:00:00Z")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
+    first, last = table.at(version=0).timestamp, table.at().timestamp
+    expected = (
+        "TIDELOG_HISTORY_RANGE: 2020-01-01T00:00:00Z is before the retained history; the available versions are 0 to "
+        f"2, the first was committed at {timestamp_text(first)}, the last at {timestamp_text(last)} ["
+    )
+    assert result.stderr.startswith(expected)
 
 
 # --- storage options -------------------------------------------------------------------------------------------------

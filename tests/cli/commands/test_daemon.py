@@ -78,7 +78,7 @@ def test_once_fails_if_a_table_fails_and_still_compacts_the_rest(
 def test_an_interval_of_zero_is_wrong_use(small_files: Table) -> None:
     ended = run("daemon", small_files.path, "--interval", "0")
     assert ended.exit_code == 2
-    assert "give seconds above zero" in ended.stderr
+    assert "--interval must be more than 0, not 0.0" in ended.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
