@@ -56,9 +56,9 @@ class CommitRecord:
 
 def newest_records(timeline: Timeline, limit: int | None) -> list[CommitRecord]:
     """At most `limit` commits up to the timeline's version, newest first. Raises ConfigurationError."""
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+    if limit is not None and limit < 0:
         raise ConfigurationError(
-            f"limit must be at least 0, not {limit!r}", advice="pass a number of commits, or None for all"
+            f"limit must be at least 0, not {limit}", advice="pass a number of commits, or None for all"
         )
     return list(itertools.islice(commit_records(timeline), limit))
 

@@ -280,7 +280,7 @@ class Table(Statements, Upkeep):
             limit: How many commits to return at most; None for all that are retained.
 
         Raises:
-            ConfigurationError: `limit` is not a whole number of at least 0.
+            ConfigurationError: `limit` is less than 0.
         """
         return history.newest_records(self.timeline, limit)
 

@@ -33,8 +33,8 @@ def test_the_page_holds_every_cell_and_error() -> None:
         for earlier in policy.classes:
             for later in policy.classes:
                 for error in policy.errors(earlier, later) if policy.judges_files else ():
-                                            entry = rf"^- {earlier}, then {later}: [^:]*`{error.__name__}`"
-                        assert re.search(entry, section, re.MULTILINE)
+                    entry = rf"^- {earlier}, then {later}: [^:]*`{error.__name__}`"
+                    assert re.search(entry, section, re.MULTILINE)
 
 
 def test_the_page_names_the_properties() -> None:

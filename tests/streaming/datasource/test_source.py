@@ -185,7 +185,7 @@ def test_a_start_in_the_future_is_an_error(table: Table, option: str, value: str
     """If the stream waited for it, it would silently skip everything committed until then."""
     put(table, 1)
     with pytest.raises(
-        HistoryExpiredError, match="the available versions are 0 to 1.*; the start is exclusive: "
+        HistoryExpiredError, match=r"the available versions are 0 to 1.*; the start is exclusive: "
     ) as caught:
         query(table, **{option: value}).run()
     assert (caught.value.earliest_version, caught.value.latest_version) == (0, 1)
