@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from tidelog import __version__
 from tidelog.cli import output
+from tidelog.cli.wrong_use import PARSER_ERROR, in_options, parser_error
 
 if TYPE_CHECKING:
     from tidelog.log.errors import TidelogError
@@ -72,6 +73,16 @@ class _Commands(TyperGroup):
             with formatter.section(title):
                 formatter.write_dl(list(summaries.items()))
 
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """See typer."""
+        if not args:
+            return super().make_context(info_name, args, parent, **extra)  # shows the help
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except PARSER_ERROR as error:
+            output.complain(str(parser_error(error, "tidelog")))
+            raise typer.Exit(WRONG_USE) from error
+
     def invoke(self, ctx: Any) -> Any:
         """See typer."""
         from tidelog.log.errors import TidelogError  # noqa: PLC0415 - see COMMANDS
@@ -85,8 +96,11 @@ class _Commands(TyperGroup):
             # The reader of the output has seen enough (`| head`). The interpreter's last flush must not fail either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(DONE) from error
+        except PARSER_ERROR as error:
+            output.complain(str(parser_error(error, _command(ctx))))
+            raise typer.Exit(WRONG_USE) from error
         except TidelogError as error:
-            output.complain(str(error))
+            output.complain(str(in_options(error, _command(ctx))))
             raise typer.Exit(exit_code(error)) from error
         except OSError as error:
             output.complain(str(error))
@@ -103,6 +117,11 @@ def load_command(name: str) -> Any:
     program = typer.Typer(add_completion=False, rich_markup_mode=None)
     program.command(name, help=text, epilog=epilog)(function)
     return typer.main.get_command(program)
+
+
+def _command(context: Any) -> str:
+    """The command as it was called, such as `tidelog scan`."""
+    return " ".join(filter(None, [context.command_path, context.invoked_subcommand]))
 
 
 def _help_width() -> int:
@@ -158,8 +177,9 @@ def main() -> None:
 
 def exit_code(error: TidelogError) -> int:
     """The exit code for an error."""
-    from tidelog.log.errors import ConfigurationError, ConflictError, PredicateError  # noqa: PLC0415 - see COMMANDS
+    from tidelog.log import errors  # noqa: PLC0415 - see COMMANDS
 
-    if isinstance(error, ConfigurationError | PredicateError):
+    # No command takes rows, so a schema that does not fit was an argument.
+    if isinstance(error, errors.ConfigurationError | errors.PredicateError | errors.SchemaMismatchError):
         return WRONG_USE
-    return CONFLICT if isinstance(error, ConflictError) else FAILED
+    return CONFLICT if isinstance(error, errors.ConflictError) else FAILED

@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from tidelog.cli.wrong_use import whole_number
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.internals import properties, to_timestamp_ms
@@ -27,7 +28,9 @@ Where: TypeAlias = Annotated[
 Columns: TypeAlias = Annotated[
     list[str] | None, typer.Option(metavar="NAMES", help="Only these columns, separated by commas.")
 ]
-Limit: TypeAlias = Annotated[int | None, typer.Option(min=1, metavar="N", help="Print at most N.")]
+Limit: TypeAlias = Annotated[
+    int | None, typer.Option(metavar="N", parser=whole_number("--limit", least=1), help="Print at most N.")
+]
 OlderThan: TypeAlias = Annotated[
     str | None,
     typer.Option(

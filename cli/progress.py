@@ -23,16 +23,16 @@ _REST = Column(ratio=1, no_wrap=True, overflow="ellipsis")
 
 
 class Progress:
-    """Show what a command is doing while the block runs: `with Progress("compacting /data/t", quiet=as_json): ...`.
+    """Show what a command is doing while the block runs: `with Progress("compacting /data/t"): ...`.
 
-    Nothing is shown if `quiet`, or if standard error is not a terminal. What is shown disappears at the end. Call
-    `stop` before writing to standard output inside the block: both may be the same terminal.
+    Nothing is shown if standard error is not a terminal. What is shown disappears at the end. Call `stop` before
+    writing to standard output inside the block: both may be the same terminal.
     """
 
-    def __init__(self, doing: str, *, quiet: bool) -> None:
+    def __init__(self, doing: str) -> None:
         self._doing = printable(doing)
         self._display: Display | None = None
-        if not quiet and sys.stderr.isatty():
+        if sys.stderr.isatty():
             self._display = Display(
                 SpinnerColumn(),
                 TimeElapsedColumn(),
@@ -61,6 +61,11 @@ class Progress:
         """Show how much is done so far, such as `1,200 rows`."""
         if self._display:
             self._display.update(self._task, description=f"{number:,} {what}: {self._doing}")
+
+    def stop_on_terminal(self) -> None:
+        """Show nothing from now on if standard output is a terminal: the lines written there show the progress."""
+        if sys.stdout.isatty():
+            self.stop()
 
     def stop(self) -> None:
         """Show nothing from now on."""

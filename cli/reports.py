@@ -37,7 +37,7 @@ def print_commit(path: str, committed: Committed, done: str, *, changed: bool, a
     elif changed:
         output.say(f"{path}: version {committed.version}: {done}")
     else:
-        output.say(f"{path}: nothing to do: version {committed.version} is like that already")
+        output.say(f"{path}: nothing to do: version {committed.version} already has this state")
     if not changed:
         raise typer.Exit(NOTHING_TO_DO)
 
@@ -51,9 +51,8 @@ def print_compaction(
     """Print one compaction of a table and whether a checkpoint was written."""
     if as_json:
         shown = report.version if report.did_anything else version
-        output.write_json(
-            {"path": path, "checkpointed": checkpointed, **asdict(report), "version": shown}, at_once=True
-        )
+        fields = {"path": path, "checkpointed": checkpointed, **asdict(report), "version": shown}
+        output.write_json({**fields, "reason": _why_nothing(report)}, at_once=True)
         return
     parts = []
     if report.did_anything:
@@ -65,7 +64,16 @@ def print_compaction(
         parts.append(f"{output.counted(report.groups_left, 'group')} left for the next compaction")
     if checkpointed:
         parts.append(f"checkpoint at version {version}")
-    output.say(f"{path}: {', '.join(parts) or 'nothing to do'}")
+    output.say(f"{path}: {', '.join(parts) or 'nothing to do: ' + _why_nothing(report)}")
+
+
+def _why_nothing(report: CompactionReport) -> str:
+    """Why nothing was committed; empty if something was."""
+    if report.did_anything:
+        return ""
+    if report.wasted_bytes:
+        return "other commits removed the files that were being rewritten; run it again"
+    return "no file needs a rewrite; `tidelog plan` shows why"
 
 
 # --- a clean-up ------------------------------------------------------------------------------------------------------
@@ -97,7 +105,7 @@ def print_cleanup(
     `counts` are the numbers of files by kind, `reason` says why there were none, and `advice` what to do about it.
     """
     if as_json:
-        extra = {"advice": advice} if isinstance(report, ExpiryReport) else {}
+        extra = {"advice": advice} if isinstance(report, ExpiryReport) else {"reason": "" if report.files else reason}
         output.write_json({**report.to_dict(), **extra})
     elif not report.files:
         output.say(f"{report.path}: nothing to do: {reason}" + (f"; {advice}" if advice else ""))

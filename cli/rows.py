@@ -24,6 +24,7 @@ import typer
 
 from tidelog.cli import output
 from tidelog.cli.progress import Progress
+from tidelog.cli.wrong_use import wrong_value
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.internals import RowReader
 
@@ -41,9 +42,18 @@ class OutputFormat(StrEnum):
     CSV = "csv"
 
 
+def _parse_format(text: Any) -> OutputFormat:
+    try:
+        return OutputFormat(text)
+    except ValueError:
+        raise wrong_value("--format", f"one of {', '.join(OutputFormat)}", text) from None
+
+
 FormatOption: TypeAlias = Annotated[
     OutputFormat | None,
-    typer.Option("--format", metavar="table|json|csv", help="How to print rows. By default a table."),
+    typer.Option(
+        "--format", metavar="table|json|csv", parser=_parse_format, help="How to print rows. By default a table."
+    ),
 ]
 
 
@@ -62,8 +72,7 @@ def write_rows(reader: RowReader, chosen: OutputFormat, limit: int | None, progr
     if chosen is OutputFormat.CSV:
         write_csv_header(reader.schema.names)
     for row in _counted(itertools.islice(_rows(reader), limit), progress):
-        if sys.stdout.isatty():
-            progress.stop()  # the rows themselves show the progress
+        progress.stop_on_terminal()  # the rows themselves show the progress
         if chosen is OutputFormat.JSON:
             output.write_json(row)
         else:

@@ -1,10 +1,10 @@
 """tidelog.compaction_daemon: keep tables fast alongside their writers, without disturbing them.
 
     compact("/data/events")           # once, from a program
-    Daemon(["/data/events"]).run()    # for months; from a shell: tidelog daemon /data/events
+    Daemon(["/data/events"]).run()    # until it is stopped; from a shell: tidelog daemon /data/events
 
-A compaction replaces files by fewer or better ones that hold the same rows. These are the words for it, in the order in
-which one becomes the next:
+A compaction replaces files with fewer or better files that hold the same rows. These are the words for it, in the order
+in which one becomes the next:
 
 - **CompactionRequest**: what to compact and how: the level (`minor` or `major`), the partitions, the level's options.
 - **Candidate**: a live file that the request may concern, with the row counts that the log knows.

@@ -128,8 +128,8 @@ def compact(
 
     Raises:
         TableNotFoundError: There is no table at the path.
-        ConfigurationError: The level is unknown, does not have an option that was given, rows cannot be sorted by a
-            column, or the executor cannot reach the table.
+        ConfigurationError: The level is unknown or does not support an option; a sort column cannot be sorted; or the
+            executor cannot reach the table.
         PredicateError: `where` is not valid, or names other than partition columns.
         CompactionVerificationError: Written files do not hold the rows that were read. Nothing was committed.
         ConflictError: Another commit changed the table's schema, properties or protocol.

@@ -1,4 +1,4 @@
-"""The daemon: for months, compact tables and write their checkpoints, alongside their writers."""
+"""A long-running process that compacts tables and writes their checkpoints, alongside their writers."""
 
 from __future__ import annotations
 

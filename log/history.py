@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from tidelog.log.conflict.files_by_partition import FilesByPartition
 from tidelog.log.conflict.operation_class import OperationClass, classify
-from tidelog.log.errors import CorruptLogError, HistoryExpiredError
+from tidelog.log.errors import ConfigurationError, CorruptLogError, HistoryExpiredError
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddFile, Commit, Metadata, Protocol, RemoveFile
 from tidelog.log.format.paths import canonical
@@ -51,6 +52,15 @@ class CommitRecord:
     engine: str | None
     metrics: Mapping[str, str]
     user_metadata: str | None
+
+
+def newest_records(timeline: Timeline, limit: int | None) -> list[CommitRecord]:
+    """At most `limit` commits up to the timeline's version, newest first. Raises ConfigurationError."""
+    if limit is not None and limit < 0:
+        raise ConfigurationError(
+            f"limit must be at least 0, not {limit}", advice="pass a number of commits, or None for all"
+        )
+    return list(itertools.islice(commit_records(timeline), limit))
 
 
 def commit_records(timeline: Timeline) -> Iterator[CommitRecord]:
@@ -107,8 +117,8 @@ class _Before:
             self._files.take_back(commit)
 
     def holds(self, adds: Sequence[AddFile]) -> bool:
-        """Look only for files without data change. Files with one are inserts in the change feed, and looking for them
-        would load a state for every insert of another engine.
+        """Look only for files without data change. Files with one are treated as inserts, and looking for them would
+        load a state for every insert of another engine.
         """
         if any(add.data_change for add in adds):
             return False

@@ -55,6 +55,7 @@ from tidelog.log.data.conform import conform
 from tidelog.log.data.external_files import take_up
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.row_maps import ROW_MAP_COLUMNS, row_map_schema
+from tidelog.log.data.type_names import sql_type
 from tidelog.log.data.writer import DataWriter
 
 # isort: split
@@ -158,6 +159,7 @@ __all__ = [
     "row_map_schema",
     "run_statement",
     "split_upsert",
+    "sql_type",
     "stage_delete",
     "stage_part",
     "stage_update",

@@ -51,6 +51,11 @@ def process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
+def utc_text(moment: datetime) -> str:
+    """ISO-8601 text of an aware datetime, in UTC with `Z`."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def to_datetime(timestamp_ms: int) -> datetime:
     """The aware UTC datetime of `timestamp_ms` (milliseconds since the epoch)."""
     seconds, milliseconds = divmod(timestamp_ms, 1000)

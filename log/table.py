@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -279,8 +278,11 @@ class Table(Statements, Upkeep):
 
         Args:
             limit: How many commits to return at most; None for all that are retained.
+
+        Raises:
+            ConfigurationError: `limit` is less than 0.
         """
-        return list(itertools.islice(history.commit_records(self.timeline), limit))
+        return history.newest_records(self.timeline, limit)
 
     def latest_version(self, n: int = 1) -> int:
         """The ID version of the n-th newest commit; 1 is the newest.

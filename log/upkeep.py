@@ -59,7 +59,7 @@ class Upkeep:
         purge: bool = False,
         executor: Executor | None = None,
     ) -> CompactionReport:
-        """Rewrite files in one commit that does not change rows and that time travel by timestamp does not show.
+        """Rewrite files in one commit that changes no rows and is invisible to time travel by timestamp.
 
         One call rewrites a bounded number of bytes. Other writers are not disturbed: if one of them takes a file first,
         its group is left out. `tidelog.compaction_daemon.compact` describes the bounds.

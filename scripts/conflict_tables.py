@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -16,18 +17,15 @@ _PART = re.compile(r"<!-- made: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 def rewritten(text: str) -> str:
     """The page with its generated parts up to date. The prose stays as it is."""
     parts = {"properties": _properties(), "policies": "\n".join(map(_section, POLICIES.values()))}
-    return _PART.sub(lambda match: f"<!-- made: {match[1]} -->\n{parts[match[1]]}\n<!-- end -->", text)
+    return _PART.sub(lambda match: f"<!-- made: {match[1]} -->\n\n{parts[match[1]]}\n\n<!-- end -->", text)
 
 
 def _properties() -> str:
     names = ", ".join(f"`{name}`" for name in POLICIES)
     retry = str(properties.metadata_retry({})).lower()
-    return _table(
-        ["property", "default", "meaning"],
-        [
-            [f"`{properties.CONFLICT_POLICY}`", f"`{properties.conflict_policy({})}`", f"which matrix: {names}"],
-            [f"`{properties.METADATA_RETRY}`", f"`{retry}`", "whether a `fail` is first retried using metadata only"],
-        ],
+    return _list(
+        f"`{properties.CONFLICT_POLICY}` (by default `{properties.conflict_policy({})}`): which matrix: {names}",
+        f"`{properties.METADATA_RETRY}` (by default `{retry}`): whether a `fail` is first retried using metadata only",
     )
 
 
@@ -40,13 +38,20 @@ def _section(policy: Policy) -> str:
 
 
 def _errors(policy: Policy) -> str:
-    rows = (
-        [earlier, later, ", ".join(f"`{error.__name__}`" for error in policy.errors(earlier, later))]
-        for earlier in policy.classes
-        for later in policy.classes
-        if policy.errors(earlier, later)
+    return _list(
+        *(
+            f"{earlier}, then {later}: " + ", ".join(f"`{error.__name__}`" for error in policy.errors(earlier, later))
+            for earlier in policy.classes
+            for later in policy.classes
+            if policy.errors(earlier, later)
+        )
     )
-    return _table(["first", "later", "errors"], rows)
+
+
+def _list(*entries: str) -> str:
+    return "\n".join(
+        textwrap.fill(f"- {entry}", 120, subsequent_indent="  ", break_on_hyphens=False) for entry in entries
+    )
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import tomllib
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,7 +18,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from tidelog.cli import app
-from tidelog.log import errors
+from tidelog.compaction_daemon import Daemon, compact, plan, stage
+from tidelog.log import Table, errors
 from tidelog.log.cleanup import retention
 from tidelog.log.errors import TidelogError
 from tidelog.log.format import properties
@@ -31,8 +34,9 @@ PACKAGES = ("tidelog.log", "tidelog.streaming", "tidelog.compaction_daemon")
 # Public by its module's name: importing it loads prometheus_client.
 FURTHER_NAMES = {"tidelog.streaming.prometheus.PrometheusListener"}
 TERMS = {
-    *("base version", "conflict policy", "consumer", "debt", "deletion vector", "head", "ID version", "image"),
-    *("ledger", "lineage", "move", "once", "operation class", "rebase", "row map", "scope", "time version", "winner"),
+    *("base version", "candidate", "conflict policy", "consumer", "debt", "deletion vector", "group", "head"),
+    *("ID version", "image", "ledger", "lineage", "move", "once", "operation class", "plan", "rebase", "row map"),
+    *("scope", "step", "time version", "winner"),
 }
 FOR_EVERY_COMMAND = {"--help", "--json", "--storage-option"}
 
@@ -42,7 +46,10 @@ def _pages() -> list[Path]:
 
 
 def rows_of(page: str, heading: str = "") -> list[list[str]]:
-    """The cells of the tables of a reference page, below a heading if one is given; without the tables' headings."""
+    """The cells of the tables of a reference page, below a heading if one is given; without the tables' headings.
+
+    An entry of a list, `- names (further names): meaning`, counts as a row of these three cells.
+    """
     text = (REFERENCE / page).read_text()
     if heading:
         text = re.split(rf"^## {re.escape(heading)}$", text, flags=re.MULTILINE)[1]
@@ -52,7 +59,17 @@ def rows_of(page: str, heading: str = "") -> list[list[str]]:
     found = [
         re.split(r"(?<!\\)\|", line)[1:-1] for line in rows if line.startswith("|") and not line.startswith("|---")
     ]
-    return [[cell.strip() for cell in row] for row in found]
+    return [[cell.strip() for cell in row] for row in found] + list(_entries(text))
+
+
+def _entries(text: str) -> Iterator[list[str]]:
+    for item in re.findall(r"^- (.+(?:\n  .+)*)", text, flags=re.MULTILINE):
+        line = re.sub(r"\s+", " ", item)
+        # Code can contain what separates the cells.
+        masked = re.sub(r"`[^`]*`", lambda code: "_" * len(code[0]), line)
+        match = re.match(r"(.+?)(?: \(([^()]*)\))?: ", masked)
+        if match and line.startswith("`"):
+            yield [line[: match.end(1)], line[slice(*match.span(2))] if match[2] else "", line[match.end() :]]
 
 
 def names_in(cell: str) -> list[str]:
@@ -62,13 +79,12 @@ def names_in(cell: str) -> list[str]:
 # --- prose -----------------------------------------------------------------------------------------------------------
 
 
-def test_lines_of_prose_are_at_most_120_columns() -> None:
+def test_lines_are_at_most_120_columns() -> None:
+    """Except for a link that is alone on its line. A table that needs longer rows is a list instead."""
     for page in _pages():
         for number, line in enumerate(page.read_text().splitlines(), 1):
-            table_or_link = line.startswith("|") or re.fullmatch(
-                r"\s*[-*]?\s*(\[[^\]]*\]:?\s*)?\(?<?https?://\S+", line
-            )
-            assert len(line) <= 120 or table_or_link, f"{page.relative_to(ROOT)}:{number}"
+            link = re.fullmatch(r"\s*[-*]?\s*(\[[^\]]*\]:?\s*)?\(?<?https?://\S+", line)
+            assert len(line) <= 120 or link, f"{page.relative_to(ROOT)}:{number}"
 
 
 def test_the_glossary_has_every_term() -> None:
@@ -153,9 +169,20 @@ def test_every_public_name_is_in_the_api_reference_once() -> None:
         assert len(names & found.keys()) == 1, names
 
 
+def test_the_root_s_names_are_documented() -> None:
+    """Each is a public name of one package, and the root's page links to it."""
+    import tidelog  # noqa: PLC0415 - only this test needs it
+
+    documented = {names_in(row[0])[0] for row in rows_of("api/tidelog.md")}
+    assert documented == set(tidelog.__all__)
+    homes = {f"{home}.{name}" for name, home in tidelog._HOMES.items()}
+    linked = set(re.findall(r"\]\[([^\]]+)\]", (REFERENCE / "api" / "tidelog.md").read_text()))
+    assert linked == homes <= set(directives())
+
+
 def test_the_api_reference_has_only_public_names() -> None:
     known = {f"{package}.{name}" for package in PACKAGES for name in importlib.import_module(package).__all__}
-    assert set(directives()) <= known | FURTHER_NAMES
+    assert set(directives()) <= known | FURTHER_NAMES | set(PACKAGES)
     for name in FURTHER_NAMES:
         module, _, attribute = name.rpartition(".")
         assert hasattr(importlib.import_module(module), attribute)
@@ -169,6 +196,50 @@ def test_the_reference_has_every_argument_of_the_sink() -> None:
     assert set(inspect.signature(Sink).parameters) <= set(documented)
     signature = re.findall(r"^Sink\($.*?^\)$", (REFERENCE / "sink.md").read_text(), flags=re.DOTALL | re.MULTILINE)
     assert all(f"{name}=" in signature[0] for name in set(inspect.signature(Sink).parameters) - {"path"})
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "function"),
+    [
+        ("compaction.md", "compact", compact),
+        ("compaction.md", "stage", stage),
+        ("compaction.md", "plan", plan),
+        ("compaction.md", "Daemon", Daemon),
+        *[
+            ("table.md", name, method)
+            for name in dir(Table)
+            if not name.startswith("_") and callable(method := getattr(Table, name))
+        ],
+    ],
+)
+def test_the_signatures_in_the_reference_are_those_of_the_code(page: str, name: str, function: Any) -> None:
+    """A signature may be cut short with `...`, but its arguments exist, in this order and with these defaults."""
+    actual = [entry for entry in inspect.signature(function).parameters.values() if entry.name not in ("self", "cls")]
+    codes = names_in((REFERENCE / page).read_text()) if page == "compaction.md" else heads(page)
+    found = [match[1] for code in codes if (match := re.fullmatch(rf"{name}\((.*)\)", code))]
+    assert found or page == "table.md"
+    for text in found:
+        shown = [part.strip() for part in text.split(",") if part.strip() not in ("", "*", "...")]
+        named = [part.partition("=") for part in shown]
+        order = [entry.name for entry in actual]
+        places = [order.index(argument) for argument, _, _ in named]
+        assert places == sorted(places), text
+        for argument, _, default in named:
+            assert default in ("", repr(actual[order.index(argument)].default).replace("'", '"')), text
+        if page == "compaction.md" and "..." not in text:
+            assert [argument for argument, _, _ in named] == order, text
+
+
+def heads(page: str) -> list[str]:
+    """The code in the first cell of each row of a reference page."""
+    return [code for row in rows_of(page) for code in names_in(row[0])]
+
+
+def test_the_extras_of_the_installation_page() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    page = (DOCS / "installation.md").read_text()
+    table = re.findall(r"^\| `tidelog\[(\w+)\]` \| ([^|]+) \| .+ \|$", page, flags=re.MULTILINE)
+    assert {name: packages.split(", ") for name, packages in table} == extras
 
 
 def test_the_reference_has_every_field_of_a_batch_report() -> None:

@@ -29,7 +29,7 @@ def add_columns_command(
       tidelog add-columns /data/events "country string, price decimal(10, 2)"
     """
     new = parse_schema(columns)
-    with Progress(f"adding columns to {path}", quiet=as_json):
+    with Progress(f"adding columns to {path}"):
         table = options.open_table(path, storage_option)
         committed = table.add_columns(new)
     print_commit(table.path, committed, f"added {', '.join(new.names)}", changed=True, as_json=as_json)

@@ -48,7 +48,7 @@ def changes_command(
     chosen = rows.require_format(output_format, as_json=as_json)
     # What was not given is left to the table's own defaults.
     given: dict[str, Any] = {"mode": mode, "keys": options.split_columns(keys)}
-    with Progress(f"reading the changes of {path}", quiet=chosen is rows.OutputFormat.JSON) as progress:
+    with Progress(f"reading the changes of {path}") as progress:
         reader = options.open_table(path, storage_option).changes(
             after=options.parse_point(after),
             until=options.parse_point(until),

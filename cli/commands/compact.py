@@ -29,7 +29,7 @@ def compact_command(
       tidelog compact /data/events
       tidelog compact /data/events --level major --where "day < '2026-01-31'" --cluster-by id
     """
-    with Progress(f"compacting {path}", quiet=as_json):
+    with Progress(f"compacting {path}"):
         table = options.open_table(path, storage_option)
         names = options.split_columns(cluster_by) or ()
         report = compact(table, level, where=where, cluster_by=names, purge=purge)

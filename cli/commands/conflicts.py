@@ -104,12 +104,13 @@ _COLUMNS = ("when", "lost", "to", "version", "winner", "outcome", "rows", "bytes
 
 
 def _print_ledger(path: str, limit: int | None, storage_option: list[str] | None, *, as_json: bool) -> None:
-    with Progress(f"reading the conflicts of {path}", quiet=as_json):
+    with Progress(f"reading the conflicts of {path}") as progress:
         store = options.open_table(path, storage_option).store
         winners = _Winners(store)
         entries = read_ledger(store, limit)
         if as_json:
             for entry in entries:
+                progress.stop_on_terminal()  # the entries themselves show the progress
                 output.write_json(_as_json(entry, winners))
             return
         found = [(entry, _as_row(entry, winners)) for entry in entries]

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import typer
 
 from tidelog.cli import options, output
+from tidelog.cli.progress import Progress
 from tidelog.cli.schema_text import parse_schema
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
@@ -43,13 +44,15 @@ def create_command(
     """
     if (schema is None) == (like is None):
         raise ConfigurationError("a table needs columns", advice="give either --schema or --like")
-    table = Table.create(
-        path,
-        _read_schema(like) if like is not None else parse_schema(schema or ""),
-        partition_by=options.split_columns(partition_by) or (),
-        properties=options.parse_properties(table_property),
-        storage_options=options.parse_storage_options(storage_option),
-    )
+    columns = _read_schema(like) if like is not None else parse_schema(schema or "")
+    with Progress(f"creating {path}"):
+        table = Table.create(
+            path,
+            columns,
+            partition_by=options.split_columns(partition_by) or (),
+            properties=options.parse_properties(table_property),
+            storage_options=options.parse_storage_options(storage_option),
+        )
     if as_json:
         output.write_json(
             {

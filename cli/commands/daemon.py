@@ -10,6 +10,7 @@ from tidelog.cli import options, output
 from tidelog.cli.app import FAILED
 from tidelog.cli.progress import Progress
 from tidelog.cli.reports import print_compaction
+from tidelog.cli.wrong_use import seconds
 from tidelog.compaction_daemon import Daemon, DaemonConfig, StepReport, TableStep
 from tidelog.log import Table
 from tidelog.log.errors import ConflictError
@@ -18,7 +19,12 @@ from tidelog.log.errors import ConflictError
 def daemon_command(
     paths: Annotated[list[str], typer.Argument(metavar="PATH", help="The tables: local paths or URLs.")],
     interval: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long to sleep after a step that found nothing to do.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            parser=seconds("--interval"),
+            help="How long to sleep after a step that found nothing to do.",
+        ),
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Exit as soon as there is nothing left to do.")] = False,
     storage_option: options.StorageOptions = None,
@@ -33,7 +39,8 @@ def daemon_command(
       tidelog daemon /data/events /data/users
       tidelog daemon /data/events --once
     """
-    tables = [options.open_table(path, storage_option) for path in paths]
+    with Progress(f"opening {output.counted(len(paths), 'table')}"):
+        tables = [options.open_table(path, storage_option) for path in paths]
     config = DaemonConfig(interval_s=interval)
     if once:
         _run_once(Daemon(tables, config=config), tables, as_json=as_json)
@@ -48,7 +55,7 @@ def _run_once(worker: Daemon, tables: list[Table], *, as_json: bool) -> None:
     idle = {table.path: table for table in tables}
     failed = False
     while True:
-        with Progress(f"compacting {output.counted(len(tables), 'table')}", quiet=as_json):
+        with Progress(f"compacting {output.counted(len(tables), 'table')}"):
             report = worker.step()
         _print_step(report, as_json=as_json)
         # A table that failed is skipped for a while, so later steps do not report it again. A conflict with a user's

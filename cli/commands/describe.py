@@ -11,7 +11,7 @@ from tidelog.cli.progress import Progress
 from tidelog.cli.reports import log_cleanup
 from tidelog.log import Snapshot, Table
 from tidelog.log.errors import CorruptLogError
-from tidelog.log.internals import Head, list_segment, load, properties
+from tidelog.log.internals import Head, list_segment, load, properties, sql_type
 
 _COUNTS = ("files", "rows", "dead_rows", "bytes", "small_files", "small_bytes", "dead_row_files")
 
@@ -27,7 +27,7 @@ def describe_command(
       tidelog describe /data/events
       tidelog describe /data/events --json | jq .version
     """
-    with Progress(f"reading the log of {path}", quiet=as_json):
+    with Progress(f"reading the log of {path}"):
         table = options.open_table(path, storage_option)
         found = _description(table)
     if as_json:
@@ -80,7 +80,7 @@ def _as_text(table: Table, found: dict[str, Any]) -> dict[str, Any]:
         "log_cleanup": _cleanup_text(table, found["log_cleanup"]),
         "protocol": f"{versions}; {', '.join(features) or 'no features'}",
         "schema": [
-            f"{field['name']}  {field['type']}{'' if field['nullable'] else '  not null'}" for field in found["schema"]
+            f"{field.name}  {sql_type(field.type)}{'' if field.nullable else '  not null'}" for field in table.schema
         ],
     }
     for name in ("properties", "streams"):

@@ -10,13 +10,18 @@ from rich.text import Text
 from tidelog.cli import options, output
 from tidelog.cli.app import FAILED
 from tidelog.cli.progress import Progress
+from tidelog.cli.wrong_use import whole_number
 from tidelog.log.internals import examine
 
 
 def doctor_command(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A table, or a place for one; it need not exist.")],
-    writers: Annotated[int, typer.Option(metavar="N", help="How many writers race for one file.")] = 8,
-    rounds: Annotated[int, typer.Option(metavar="N", help="How many races to run.")] = 10,
+    writers: Annotated[
+        int, typer.Option(metavar="N", parser=whole_number("--writers"), help="How many writers race for one file.")
+    ] = 8,
+    rounds: Annotated[
+        int, typer.Option(metavar="N", parser=whole_number("--rounds"), help="How many races to run.")
+    ] = 10,
     storage_option: options.StorageOptions = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -30,7 +35,7 @@ def doctor_command(
       tidelog doctor s3://bucket/events --storage-option endpoint_url=https://minio.example:9000
     """
     given = options.parse_storage_options(storage_option)
-    with Progress(f"checking the store at {path}", quiet=as_json):
+    with Progress(f"checking the store at {path}"):
         diagnosis = examine(path, storage_options=given, writers=writers, rounds=rounds)
     if as_json:
         output.write_json(diagnosis.to_dict())

@@ -34,7 +34,7 @@ def drop_command(
     url = open_store(path, given).url
     dropped = yes or _confirm(path, given)
     if dropped:
-        with Progress(f"dropping {url}", quiet=as_json):
+        with Progress(f"dropping {url}"):
             Table.drop(path, storage_options=given)
     if as_json:
         output.write_json({"path": url, "dropped": dropped})
@@ -48,10 +48,11 @@ def _confirm(path: str, storage_options: dict[str, str] | None) -> bool:
     """Ask on the terminal. Raises ConfigurationError if there is none, and TableNotFoundError."""
     if not sys.stdin.isatty():
         raise ConfigurationError("dropping a table needs a confirmation", advice="pass --yes", path=path)
-    table = Table.open(path, storage_options=storage_options)
-    try:
-        rows = f"{table.at().num_rows:,} rows"
-    except CorruptLogError:  # another writer left a file without a row count
-        rows = f"{table.at().num_files:,} files"
+    with Progress(f"reading the log of {path}"):
+        table = Table.open(path, storage_options=storage_options)
+        try:
+            rows = f"{table.at().num_rows:,} rows"
+        except CorruptLogError:  # another writer left a file without a row count
+            rows = f"{table.at().num_files:,} files"
     question = output.printable(f"Drop {table.path} (version {table.version}, {rows}) and delete its files?")
     return typer.confirm(question, err=True)

@@ -26,7 +26,7 @@ def expire_command(
       tidelog expire /data/events --older-than 30d
     """
     cutoff = options.parse_older_than(older_than)
-    with Progress(f"cleaning up the log of {path}", quiet=as_json):
+    with Progress(f"cleaning up the log of {path}"):
         table = options.open_table(path, storage_option)
         report = expire(table, older_than=cutoff, dry_run=dry_run)
     counts = {"commit": report.commits, "checkpoint": report.checkpoints, "other log file": report.others}

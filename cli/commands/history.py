@@ -26,13 +26,14 @@ def history_command(
     Example:
       tidelog history /data/events --limit 20
     """
-    table = options.open_table(path, storage_option)
-    records = itertools.islice(commit_records(table.timeline), limit)
-    if as_json:
-        for record in records:
-            output.write_json(_as_json(record))
-        return
-    with Progress(f"reading the log of {path}", quiet=as_json):
+    with Progress(f"reading the log of {path}") as progress:
+        table = options.open_table(path, storage_option)
+        records = itertools.islice(commit_records(table.timeline), limit)
+        if as_json:
+            for record in records:
+                progress.stop_on_terminal()  # the records themselves show the progress
+                output.write_json(_as_json(record))
+            return
         rows = [_as_row(record) for record in records]
     output.write_grid(_COLUMNS, rows, numbers=[0, 4, 5], whole=[1])
 

@@ -27,7 +27,7 @@ def plan_command(
       tidelog plan /data/events
       tidelog plan /data/events --level major --purge
     """
-    with Progress(f"planning a compaction of {path}", quiet=as_json):
+    with Progress(f"planning a compaction of {path}"):
         table = options.open_table(path, storage_option)
         names = options.split_columns(cluster_by) or ()
         found = plan(table, level, where=where, cluster_by=names, purge=purge)

@@ -8,6 +8,7 @@ import typer
 
 from tidelog.cli import options, rows
 from tidelog.cli.progress import Progress
+from tidelog.cli.wrong_use import whole_number
 
 
 def scan_command(
@@ -15,7 +16,9 @@ def scan_command(
     where: options.Where = None,
     columns: options.Columns = None,
     limit: options.Limit = None,
-    version: Annotated[int | None, typer.Option(metavar="N", help="Read this version.")] = None,
+    version: Annotated[
+        int | None, typer.Option(metavar="N", parser=whole_number("--version"), help="Read this version.")
+    ] = None,
     timestamp: Annotated[
         str | None, typer.Option(metavar="TIME", help="Read the table as it was then, such as 2026-01-31T12:00:00Z.")
     ] = None,
@@ -32,6 +35,6 @@ def scan_command(
       tidelog scan /data/events --version 41 --format csv > events.csv
     """
     chosen = rows.require_format(output_format, as_json=as_json)
-    with Progress(f"reading {path}", quiet=chosen is rows.OutputFormat.JSON) as progress:
+    with Progress(f"reading {path}") as progress:
         snapshot = options.open_table(path, storage_option).at(version=version, timestamp=timestamp)
         rows.write_rows(snapshot.scan(where, options.split_columns(columns)), chosen, limit, progress)

@@ -44,7 +44,7 @@ def set_properties_command(
     if not changes:
         raise ConfigurationError("there is no property to set", advice="give K=V, or --unset K")
     allowed: dict[str, Any] = {"allow_protocol_upgrade": True} if allow_protocol_upgrade else {}
-    with Progress(f"setting properties of {path}", quiet=as_json):
+    with Progress(f"setting properties of {path}"):
         table = options.open_table(path, storage_option)
         before = table.version
         committed = table.set_properties(changes, **allowed)

@@ -28,7 +28,7 @@ def vacuum_command(
       tidelog vacuum /data/events --older-than 14d
     """
     cutoff = options.parse_older_than(older_than)
-    with Progress(f"cleaning up the data files of {path}", quiet=as_json):
+    with Progress(f"cleaning up the data files of {path}"):
         table = options.open_table(path, storage_option)
         report = vacuum(table, older_than=cutoff, dry_run=dry_run)
     for file, error in report.failed:

@@ -46,7 +46,7 @@ def _pack(files: Sequence[Candidate], target: int, span_ms: int) -> Iterator[lis
 def _refusal(group: Sequence[Candidate], target: int, growth: float) -> str | None:
     """Why the group is not worth a rewrite; None if it is."""
     if len(group) < 2:  # noqa: PLR2004 - one file by itself is compact already
-        return "small, but no other small file near it in time fits"
+        return "small, but there is no other small file to pack it with"
     sizes = [file.add.size for file in group]
     if sum(sizes) >= min(max(1.0, growth * _TOLERANCE) * max(sizes), target * SMALL_SHARE):
         return None

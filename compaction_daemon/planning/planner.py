@@ -28,7 +28,7 @@ class CompactionRequest:
     """What to compact and how; the arguments of `plan`.
 
     Raises:
-        ConfigurationError: The level does not exist, or does not have an option that was asked for.
+        ConfigurationError: The level is unknown or does not support an option.
     """
 
     level: str = "minor"
@@ -74,8 +74,7 @@ def plan(
         The plan, with a reason for every live file.
 
     Raises:
-        ConfigurationError: The level is unknown, does not have an option that was given, or rows cannot be sorted by a
-            column.
+        ConfigurationError: The level is unknown or does not support an option, or a sort column cannot be sorted.
         PredicateError: `where` is not valid, or names other than partition columns.
 
     Example:

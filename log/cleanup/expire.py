@@ -17,7 +17,7 @@ from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.head import Head
 from tidelog.log.state.segment import CheckpointFiles, list_checkpoints, list_segment, pointed_version
 from tidelog.log.storage import FileStatus, Store
-from tidelog.log.system import System, to_datetime
+from tidelog.log.system import System, to_datetime, utc_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ExpiryReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, with the time as ISO-8601 text in UTC."""
-        return {**asdict(self), "cutoff": self.cutoff.isoformat(), "files": list(self.files)}
+        return {**asdict(self), "cutoff": utc_text(self.cutoff), "files": list(self.files)}
 
 
 def expire_log(
@@ -142,7 +142,7 @@ class _Expired:
         earliest = versions.earliest_commit(self._store, self._head.version)
         version = versions.version_at(times, self._cutoff_ms, earliest, self._head.version)
         if version is None:
-            self.reason = f"no commit is older than {to_datetime(self._cutoff_ms).isoformat()}"
+            self.reason = f"no commit is older than {utc_text(to_datetime(self._cutoff_ms))}"
             return None
         for found in list_checkpoints(self._store):
             if found.version <= version and self._is_intact(found) and self._keeps_times(found.version, times):

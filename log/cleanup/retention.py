@@ -16,7 +16,6 @@ from tidelog.log.format import filenames, properties
 from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.read.timeline import to_timestamp_ms
 from tidelog.log.storage import FileStatus
-from tidelog.log.system import to_datetime
 
 DAY_MS = 86_400_000
 # The folders for files other than data files that the log names. Nothing else in a `_` folder belongs to the table.
@@ -66,10 +65,10 @@ def explicit_cutoff_ms(older_than: timedelta | datetime, now_ms: int, configurat
     least_ms = properties.duration_ms(configuration, properties.MAX_TRANSACTION_TIME)
     if now_ms - at_ms < least_ms:
         raise ConfigurationError(
-            f"older_than means {to_datetime(at_ms).isoformat()}, which is less than {timedelta(milliseconds=least_ms)} "
-            "ago: running transactions could need the files that would be deleted",
-            advice="give an older time, or set the table property "
-            f"{properties.MAX_TRANSACTION_TIME} to the longest time that a transaction takes",
+            f"older_than must be at least {_age(least_ms)} ({properties.MAX_TRANSACTION_TIME}), because running "
+            f"transactions may need newer files; it is {_age(now_ms - at_ms)}",
+            advice=f"give an older time, or set {properties.MAX_TRANSACTION_TIME} to the longest time that a "
+            "transaction takes",
         )
     return at_ms
 
@@ -77,6 +76,16 @@ def explicit_cutoff_ms(older_than: timedelta | datetime, now_ms: int, configurat
 def midnight_ms(moment_ms: int) -> int:
     """The midnight UTC at or before a time."""
     return moment_ms - moment_ms % DAY_MS
+
+
+def _age(age_ms: int) -> str:
+    """An age in its largest unit, such as `1 day` or `1.5 hours`."""
+    if age_ms < 0:
+        return "in the future"
+    units = (("day", DAY_MS), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
+    unit, unit_ms = next((entry for entry in units if age_ms >= entry[1]), units[-1])
+    number = f"{age_ms / unit_ms:.4g}"
+    return f"{number} {unit}" + ("" if number == "1" else "s")
 
 
 def _retention_ms(configuration: Mapping[str, str], key: str) -> int:

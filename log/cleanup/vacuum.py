@@ -19,7 +19,7 @@ from tidelog.log.state.commits import read_commits
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import list_segment
 from tidelog.log.storage import Store
-from tidelog.log.system import System, to_datetime
+from tidelog.log.system import System, to_datetime, utc_text
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class VacuumReport:
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, with the time as ISO-8601 text in UTC."""
         failed = [{"path": path, "error": error} for path, error in self.failed]
-        return {**asdict(self), "cutoff": self.cutoff.isoformat(), "files": list(self.files), "failed": failed}
+        return {**asdict(self), "cutoff": utc_text(self.cutoff), "files": list(self.files), "failed": failed}
 
 
 def vacuum_files(

@@ -63,7 +63,7 @@ def commit(
 ) -> Result:
     """Commit `staged`, which was staged on `base`. On return it is durable or superseded.
 
-    Deletes the files of `staged` that are proven to be in no commit, also after an error, and records a loss in the
+    Deletes the files of `staged` that are proven to be in no commit, even after an error, and records a loss in the
     conflict ledger.
 
     Args:

@@ -27,7 +27,7 @@ def overlap(staged: Staged, winner: Commit, metadata: Metadata) -> tuple[str, st
     first = theirs[0].path if theirs else ""
     if not metadata.partition_columns or is_whole_table(winner):
         return WHOLE_TABLE, first
-    hits = in_my_scope(staged, [Place(file.partition_values) for file in theirs], metadata)
+    hits = places_in_scope(staged, [Place(file.partition_values) for file in theirs], metadata)
     return next(
         ((describe_partition(file, metadata), file.path) for file, hit in zip(theirs, hits, strict=True) if hit), None
     )
@@ -38,7 +38,7 @@ def is_whole_table(winner: Commit) -> bool:
     return commit_info.tidelog(winner.info).get("scope") == "table"
 
 
-def in_my_scope(staged: Staged, places: Sequence[Place], metadata: Metadata) -> list[bool]:
+def places_in_scope(staged: Staged, places: Sequence[Place], metadata: Metadata) -> list[bool]:
     """For each place, whether it is, or may be, in the scope of a staged transaction."""
     hits = [False] * len(places)
     written = partitions_of(_written(staged), metadata)

@@ -1,7 +1,7 @@
 """Check a staged transaction and one winner against a policy: the matrix as published, without a retry.
 
 MaxCompute's two policies use the matrix if the scopes overlap. Delta's two levels compare files, in Delta's order: did
-the winner add rows that I should have read, remove a file that I read, or remove a file that I remove too?
+the winner add rows that the transaction should have read, or remove a file that it read or removes too?
 """
 
 from __future__ import annotations

@@ -3,16 +3,18 @@
 A rebase is allowed only if running the operation again at the head would leave the same rows and a true change feed.
 The winners are folded in, oldest first, then the transaction is judged at the newest of them. The rules:
 
-1. A winner moved rows that I delete: translate my addresses through the move. A move without lineage is a conflict.
-2. A winner deleted rows that I move: they are dead at their new address.
-3. A winner moved rows that I move: move them from their current addresses. A group is dropped if none of its rows is
-   left, if compactions of my level or above moved all of them, or if a move has no lineage.
-4. A winner deleted rows that I delete: they leave my deletes, and their images die with them. If I staged change rows
-   for them it is a conflict, because the change feed would be wrong.
-5. A winner added rows: this matters only if I read. Rows that match join my deletes if deleting is all that I do with
-   them, else it is a conflict. Whether rows match is a Question, which the caller answers by reading them.
+1. A winner moved rows that the transaction deletes: translate the addresses through the move. A move without lineage is
+   a conflict.
+2. A winner deleted rows that the transaction moves: they are dead at their new address.
+3. A winner moved rows that the transaction moves: move them from their current addresses. A group is dropped if none of
+   its rows is left, if compactions of its level or above moved all of them, or if a move has no lineage.
+4. A winner deleted rows that the transaction deletes: they leave its deletes, and their images die with them. If it
+   staged change rows for them it is a conflict, because the change feed would be wrong.
+5. A winner added rows: this matters only if the transaction reads. Rows that match join its deletes if deleting is all
+   that it does with them, else it is a conflict. Whether rows match is a Question, which the caller answers by reading
+   them.
 6. A winner changed the schema or protocol: see `metadata_conflicts`.
-7. A winner recorded progress of my own stream: see `metadata_conflicts`.
+7. A winner recorded progress of the transaction's own stream: see `metadata_conflicts`.
 
 Removes are computed at the head: a file is removed if all its live rows go, else it gets a vector. A rebase writes only
 vectors, row maps and log entries, no data files.
@@ -194,7 +196,7 @@ class Rebase:
         return [path for path in (*gone, *thinned) if path not in followed]
 
     def _resurrected(self, effect: Effect) -> Iterable[str]:
-        """Files with rows of mine, now or earlier, in which dead or moved rows are live again."""
+        """Files with rows of the transaction, now or earlier, in which dead or moved rows are live again."""
         for path in effect.added:
             if path in self._touched and path not in self._live.files:
                 yield path
@@ -204,7 +206,7 @@ class Rebase:
                     yield path
 
     def _lose(self, effect: Effect, paths: Iterable[str], what: str) -> None:
-        """Give up rows of mine in these files, which cannot be followed: drop groups; conflict if I delete rows."""
+        """Give up the rows in these files, which cannot be followed: drop groups; conflict if rows are deleted."""
         for path in paths:
             self.newest_change = effect.version
             for group in self._owners.get(path, ()):
@@ -222,7 +224,7 @@ class Rebase:
         dropped = tuple(group for group, found in judged if found is None)
         kept = [found for _, found in judged if found is not None]
         if not kept:
-            # The winner that took the last group; if rows died instead, the newest winner that touched my files.
+            # The winner that took the last group; if rows died instead, the newest winner that touched the inputs.
             takers = [followed.taken_by for followed in self._groups]
             return NothingLeft(max(takers) if all(takers) else self.newest_change)
         dead = {path: rows for found in kept for path, rows in found.dead.items()}

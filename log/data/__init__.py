@@ -5,6 +5,7 @@ From rows to a file:
 - `conform`: Arrow tables, frames and lists of dicts as an Arrow table with exactly the table's schema
 - `cast`: one column cast to the table's type, if no value changes
 - `python_rows`: dicts as Arrow columns of the table's types
+- `type_names`: Arrow types under their SQL names
 - `grouping`: number rows by the values of some columns
 - `physical_schema`: a table's columns under the names, ids and types that its data files use
 - `writer`: write data files and change files, one partition each, with statistics

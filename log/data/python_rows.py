@@ -29,7 +29,7 @@ def require_dicts(rows: Sequence[Any]) -> None:
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise SchemaMismatchError(
-                f"row {number} is a {type(row).__name__}, not a dict", advice="pass a list of dicts"
+                f"row {number} must be a dict, not {type(row).__name__}", advice="pass a list of dicts"
             )
 
 

@@ -36,7 +36,8 @@ def stage_add_columns(head: Head, path: str, system: System, fields: Any) -> Sta
     for field in new:
         _require_addable(field, old)
     whole = pa.schema([*old, *new])
-    require_distinct(list(whole), "the table")
+    _require_new(new, old)
+    require_distinct(new, "the new columns")
     if has_change_data_feed(head.protocol, head.metadata):
         change_schema(whole, "cdc")
     require_timestamps(head.protocol, pa.schema(new), path)
@@ -93,6 +94,16 @@ def _require_addable(field: pa.Field, table: pa.Schema) -> None:
             f"cannot add {field.name!r} to the struct {parent.name!r}: only top-level columns can be added",
             advice="add a top-level column with another name",
         )
+
+
+def _require_new(new: list[pa.Field], table: pa.Schema) -> None:
+    known = {name.lower(): name for name in table.names}
+    for field in new:
+        if field.name.lower() in known:
+            raise ConfigurationError(
+                f"the table already has a column {known[field.name.lower()]!r} (case does not matter)",
+                advice="choose another name",
+            )
 
 
 def _with_fields(metadata: Metadata, added: list[dict[str, Any]], system: System) -> Metadata:

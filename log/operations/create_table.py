@@ -78,7 +78,7 @@ def require_distinct(fields: Sequence[pa.Field], where: str) -> None:
     for field in fields:
         if lowered.count(field.name.lower()) > 1:
             raise ConfigurationError(
-                f"{where} has {field.name!r} more than once (names are compared without case)", advice="rename one"
+                f"{where} has {field.name!r} more than once (case does not matter)", advice="rename one"
             )
         kind = field.type
         inner = [kind.field(index) for index in range(kind.num_fields)] if pt.is_nested(kind) else []

@@ -96,7 +96,7 @@ class _RowChange(RowMatcher):
         self._selection = Selection(numbered, where, None if whole_rows else [self._position])
 
     def check(self, assignments: Mapping[str, str]) -> None:
-        """Raise PredicateError or SchemaMismatchError for assignments that are invalid for any row."""
+        """Raise the errors of assignments that are invalid for any row."""
         if not isinstance(assignments, Mapping):
             raise ConfigurationError(
                 f"set must be a dict (got {type(assignments).__name__})",
@@ -148,10 +148,9 @@ class _RowChange(RowMatcher):
         same = [known for known in self.schema.names if known.lower() == str(name).lower()]
         if name in same or same:
             return name if name in same else str(same[0])
-        raise PredicateError(
+        raise ConfigurationError(
             f"there is no column {name!r} to set",
             advice=f"the columns are {', '.join(self.schema.names)}; a single field of a struct cannot be set",
-            token=name,
         )
 
 

@@ -70,7 +70,7 @@ class Keys:
     def _numbered(self) -> Iterator[tuple[pa.Array, pa.Array]]:
         """For each key column its distinct values, and the codes of the keys by the columns up to it.
 
-        Only the keys are hashed, no matter how many rows are looked up. After each column a code is replaced by its
+        Only the keys are hashed, no matter how many rows are looked up. After each column a code is replaced with its
         index among the distinct codes. After the last column that index is the key's own, because keys are distinct.
         """
         codes = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), self.table.num_rows)])
@@ -146,10 +146,15 @@ def _require_distinct(keys: pa.Table, path: str) -> None:
         return
     duplicates = np.unique(numbers[~first])
     rows = [int(np.flatnonzero(numbers == number)[0]) for number in duplicates[:_NAMED_KEYS]]
-    named = ", ".join(str(keys.slice(row, 1).to_pylist()[0]) for row in rows)
+    named = " or ".join(_key_text(keys.slice(row, 1).to_pylist()[0]) for row in rows)
+    count = "1 key" if len(duplicates) == 1 else f"{len(duplicates)} keys"
     raise DuplicateKeyError(
-        f"{len(duplicates)} keys have several rows each in the data, such as {named}",
+        f"the data has several rows for {count}, such as {named}",
         advice="keep one row per key, such as the newest",
         path=path,
         key=named,
     )
+
+
+def _key_text(key: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in key.items())

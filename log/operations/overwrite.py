@@ -20,7 +20,7 @@ from tidelog.log.state.loader import LogState
 def stage_overwrite(
     state: LogState, writer: DataWriter, rows: pa.Table, where: str | None, *, dynamic: bool
 ) -> Staged | None:
-    """Stage replacing all rows in the scope by `rows`; None if there are neither old nor new rows.
+    """Stage replacing all rows in the scope with `rows`; None if there are neither old nor new rows.
 
     The scope is the partitions that `where` selects, or with `dynamic` those of the rows, or else the whole table.
     Raises PredicateError, and ConfigurationError for rows outside `where`.

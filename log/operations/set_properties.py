@@ -23,9 +23,9 @@ from tidelog.log.system import System
 # Properties that users cannot set, and why.
 _FIXED: Mapping[str, str] = {
     table_properties.COLUMN_MAPPING_MODE: "existing data files name their columns as the mode prescribes",
-    table_properties.COLUMN_MAPPING_MAX_ID: "it counts all columns that the table ever had",
-    table_properties.IN_COMMIT_TIMESTAMP_VERSION: "it records since when commits contain their time",
-    table_properties.IN_COMMIT_TIMESTAMP_START: "it records since when commits contain their time",
+    table_properties.COLUMN_MAPPING_MAX_ID: "it holds the highest column id ever used",
+    table_properties.IN_COMMIT_TIMESTAMP_VERSION: "it records the first version with in-commit timestamps",
+    table_properties.IN_COMMIT_TIMESTAMP_START: "it records the first version with in-commit timestamps",
 }
 
 

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.log.data.cast import cast
-from tidelog.log.errors import PredicateError
+from tidelog.log.data.type_names import sql_type
+from tidelog.log.errors import PredicateError, SchemaMismatchError
 from tidelog.log.predicate.constants import coerce, constant_of, fitting_scalar, members
 from tidelog.log.predicate.parser import parse
 from tidelog.log.predicate.tree import (
@@ -77,7 +78,7 @@ def evaluate(text: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     tree = parse(text, table.schema)
     if isinstance(tree, Literal):
         constant = constant_of(coerce(tree.value, field.type), field.type)
-        return pa.chunked_array([cast(pa.repeat(constant, table.num_rows), field, field.name)])
+        return pa.chunked_array([_new_value(pa.repeat(constant, table.num_rows), field)])
     if isinstance(tree, Column) and len(tree.path) == 1:
         values = table[tree.path[0]]
     else:
@@ -87,8 +88,29 @@ def evaluate(text: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
             if _failure(tree, table.schema) is not None:
                 raise _not_evaluable(tree, table.schema) from error
             raise PredicateError(f"{text!r} cannot be evaluated on all rows: {error}", token=text) from error
-    chunks = [cast(_number_for(chunk, field.type), field, field.name) for chunk in values.chunks]
+    chunks = [_new_value(_number_for(chunk, field.type), field) for chunk in values.chunks]
     return pa.chunked_array(chunks, field.type)
+
+
+def _new_value(values: pa.Array, field: pa.Field) -> pa.Array:
+    """The values in the type of `field`. Raises SchemaMismatchError if one does not fit."""
+    try:
+        return cast(values, field, field.name)
+    except SchemaMismatchError as error:
+        if not field.nullable and values.null_count:
+            raise SchemaMismatchError(
+                f"the new value of {field.name!r} is null in {values.null_count} of the rows, but the column cannot "
+                "be null",
+                advice="use an expression that is never null",
+                column=field.name,
+            ) from error
+        detail = f" ({error.__cause__})" if error.__cause__ else ""
+        raise SchemaMismatchError(
+            f"the new value of {field.name!r} is {sql_type(values.type)}, but the column is {sql_type(field.type)}"
+            f"{detail}",
+            advice="use an expression of that type, whose values fit",
+            column=field.name,
+        ) from error
 
 
 def _values(expression: Expression, table: pa.Table) -> pa.ChunkedArray:

@@ -45,7 +45,7 @@ def partition_scope(where: str | None, metadata: Metadata, path: str) -> Scope:
         columns = f"the partition columns are {known}" if known else "the table is not partitioned"
         raise PredicateError(
             f"only whole partitions can be selected here, and {min(others)!r} is not a partition column",
-            advice=f"{columns}; delete(where) accepts any column",
+            advice=columns,
             token=min(others),
         )
     return Scope(predicate=tree)

@@ -79,8 +79,7 @@ def appended_files(commit: Commit, timestamp_ms: int, path: str) -> list[ChangeF
         if remove.data_change:
             raise NotAppendOnlyError(
                 f"version {commit.version} of {path} removed or changed rows, which an append-only reader cannot show",
-                advice="start after that version, or read with the change mode 'cdc' (a start is exclusive here, and "
-                "inclusive in Delta's change feed)",
+                advice=f"pass after={commit.version} (exclusive here, inclusive in Delta), or mode='cdc'",
                 path=path,
                 version=commit.version,
             )

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tidelog.log import predicate
 from tidelog.log.data.reader import DataFile, read_batches, rows_without_columns
-from tidelog.log.errors import PredicateError
+from tidelog.log.errors import ConfigurationError, PredicateError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.pruning.file_pruning import Pruned, is_partition_only, prune_values, wholly_matching
 from tidelog.log.state.file_values import FileValues
@@ -57,22 +57,20 @@ class RowReader:
 class Selection:
     """A filter and a projection over rows of `schema`.
 
-    Raises PredicateError for a predicate that cannot be evaluated or a column that does not exist.
+    Raises PredicateError for a predicate that cannot be evaluated, ConfigurationError for a column that does not exist.
     """
 
     def __init__(self, schema: pa.Schema, where: str | None, columns: Sequence[str] | None) -> None:
         self.where = where
         if isinstance(columns, str):
-            raise PredicateError(
-                "columns must be a list of column names, not a string",
-                advice=f"pass columns=[{columns!r}]",
-                token=columns,
+            raise ConfigurationError(
+                "columns must be a list of column names, not a string", advice=f"pass columns=[{columns!r}]"
             )
         chosen = list(schema.names if columns is None else columns)
         for name in chosen:
             if name not in schema.names:
                 known = ", ".join(schema.names)
-                raise PredicateError(f"there is no column {name!r}", advice=f"the columns are {known}", token=name)
+                raise ConfigurationError(f"there is no column {name!r}", advice=f"the columns are {known}")
         self.schema = pa.schema([schema.field(name) for name in chosen])
         self.tree = None if where is None else predicate.parse(where, schema)
         needed = set() if self.tree is None else predicate.columns(self.tree)

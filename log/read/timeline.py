@@ -15,7 +15,7 @@ from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.segment import earliest_version, is_there, range_error
 from tidelog.log.storage import Store
-from tidelog.log.system import System, to_datetime
+from tidelog.log.system import System, to_datetime, utc_text
 
 # An ID version, or a time: an aware datetime or an ISO-8601 string with a time zone.
 Point: TypeAlias = int | datetime | str
@@ -62,11 +62,10 @@ class Timeline:
         at_ms = to_timestamp_ms(moment)
         earliest = earliest_version(self.store, self.version)
         if at_ms > max(self.system.now_ms(), self.timestamp_ms):
-            raise range_error(self.store, f"{to_datetime(at_ms)} is in the future", earliest, self.version)
+            raise self._outside(at_ms, "in the future", earliest)
         found = versions.version_at(self.times, at_ms, earliest, self.version)
         if found is None:
-            what = f"{to_datetime(at_ms)} is before the retained history"
-            raise range_error(self.store, what, earliest, self.version)
+            raise self._outside(at_ms, "before the retained history", earliest)
         return found
 
     def interval_end(self, point: Point) -> int:
@@ -90,10 +89,10 @@ class Timeline:
             return point
         at_ms = to_timestamp_ms(point)
         if at_ms > max(self.system.now_ms(), self.timestamp_ms):
-            raise range_error(self.store, f"{to_datetime(at_ms)} is in the future", earliest, self.version)
+            raise self._outside(at_ms, "in the future", earliest)
         found = versions.version_at(self.times, at_ms, earliest, self.version)
         if found is None and earliest > 0:
-            raise range_error(self.store, f"{point} is before the retained history", earliest, self.version)
+            raise self._outside(at_ms, "before the retained history", earliest)
         return BEFORE_FIRST if found is None else found
 
     def nth_version(self, n: int) -> int:
@@ -114,6 +113,14 @@ class Timeline:
             earliest = versions.earliest_commit(self.store, self.version)
             raise range_error(self.store, f"there are fewer than {n} data-changing commits", earliest, self.version)
         return stamp
+
+    def _outside(self, at_ms: int, where: str, earliest: int) -> HistoryExpiredError:
+        """The error for a time, with the times of the first and the last version that it could be."""
+        first_ms = self.times.at(earliest)
+        since = "" if first_ms < 0 else f", the first was committed at {utc_text(to_datetime(first_ms))}"
+        hint = f"{since}, the last at {utc_text(to_datetime(self.timestamp_ms))}"
+        what = f"{utc_text(to_datetime(at_ms))} is {where}"
+        return range_error(self.store, what, earliest, self.version, hint)
 
     def _unavailable(self, after: int, until: int) -> HistoryExpiredError:
         earliest = versions.earliest_commit(self.store, self.version)

@@ -120,11 +120,11 @@ def is_there(store: Store, version: int) -> bool:
     return True
 
 
-def range_error(store: Store, what: str, earliest: int, newest: int) -> HistoryExpiredError:
-    """The error for a version or time outside the retained history."""
+def range_error(store: Store, what: str, earliest: int, newest: int, hint: str = "") -> HistoryExpiredError:
+    """The error for a version or time outside the retained history; `hint` is more advice."""
     return HistoryExpiredError(
         what,
-        advice=f"the available versions are {earliest} to {newest}",
+        advice=f"the available versions are {earliest} to {newest}{hint}",
         path=store.url,
         earliest_version=earliest,
         latest_version=newest,

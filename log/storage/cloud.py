@@ -24,6 +24,7 @@ class Failure(Enum):
     NOT_FOUND = auto()
     NO_BUCKET = auto()
     DENIED = auto()  # refused permanently: credentials, permissions, region or an invalid request
+    NO_CREDENTIALS = auto()  # none were found on this machine, so nothing was sent
     REJECTED = auto()  # refused before anything was done, usually by throttling
     TRANSIENT = auto()  # no answer, or an answer that does not say whether the request was carried out
     UNSUPPORTED = auto()  # the server does not know the request or its condition

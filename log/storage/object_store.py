@@ -263,6 +263,11 @@ class ObjectStore(Store):
                 kind = PathNotWritableError if writes else StoreAccessError
                 advice = "check the credentials, their permissions (including listing) and the bucket's region"
                 return kind(f"the store refused to {verb} {path}: {text}", advice=advice, path=self.url)
+            case Failure.NO_CREDENTIALS:
+                advice = "pass them as storage_options, or set them in the environment"
+                return StoreAccessError(
+                    f"cannot {verb} {self.url}: no credentials were found", advice=advice, path=self.url
+                )
             case Failure.UNSUPPORTED:
                 advice = "put the table on a store with conditional puts"
                 return StoreNotSupportedError(

@@ -32,8 +32,7 @@ _CODES = {
     "InvalidBucketName": Failure.NO_BUCKET,
     "ExpiredToken": Failure.DENIED,
 }
-_NO_CREDENTIALS = (
-    botocore.exceptions.NoCredentialsError,
+_BAD_CREDENTIALS = (
     botocore.exceptions.PartialCredentialsError,
     botocore.exceptions.CredentialRetrievalError,
     botocore.exceptions.ProfileNotFound,
@@ -96,7 +95,9 @@ class S3(Cloud):
         for cause in chain(error):
             if isinstance(cause, botocore.exceptions.ClientError):
                 return _of_answer(cause)
-            if isinstance(cause, _NO_CREDENTIALS):
+            if isinstance(cause, botocore.exceptions.NoCredentialsError):
+                return Diagnosed(Failure.NO_CREDENTIALS, str(cause))
+            if isinstance(cause, _BAD_CREDENTIALS):
                 return Diagnosed(Failure.DENIED, str(cause))
             if isinstance(cause, _NO_ANSWER):
                 return Diagnosed(Failure.TRANSIENT, str(cause))

@@ -12,5 +12,6 @@
 | `feed_planner` | which change files a micro-batch reads |
 | `offsets` | a stream's position in the table's history, as Spark's offset log stores it |
 | `write_options` | the options of `df.write`, parsed and checked |
+| `errors_first` | errors as Spark shows them: tidelog's line first, without its internals |
 | `batch_writer` | `df.write`: tasks write files, the driver commits them |
 """

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from tidelog.log import Snapshot, Table
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.internals import REAL_SYSTEM, ChangeFile, DataFile, num_records, to_adds
+from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.feed_planner import FeedPlanner
 from tidelog.streaming.datasource.file_partitions import (
     FilesPartition,
@@ -35,6 +36,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
+    @error_first
     def partitions(self) -> Sequence[InputPartition]:
         """The files of the snapshot or of the interval, grouped into tasks."""
         table = table_to_read(self._options)
@@ -43,6 +45,7 @@ class BatchReader(DataSourceReader):
         snapshot = _snapshot(table, self._options)
         return grouped_into_tasks(table, _snapshot_files(snapshot), snapshot, self._options, self._schema)
 
+    @error_first
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
         require_unchanged(self._options.zone)

@@ -33,6 +33,7 @@ from tidelog.log.internals import (
     require_same_table,
     written_ms,
 )
+from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.write_options import WriteOptions
 from tidelog.streaming.executors.tasks import delete_written, file_size, pieces, require_reachable
 
@@ -70,6 +71,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._is_known = key is not None and self._progress is None
         self._check(frame)
 
+    @error_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         """Write one task's rows, one file or more for each partition. A task that fails deletes its files."""
         writer = replace(self._writer, written=[])
@@ -81,6 +83,7 @@ class BatchWriter(DataSourceArrowWriter):
                 return TaskResult(error=error)
             raise
 
+    @error_first
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit the tasks' files. Raises the first error of a task, and the errors of a commit."""
         results = [_result(message) for message in messages]
@@ -95,6 +98,7 @@ class BatchWriter(DataSourceArrowWriter):
         outcome = committed(transaction.commit())
         _LOGGER.info("%s is at version %d: %s", self._writer.store.url, outcome.version, outcome.metrics)
 
+    @error_first
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the files of a failed job.
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tidelog.log import Table
+from tidelog.log.errors import NotAppendOnlyError
 from tidelog.log.internals import ChangeFile, System, appended_files
 from tidelog.streaming.datasource.offsets import COMPLETE, Offset
 
@@ -85,8 +86,12 @@ class FeedPlanner:
                 version += 1
                 continue
             for commit, stamp in self._table.timeline.between(version - 1, until):
+                try:
+                    found = appended_files(commit, stamp, self._table.path)
+                except NotAppendOnlyError as error:
+                    raise _with_options(error) from None
                 # Nothing here reads the statistics, which make up most of a file's size.
-                files = [replace(file, stats=None) for file in appended_files(commit, stamp, self._table.path)]
+                files = [replace(file, stats=None) for file in found]
                 self._remember(commit.version, files)
                 yield commit.version, files
             return
@@ -95,6 +100,15 @@ class FeedPlanner:
         self._cache[version] = files
         while len(self._cache) > _CACHED_VERSIONS:
             self._cache.popitem(last=False)
+
+
+def _with_options(error: NotAppendOnlyError) -> NotAppendOnlyError:
+    """The error with the advice that fits `format("tidelog")`, which has no change mode but `append`."""
+    advice = (
+        f"continue after it with startingVersion={error.version} (exclusive here, inclusive in Delta; a stream also "
+        f"needs a new checkpoint), or read its changes with Table.changes(after={error.version - 1})"
+    )
+    return NotAppendOnlyError(error.message, advice=advice, **error.fields)
 
 
 def _last_complete(offset: Offset) -> int:

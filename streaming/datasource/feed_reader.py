@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from tidelog.log.internals import REAL_SYSTEM, range_error
+from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.feed_planner import FeedPlanner
 from tidelog.streaming.datasource.file_partitions import (
     FilesPartition,
@@ -33,11 +34,13 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: tuple[ReadOptions, FeedPlanner] | None = None
         self._target_version: int | None = None
 
+    @error_first
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a new stream begins: after `startingVersion` or `startingTimestamp`, else at the first version."""
         options, planner = self._open()
         return Offset(planner.table.id, start_version(planner.table, options)).to_json()
 
+    @error_first
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next micro-batch; `start` itself if there are no new rows, so that Spark runs none."""
         _, planner = self._open()
@@ -56,21 +59,25 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_files = limit.max_files if isinstance(limit, ReadMaxFiles) else None
         return planner.advance(begin, until, max_files).to_json()
 
+    @error_first
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """The limit set with `maxFilesPerTrigger`."""
         options, _ = self._open()
         return ReadAllAvailable() if options.max_files is None else ReadMaxFiles(options.max_files)
 
+    @error_first
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """The newest version seen, for the query's progress."""
         _, planner = self._open()
         return Offset(planner.table.id, planner.table.version).to_json()
 
+    @error_first
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the version at which this run ends."""
         _, planner = self._open()
         self._target_version = planner.table.refresh().version
 
+    @error_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The change files between two offsets, grouped into tasks."""
         options, planner = self._open()
@@ -80,6 +87,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         changes = list(planner.between(first, last))
         return grouped_into_tasks(planner.table, changes, planner.table.at(), options, self._schema)
 
+    @error_first
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
         require_unchanged(parse_read(self._raw, streaming=True, session_zone=self._session_zone).zone)

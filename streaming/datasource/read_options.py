@@ -101,16 +101,17 @@ def require_known(options: Iterable[str], known: Mapping[str, str]) -> None:
     """Raise ConfigurationError for an option that is not a key of `known` (lower-case names to names)."""
     for key in options:
         if key not in known:
-            raise ConfigurationError(f"unknown option {key!r}", advice=f"use one of {', '.join(known.values())}")
+            names = ", ".join([*known.values(), "storageOption.<name>"])
+            raise ConfigurationError(f"unknown option {key!r}", advice=f"use one of {names}")
 
 
 def require_path(options: Mapping[str, str], advice: str) -> str:
     """The table's path. Raises ConfigurationError if it is missing, as it is for a table of Spark's catalog."""
     if not options.get("path"):
         raise ConfigurationError(
-            "no table path was given",
-            advice=f"{advice}, or in SQL CREATE TEMPORARY VIEW name USING tidelog OPTIONS (path '/path/to/table'); "
-            "tables of Spark's catalog (CREATE TABLE, saveAsTable) do not work, as Spark does not pass their location",
+            "Spark did not pass a table path",
+            advice=f"{advice}; tables made with CREATE TABLE or saveAsTable are not supported: run DROP TABLE name, "
+            "then CREATE TEMPORARY VIEW name USING tidelog OPTIONS (path '/path/to/table')",
         )
     return options["path"]
 

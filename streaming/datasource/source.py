@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from tidelog.log.errors import ConfigurationError
 from tidelog.streaming.datasource.batch_reader import BatchReader
 from tidelog.streaming.datasource.batch_writer import BatchWriter
+from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.feed_reader import FeedReader
 from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
 from tidelog.streaming.datasource.read_options import parse_read, split_names
@@ -76,6 +77,7 @@ class TidelogDataSource(DataSource):
         """The name of the format, `tidelog`."""
         return "tidelog"
 
+    @error_first
     def schema(self) -> StructType:
         """The columns of the read.
 
@@ -87,6 +89,7 @@ class TidelogDataSource(DataSource):
         options = parse_read(self._raw, session_zone=self.session_zone)
         return from_arrow_schema(read_columns(table_to_read(options).at(), options))
 
+    @error_first
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader for `spark.read`.
 
@@ -102,6 +105,7 @@ class TidelogDataSource(DataSource):
         """
         return FeedReader(self._raw, schema, self.session_zone)
 
+    @error_first
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """The writer for `df.write`. It checks the options and the frame's columns before any task runs.
 
@@ -113,6 +117,7 @@ class TidelogDataSource(DataSource):
         """
         return BatchWriter(parse_write(self._raw, overwrite=overwrite), schema)
 
+    @error_first
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802
         """Refuse: Spark gives a Python stream writer no query id, so a replayed batch could not be recognized.
 

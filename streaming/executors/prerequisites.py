@@ -86,7 +86,7 @@ def _how_to_install() -> str:
     commands = {
         "apt-get": "sudo apt-get install -y openjdk-17-jre-headless",
         "dnf": "sudo dnf install -y java-17-openjdk-headless",
-        "brew": "brew install openjdk@17",
+        "brew": 'brew install openjdk@17 && export JAVA_HOME="$(brew --prefix openjdk@17)"',
     }
     command = next((line for tool, line in commands.items() if shutil.which(tool)), None)
     install = f"run: {command}" if command else "install Java 17 or later with the system's package manager"

@@ -1,6 +1,6 @@
 """The sink: a `foreachBatch` function that commits each micro-batch exactly once.
 
-The way of a micro-batch through the modules:
+How a micro-batch is processed:
 
 1. `sink`: the public class. Its arguments are checked once, in `settings`; Spark calls it for each batch.
 2. `batch`: the one object for one batch. Its phases are identify, throttle, collect, write, commit.

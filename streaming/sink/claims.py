@@ -23,7 +23,7 @@ def claimed(settings: SinkSettings, batch: MicroBatch, table: Callable[[], Table
     with _lock:
         if any(_claims.get(key) == batch for key in keys):
             raise ConfigurationError(
-                f"batch {batch.batch_id} was given twice to sink {settings.name!r} for {settings.path}",
+                f"sink {settings.name!r} was called twice for batch {batch.batch_id} of {settings.path}",
                 advice="give each Sink in a batch function its own name, and call it once for each batch",
             )
         _claims.update(dict.fromkeys(keys, batch))

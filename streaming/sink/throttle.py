@@ -24,7 +24,7 @@ _MIN_MEASURE_INTERVAL_S = 0.5
 _MAX_MEASURE_INTERVAL_S = 60.0
 # How long a stopped query can stay unnoticed: Spark's stop() waits for the batch function and cannot wake it.
 _SLICE_S = 0.25
-# A shorter rest of a delay is not worth a sleep, and can be below the clock's resolution.
+# A shorter remaining delay is not worth a sleep, and can be below the clock's resolution.
 _SHORTEST_S = 0.001
 
 
@@ -35,7 +35,7 @@ class Throttle:
     With at most `max_debt_files` small files (see `Debt`) a batch is written at once. Above that it waits: the delay
     rises linearly from 0 to `max_delay_s` at twice as many files, and ends early when compaction has reduced their
     number. The batch is then written in as few files as possible, and never refused. Use a Throttle for a table that a
-    compaction daemon maintains; without one, every batch waits for nothing.
+    compaction daemon maintains; without one, waiting has no benefit.
 
     Args:
         max_debt_files: Small files that the table can have without a delay; at least 1. Choose it well above the number

@@ -22,6 +22,7 @@ from tidelog.log.errors import (
     CorruptLogError,
     FencedError,
     PredicateError,
+    SchemaMismatchError,
     StoreUnavailableError,
     TableNotFoundError,
     TidelogError,
@@ -114,6 +115,7 @@ def test_a_command_loads_no_other_one() -> None:
         (ConfigurationError("x"), 2),
         (TableNotFoundError("x"), 2),
         (PredicateError("x"), 2),
+        (SchemaMismatchError("x"), 2),
         (ConcurrentAppendException("x"), 3),
     ],
 )

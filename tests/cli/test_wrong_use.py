@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from tests.cli.support import ON_A_TABLE, run
+from tests.log.support import metadata, put_commit
+from tidelog.cli.output import timestamp_text
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
+from tidelog.log.format.actions import Protocol
+from tidelog.log.storage.local import LocalStore
 
 
 @pytest.mark.parametrize("command", [*ON_A_TABLE, "daemon --once", "drop --yes"])
@@ -18,6 +22,7 @@ def test_a_path_without_a_table_is_one_line(command: str, tmp_path: Path) -> Non
     result = run(name, tmp_path / "nothing", *rest, *ON_A_TABLE.get(name, []))
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"TIDELOG_TABLE_NOT_FOUND: there is no table at {tmp_path / 'nothing'}; check the")
+    assert "create the table with tidelog create [" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 
@@ -41,7 +46,7 @@ def test_a_store_that_cannot_hold_tables() -> None:
         (["changes", "--after", "²"], "write ISO-8601"),
         (["changes", "--mode", "nonsense"], "TIDELOG_CONFIGURATION"),
         (["expire", "--older-than", "soon"], "write an age such as 30d"),
-        (["expire", "--older-than", "1 hour"], "tidelog.maxTransactionTime"),
+        (["expire", "--older-than", "1 hour"], "--older-than must be at least 1 day (tidelog.maxTransactionTime)"),
         (["expire", "--older-than", "1h"], "tidelog.maxTransactionTime"),
         (["expire", "--older-than", "99999999999999999999d"], "write an age such as 30d"),
         (["vacuum", "--older-than", "3000000d"], "write an age such as 30d"),
@@ -55,7 +60,16 @@ def test_a_store_that_cannot_hold_tables() -> None:
         (["set-properties", "a=1", "--unset", "a"], "leave one out"),
         (["set-properties", "delta.appendOnly=maybe"], "it must be true or false"),
         (["add-columns", "x nonsense"], "use one of array<...>, bigint"),
-        (["add-columns", "n bigint"], "rename one"),
+        (["add-columns", "n bigint"], "the table already has a column 'n' (case does not matter); choose another name"),
+        (["add-columns", "x bigint not null"], "; remove NOT NULL"),
+        (["changes", "--mode", "net"], "; pass --keys, or set the property tidelog.primaryKey"),
+        (["compact", "--where", "n = 1"], "'n' is not a partition column; the partition columns are part ["),
+        (["history", "--limit", "0"], "--limit must be at least 1, not 0; see tidelog history --help"),
+        (["scan", "--limit", "ten"], "--limit must be a whole number, not 'ten'; see tidelog scan --help"),
+        (["scan", "--version", "abc"], "--version must be a whole number, not 'abc'; see tidelog scan --help"),
+        (["scan", "--format", "xml"], "--format must be one of table, json, csv, not 'xml'; see tidelog scan"),
+        (["daemon", "--interval", "0"], "--interval must be more than 0, not 0.0; see tidelog daemon --help"),
+        (["daemon", "--interval", "soon"], "--interval must be a number of seconds, not 'soon'"),
     ],
 )
 def test_bad_input_is_one_line_with_advice(table: Table, arguments: list[str], advice: str) -> None:
@@ -68,26 +82,45 @@ def test_bad_input_is_one_line_with_advice(table: Table, arguments: list[str], a
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "message"),
     [
-        ["daemon"],
-        ["compact"],
-        ["compact", "a", "b"],
-        ["nonsense"],
-        ["compact", "--nonsense", "x"],
-        ["daemon", "x", "--interval", "soon"],
-        ["scan"],
-        ["scan", "x", "--limit", "0"],
-        ["scan", "x", "--format", "xml"],
-        ["history", "x", "--all"],
-        ["add-columns", "x"],
-        ["restore", "x", "--version", "one"],
+        (["daemon"], "missing argument 'PATH'; see tidelog daemon --help"),
+        (["compact"], "missing argument 'PATH'; see tidelog compact --help"),
+        (["compact", "a", "b"], "got unexpected extra argument(s) (b); see tidelog compact --help"),
+        (["nonsense"], "no such command 'nonsense'; see tidelog --help"),
+        (["--nonsense"], "no such option: --nonsense; see tidelog --help"),
+        (["compact", "--nonsense", "x"], "no such option: --nonsense; see tidelog compact --help"),
+        (["scan", "x", "--limit"], "option '--limit' requires an argument; see tidelog scan --help"),
+        (["history", "x", "--all"], "no such option: --all; see tidelog history --help"),
+        (["add-columns", "x"], "missing argument 'COLUMNS'; see tidelog add-columns --help"),
+        (["doctor", "x", "--rounds", "some"], "--rounds must be a whole number, not 'some'; see tidelog doctor --help"),
     ],
 )
-def test_unknown_and_missing_arguments_show_the_usage(arguments: list[str]) -> None:
+def test_unknown_and_missing_arguments_are_one_line(arguments: list[str], message: str) -> None:
     result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"TIDELOG_CONFIGURATION: {message}\n"
+
+
+def test_a_protocol_upgrade_is_asked_for_as_an_option(tmp_path: Path) -> None:
+    old = Protocol(min_reader_version=1, min_writer_version=2)
+    put_commit(LocalStore(str(tmp_path)), 0, old, metadata(), info={"inCommitTimestamp": None})
+    result = run("set-properties", tmp_path, "delta.enableDeletionVectors=true")
     assert result.exit_code == 2
-    assert "Usage" in result.stderr
+    assert (
+        "; pass --allow-protocol-upgrade to raise the protocol to reader version 3, writer version 7" in result.stderr
+    )
+
+
+def test_a_time_before_the_history_shows_what_there_is(table: Table) -> None:
+    result = run("scan", table.path, "--timestamp", "2020-01-01T00:00:00Z")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
+    first, last = table.at(version=0).timestamp, table.at().timestamp
+    expected = (
+        "TIDELOG_HISTORY_RANGE: 2020-01-01T00:00:00Z is before the retained history; the available versions are 0 to "
+        f"2, the first was committed at {timestamp_text(first)}, the last at {timestamp_text(last)} ["
+    )
+    assert result.stderr.startswith(expected)
 
 
 # --- storage options -------------------------------------------------------------------------------------------------

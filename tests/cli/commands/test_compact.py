@@ -24,7 +24,8 @@ def test_compact_prints_what_it_did(small_files: Table) -> None:
 def test_compact_with_nothing_to_do(small_files: Table) -> None:
     run("compact", small_files.path)
     ended = run("compact", small_files.path)
-    assert (ended.exit_code, ended.stdout) == (4, f"{small_files.path}: nothing to do\n")
+    reason = "no file needs a rewrite; `tidelog plan` shows why"
+    assert (ended.exit_code, ended.stdout) == (4, f"{small_files.path}: nothing to do: {reason}\n")
     ended = run("compact", small_files.path, "--json")
     assert (ended.exit_code, ended.stderr) == (4, "")
     assert json.loads(ended.stdout) == {
@@ -39,6 +40,7 @@ def test_compact_with_nothing_to_do(small_files: Table) -> None:
         "wasted_bytes": 0,
         "rebased_over": [],
         "groups_left": 0,
+        "reason": reason,
     }
 
 
@@ -46,12 +48,15 @@ def test_compact_as_json(small_files: Table) -> None:
     ended = run("compact", "--json", small_files.path)
     assert ended.exit_code == 0
     report = json.loads(ended.stdout)
-    assert {key: report[key] for key in ("path", "version", "files_removed", "files_added", "checkpointed")} == {
+    assert {
+        key: report[key] for key in ("path", "version", "files_removed", "files_added", "checkpointed", "reason")
+    } == {
         "path": small_files.path,
         "version": 4,
         "files_removed": 3,
         "files_added": 1,
         "checkpointed": False,
+        "reason": "",
     }
 
 

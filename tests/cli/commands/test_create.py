@@ -60,6 +60,7 @@ def test_create_like_a_parquet_file(tmp_path: Path) -> None:
         (["--schema", "a int", "--like", "f.parquet"], "give either --schema or --like"),
         (["--like", "nothing.parquet"], "cannot read 'nothing.parquet'"),
         (["--schema", "a number"], "column 'a' has the unknown type 'number'; use one of array<...>, bigint"),
+        (["--schema", "a int", "--partition-by", "a"], "partition"),
         (["--schema", "a int", "--property", "tidelog.primaryKey"], "write KEY=VALUE"),
         (["--schema", "a int", "--property", "tidelog.nonsense=1"], "unknown table property"),
         (["--schema", "a int", "--property", "x=1", "--property", "x=2"], "given twice"),
@@ -85,4 +86,5 @@ def test_a_table_that_exists_stays(tmp_path: Path) -> None:
     result = run("create", tmp_path / "t", "--schema", "b int")
     assert result.exit_code == 2
     assert result.stderr.startswith("TIDELOG_TABLE_EXISTS")
+    assert "; choose another path, or drop the table with tidelog drop [" in result.stderr
     assert Table.open(str(tmp_path / "t")).schema.names == ["a"]

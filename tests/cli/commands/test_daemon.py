@@ -35,7 +35,8 @@ def test_once_with_nothing_to_do(small_files: Table, tmp_path: Path) -> None:
     other = Table.create(str(tmp_path / "other"), SCHEMA)
     run("compact", small_files.path)
     ended = run("daemon", "--once", small_files.path, other.path)
-    expected = f"{small_files.path}: nothing to do\n{other.path}: nothing to do\n"
+    nothing = "nothing to do: no file needs a rewrite; `tidelog plan` shows why"
+    expected = f"{small_files.path}: {nothing}\n{other.path}: {nothing}\n"
     assert (ended.exit_code, ended.stdout, ended.stderr) == (0, expected, "")
     ended = run("daemon", "--once", "--json", small_files.path, other.path)
     assert (ended.exit_code, ended.stderr) == (0, "")
@@ -77,7 +78,7 @@ def test_once_fails_if_a_table_fails_and_still_compacts_the_rest(
 def test_an_interval_of_zero_is_wrong_use(small_files: Table) -> None:
     ended = run("daemon", small_files.path, "--interval", "0")
     assert ended.exit_code == 2
-    assert "give seconds above zero" in ended.stderr
+    assert "--interval must be more than 0, not 0.0" in ended.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -53,7 +53,16 @@ def test_describe_as_json(table: Table) -> None:
 def test_describe_in_words(table: Table) -> None:
     result = run("describe", table.path)
     assert result.exit_code == 0
-    for words in (table.id, "partition by", "job/1 = 7", "n  int64  not null", "reader 3, writer 7; appendOnly,"):
+    for words in (
+        table.id,
+        "partition by",
+        "job/1 = 7",
+        "n  bigint  not null",
+        "tags  map<string, date>",
+        "at  timestamp",
+        "inner  struct<x: decimal(5,1), list: array<binary>>",
+        "reader 3, writer 7; appendOnly,",
+    ):
         assert words in result.stdout
     for line in ("log tail +3", "small files +2", "dead row files +0"):
         assert re.search(f"^{line}$", result.stdout, flags=re.MULTILINE)

@@ -19,7 +19,7 @@ def test_plan_prints_what_and_why(small_files: Table) -> None:
     assert first.endswith(" bytes) of part=a into about 1")
     assert header.split() == ["file", "chosen", "why"]
     assert [row.split()[1] for row in rows] == ["yes", "yes", "yes", "no"]
-    assert rows[3].endswith("small, but no other small file near it in time fits")
+    assert rows[3].endswith("small, but there is no other small file to pack it with")
     assert small_files.refresh().version == 4, "a plan changes nothing"
     ended = run("plan", small_files.path, "--level", "major", "--cluster-by", "n", "--where", "part = 'b'")
     assert "rewrite 1 file (" in ended.stdout

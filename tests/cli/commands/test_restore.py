@@ -33,7 +33,7 @@ def test_restore_to_a_time(table: Table) -> None:
 
 def test_restore_with_nothing_to_do(table: Table) -> None:
     result = run("restore", table.path, "--version", 2)
-    expected = f"{table.path}: nothing to do: version 2 is like that already\n"
+    expected = f"{table.path}: nothing to do: version 2 already has this state\n"
     assert (result.exit_code, result.stdout) == (4, expected)
     result = run("restore", table.path, "--version", 2, "--json")
     assert result.exit_code == 4

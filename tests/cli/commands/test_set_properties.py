@@ -28,7 +28,7 @@ def test_nothing_to_do(table: Table) -> None:
     run("set-properties", table.path, "mine=a")
     for arguments in (["mine=a"], ["--unset", "yours"]):
         result = run("set-properties", table.path, *arguments)
-        expected = f"{table.path}: nothing to do: version 3 is like that already\n"
+        expected = f"{table.path}: nothing to do: version 3 already has this state\n"
         assert (result.exit_code, result.stdout) == (4, expected)
         result = run("set-properties", table.path, *arguments, "--json")
         assert (result.exit_code, json.loads(result.stdout)["changed"]) == (4, False)

@@ -21,12 +21,17 @@ def test_vacuum(old: Table) -> None:
     assert dry.exit_code == 0
     assert sorted(dry.stdout.splitlines()[:-1]) == ["orphan-1.parquet", "orphan-2.parquet"]
     assert "would delete 2 data files, 0 deletion vectors, 0 change files, 0 row maps (10 bytes)" in dry.stdout
-    since = (dt.datetime.now(dt.UTC) - dt.timedelta(days=2)).isoformat()
+    since = (dt.datetime.now(dt.UTC) - dt.timedelta(days=2)).isoformat(timespec="milliseconds")
     (report,) = lines(run("vacuum", old.path, "--json", "--older-than", since))
+    assert report["cutoff"].endswith("Z")
+    assert dt.datetime.fromisoformat(report["cutoff"]) == dt.datetime.fromisoformat(since)
+    assert report["reason"] == ""
     assert (sorted(report["files"]), report["bytes_deleted"]) == (["orphan-1.parquet", "orphan-2.parquet"], 10)
     assert run("vacuum", old.path).exit_code == 4
     result = run("vacuum", old.path, "--json")
-    assert (result.exit_code, json.loads(result.stdout)["files"]) == (4, [])
+    report = json.loads(result.stdout)
+    assert (result.exit_code, report["files"]) == (4, [])
+    assert report["reason"] == "every file is young or needed by a retained version"
     assert reopen(old).scan().count() == 10
 
 

@@ -127,7 +127,7 @@ def test_a_group_that_lost_its_inputs_is_dropped_and_the_other_is_committed(tabl
     assert [[part.path for part in group.inputs] for group in record.groups] == [[file.path for file in kept]]
 
 
-def test_metrics_are_those_of_the_commit_and_not_of_the_staged_transaction(table: Table) -> None:
+def test_metrics_describe_the_commit_after_a_rebase(table: Table) -> None:
     files = live_files(table)
     transaction = stage_compaction(table, files[:2], files[2:])
     stage_compaction(reopen(table), files[:2]).commit()

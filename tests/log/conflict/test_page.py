@@ -33,9 +33,10 @@ def test_the_page_holds_every_cell_and_error() -> None:
         for earlier in policy.classes:
             for later in policy.classes:
                 for error in policy.errors(earlier, later) if policy.judges_files else ():
-                    assert re.search(rf"^\| {earlier} \| {later} \| .*`{error.__name__}`", section, re.MULTILINE)
+                    entry = rf"^- {earlier}, then {later}: [^:]*`{error.__name__}`"
+                    assert re.search(entry, section, re.MULTILINE)
 
 
 def test_the_page_names_the_properties() -> None:
-    assert f"| `{properties.CONFLICT_POLICY}` | `delta-table` |" in TEXT
-    assert f"| `{properties.METADATA_RETRY}` | `true` |" in TEXT
+    assert f"- `{properties.CONFLICT_POLICY}` (by default `delta-table`): " in TEXT
+    assert f"- `{properties.METADATA_RETRY}` (by default `true`): " in TEXT

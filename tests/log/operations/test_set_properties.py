@@ -82,7 +82,7 @@ def test_without_a_change_there_is_no_commit() -> None:
         ({"delta.dataSkippingStatsColumns": "nothing"}, ConfigurationError, "which is not in the schema"),
         ({"delta.columnMapping.mode": "name"}, ConfigurationError, "cannot be changed: existing data files"),
         ({"delta.columnMapping.maxColumnId": 9}, ConfigurationError, "cannot be changed"),
-        ({SINCE_VERSION: "1"}, ConfigurationError, "cannot be changed: it records since when"),
+        ({SINCE_VERSION: "1"}, ConfigurationError, "cannot be changed: it records the first version"),
         (["delta.appendOnly"], ConfigurationError, "must be a dict"),
         ({1: "x"}, ConfigurationError, "must be a dict with strings as keys"),
     ],

@@ -170,13 +170,13 @@ def test_the_primary_key_is_the_default() -> None:
             [row(key % 3, "a", key) for key in range(5)],
             {"keys": ["k"]},
             DuplicateKeyError,
-            r": 2 keys have several rows each in the data, such as \{'k': 0\}, \{'k': 1\}",
+            "the data has several rows for 2 keys, such as k=0 or k=1;",
         ),
         (
             [{**row(1, "a", key), "op": op} for key, op in ((1, "d"), (2, "u"))],
             {"keys": ["k"], "delete_where": "op = 'd'"},
             DuplicateKeyError,
-            "1 keys have",
+            "several rows for 1 key, such as k=1",
         ),
         ([row(1, "a", 1)], {"keys": ["k"], "delete_where": "op = 'd'"}, PredicateError, "no column 'op'"),
         ([row(1, "a", 1)], {"keys": ["k"], "delete_where": "upper(part) = 'A'"}, PredicateError, "not supported"),
@@ -195,7 +195,7 @@ def test_the_primary_key_is_the_default() -> None:
         ),
         ([{"k": 1, "op": [1, "a"]}], {"keys": ["k"], "delete_where": "op = 1"}, SchemaMismatchError, "'op'"),
         (7, {"keys": ["k"]}, SchemaMismatchError, "cannot write data of type int"),
-        ([7], {"keys": ["k"], "delete_where": "op = 1"}, SchemaMismatchError, "row 0 is a int"),
+        ([7], {"keys": ["k"], "delete_where": "op = 1"}, SchemaMismatchError, "row 0 must be a dict, not int"),
     ],
 )
 def test_invalid_upserts(data: Any, arguments: dict[str, Any], kind: type[TidelogError], message: str) -> None:

@@ -31,12 +31,13 @@ def test_arguments_of_the_wrong_type() -> None:
     wrong: list[Any] = [
         lambda: table.delete(None),  # type: ignore[arg-type]
         lambda: table.scan(5),  # type: ignore[arg-type]
-        lambda: table.scan(columns="n"),
     ]
     for call in wrong:
         with pytest.raises(PredicateError):
             call()
     wrong = [
+        lambda: table.scan(columns="n"),
+        lambda: table.history(limit=-1),
         lambda: table.update("n = 1", 5),  # type: ignore[arg-type]
         lambda: table.update("n = 1", {"n": "1", "N": "2"}),
         lambda: table.at(version="1"),  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ from tests.log.support import (
     stage_compaction,
 )
 from tidelog.log import Table
-from tidelog.log.errors import ConfigurationError, HistoryExpiredError, NotAppendOnlyError, PredicateError
+from tidelog.log.errors import ConfigurationError, HistoryExpiredError, NotAppendOnlyError
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import AddFile
 from tidelog.log.system import to_datetime
@@ -128,7 +128,7 @@ def test_columns_and_predicates_can_use_commit_columns() -> None:
     ]
     by_time = TABLE.changes(mode="append", where=f"_commit_timestamp <= '{at(2).isoformat()}'", columns=["n"])
     assert by_time.to_arrow()["n"].to_pylist() == [1, 10, 2, 20]
-    with pytest.raises(PredicateError, match="_change_type"):
+    with pytest.raises(ConfigurationError, match="_change_type"):
         TABLE.changes(mode="append", columns=["_change_type"])
 
 
@@ -206,6 +206,7 @@ def test_append_mode_fails_at_a_commit_that_removed_rows() -> None:
         with pytest.raises(NotAppendOnlyError) as raised:
             table.changes(mode="append", after=after, until=until)
         assert raised.value.version == 3
+        assert raised.value.advice == "pass after=3 (exclusive here, inclusive in Delta), or mode='cdc'"
 
 
 def test_append_mode_reads_intervals_without_that_commit() -> None:

@@ -247,7 +247,7 @@ def test_a_folder_that_is_not_writable_is_a_finding(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_the_clock_is_that_of_the_system(tmp_path: Path) -> None:
+def test_the_doctor_uses_the_system_clock(tmp_path: Path) -> None:
     diagnosis = examine(str(tmp_path), writers=2, rounds=1, system=Clock(1_000_000_000_000))
     assert failed(diagnosis) == ["clock"]
     skew: Any = diagnosis.findings[CHECKS.index("clock")].numbers["skew_ms"]

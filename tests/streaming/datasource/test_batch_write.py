@@ -172,7 +172,7 @@ def test_unsuitable_tables(spark: SparkSession, path: Path) -> None:
         overwrite(frame(spark, 0, 1), path)
     with pytest.raises(AnalysisException, match="is in this process's memory, which Spark's executors cannot reach"):
         append(frame(spark, 0, 1), "memory://batch-write")
-    with pytest.raises(AnalysisException, match=r'no table path was given; use \.save\("/path/to/table"\)'):
+    with pytest.raises(AnalysisException, match=r'Spark did not pass a table path; use \.save\("/path/to/table"\)'):
         frame(spark, 0, 1).write.format("tidelog").mode("append").save()
 
 

@@ -210,3 +210,22 @@ def test_a_recreated_table_is_an_error(spark: SparkSession, tmp_path: Path) -> N
 def test_an_option_for_batch_reads_only(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     message = fails(spark, table, tmp_path / "cp", endingVersion=1)
     assert "TIDELOG_CONFIGURATION: the option 'endingVersion' is for batch reads only; leave it out" in message
+
+
+def shown_files(text: str) -> list[str]:
+    """The files of tidelog in the tracebacks of a text."""
+    shown = [Path(line.split('"')[1]) for line in text.splitlines() if line.strip().startswith("File ")]
+    return [file.name for file in shown if "tidelog" in file.parts]
+
+
+def test_spark_shows_the_feed_s_error_on_its_own_line_before_any_traceback(
+    spark: SparkSession, table: Table, tmp_path: Path
+) -> None:
+    put(table, 1)
+    table.delete("n = 1")
+    message = fails(spark, table, tmp_path / "cp")
+    introduction, line, *rest = message.splitlines()
+    assert introduction.endswith('format("tidelog") failed')
+    assert line.startswith("TIDELOG_NOT_APPEND_ONLY: version 2 of ")
+    assert "Traceback (most recent call last):" in rest
+    assert set(shown_files(message)) == {"errors_first.py"}

@@ -11,7 +11,7 @@ from tidelog.streaming.datasource.offsets import COMPLETE, Offset
 
 
 @given(st.text(), st.integers(-1, 2**53), st.integers(-1, 2**31))
-def test_an_offset_survives_spark_s_offset_log(table_id: str, version: int, files: int) -> None:
+def test_an_offset_survives_sparks_offset_log(table_id: str, version: int, files: int) -> None:
     offset = Offset(table_id, version, files)
     assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 

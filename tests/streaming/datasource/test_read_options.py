@@ -54,9 +54,10 @@ def test_storage_options_lose_the_prefix_and_keep_their_case() -> None:
 @pytest.mark.parametrize(
     ("raw", "streaming", "message"),
     [
-        ({}, None, "no table path was given; use .load"),
-        ({"path": ""}, None, "no table path"),
+        ({}, None, "Spark did not pass a table path; use .load"),
+        ({"path": ""}, None, "Spark did not pass a table path"),
         (PATH | {"verssionAsOf": "1"}, None, "unknown option 'verssionasof'; use one of path, versionAsOf"),
+        (PATH | {"verssionAsOf": "1"}, None, "where, storageOption.<name>"),
         (PATH | {"consumer": "me"}, True, "unknown option 'consumer'"),
         (PATH | {"versionAsOf": "1"}, True, "'versionAsOf' is for batch reads only; leave it out"),
         (PATH | {"endingTimestamp": "1"}, True, "'endingTimestamp' is for batch reads only"),

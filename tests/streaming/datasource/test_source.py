@@ -185,7 +185,7 @@ def test_a_start_in_the_future_is_an_error(table: Table, option: str, value: str
     """If the stream waited for it, it would silently skip everything committed until then."""
     put(table, 1)
     with pytest.raises(
-        HistoryExpiredError, match="the available versions are 0 to 1; the start is exclusive: "
+        HistoryExpiredError, match=r"the available versions are 0 to 1.*; the start is exclusive: "
     ) as caught:
         query(table, **{option: value}).run()
     assert (caught.value.earliest_version, caught.value.latest_version) == (0, 1)
@@ -279,7 +279,9 @@ def test_a_commit_that_removed_rows_fails_the_stream(table: Table) -> None:
     stream = query(table)
     stream.run()
     remove_one_file(table)
-    with pytest.raises(NotAppendOnlyError, match=r"version 2 of .* start after that version"):
+    with pytest.raises(
+        NotAppendOnlyError, match=r"version 2 of .* with startingVersion=2 .* Table\.changes\(after=1\)"
+    ):
         stream.run()
     put(table, 2)
     assert numbers(query(table, startingVersion="2").run()) == [[2]]
@@ -331,7 +333,7 @@ def test_expired_history_is_an_error_with_the_available_versions(parts: Table) -
         ({"endingVersion": "1"}, ConfigurationError, "'endingVersion' is for batch reads only"),
         ({"startingTimestamp": "yesterday"}, ConfigurationError, "cannot be 'yesterday'; write ISO-8601"),
         ({"startingTimestamp": "2026-01-01T00:00:00"}, ConfigurationError, "no time zone"),
-        ({"columns": "nope"}, PredicateError, "there is no column 'nope'; the columns are n"),
+        ({"columns": "nope"}, ConfigurationError, "there is no column 'nope'; the columns are n"),
         ({"where": "rand() > 1"}, PredicateError, "is not supported in a predicate"),
     ],
 )

@@ -21,7 +21,9 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = pa.schema([("n", pa.int64()), ("part", pa.string())])
 NOT_SUPPORTED = r"TIDELOG_CONFIGURATION: CREATE TABLE \.\.\. USING tidelog is not supported: .* Table\.create\(path, "
-NO_PATH = r"TIDELOG_CONFIGURATION: no table path was given; .* CREATE TEMPORARY VIEW name USING tidelog OPTIONS \(path "
+NO_PATH = (
+    r"TIDELOG_CONFIGURATION: Spark did not pass a table path; .* DROP TABLE name, then CREATE TEMPORARY VIEW name "
+)
 
 
 @pytest.fixture

@@ -27,9 +27,13 @@ def test_all_options() -> None:
 @pytest.mark.parametrize(
     ("raw", "overwrite", "message"),
     [
-        ({}, False, r"no table path was given; use \.save\("),
-        ({"path": ""}, False, "no table path"),
-        (PATH | {"nonsense": "1"}, False, "unknown option 'nonsense'; use one of path, partitionBy, where"),
+        ({}, False, r"Spark did not pass a table path; use \.save\("),
+        ({"path": ""}, False, "Spark did not pass a table path"),
+        (
+            PATH | {"nonsense": "1"},
+            False,
+            "unknown option 'nonsense'; use one of path, partitionBy, where.*, storageOption.<name>$",
+        ),
         (PATH | {"versionAsOf": "1"}, False, "the option 'versionAsOf' is for reads only; leave it out"),
         (PATH | {"columns": "a"}, True, "the option 'columns' is for reads only; leave it out"),
         (PATH | {"mergeSchema": "true"}, False, "'mergeSchema' is not supported: .*; call Table.add_columns"),

@@ -106,7 +106,7 @@ def files_below(table: Table) -> list[str]:
     return [path for path, _ in table.store.walk() if not path.startswith("_delta_log/")]
 
 
-def test_all_types_round_trip_with_the_statistics_of_the_driver_s_writer(spark: SparkSession, tmp_path: Path) -> None:
+def test_all_types_round_trip_with_the_statistics_of_the_drivers_writer(spark: SparkSession, tmp_path: Path) -> None:
     table, data = made(tmp_path / "table"), pa.Table.from_pylist(ROWS, SCHEMA)
     writer = writer_of(table)
     given = frame(spark, data)
@@ -177,7 +177,7 @@ VALUES: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     "columns", [["text"], ["moment"], ["real"], ["text", "day", "moment", "real", "price", "flag"]]
 )
-def test_partition_values_are_those_of_the_driver_s_writer(
+def test_partition_values_are_those_of_the_drivers_writer(
     spark: SparkSession, tmp_path: Path, columns: list[str]
 ) -> None:
     rows = pa.Table.from_pylist([{"n": n, **VALUES[n % len(VALUES)]} for n in range(100)], PARTITIONED)
@@ -275,7 +275,7 @@ NESTED = pa.schema([("s", pa.struct([("a", pa.int64()), ("b", pa.string())])), (
         ("named_struct('b', 'x') s", NESTED, True, {"s": {"a": None, "b": "x"}, "l": None}),
     ],
 )
-def test_spark_s_writer_is_used_if_every_value_of_the_type_fits(
+def test_sparks_writer_is_used_if_every_value_of_the_type_fits(
     spark: SparkSession, tmp_path: Path, select: str, schema: pa.Schema, by_spark: bool, first: dict[str, Any]
 ) -> None:
     done, rows = plain(spark, tmp_path, select, schema)

@@ -125,7 +125,7 @@ def test_adopting_gives_the_name_to_the_new_query() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12))
-def test_whatever_is_replayed_every_batch_is_committed_once(steps: list[tuple[int, bool]]) -> None:
+def test_replays_never_commit_a_batch_twice(steps: list[tuple[int, bool]]) -> None:
     """Spark goes on (by 1 + the empty batches that it skipped) or replays its newest batch, any number of times."""
     table: dict[str, int] = {}
     number = 0

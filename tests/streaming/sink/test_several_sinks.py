@@ -76,5 +76,5 @@ def test_a_name_used_twice_for_one_batch_is_refused(
         second(batch.where("n % 2 = 1"), number)
 
     error = refused(source.put().stream(spark), twice, checkpoint, ConfigurationError)
-    assert "batch 0 was given twice to sink 'default'" in str(error)
+    assert "sink 'default' was called twice for batch 0 of " in str(error)
     assert "give each Sink in a batch function its own name" in str(error)

@@ -111,7 +111,7 @@ def test_a_second_call_while_the_first_one_commits_is_refused(
     monkeypatch.setattr(Transaction, "commit", slow)
     drain(source.put().stream(spark), function, tmp_path / "cp")
     (error,) = errors
-    assert "batch 1 was given twice to sink 'default'" in str(error)
+    assert "sink 'default' was called twice for batch 1 of " in str(error)
 
 
 # --- files after a failure -------------------------------------------------------------------------------------------
