@@ -7,7 +7,9 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,13 +74,19 @@ class _Commands(TyperGroup):
             with formatter.section(title):
                 formatter.write_dl(list(summaries.items()))
 
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> Any:
+        """See typer."""
+        with _wrong_use_presentable():
+            return super().make_context(info_name, args, *more, **extra)
+
     def invoke(self, ctx: Any) -> Any:
         """See typer."""
         from tidelog.log.errors import TidelogError  # noqa: PLC0415 - see COMMANDS
 
         try:
             try:
-                return super().invoke(ctx)
+                with _wrong_use_presentable():
+                    return super().invoke(ctx)
             finally:
                 sys.stdout.flush()
         except BrokenPipeError as error:
@@ -91,6 +99,18 @@ class _Commands(TyperGroup):
         except OSError as error:
             output.complain(str(error))
             raise typer.Exit(FAILED) from error
+
+
+@contextmanager
+def _wrong_use_presentable() -> Iterator[None]:
+    """Make typer's complaints presentable: they repeat arguments, which can be names of files (`tidelog scan *`)."""
+    try:
+        yield
+    except Exception as error:
+        message = getattr(error, "message", None)
+        if hasattr(error, "show") and isinstance(message, str):
+            error.message = output.one_line(message)  # type: ignore[attr-defined]
+        raise
 
 
 def load_command(name: str) -> Any:
@@ -141,19 +161,23 @@ def _program(
     """Do nothing: a command does the work."""
 
 
-class _PrintableLines(logging.Formatter):
-    """Log lines in which nothing can move a terminal's cursor, such as a table's path."""
+class _PresentableLines(logging.Formatter):
+    """Log lines in which nothing can move a terminal's cursor, whichever library they come from."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return "\n".join(output.printable(line) for line in super().format(record).split("\n"))
+        return output.lines(super().format(record))
 
 
 def main() -> None:
     """Run the command line."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_PrintableLines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_PresentableLines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.ERROR, handlers=[handler])
-    app()
+    try:
+        app()
+    except Exception:  # noqa: BLE001 - a bug, whose traceback can quote the table
+        sys.stderr.write(output.lines(traceback.format_exc()))
+        sys.exit(FAILED)
 
 
 def exit_code(error: TidelogError) -> int:
