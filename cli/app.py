@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
@@ -160,19 +161,23 @@ def _program(
     """Do nothing: a command does the work."""
 
 
-class _PrintableLines(logging.Formatter):
-    """Log lines in which nothing can move a terminal's cursor, such as a table's path."""
+class _PresentableLines(logging.Formatter):
+    """Log lines in which nothing can move a terminal's cursor, whichever library they come from."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return "\n".join(output.printable(line) for line in super().format(record).split("\n"))
+        return output.lines(super().format(record))
 
 
 def main() -> None:
     """Run the command line."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_PrintableLines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_PresentableLines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.ERROR, handlers=[handler])
-    app()
+    try:
+        app()
+    except Exception:  # noqa: BLE001 - a bug, whose traceback can quote the table
+        sys.stderr.write(output.lines(traceback.format_exc()))
+        sys.exit(FAILED)
 
 
 def exit_code(error: TidelogError) -> int:

@@ -1,5 +1,8 @@
 """How the command line writes: JSON for programs, tables for people.
 
+What comes from a table or a path is made presentable here (`tidelog.log.presentable`), whether it goes to a terminal or
+not: it can be printed to one later. Only CSV for a file or a pipe holds the values as they are.
+
 Colour and cut-to-fit tables are for terminals only; `NO_COLOR` turns colour off and `FORCE_COLOR` turns it on. In a
 terminal that is too narrow for a table, each row becomes a block with one field per line.
 """
@@ -38,12 +41,12 @@ class _QuietConsole(Console):
 
 def say(text: str) -> None:
     """Write one line for people, on which nothing can move a terminal's cursor."""
-    sys.stdout.write(f"{printable(text)}\n")
+    sys.stdout.write(f"{one_line(text)}\n")
 
 
 def complain(text: str) -> None:
     """Write one line to standard error; on a terminal an error's code is red."""
-    line = Text(printable(" ".join(text.splitlines())))
+    line = Text(one_line(" ".join(text.splitlines())))
     line.highlight_regex(r"\bTIDELOG_[A-Z_]+(?=:)", "bold red")
     _QuietConsole(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -57,7 +60,7 @@ def write_json(value: Mapping[str, Any], *, at_once: bool = False) -> None:
 
 def coloured(text: str, style: str) -> Text:
     """A cell that has a colour on a terminal."""
-    return Text(printable(text), style=style)
+    return Text(one_line(text), style=style)
 
 
 def write_grid(
@@ -73,7 +76,7 @@ def write_grid(
     `whole` are cut to make the rest fit.
     """
     right = set(numbers)
-    names = [printable(name) for name in columns]
+    names = [spelled_out(name) for name in columns]
     cells = [[_cell_text(value) for value in row] for row in rows]
     keep = right | set(whole)
     for gap in (_GAP, 1):
@@ -98,7 +101,7 @@ def write_fields(fields: Mapping[str, Any]) -> None:
     for name, value in fields.items():
         entries = value if isinstance(value, list) else [value]
         for number, entry in enumerate(entries or ["none"]):
-            text = entry if isinstance(entry, Text) else Text(printable(plain_text(entry)))
+            text = entry if isinstance(entry, Text) else Text(one_line(plain_text(entry)))
             rows.append((Text("" if number else name, style="bold"), text))
     write_aligned(rows)
 
@@ -174,13 +177,29 @@ def cell(value: Any) -> str:
     """What a table shows of a value: its beginning, with nothing in it that can move a terminal's cursor."""
     if value is None:
         return ""
-    text = printable(plain_text(value)[: _CELL + 1])
+    text = spelled_out(plain_text(value)[: _CELL + 1])
     return text if len(text) <= _CELL else text[: _CELL - 1] + "…"
 
 
-def printable(text: str) -> str:
-    r"""`text` with line ends, escapes and other control characters spelled out, such as `\x1b`."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+def spelled_out(text: str) -> str:
+    r"""A value with its control characters spelled out, such as `\x1b`."""
+    if text.isprintable():
+        return text
+    from tidelog.log.internals import printable  # noqa: PLC0415 - see COMMANDS in `app`
+
+    return printable(text)
+
+
+def one_line(text: str) -> str:
+    """A message as one line without control characters and without credentials."""
+    from tidelog.log.internals import presentable  # noqa: PLC0415 - as above
+
+    return presentable(text)
+
+
+def lines(text: str) -> str:
+    """A message of several lines without control characters and without credentials."""
+    return "\n".join(one_line(line) for line in text.split("\n"))
 
 
 def plain_text(value: Any) -> str:

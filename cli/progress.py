@@ -12,7 +12,7 @@ from rich.progress import Progress as Display
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from tidelog.cli.output import printable
+from tidelog.cli.output import one_line
 
 # A command that is done sooner shows nothing.
 DELAY_S = 1.0
@@ -30,7 +30,7 @@ class Progress:
     """
 
     def __init__(self, doing: str) -> None:
-        self._doing = printable(doing)
+        self._doing = one_line(doing)
         self._display: Display | None = None
         if sys.stderr.isatty():
             self._display = Display(

@@ -162,7 +162,7 @@ def write_csv_row(values: Iterable[Any]) -> None:
 def _csv_cell(value: Any, *, on_terminal: bool) -> str:
     if value is None:
         return ""
-    text = output.printable(output.plain_text(value)) if on_terminal else output.plain_text(value)
+    text = output.spelled_out(output.plain_text(value)) if on_terminal else output.plain_text(value)
     if not text or any(sign in text for sign in ',"\r\n') or text != text.strip():
         return '"' + text.replace('"', '""') + '"'
     return text

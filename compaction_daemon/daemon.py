@@ -16,9 +16,9 @@ from tidelog.compaction_daemon.compaction import NOTHING, CompactionReport, comp
 from tidelog.compaction_daemon.planning.minor import GROWTH
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, ConflictError, RetryableError, TidelogError
-from tidelog.log.internals import REAL_SYSTEM, System, properties
+from tidelog.log.internals import REAL_SYSTEM, System, logger, properties
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 # A table that keeps failing is tried less and less often, but always again: its store may come back.
 _BACKOFF_LIMIT_S = 300.0

@@ -11,8 +11,9 @@ stages one operation (`operations/`) in a `transaction`, which commits it (`comm
 `conflict/` decides whether it can still commit. Reading is in `read/`, with `pruning/` and `predicate/`; `history`
 lists the commits. `data/` reads and writes data files, `state/` builds the state of a version from the files of the
 log, `format/` is what these files hold, and `storage/` is where they are. `cleanup/` deletes what no retained version
-needs. `errors` is the tree of errors; `system` is the clock, sleep and randomness; `arrays` names NumPy types;
-`internals` is what the other packages may use. `layers.toml` says which of them may import which.
+needs. `errors` is the tree of errors; `presentable` makes text fit for terminals and logs; `system` is the clock, sleep
+and randomness; `arrays` names NumPy types; `internals` is what the other packages may use. `layers.toml` says which of
+them may import which.
 """
 
 from tidelog.log.cleanup.expire import ExpiryReport

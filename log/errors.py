@@ -17,6 +17,7 @@
     |   |-- PathNotWritableError
     |   |-- StoreAccessError              the store denies access: bucket, region, credentials or permissions
     |   |-- StoreNotSupportedError        the store has no put-if-absent, or tidelog does not know it
+    |   |-- OutsideFileError              a table names a file outside its folder, and the environment refuses that
     |   |-- AppendOnlyError               the table forbids removing and changing rows
     |   |-- UnsupportedFeatureError       the table's protocol requires a feature that tidelog lacks
     |   |-- PrerequisiteError             Java or Spark is missing or too old
@@ -38,11 +39,16 @@
 
 A message starts with a stable code, because streaming engines keep the text of an error and lose its type. Then it says
 what happened and what to do, and it ends with the error's fields as `key=value`.
+
+Names and values from a table are part of many messages, so the text is safe to print: it is one line without control
+characters. Credentials in a URL never become part of an error.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
+
+from tidelog.log.presentable import printable, without_credentials
 
 
 class TidelogError(Exception):
@@ -59,12 +65,14 @@ class TidelogError(Exception):
     code: ClassVar[str] = "TIDELOG"
 
     def __init__(self, message: str, *, advice: str = "", **fields: Any) -> None:
-        super().__init__(message)
-        self.message = message
-        self.advice = advice
-        self.fields = fields
-        for name, value in fields.items():
-            setattr(self, name, value)
+        self.message = without_credentials(message)
+        super().__init__(self.message)
+        self.advice = without_credentials(advice)
+        self.fields = {
+            name: without_credentials(field) if isinstance(field, str) else field for name, field in fields.items()
+        }
+        for name, field in self.fields.items():
+            setattr(self, name, field)
 
     def __str__(self) -> str:
         text = f"{self.code}: {self.message}"
@@ -73,7 +81,7 @@ class TidelogError(Exception):
         shown = [f"{name}={value}" for name, field in self.fields.items() if (value := _shown(field))]
         if shown:
             text += f" [{', '.join(shown)}]"
-        return text
+        return printable(text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.advice, self.fields)
@@ -221,6 +229,17 @@ class StoreNotSupportedError(ConfigurationError):
 
     code = "TIDELOG_STORE_NOT_SUPPORTED"
     path: str
+
+
+class OutsideFileError(ConfigurationError):
+    """The table names a file outside its folder, and `TIDELOG_OUTSIDE_FILES=refuse` is set.
+
+    If you trust whoever wrote the table, unset the variable. Shallow clones of other engines have such files.
+    """
+
+    code = "TIDELOG_OUTSIDE_FILE"
+    path: str
+    file: str
 
 
 class AppendOnlyError(ConfigurationError):

@@ -16,6 +16,10 @@ from tidelog.log.format.schema import is_variant, physical_name
 from tidelog.log.format.statistics import num_records
 
 # isort: split
+# --- text for people
+from tidelog.log.presentable import presentable, printable, without_credentials
+
+# isort: split
 # --- stores, and the clock and the environment
 from tidelog.log.storage import FileStatus, Store, open_store
 from tidelog.log.storage.doctor import examine
@@ -23,7 +27,7 @@ from tidelog.log.storage.local import LocalStore
 from tidelog.log.storage.location import parse_location
 from tidelog.log.storage.memory import MemoryStore
 from tidelog.log.storage.options import Redactor, parse_option_texts
-from tidelog.log.system import REAL_SYSTEM, System, environment, to_datetime
+from tidelog.log.system import REAL_SYSTEM, System, environment, logger, to_datetime
 
 # isort: split
 # --- the state of a version
@@ -133,6 +137,7 @@ __all__ = [
     "key_columns",
     "list_segment",
     "load",
+    "logger",
     "match_names",
     "num_records",
     "open_store",
@@ -145,6 +150,8 @@ __all__ = [
     "physical_rows",
     "pointed_version",
     "predicate",
+    "presentable",
+    "printable",
     "properties",
     "prune_values",
     "range_error",
@@ -169,6 +176,7 @@ __all__ = [
     "to_adds",
     "to_datetime",
     "to_timestamp_ms",
+    "without_credentials",
     "without_progress",
     "written_ms",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -12,9 +11,10 @@ import pyarrow as pa
 from tidelog.log.commit.result import Committed, committed
 from tidelog.log.data import conform
 from tidelog.log.errors import ConcurrentTransactionException, ConflictError
+from tidelog.log.system import logger
 from tidelog.log.transaction import Transaction
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 _T = TypeVar("_T")
 

@@ -1,4 +1,4 @@
-"""The outside world in one place: clock, sleep, randomness, unique ids and environment.
+"""The outside world in one place: clock, sleep, randomness, unique ids, environment and log records.
 
 All other code takes these from a `System`, so that a test can control the clock and the randomness. Ruff's banned-api
 forbids the direct calls elsewhere.
@@ -6,12 +6,15 @@ forbids the direct calls elsewhere.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import socket
 import time
 import uuid
 from datetime import UTC, datetime
+
+from tidelog.log.presentable import presentable, presentable_lines
 
 
 class System:
@@ -60,3 +63,18 @@ def to_datetime(timestamp_ms: int) -> datetime:
     """The aware UTC datetime of `timestamp_ms` (milliseconds since the epoch)."""
     seconds, milliseconds = divmod(timestamp_ms, 1000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=milliseconds * 1000)
+
+
+def logger(name: str) -> logging.Logger:
+    """The logger `name`, whose records are presentable whatever handler prints them: they can quote a hostile table."""
+    found = logging.getLogger(name)
+    found.addFilter(_make_presentable)
+    return found
+
+
+def _make_presentable(record: logging.LogRecord) -> bool:
+    record.msg, record.args = presentable(record.getMessage()), ()
+    if record.exc_info and not record.exc_text:
+        # A formatter uses this text if it is there.
+        record.exc_text = presentable_lines(logging.Formatter().formatException(record.exc_info))
+    return True

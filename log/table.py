@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -34,11 +33,11 @@ from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState, load, partition_values_at
 from tidelog.log.statements import Statements
 from tidelog.log.storage import Store, open_store
-from tidelog.log.system import REAL_SYSTEM, System, to_datetime
+from tidelog.log.system import REAL_SYSTEM, System, logger, to_datetime
 from tidelog.log.transaction import Transaction
 from tidelog.log.upkeep import Upkeep
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 
 class Table(Statements, Upkeep):

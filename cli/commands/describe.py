@@ -11,7 +11,7 @@ from tidelog.cli.progress import Progress
 from tidelog.cli.reports import log_cleanup
 from tidelog.log import Snapshot, Table
 from tidelog.log.errors import CorruptLogError
-from tidelog.log.internals import Head, list_segment, load, properties, sql_type
+from tidelog.log.internals import Head, list_segment, load, properties, sql_type, without_credentials
 
 _COUNTS = ("files", "rows", "dead_rows", "bytes", "small_files", "small_bytes", "dead_row_files")
 
@@ -65,7 +65,7 @@ def _description(table: Table) -> dict[str, Any]:
             "writer_features": _listed(head.protocol.writer_features),
         },
         "schema": output.schema_fields(table.schema),
-        "properties": dict(table.properties),
+        "properties": {without_credentials(key): without_credentials(text) for key, text in table.properties.items()},
         "streams": dict(table.transactions),
     }
 

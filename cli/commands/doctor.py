@@ -43,7 +43,7 @@ def doctor_command(
         verdicts = {True: output.coloured("ok", "green"), False: output.coloured("BROKEN", "bold red")}
         output.write_aligned(
             [
-                (verdicts[finding.ok], Text(output.printable(finding.name)), Text(output.printable(finding.words)))
+                (verdicts[finding.ok], Text(output.one_line(finding.name)), Text(output.one_line(finding.words)))
                 for finding in diagnosis.findings
             ]
         )

@@ -54,5 +54,5 @@ def _confirm(path: str, storage_options: dict[str, str] | None) -> bool:
             rows = f"{table.at().num_rows:,} rows"
         except CorruptLogError:  # another writer left a file without a row count
             rows = f"{table.at().num_files:,} files"
-    question = output.printable(f"Drop {table.path} (version {table.version}, {rows}) and delete its files?")
+    question = output.one_line(f"Drop {table.path} (version {table.version}, {rows}) and delete its files?")
     return typer.confirm(question, err=True)

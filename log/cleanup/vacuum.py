@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,9 +18,9 @@ from tidelog.log.state.commits import read_commits
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import list_segment
 from tidelog.log.storage import Store
-from tidelog.log.system import System, to_datetime, utc_text
+from tidelog.log.system import System, logger, to_datetime, utc_text
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 # Deletions between two looks at the head. A look costs one request; this many deletions take seconds on a slow store.
 _BATCH = 100

@@ -6,7 +6,6 @@ depends on it, so failing to write an entry only logs a warning.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from enum import StrEnum
@@ -16,10 +15,10 @@ import msgspec
 
 from tidelog.log.errors import TidelogError
 from tidelog.log.format.commit_info import MAX_TIMESTAMP_MS
-from tidelog.log.storage import FileStatus, Store
-from tidelog.log.system import System
+from tidelog.log.storage import FileStatus, Store, UnreadableFileError
+from tidelog.log.system import System, logger
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 LEDGER_FOLDER = "_tidelog/conflicts"
 # Evidence can quote a predicate, which can be a list of any length. In characters.
@@ -108,7 +107,7 @@ def _read_one(store: Store, name: str) -> LostRace | None:
         return _DECODER.decode(store.read(f"{LEDGER_FOLDER}/{name}"))
     except FileNotFoundError:  # expired in the meantime
         return None
-    except (msgspec.MsgspecError, UnicodeDecodeError, TidelogError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, TidelogError, UnreadableFileError) as error:
         _LOGGER.info("skipping the unreadable entry %s of the conflict ledger of %s: %s", name, store.url, error)
         return None
 

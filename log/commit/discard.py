@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 
 from tidelog.log.conflict.staged import Staged
@@ -10,8 +9,9 @@ from tidelog.log.errors import TidelogError
 from tidelog.log.format.actions import Commit
 from tidelog.log.format.paths import to_storage_path
 from tidelog.log.storage import Store
+from tidelog.log.system import logger
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 
 def files_written_for(staged: Staged) -> set[str]:

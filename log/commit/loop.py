@@ -6,7 +6,6 @@ does not grow with the table.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -38,9 +37,9 @@ from tidelog.log.state.head import Head, Totals
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.segment import is_there, list_segment, range_error
 from tidelog.log.storage import Store
-from tidelog.log.system import System, to_datetime
+from tidelog.log.system import System, logger, to_datetime
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 # Each lost attempt means that another writer made progress. This many in a row is starvation, not bad luck.
 MAX_ATTEMPTS = 100

@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidelog.log.arrays import Int64Array
+from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import DeletionVectorDescriptor
 from tidelog.log.format.lineage import LineageGroup
 from tidelog.log.format.paths import canonical
@@ -162,10 +163,17 @@ class MappedMove:
 
 
 _NONE: Int64Array = np.empty(0, np.int64)
+MAX_LISTED_ROWS = 2**27
+"""Rows are listed in 8 bytes each. A bitmap needs a few bytes to claim four billion."""
 
 
 def to_numbers(bitmap: BitMap64) -> Int64Array:
     """The positions of a bitmap, ascending."""
+    if len(bitmap) > MAX_LISTED_ROWS:
+        raise CorruptLogError(
+            f"a deletion vector claims {len(bitmap)} rows, which are too many to follow",
+            advice="run the operation again",
+        )
     return np.frombuffer(bitmap.to_array(), dtype=np.uint64).astype(np.int64) if bitmap else _NONE
 
 

@@ -20,6 +20,8 @@ from tidelog.log.format.schema import physical_name
 from tidelog.log.storage import Store
 
 BATCH_ROWS = 65_536
+MAX_ROWS_PER_BYTE = 2**14
+"""A data file holds no more. A column of nulls, as Arrow or Spark write it, has about 500 rows per byte."""
 # Raised by the decoder, for an invalid path, and for a partition value that does not fit its column.
 _READ_ERRORS = (pa.ArrowException, OSError, ValueError, OverflowError)
 
@@ -66,7 +68,9 @@ def read_numbered_batches(
         source = store.open_input(paths.to_storage_path(file.path))
         # Spark and tidelog write a checksum for each page.
         with pq.ParquetFile(source, page_checksum_verification=True) as parquet:
-            if dead and dead.max() >= parquet.metadata.num_rows:
+            claimed = _plausible_rows(parquet.metadata, source.size())
+            asked = dead if only is None else only
+            if asked and asked.max() >= claimed:
                 raise ValueError("its deletion vector has positions beyond its last row")
             sources = _sources(file, parquet.schema_arrow, schema)
             present = sorted({name for name in sources.values() if name is not None})
@@ -78,6 +82,8 @@ def read_numbered_batches(
                     # Cast first, because Arrow cannot take rows of every type that a file can have.
                     yield numbers, _narrowed(_shape(raw, rows, file, sources, schema), wanted, position)
                 position += rows
+            if position != claimed:
+                raise ValueError(f"it holds {position} rows, but its footer claims {claimed}")
     except FileNotFoundError as error:
         raise _corrupt(store, file, "is missing", DataFileMissingError) from error
     except UnsupportedFeatureError as error:
@@ -90,12 +96,23 @@ def read_numbered_batches(
 def physical_rows(store: Store, file: DataFile) -> int:
     """The row count in the file's footer, dead rows included."""
     try:
-        with pq.ParquetFile(store.open_input(paths.to_storage_path(file.path))) as parquet:
-            return int(parquet.metadata.num_rows)
+        source = store.open_input(paths.to_storage_path(file.path))
+        with pq.ParquetFile(source) as parquet:
+            return _plausible_rows(parquet.metadata, source.size())
     except FileNotFoundError as error:
         raise _corrupt(store, file, "is missing", DataFileMissingError) from error
     except _READ_ERRORS as error:
         raise _corrupt(store, file, f"cannot be read: {error}") from error
+
+
+def _plausible_rows(metadata: pq.FileMetaData, size_bytes: int) -> int:
+    """The footer's row count. Raises ValueError if a file of that size cannot hold so many rows."""
+    rows = int(metadata.num_rows)
+    if not 0 <= rows <= MAX_ROWS_PER_BYTE * size_bytes:
+        raise ValueError(f"its footer claims {rows} rows in {size_bytes} bytes")
+    if rows != sum(metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)):
+        raise ValueError(f"its footer claims {rows} rows, but its row groups hold other numbers")
+    return rows
 
 
 def _batches(parquet: pq.ParquetFile, columns: Sequence[str], size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -156,7 +173,7 @@ def _shape(
 
 def rows_without_columns(count: int) -> pa.RecordBatch:
     """A batch without columns that still has a row count."""
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), count, [None]))
 
 
 def _corrupt(store: Store, file: DataFile, what: str, kind: type[CorruptLogError] = CorruptLogError) -> CorruptLogError:

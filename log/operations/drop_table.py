@@ -7,7 +7,6 @@ recognised and finished, and is not mistaken for a damaged table.
 
 from __future__ import annotations
 
-import logging
 import re
 
 from tidelog.log.cleanup import retention
@@ -25,9 +24,9 @@ from tidelog.log.state.commits import read_commit
 from tidelog.log.state.loader import load
 from tidelog.log.state.segment import is_there
 from tidelog.log.storage import Store
-from tidelog.log.system import System
+from tidelog.log.system import System, logger
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 _FEATURE = "tidelog.dropped"
 _UNSUPPORTED = Protocol(

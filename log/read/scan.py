@@ -13,6 +13,7 @@ from tidelog.log import predicate
 from tidelog.log.data.reader import DataFile, read_batches, rows_without_columns
 from tidelog.log.errors import ConfigurationError, PredicateError
 from tidelog.log.format.actions import Metadata
+from tidelog.log.presentable import printable
 from tidelog.log.pruning.file_pruning import Pruned, is_partition_only, prune_values, wholly_matching
 from tidelog.log.state.file_values import FileValues
 from tidelog.log.state.files import to_adds
@@ -21,7 +22,7 @@ from tidelog.log.storage import Store
 
 def columns_text(schema: pa.Schema) -> str:
     """The columns for a `repr`: `[id: int64, name: string]`."""
-    return f"[{', '.join(f'{field.name}: {field.type}' for field in schema)}]"
+    return printable(f"[{', '.join(f'{field.name}: {field.type}' for field in schema)}]")
 
 
 class RowReader:
@@ -177,14 +178,14 @@ class Scan(RowReader):
     def explain(self) -> str:
         """Describe what a read would open, and how many files are left out and why."""
         pruned = self._pruned
-        columns = ", ".join(self._selection.read_schema.names) or "none"
+        columns = printable(", ".join(self._selection.read_schema.names) or "none")
         return "\n".join(
             [
                 f"files: {pruned.files.num_rows} of {pruned.total}",
                 f"dropped by partition values: {pruned.by_partition}",
                 f"dropped by statistics: {pruned.by_statistics}",
                 f"columns read: {columns}",
-                f"predicate: {self._selection.where or 'none'}",
+                f"predicate: {printable(self._selection.where or 'none')}",
             ]
         )
 

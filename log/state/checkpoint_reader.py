@@ -32,7 +32,7 @@ from tidelog.log.state import files
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import PartialHead, fold
 from tidelog.log.state.segment import CheckpointFiles
-from tidelog.log.storage import Store
+from tidelog.log.storage import MAX_WHOLE_BYTES, Store
 
 _HEAD_KINDS: dict[str, type[Any]] = {
     "protocol": Protocol,
@@ -201,8 +201,10 @@ def _read_columns(store: Store, path: str, version: int, names: Sequence[str], *
     even if all are null, and a large checkpoint has a million rows.
     """
     try:
-        content = store.open_input(path).read_buffer()
-        sealed = _require_intact(content, version, size)
+        source = store.open_input(path)
+        _require_size(source.size(), size)
+        content = source.read_buffer()
+        sealed = _require_intact(content, version)
         # A fragment reads row groups in parallel and accepts an allocator; `files` explains why it gets one.
         fragment = _format().make_fragment(pa.BufferReader(content))
         _require_plausible(fragment.metadata, len(content))
@@ -236,10 +238,16 @@ def _validate(table: pa.Table) -> None:
                 chunk.validate(full=True)
 
 
-def _require_intact(content: pa.Buffer, version: int, size: int | None) -> bool:
-    """Whether the file is sealed. Raises ValueError if its seal is broken or it does not have the expected size."""
-    if size is not None and size != len(content):
-        raise ValueError(f"it has {len(content)} bytes instead of {size}")
+def _require_size(found: int, expected: int | None) -> None:
+    """Raise ValueError if the file does not have the expected size, or is too large to be read whole."""
+    if expected is not None and found != expected:
+        raise ValueError(f"it has {found} bytes instead of {expected}")
+    if found > MAX_WHOLE_BYTES:
+        raise ValueError(f"it has {found} bytes, which are too many to read at once")
+
+
+def _require_intact(content: pa.Buffer, version: int) -> bool:
+    """Whether the file is sealed. Raises ValueError if its seal is broken."""
     intact = seal.is_intact_parquet(memoryview(content), version)
     if intact is False:
         raise ValueError("its checksum is wrong")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-
 from tidelog.log.format import filenames, properties
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.state import checkpoint_writer, checksum, files
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
-from tidelog.log.system import System
+from tidelog.log.system import System, logger
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 
 def checkpoint(store: Store, state: LogState, system: System) -> None:

@@ -7,7 +7,6 @@ out if a retention expires some of them.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import msgspec
@@ -19,8 +18,9 @@ from tidelog.log.state import head
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.storage import Store
+from tidelog.log.system import logger
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 
 class _Checksum(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -84,7 +84,7 @@ def disagreements(store: Store, counted: Head) -> list[str]:
     """
     try:
         checksum = _DECODER.decode(store.read(filenames.checksum_path(counted.version)))
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError):
         return []
     found: dict[str, tuple[object, object]] = {
         "protocol": (checksum.protocol, counted.protocol),

@@ -9,12 +9,12 @@ import msgspec
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import commit_info, filenames
 from tidelog.log.format.actions import Commit, CommitInfo, decode_commit, decode_info
-from tidelog.log.storage import Store
+from tidelog.log.storage import Store, UnreadableFileError
 
 
 def read_commit(store: Store, version: int) -> Commit:
     """The commit at `version`. Raises FileNotFoundError if it does not exist, CorruptLogError if it is damaged."""
-    content = store.read(filenames.commit_path(version))
+    content = _read(store, version)
     try:
         return decode_commit(version, content)
     except msgspec.MsgspecError as error:
@@ -26,7 +26,7 @@ def read_info(store: Store, version: int) -> CommitInfo:
 
     Cheap even for a large commit: if commitInfo is first, as in-commit timestamps require, nothing else is decoded.
     """
-    content = store.read(filenames.commit_path(version))
+    content = _read(store, version)
     try:
         return decode_info(version, content)
     except msgspec.MsgspecError as error:
@@ -55,6 +55,13 @@ def commits_after(store: Store, version: int) -> Iterator[Commit]:
         except FileNotFoundError:
             return
         yield commit
+
+
+def _read(store: Store, version: int) -> bytes:
+    try:
+        return store.read(filenames.commit_path(version))
+    except UnreadableFileError as error:
+        raise _corrupt(store, version, error) from error
 
 
 def _corrupt(store: Store, version: int, error: Exception) -> CorruptLogError:

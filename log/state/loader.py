@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from threading import Lock
@@ -17,8 +16,9 @@ from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, PartialHead, Totals
 from tidelog.log.state.segment import CheckpointFiles, Segment, list_segment
 from tidelog.log.storage import Store
+from tidelog.log.system import logger
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 # A writer that never needs the file list would keep every commit it saw. Beyond this many it drops them, and reads the
 # log again if it needs the files after all.

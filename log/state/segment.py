@@ -100,7 +100,7 @@ def pointed_version(store: Store) -> int | None:
     """
     try:
         pointer = msgspec.json.decode(store.read(filenames.LAST_CHECKPOINT))
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError):
         return None
     version = pointer.get("version") if isinstance(pointer, dict) else None
     return version if isinstance(version, int) else None

@@ -3,6 +3,7 @@
 - `store`: `Store`, the interface
 - `registry`: `open_store`, from a path or URL to its store
 - `local`: files on a local disk or a mounted file system
+- `regular_file`: open files of a table that may be anything, such as a FIFO
 - `memory`: files in this process's memory
 - `object_store`: objects in S3, Google Cloud Storage or Azure Blob Storage
 - `cloud`: `Cloud`, the requests that an object store sends; `s3`, `gcs` and `azure` implement it
@@ -15,6 +16,7 @@
 """
 
 from tidelog.log.storage.registry import open_store
-from tidelog.log.storage.store import FileStatus, Store
+from tidelog.log.storage.regular_file import MAX_WHOLE_BYTES
+from tidelog.log.storage.store import FileStatus, Store, UnreadableFileError
 
-__all__ = ["FileStatus", "Store", "open_store"]
+__all__ = ["MAX_WHOLE_BYTES", "FileStatus", "Store", "UnreadableFileError", "open_store"]

@@ -17,10 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import pyarrow as pa
-
 from tidelog.log.errors import PathNotWritableError, StoreNotSupportedError, StoreUnavailableError
-from tidelog.log.storage.store import FileStatus, Store
+from tidelog.log.storage.regular_file import open_regular_file, read_regular_file
+from tidelog.log.storage.store import FileStatus, Store, outside
 from tidelog.log.system import REAL_SYSTEM, System
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
@@ -33,18 +32,17 @@ _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EI
 class LocalStore(Store):
     """The files below a folder. The first write creates the folder."""
 
-    def __init__(self, root: str, *, system: System = REAL_SYSTEM) -> None:
+    def __init__(self, root: str, *, system: System = REAL_SYSTEM, confined: bool = False) -> None:
         self._root = Path(_without_scheme(root)).expanduser().absolute()
         self._base = str(self._root)
         self._system = system
+        self._confined = confined
         self.url = str(self._root)
 
     def read(self, path: str) -> bytes:
         """See Store."""
         try:
-            # Creating a Path takes longer than reading a commit, and a writer that lost many races reads many.
-            with open(os.path.join(self._base, _without_scheme(path)), "rb", buffering=0) as file:  # noqa: PTH118, PTH123
-                return file.read()
+            return read_regular_file(self._file(path))
         except NotADirectoryError as error:
             raise FileNotFoundError(path) from error
 
@@ -114,7 +112,7 @@ class LocalStore(Store):
     def open_input(self, path: str) -> Any:
         """See Store."""
         try:
-            return pa.memory_map(str(self._resolve(path)))
+            return open_regular_file(self._file(path))
         except NotADirectoryError as error:
             raise FileNotFoundError(path) from error
 
@@ -176,7 +174,19 @@ class LocalStore(Store):
                 Path(folder).rmdir()
 
     def _resolve(self, path: str) -> Path:
-        return self._root / _without_scheme(path)
+        return Path(self._file(path))
+
+    def _file(self, path: str) -> str:
+        """The path on this machine. Raises OutsideFileError if the store is confined and the path leaves it.
+
+        Creating a Path takes longer than reading a commit, and a writer that lost many races reads many.
+        """
+        found = os.path.join(self._base, _without_scheme(path))  # noqa: PTH118 - see above
+        if self._confined:
+            root = os.path.realpath(self._base)
+            if os.path.commonpath([root, os.path.realpath(found)]) != root:
+                raise outside(path, self.url)
+        return found
 
     def _write_temporary(self, target: Path, content: bytes, *, durable: bool) -> Path:
         self._make_folder(target.parent)

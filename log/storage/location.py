@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from tidelog.log.errors import ConfigurationError
+from tidelog.log.presentable import without_credentials
 
 KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfs", "az": "abfs"}
 """URL scheme to kind of store. Each kind is named after one of its schemes."""
@@ -28,11 +29,19 @@ class Location:
 
 
 def parse_location(url: str) -> Location | None:
-    """Parse an object store's URL; None for anything else. Raises ConfigurationError if it has no bucket."""
+    """Parse an object store's URL; None for anything else.
+
+    Raises ConfigurationError if it has no bucket, or has credentials: a table's URL is printed in many places.
+    """
     match = _URL.match(url)
     if match is None or match.group(1).lower() not in KINDS:
         return None
     kind, bucket, key = KINDS[match.group(1).lower()], match.group(2), match.group(3).rstrip("/")
+    if ":" in bucket or without_credentials(url) != url:
+        raise ConfigurationError(
+            f"a URL of the kind {kind}:// contains credentials or a port",
+            advice="pass them as storage options, such as key, secret, sas_token or endpoint_url",
+        )
     options: dict[str, str] = {}
     if kind == "abfs" and "@" in bucket:  # abfss://container@account.dfs.core.windows.net/folder
         bucket, _, host = bucket.partition("@")

@@ -14,6 +14,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TypeVar, assert_never, cast
 
@@ -33,7 +34,7 @@ from tidelog.log.storage.location import Location
 from tidelog.log.storage.options import Redactor, parse_option_texts
 from tidelog.log.storage.ranged import WHOLE_BYTES, RangedFile
 from tidelog.log.storage.retries import IDEMPOTENT, ONCE, retried
-from tidelog.log.storage.store import FileStatus, Store
+from tidelog.log.storage.store import FileStatus, Store, outside
 from tidelog.log.system import REAL_SYSTEM, System
 
 _CLOUDS = {"s3": ("s3", "S3", "s3"), "gs": ("gcs", "GCS", "gcs"), "abfs": ("azure", "Azure", "azure")}
@@ -58,7 +59,14 @@ _T = TypeVar("_T")
 class ObjectStore(Store):
     """The objects below a prefix of a bucket. Connects on first use, separately in each process."""
 
-    def __init__(self, url: str, options: Mapping[str, Any] | None = None, *, system: System = REAL_SYSTEM) -> None:
+    def __init__(
+        self,
+        url: str,
+        options: Mapping[str, Any] | None = None,
+        *,
+        system: System = REAL_SYSTEM,
+        confined: bool = False,
+    ) -> None:
         self.url = location.canonical_url(url)
         found = location.parse_location(self.url)
         if found is None:
@@ -68,9 +76,10 @@ class ObjectStore(Store):
         self._options = parse_option_texts({**found.options, **self.storage_options})
         self._redacted = Redactor(self._options)
         self._system = system
+        self._confined = confined
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectStore, (self.url, self.storage_options)
+        return partial(ObjectStore, confined=self._confined), (self.url, self.storage_options)
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.url!r})"
@@ -147,7 +156,17 @@ class ObjectStore(Store):
     # --- locations ---
 
     def _locate(self, path: str) -> tuple[str, str]:
-        """Bucket and key of a path; a URL of the same kind of store can name another bucket."""
+        """Bucket and key of a path; a URL of the same kind of store can name another bucket.
+
+        Raises OutsideFileError if the store is confined and they are not below its root.
+        """
+        bucket, key = self._named(path)
+        root = f"{self._root.key}/" if self._root.key else ""
+        if self._confined and (bucket != self._root.bucket or not f"{key}/".startswith(root)):
+            raise outside(path, self.url)
+        return bucket, key
+
+    def _named(self, path: str) -> tuple[str, str]:
         if path.startswith("/"):  # as in Hadoop: relative to the root of the same bucket
             return self._root.bucket, path.strip("/")
         found = location.parse_location(path)

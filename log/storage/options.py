@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidelog.log.errors import ConfigurationError
+from tidelog.log.presentable import HIDDEN, without_credentials
 
 _CREDENTIALS = frozenset(
     {
@@ -47,7 +48,6 @@ _NUMBERS = frozenset(
 _SECRET = re.compile(r"secret|password|token|credential|connection_string|(^|_)key($|_)|signature", re.IGNORECASE)
 # An access key id is public, and it helps to see which credentials were used.
 _PUBLIC = frozenset({"key", "aws_access_key_id"})
-_IN_TEXT = re.compile(r"((?:AccountKey|SharedAccessSignature|sig|X-Amz-Signature)=)[^;&\s'\"]+", re.IGNORECASE)
 # Redacting shorter values would blank out ordinary words in a message.
 _SHORTEST_SECRET = 4
 
@@ -90,8 +90,8 @@ class Redactor:
 
     def __call__(self, text: str) -> str:
         for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return _IN_TEXT.sub(r"\1***", text)
+            text = text.replace(secret, HIDDEN)
+        return without_credentials(text)
 
 
 def _secrets(options: Mapping[str, Any]) -> Iterable[str]:

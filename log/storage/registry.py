@@ -6,12 +6,19 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tidelog.log.errors import StoreNotSupportedError
+from tidelog.log.errors import ConfigurationError, StoreNotSupportedError
 from tidelog.log.storage.local import LocalStore
 from tidelog.log.storage.location import KINDS
 from tidelog.log.storage.memory import MemoryStore
 from tidelog.log.storage.object_store import ObjectStore
 from tidelog.log.storage.store import Store
+from tidelog.log.system import environment
+
+OUTSIDE_FILES = "TIDELOG_OUTSIDE_FILES"
+"""The environment variable that says whether files outside a table's folder are read.
+
+It is not a table property, because it is for tables that cannot be trusted.
+"""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
@@ -20,19 +27,28 @@ def open_store(path: str, storage_options: Mapping[str, Any] | None = None) -> S
     """Open the store at a local path, a `file:` or `memory://` URL, or a URL of S3, Google Cloud Storage or Azure.
 
     `storage_options` are arguments for an object store's fsspec file system; local and memory stores take none.
+    With `TIDELOG_OUTSIDE_FILES=refuse` in the environment, the store reads no file outside its root.
+
     Raises StoreNotSupportedError for any other kind of store: a table is only as safe as its store's put-if-absent, so
     tidelog accepts only stores that are known to have it.
     """
     match = _SCHEME.match(str(path))
     scheme = match.group(1).lower() if match else "file"
     if scheme == "file":
-        return LocalStore(str(path))
+        return LocalStore(str(path), confined=_confined())
     if scheme == "memory":
         return MemoryStore(str(path))
     if scheme in KINDS:
-        return ObjectStore(str(path), storage_options)
+        return ObjectStore(str(path), storage_options, confined=_confined())
     raise StoreNotSupportedError(
         f"{scheme!r} is not a supported store: commits need one that creates a file only if it is absent",
         advice="use a local path, file://, memory://, s3://, gs:// or abfs://",
         path=str(path),
     )
+
+
+def _confined() -> bool:
+    value = environment(OUTSIDE_FILES) or "allow"
+    if value not in {"allow", "refuse"}:
+        raise ConfigurationError(f"{OUTSIDE_FILES}={value!r} is not known", advice="set it to 'allow' or 'refuse'")
+    return value == "refuse"

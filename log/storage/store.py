@@ -1,6 +1,7 @@
 """The interface of every store.
 
-Paths are relative to the table's root and use `/`; an absolute path or URI of the same kind of store is used as it is.
+Paths are relative to the table's root and use `/`; an absolute path or URI of the same kind of store is used as it is,
+unless the store is confined to its root.
 Commits rely on three guarantees: a file is visible whole or not at all, only one of several concurrent `put_if_absent`
 calls for a path succeeds, and a listing shows everything written before it began.
 """
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
+from tidelog.log.errors import OutsideFileError
+
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
@@ -22,6 +25,20 @@ class FileStatus:
     name: str
     size_bytes: int
     modified_ms: int
+
+
+class UnreadableFileError(OSError):
+    """What a path names is not a regular file, or it is too large to be read whole."""
+
+
+def outside(path: str, url: str) -> OutsideFileError:
+    """The error for a file that is outside the root of the store at `url`, if that is refused."""
+    return OutsideFileError(
+        f"the table at {url} names a file outside its folder: {path}",
+        advice="if you trust the table, unset TIDELOG_OUTSIDE_FILES",
+        path=url,
+        file=path,
+    )
 
 
 class Store(ABC):
@@ -35,7 +52,7 @@ class Store(ABC):
 
     @abstractmethod
     def read(self, path: str) -> bytes:
-        """The whole content of a file. Raises FileNotFoundError."""
+        """The whole content of a file. Raises FileNotFoundError, UnreadableFileError."""
 
     @abstractmethod
     def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
@@ -74,7 +91,10 @@ class Store(ABC):
 
     @abstractmethod
     def open_input(self, path: str) -> Any:
-        """Open the file for random access by pyarrow. Raises FileNotFoundError."""
+        """Open the file for random access by pyarrow. Raises FileNotFoundError, UnreadableFileError.
+
+        A file that is truncated while it is open gives fewer bytes than asked for.
+        """
 
     @abstractmethod
     def create(self, path: str) -> AbstractContextManager[BinaryIO]:

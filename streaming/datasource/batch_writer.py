@@ -7,7 +7,6 @@ and the commit is staged on the version that was the newest then.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,6 +27,7 @@ from tidelog.log.internals import (
     conform,
     delete_unnamed,
     load,
+    logger,
     open_store,
     require_row_changes,
     require_same_table,
@@ -40,7 +40,7 @@ from tidelog.streaming.executors.tasks import delete_written, file_size, pieces,
 # Staged by an overwrite that has nothing to replace and no rows; the commit can still record an idempotency key.
 _NOTHING = Staged(operation="WRITE", operation_class=OperationClass.NONE, parameters={"mode": "Overwrite"})
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from tidelog.log.errors import ConfigurationError
@@ -50,7 +50,7 @@ class ReadOptions:
     max_files: int | None
     columns: tuple[str, ...] | None
     where: str | None
-    storage_options: Mapping[str, str]
+    storage_options: Mapping[str, str] = field(repr=False)
     zone: str | None
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidelog.log.errors import ConfigurationError
 from tidelog.streaming.datasource.read_options import READ_OPTIONS, require_known, require_path, split_names
@@ -32,7 +32,7 @@ class WriteOptions:
     where: str | None
     dynamic: bool
     idempotency_key: tuple[str, int] | None
-    storage_options: Mapping[str, str]
+    storage_options: Mapping[str, str] = field(repr=False)
 
 
 def parse_write(raw: Mapping[str, str], *, overwrite: bool) -> WriteOptions:

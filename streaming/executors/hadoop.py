@@ -5,7 +5,6 @@ Only a JVM that reads or writes data files needs a connector. The log always goe
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -16,9 +15,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
-from tidelog.log.internals import Redactor, Store, environment, parse_location, parse_option_texts
+from tidelog.log.internals import Redactor, Store, environment, logger, parse_location, parse_option_texts
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 

@@ -7,7 +7,6 @@ their footers. Their rows must add up to the number that Spark counted in the sa
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,13 +17,13 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log.errors import SchemaMismatchError, TidelogError
-from tidelog.log.internals import AddFile, DataWriter, FileStatus, LocalStore, Store, delete_unnamed, take_up
+from tidelog.log.internals import AddFile, DataWriter, FileStatus, LocalStore, Store, delete_unnamed, logger, take_up
 from tidelog.streaming.executors import hadoop
 from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.executors.session import FITTED_SHUFFLES, session_settings
 from tidelog.streaming.executors.tasks import run
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 # Spark's settings for how values are encoded in parquet, set to what Delta's readers expect: timestamps in microseconds
 # (an int96 has no statistics), the proleptic Gregorian calendar, and decimals in the standard format.

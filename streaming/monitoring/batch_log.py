@@ -18,10 +18,10 @@ from threading import Lock
 from typing import Any, TypeAlias
 
 from tidelog.log.errors import TidelogError
-from tidelog.log.internals import to_datetime
+from tidelog.log.internals import logger, to_datetime
 from tidelog.streaming.monitoring.report import BatchReport
 
-_LOGGER = logging.getLogger("tidelog.streaming")
+_LOGGER = logger("tidelog.streaming")
 _LEVELS = {"committed": logging.INFO, "skipped": logging.INFO, "empty": logging.DEBUG}
 
 Subscriber: TypeAlias = Callable[[BatchReport], None]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from threading import Thread
 
 from tidelog.log import Table
 from tidelog.log.errors import TidelogError
-from tidelog.log.internals import open_store, pointed_version
+from tidelog.log.internals import logger, open_store, pointed_version
 from tidelog.log.internals import properties as table_properties
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 
 class BackgroundCheckpoint:

@@ -7,14 +7,13 @@ These are also the phases in a BatchReport.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
 from tidelog.log import Committed, Transaction
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import REAL_SYSTEM, committed, open_store, run_statement
+from tidelog.log.internals import REAL_SYSTEM, committed, logger, open_store, run_statement
 from tidelog.streaming.monitoring.phases import Phases
 from tidelog.streaming.monitoring.report import BatchReport
 from tidelog.streaming.sink.background_checkpoint import BackgroundCheckpoint
@@ -27,7 +26,7 @@ from tidelog.streaming.sink.target import Target
 from tidelog.streaming.sink.throttle import BackPressure, Brake
 from tidelog.streaming.sink.writer_choice import WriterChoice
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 # The `outputMode` in a commit's operation parameters, as other engines write it.
 _OUTPUT_MODES = {APPEND: "Append", UPSERT: "Update", OVERWRITE_PARTITIONS: "Overwrite"}

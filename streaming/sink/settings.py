@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tidelog.log.errors import ConfigurationError
@@ -31,7 +31,7 @@ class SinkSettings:
     adopt_txn: str | None
     partition_by: tuple[str, ...]
     properties: Mapping[str, str]
-    storage_options: Mapping[str, str] | None
+    storage_options: Mapping[str, str] | None = field(repr=False)
     schema_evolution: bool
     writer: str
     on_reset: str

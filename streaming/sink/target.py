@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -16,14 +15,14 @@ from tidelog.log.errors import (
     FencedError,
     TableNotFoundError,
 )
-from tidelog.log.internals import change_schema
+from tidelog.log.internals import change_schema, logger
 from tidelog.log.internals import properties as table_properties
 from tidelog.streaming.executors.plain_frame import arrow_schema
 from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch
 from tidelog.streaming.sink.settings import OVERWRITE_PARTITIONS, SinkSettings
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 
 class Target:

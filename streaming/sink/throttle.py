@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,9 +9,9 @@ from typing import Protocol
 
 from tidelog.log import Debt
 from tidelog.log.errors import ConfigurationError, TidelogError
-from tidelog.log.internals import REAL_SYSTEM, System
+from tidelog.log.internals import REAL_SYSTEM, System, logger
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logger(__name__)
 
 # A stream that should wait for longer than this is better stopped.
 MAX_DELAY_LIMIT_S = 3600.0
