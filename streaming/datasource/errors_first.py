@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 from tidelog.log.errors import TidelogError
+from tidelog.log.internals import logger
 
-_LOGGER = logging.getLogger("tidelog.streaming")
+_LOGGER = logger("tidelog.streaming")
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
