@@ -27,6 +27,10 @@ class Upkeep:
     _state: LogState
     _system: System
 
+    def _move_to_committed(self, state: LogState) -> None:
+        """Load a version that was just committed."""
+        raise NotImplementedError
+
     def checkpoint(self) -> None:
         """Write a checkpoint of the loaded version, so that readers need not replay older commits.
 
@@ -125,5 +129,10 @@ class Upkeep:
             TableReplacedError: The path now holds a different table.
         """
         return vacuum_files(
-            self._store, self._state.head.metadata.id, self._system, older_than=older_than, dry_run=dry_run
+            self._store,
+            self._state.head.metadata.id,
+            self._system,
+            self._move_to_committed,
+            older_than=older_than,
+            dry_run=dry_run,
         )
