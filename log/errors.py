@@ -10,7 +10,8 @@
     |   |-- ConcurrentDeleteDeleteException
     |   |-- MetadataChangedException
     |   |-- ConcurrentTransactionException
-    |   `-- ProtocolChangedException
+    |   |-- ProtocolChangedException
+    |   `-- TransactionExpiredError       a vacuum passed the version that the transaction is based on
     |-- ConfigurationError                change the call, an option or the environment
     |   |-- TableNotFoundError
     |   |-- TableExistsError
@@ -188,6 +189,15 @@ class ProtocolChangedException(ConflictError):
     """The winner changed the table's protocol. Run the operation again."""
 
     code = "TIDELOG_PROTOCOL_CHANGED"
+
+
+class TransactionExpiredError(ConflictError):
+    """A vacuum may have deleted files that this transaction wrote or read. Run the operation again.
+
+    If that happens more than once, transactions take longer than `tidelog.maxTransactionTime`: increase it.
+    """
+
+    code = "TIDELOG_TRANSACTION_EXPIRED"
 
 
 class ConfigurationError(TidelogError):

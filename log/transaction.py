@@ -14,6 +14,7 @@ import pyarrow as pa
 from tidelog.log.commit import loop
 from tidelog.log.commit.discard import delete_unnamed, discard
 from tidelog.log.commit.result import Committed, Superseded
+from tidelog.log.conflict.horizon import HORIZON
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
 from tidelog.log.data import conform
@@ -122,6 +123,8 @@ class Transaction:
             ConfigurationError: The log cannot hold the key.
         """
         match key:
+            case (app_id, _) if app_id == HORIZON:
+                raise ConfigurationError(f"{HORIZON!r} is tidelog's own application id", advice="choose another one")
             case (str(app_id), int(version)) if app_id and not isinstance(version, bool) and abs(version) < 2**63:
                 known = self.transactions.get(app_id)
                 if known is not None and known >= version:

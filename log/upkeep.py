@@ -27,6 +27,10 @@ class Upkeep:
     _state: LogState
     _system: System
 
+    def _move_to_committed(self, state: LogState) -> None:
+        """Load a version that was just committed."""
+        raise NotImplementedError
+
     def checkpoint(self) -> None:
         """Write a checkpoint of the loaded version, so that readers need not replay older commits.
 
@@ -108,7 +112,10 @@ class Upkeep:
         """Delete files below the table that were written before the cut-off and that no version since then needs.
 
         Versions before the cut-off can lose files. Time travel to them, and a stream that lags behind further, then
-        fail with an error that names the file.
+        fail with an error that names the file. Before anything is deleted, a commit without rows (`VACUUM` in the
+        history) announces it: then transactions that began before the cut-off are refused, and so is a restore of files
+        that were removed before it. A call that has nothing to delete makes no commit, except to date a file that is
+        younger than the newest version and that no version needs, so that a later call can delete it.
 
         These stay: files and folders whose names begin with `_` or `.`, except the table's own deletion vectors, change
         data and row maps; other tables inside this one; links. A file that cannot be deleted is reported, and deletion
@@ -117,13 +124,20 @@ class Upkeep:
         Args:
             older_than: The exact cut-off: an age or an aware datetime. Without it the cut-off is
                 `delta.deletedFileRetentionDuration` ago, but at least `tidelog.maxTransactionTime`.
-            dry_run: Only report what would be deleted.
+            dry_run: Only report what would be deleted, and commit nothing.
 
         Raises:
             ConfigurationError: `older_than` is closer than `tidelog.maxTransactionTime`.
             UnsupportedFeatureError: Writing to the table requires a feature that tidelog lacks.
             TableReplacedError: The path now holds a different table.
+            ConflictError, CommitContentionError, CommitStateUnknownError, StoreUnavailableError: The commit failed, as
+                that of any transaction can. Nothing was deleted; run the vacuum again.
         """
         return vacuum_files(
-            self._store, self._state.head.metadata.id, self._system, older_than=older_than, dry_run=dry_run
+            self._store,
+            self._state.head.metadata.id,
+            self._system,
+            self._move_to_committed,
+            older_than=older_than,
+            dry_run=dry_run,
         )

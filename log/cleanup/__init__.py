@@ -2,6 +2,7 @@
 
 - `expire`: old commits, checkpoints and checksums
 - `vacuum`: data files, deletion vectors, change files and row maps
+- `horizon`: the commit with which vacuum announces what it may delete
 - `retention`: the rules, as pure functions
 - `references`: the files that a log names
 - `current_state`: the state that a clean-up is based on

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.log.arrays import BoolArray
-from tidelog.log.format import commit_info, deletion_vector
+from tidelog.log.format import commit_info, deletion_vector, lineage
 from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, DeletionVectorDescriptor, RemoveFile
 from tidelog.log.format.deletion_vector import StoredBitmap
 
@@ -55,8 +55,14 @@ class References:
                     self._add_vector(action.deletion_vector.storage_type, action.deletion_vector.path_or_inline_dv)
             elif isinstance(action, AddCDCFile):
                 paths.append(action.path)
+        record = commit_info.tidelog(commit.info)
         # For example a row map: every file that tidelog names there is below a folder that begins with `_`.
-        paths += [text for text in _texts(commit_info.tidelog(commit.info)) if text.startswith("_")]
+        paths += [text for text in _texts(record) if text.startswith("_")]
+        # The vectors that a compaction read. Without them nobody can follow rows through its lineage.
+        moved = lineage.from_builtins(record.get("lineage"))
+        for entry in (entry for group in moved.groups for entry in group.inputs) if moved else ():
+            if entry.dv_id is not None:
+                self._add_stored(deletion_vector.of_id(entry.dv_id))
         self._add_paths(pa.chunked_array([pa.array(paths, pa.string())]))
 
     def named(self, paths: Sequence[str]) -> BoolArray:
@@ -80,7 +86,9 @@ class References:
         descriptor = DeletionVectorDescriptor(
             storage_type=storage_type, path_or_inline_dv=text, size_in_bytes=0, cardinality=0
         )
-        stored = deletion_vector.location(descriptor)
+        self._add_stored(deletion_vector.location(descriptor))
+
+    def _add_stored(self, stored: StoredBitmap | bytes) -> None:
         if isinstance(stored, StoredBitmap):
             self._spellings |= spellings(stored.path)
             self._keys = None

@@ -1,7 +1,19 @@
-"""Clean-up of data files that no version since the cut-off needs and that no running transaction wrote."""
+"""Clean-up of data files that no version since the cut-off needs and that no transaction can still commit.
+
+In this order, because whatever was decided on one state of the table must still hold when it is carried out:
+
+1. Choose the horizon H, the newest version at the cut-off, and find the files that are older than the commit file of H
+   and that no version from H on names.
+2. Commit H, unless the log already has this horizon or a later one. See `tidelog.log.conflict.horizon`.
+3. Read what was committed since step 1, leave the files that it names, and delete the rest. From now on no tidelog
+   writer can name them: it either began after H, or brings back only files that were removed after H.
+
+Other engines do not know the horizon. For them the log is read again during the deletion.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,7 +22,11 @@ import pyarrow.compute as pc
 
 from tidelog.log.cleanup import retention
 from tidelog.log.cleanup.current_state import current_state
+from tidelog.log.cleanup.horizon import announce
 from tidelog.log.cleanup.references import References
+from tidelog.log.commit.result import committed
+from tidelog.log.commit.table_identity import written_ms
+from tidelog.log.conflict.horizon import horizon_of
 from tidelog.log.errors import TidelogError
 from tidelog.log.state import versions
 from tidelog.log.state.commit_times import CommitTimes
@@ -34,6 +50,7 @@ class VacuumReport:
         path: The table.
         cutoff: The cut-off (UTC). Only files written before it were deleted.
         earliest_version: The oldest version that is certain to have all its files.
+        commit_version: The version that the vacuum committed to announce what it deletes; None if it needed none.
         data_files: How many data files were deleted.
         deletion_vectors: How many files of deletion vectors were deleted.
         change_files: How many files of change rows were deleted.
@@ -47,6 +64,7 @@ class VacuumReport:
     path: str
     cutoff: datetime
     earliest_version: int
+    commit_version: int | None
     data_files: int
     deletion_vectors: int
     change_files: int
@@ -71,18 +89,52 @@ def vacuum_files(
     store: Store,
     table_id: str,
     system: System,
+    on_commit: Callable[[LogState], None],
     *,
     older_than: timedelta | datetime | None = None,
     dry_run: bool = False,
 ) -> VacuumReport:
-    """Delete old files that no version since the cut-off needs; see `Table.vacuum`."""
+    """Delete old files that no version since the cut-off needs; see `Table.vacuum`.
+
+    `on_commit` is called with the state that the horizon's commit made.
+    """
     state = current_state(store, table_id)
-    cutoff_ms = retention.data_cutoff_ms(older_than, system.now_ms(), state.head.metadata.configuration)
-    earliest = _version_at(store, state.head.version, cutoff_ms)
-    found = _unneeded(store, _needed(store, state, earliest, cutoff_ms), cutoff_ms)
+    now_ms = system.now_ms()
+    cutoff_ms = retention.data_cutoff_ms(older_than, now_ms, state.head.metadata.configuration)
+    horizon = _version_at(store, state.head.version, cutoff_ms)
+    announced = horizon_of(state.head.transactions)
+    ages = _Ages.of(store, horizon, state.head.version, cutoff_ms, now_ms)
+    found = _unneeded(store, _needed(store, state, horizon, cutoff_ms), ages)
     deletion = _Deletion(store, table_id, state.head.version, found)
+    if not dry_run and ((found.paths and horizon > announced) or found.is_ahead):
+        announcement = announce(store, state, horizon, system)
+        if announcement is not None:
+            deletion.commit_version = committed(announcement.outcome).version
+            if announcement.state is not None:
+                on_commit(announcement.state)
     deletion.run(dry_run=dry_run)
-    return deletion.report(cutoff_ms, earliest, dry_run=dry_run)
+    return deletion.report(cutoff_ms, max(horizon, announced), dry_run=dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ages:
+    """Times in ms to compare a file's time with: before `old` it can be deleted, from `ahead` to `now` not yet.
+
+    `old` is when the commit file of the horizon was written, by the store's clock. A cut-off before that, by the clock
+    of this machine, only keeps more files. A file since `ahead` is not older than the commit file of any version: no
+    later vacuum could delete it either, if no version followed.
+    """
+
+    old: int
+    ahead: int
+    now: int
+
+    @staticmethod
+    def of(store: Store, horizon: int, newest: int, cutoff_ms: int, now_ms: int) -> _Ages:
+        horizon_ms, newest_ms = written_ms(store, horizon), written_ms(store, newest)
+        # If another engine's clean-up deleted the commit file, nothing can be compared with it.
+        old = 0 if horizon_ms is None else min(horizon_ms, cutoff_ms)
+        return _Ages(old, now_ms if newest_ms is None else newest_ms, now_ms)
 
 
 def _version_at(store: Store, newest: int, cutoff_ms: int) -> int:
@@ -111,16 +163,21 @@ def _needed(store: Store, state: LogState, earliest: int, cutoff_ms: int) -> Ref
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Files that can be deleted, their sizes, and Hadoop's hidden checksums, which are deleted with them."""
+    """Files that can be deleted, their sizes, and Hadoop's hidden checksums, which are deleted with them.
+
+    `is_ahead` is true if there are unneeded files that no version's commit file is newer than.
+    """
 
     paths: list[str]
     sizes: list[int]
     hidden: set[str]
+    is_ahead: bool
 
 
-def _unneeded(store: Store, needed: References, cutoff_ms: int) -> _Found:
-    """The files that belong to the table, are older than the cut-off and are not needed."""
-    paths, sizes = [], []
+def _unneeded(store: Store, needed: References, ages: _Ages) -> _Found:
+    """The files that belong to the table, are old enough and are not needed."""
+    sizes: dict[str, int] = {}
+    ahead: list[str] = []
     hidden: set[str] = set()
     inner: set[str] = set()
     for path, status in store.walk():
@@ -128,13 +185,22 @@ def _unneeded(store: Store, needed: References, cutoff_ms: int) -> _Found:
             inner.add(other)
         if status.name.startswith(".") and status.name.endswith(".crc"):
             hidden.add(path)
-        if status.modified_ms < cutoff_ms and retention.may_vacuum(path) and _is_text(path):
-            paths.append(path)
-            sizes.append(status.size_bytes)
+        if not retention.may_vacuum(path) or not _is_text(path):
+            continue
+        if status.modified_ms < ages.old:
+            sizes[path] = status.size_bytes
+        elif ages.ahead <= status.modified_ms <= ages.now:
+            ahead.append(path)
+    free = _not_named(needed, list(sizes), tuple(inner))
+    return _Found(free, [sizes[path] for path in free], hidden, bool(_not_named(needed, ahead, tuple(inner))))
+
+
+def _not_named(needed: References, paths: list[str], inner_tables: tuple[str, ...]) -> list[str]:
+    """The paths that are not needed and not in one of the tables inside this one."""
     named = needed.named(paths)
-    inner_tables = tuple(inner)
-    free = [index for index, is_named in enumerate(named) if not is_named and not paths[index].startswith(inner_tables)]
-    return _Found([paths[index] for index in free], [sizes[index] for index in free], hidden)
+    return [
+        path for path, is_named in zip(paths, named, strict=True) if not is_named and not path.startswith(inner_tables)
+    ]
 
 
 def _is_text(path: str) -> bool:
@@ -154,6 +220,7 @@ class _Deletion:
     table_id: str
     version: int
     found: _Found
+    commit_version: int | None = None
     deleted: dict[str, int] = field(default_factory=dict)
     failed: list[tuple[str, str]] = field(default_factory=list)
     late: References = field(default_factory=References)
@@ -175,6 +242,7 @@ class _Deletion:
             path=self.store.url,
             cutoff=to_datetime(cutoff_ms),
             earliest_version=earliest,
+            commit_version=self.commit_version,
             data_files=kinds.count("data"),
             deletion_vectors=kinds.count("vector"),
             change_files=kinds.count("change"),
@@ -188,8 +256,8 @@ class _Deletion:
     def _catch_up(self) -> None:
         """Add the files that were named by commits since the last look.
 
-        Most transactions name only files that they wrote, which are young, and files of retained versions. But one can
-        restore an older version.
+        The first look comes after the horizon's commit, so it sees everything that tidelog writers may still name.
+        Another engine can name old files at any time, for example with its RESTORE.
         """
         before, self.version = self.version, current_state(self.store, self.table_id).head.version
         for commit in read_commits(self.store, range(before + 1, self.version + 1)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 from pyroaring import BitMap64
 
-from tidelog.log.commit.restored_files import difference, require_files
+from tidelog.log.commit.restored_files import difference, require_restorable
 from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.data import row_maps
 from tidelog.log.data.deletion_vectors import read_dead_rows, write_dead_rows
@@ -131,8 +131,8 @@ def _replaced(staged: Staged, state: LogState, store: Store, system: System) -> 
     if staged.restores is not None:
         removed, back_table = difference(state.files().adds, staged.restores)
         back = [msgspec.structs.replace(add, data_change=True) for add in files.to_adds(back_table)]
-        # A vacuum can have deleted them since they were staged, if no retained version names them.
-        require_files(store, back, int(staged.parameters["version"]), state.head.version)
+        # A vacuum can have announced to delete them since they were staged.
+        require_restorable(store, back, int(staged.parameters["version"]), state.head)
     elif staged.replaces is not None:
         removed = in_scope(state.files().values, staged.replaces, state.head.metadata, store.url)
     else:

@@ -44,6 +44,7 @@ class Race:
         self._answers: dict[FileKey, Answer] = {}
         self._rebase = Rebase(
             staged,
+            base.head.version,
             base.head.protocol,
             base.head.metadata,
             StoreBlobs(store),

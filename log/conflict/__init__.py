@@ -4,7 +4,8 @@ The model. A row has an address: a data file and a position in it. A transaction
 sets: rows that it deletes, rows that it moves (compaction) and rows that it adds, along with what it read. If winners
 landed, the rebase adjusts these sets to them, using metadata only: it translates addresses through the winners' moves
 (rules 1 and 3), drops rows that winners deleted (rules 2 and 4), checks rows that winners added against what the
-transaction read (rule 5), and refuses incompatible metadata (rule 6) or a second copy of the same stream (rule 7).
+transaction read (rule 5), and refuses incompatible metadata (rule 6), a second copy of the same stream (rule 7),
+or a transaction whose files a vacuum may have deleted (rule 8).
 A rebase is allowed only if running the operation again on the newest version would leave the same rows and a true
 change feed. Otherwise the transaction ends in a conflict. If a table turns the metadata retry off, its conflict policy
 decides before the rebase: a published matrix of operation classes, for transactions whose scopes overlap.
@@ -26,6 +27,7 @@ The rebase, with the rules in full in `rebase`:
 - `candidate_files`: files with rows from winners, which rule 5 checks.
 - `live_files`: the live files that the transaction and its winners name.
 - `metadata_conflicts`: rules 6 and 7.
+- `horizon`: rule 8, and the horizon of clean-up.
 
 The policies:
 

@@ -18,7 +18,7 @@ from tidelog.log.format.actions import AddFile
 class Rebased:
     """`staged` can be committed at the head. `dropped` are compaction groups that were lost to winners.
 
-    `rules` are the numbers (1 to 7, see `rebase`) of the rules that applied.
+    `rules` are the numbers (1 to 8, see `rebase`) of the rules that applied.
     """
 
     staged: Staged

@@ -15,6 +15,7 @@ The winners are folded in, oldest first, then the transaction is judged at the n
    them.
 6. A winner changed the schema or protocol: see `metadata_conflicts`.
 7. A winner recorded progress of the transaction's own stream: see `metadata_conflicts`.
+8. A winner is a vacuum that may have deleted the transaction's files: see `horizon`.
 
 Removes are computed at the head: a file is removed if all its live rows go, else it gets a vector. A rebase writes only
 vectors, row maps and log entries, no data files.
@@ -33,6 +34,7 @@ from tidelog.log.conflict.candidate_files import CandidateFiles
 from tidelog.log.conflict.deletes import FollowedDeletes
 from tidelog.log.conflict.effects import Effect, brings_back, effect_of
 from tidelog.log.conflict.groups import FollowedGroup, JudgedGroup
+from tidelog.log.conflict.horizon import horizon_conflict
 from tidelog.log.conflict.live_files import LiveFiles
 from tidelog.log.conflict.metadata_conflicts import (
     application_conflict,
@@ -77,6 +79,7 @@ class Rebase:
     def __init__(
         self,
         staged: Staged,
+        base_version: int,
         base_protocol: Protocol,
         base_metadata: Metadata,
         blobs: Blobs,
@@ -84,6 +87,7 @@ class Rebase:
         blind_appends_follow: bool = False,
     ) -> None:
         self._staged = staged
+        self._base_version = base_version
         self._protocol_and_metadata = (base_protocol, base_metadata)
         self._metadata = base_metadata
         self._blobs = blobs
@@ -116,6 +120,7 @@ class Rebase:
             (6, named_version_taken(self._staged)),
             (6, metadata_conflict(self._staged, *self._protocol_and_metadata, winner)),
             (7, application_conflict(self._staged, winner)),
+            (8, horizon_conflict(self._base_version, winner)),
         ):
             if found:
                 self._rules.add(number)

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from tidelog.log.commit.restored_files import difference, require_files
+from tidelog.log.commit.restored_files import difference, require_restorable
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import ConfigurationError
@@ -30,7 +30,7 @@ def stage_restore(store: Store, current: LogState, target: LogState) -> Staged |
     if not gone.num_rows and not back.num_rows and metadata is None:
         return None
     returning, leaving = files.to_adds(back), files.to_adds(gone)
-    require_files(store, returning, target.head.version, current.head.version)
+    require_restorable(store, returning, target.head.version, current.head)
     return Staged(
         operation="RESTORE",
         operation_class=OperationClass.OVERWRITE,

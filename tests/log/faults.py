@@ -163,3 +163,55 @@ class Deleting(Around):
             raise StoreUnavailableError("no connection", path=self.url)
         super().delete(path)
         self.deleted.append(path)
+
+
+class Paused(Around):
+    """Runs `meanwhile` once, before the call with the number `before` (from 0); `calls` counts all calls."""
+
+    def __init__(self, inner: Store, *, before: int = -1, meanwhile: Callable[[], object] | None = None) -> None:
+        super().__init__(inner)
+        self.calls = 0
+        self._before = before
+        self._meanwhile = meanwhile
+
+    def read(self, path: str) -> bytes:
+        self._step()
+        return super().read(path)
+
+    def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        self._step()
+        super().put_if_absent(path, content, durable=durable)
+
+    def replace(self, path: str, content: bytes) -> None:
+        self._step()
+        super().replace(path, content)
+
+    def list(self, folder: str) -> list[FileStatus]:
+        self._step()
+        return super().list(folder)
+
+    def walk(self, folder: str = "") -> Iterator[tuple[str, FileStatus]]:
+        self._step()
+        return super().walk(folder)
+
+    def delete(self, path: str) -> None:
+        self._step()
+        super().delete(path)
+
+    def open_input(self, path: str) -> Any:
+        self._step()
+        return super().open_input(path)
+
+    def create(self, path: str) -> AbstractContextManager[BinaryIO]:
+        self._step()
+        return super().create(path)
+
+    def modified_ms(self, path: str) -> int:
+        self._step()
+        return super().modified_ms(path)
+
+    def _step(self) -> None:
+        number = self.calls
+        self.calls += 1
+        if number == self._before and self._meanwhile:
+            self._meanwhile()

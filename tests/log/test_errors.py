@@ -99,7 +99,7 @@ def test_every_error_has_a_docstring(kind: type[TidelogError]) -> None:
     assert inspect.getdoc(kind)
 
 
-def test_conflicts_have_the_names_that_delta_users_know() -> None:
+def test_conflicts_have_the_names_that_delta_users_know_and_one_more() -> None:
     names = {
         "ConcurrentAppendException",
         "ConcurrentDeleteReadException",
@@ -107,6 +107,7 @@ def test_conflicts_have_the_names_that_delta_users_know() -> None:
         "MetadataChangedException",
         "ConcurrentTransactionException",
         "ProtocolChangedException",
+        "TransactionExpiredError",
     }
     assert {kind.__name__ for kind in with_subclasses(ConflictError)} - {"ConflictError"} == names
 

@@ -34,6 +34,18 @@ DAY = 86_400_000
 HOUR = 3_600_000
 
 
+# No retention at all, so that a vacuum deletes everything that it may.
+AT_ONCE = {"tidelog.maxTransactionTime": "0 days", "delta.deletedFileRetentionDuration": "0 days"}
+
+
+class Ticking(Clock):
+    """A clock that moves with each look at it, so that no two files are equally old."""
+
+    def now_ms(self) -> int:
+        self.ms += 1
+        return self.ms
+
+
 # --- the log ---------------------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,8 @@ from tests.log.support import (
 )
 from tidelog.compaction_daemon import expire, vacuum
 from tidelog.log import Table
+from tidelog.log.commit.table_identity import written_ms
+from tidelog.log.errors import HistoryExpiredError, TransactionExpiredError
 from tidelog.log.format.actions import AddFile
 from tidelog.log.state import files
 from tidelog.log.state.loader import load
@@ -117,11 +119,13 @@ class Model:
         self.put(*gone, *(each for key, each in then.items() if key not in now))
 
     def commit_staged(self) -> None:
-        """Commit the staged transaction, unless it took longer than a transaction can take."""
+        """Commit the staged transaction. Only one that took longer than a transaction can take may be refused."""
         began, transaction = self.staged
         self.staged = None
-        if self.clock.ms - began <= 24 * HOUR:
+        try:
             transaction.commit()
+        except (TransactionExpiredError, HistoryExpiredError):
+            assert self.clock.ms - began > 24 * HOUR
 
     def clean(self, clean_up: Any, number: int) -> None:
         older_than = timedelta(hours=24 + 12 * number) if number % 2 else None
@@ -132,8 +136,12 @@ class Model:
             self.log_cutoff_ms = max(self.log_cutoff_ms, cutoff_ms)
         else:
             self.data_cutoff_ms = max(self.data_cutoff_ms, cutoff_ms)
+            # Orphans go once a version after them has reached the cut-off.
+            before = [version for version, time in self.times.items() if time <= cutoff_ms]
+            written = written_ms(self.table.store, max(before, default=0)) or 0
             orphans = [status for path, status in self.table.store.walk() if "orphan" in path]
-            assert all(status.modified_ms >= cutoff_ms for status in orphans)
+            assert all(status.modified_ms >= min(written, cutoff_ms) for status in orphans)
+        self.remember()
         self.check()
 
     def check(self) -> None:

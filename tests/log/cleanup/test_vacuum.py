@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.compaction_daemon.support import z85
-from tests.log.cleanup.support import DAY, compacted, live_files_at, paths, put, put_at, put_stored_vector
+from tests.log.cleanup.support import DAY, HOUR, compacted, live_files_at, paths, put, put_at, put_stored_vector
 from tests.log.support import (
     START_MS,
     Clock,
@@ -42,17 +42,17 @@ def table(clock: Clock) -> Table:
 def test_files_that_no_version_needs_are_deleted(table: Table, clock: Clock) -> None:
     replaced = set(table.at(version=2).files()["path"].to_pylist())
     live = set(table.at().files()["path"].to_pylist())
-    orphan = put(table, clock, "ab/part-orphan.parquet", days_ago=8, content=b"12345")
+    orphan = put(table, clock, "ab/part-orphan.parquet", days_ago=18, content=b"12345")
     sizes = sum(status.size_bytes for path, status in table.store.walk() if path in replaced | {orphan})
     report = vacuum(table)
     assert paths(table.store) == live
     assert set(report.files) == replaced | {orphan}
     assert (report.data_files, report.bytes_deleted, report.failed) == (3, sizes, ())
     assert (report.earliest_version, report.cutoff) == (4, to_datetime(clock.ms - 7 * DAY))
-    assert report.did_anything
+    assert (report.did_anything, report.commit_version) == (True, 5)
     assert read_numbers(reopen(table)) == [1, 2, 3]
     second = vacuum(table)
-    assert (second.files, second.did_anything) == ((), False)
+    assert (second.files, second.did_anything, second.commit_version) == ((), False, None)
 
 
 def test_a_dry_run_reports_the_same_and_deletes_nothing(table: Table) -> None:
@@ -60,9 +60,9 @@ def test_a_dry_run_reports_the_same_and_deletes_nothing(table: Table) -> None:
     dry = vacuum(table, dry_run=True)
     assert paths(table.store) == before
     assert not dry.did_anything
-    assert len(dry.files) == 2
+    assert (len(dry.files), reopen(table).version) == (2, 4)
     real = vacuum(table)
-    assert {**dry.to_dict(), "dry_run": False} == real.to_dict()
+    assert {**dry.to_dict(), "dry_run": False, "commit_version": 5} == real.to_dict()
     assert encode_action(real.to_dict())
 
 
@@ -159,7 +159,9 @@ def test_files_of_a_running_transaction_stay(table: Table, clock: Clock) -> None
 def test_the_retention_is_at_least_the_longest_transaction(clock: Clock) -> None:
     properties = {"delta.deletedFileRetentionDuration": "1 hour", "tidelog.maxTransactionTime": "2 days"}
     table = new_table(memory_store(clock), properties=properties, system=clock)
-    clock.ms += 10 * DAY
+    clock.ms += 8 * DAY - HOUR
+    table.insert(numbers([1]))
+    clock.ms += 2 * DAY + HOUR
     put(table, clock, "young", days_ago=1.9)
     put(table, clock, "old", days_ago=2.1)
     assert vacuum(table).files == ("old",)
@@ -190,6 +192,7 @@ def test_a_deletion_vector_stays_while_a_version_needs_it(clock: Clock) -> None:
     first = put_stored_vector(table, clock, [0], days_ago=0)
     second = put_stored_vector(table, clock, [0, 1], days_ago=0)
     orphan = put_stored_vector(table, clock, [5], days_ago=0)
+    clock.ms += 1
     with_first = msgspec.structs.replace(file, deletion_vector=first)
     put_foreign(table, remove(file, deletion_timestamp=clock.ms), with_first)
     gone = vector_path(first, table.store), vector_path(orphan, table.store)
@@ -214,6 +217,7 @@ def test_change_files_stay_while_their_version_is_retained(clock: Clock) -> None
         clock.ms = START_MS + day * DAY
         path = f"_change_data/c-{day}.parquet"
         table.store.put_if_absent(path, b"x")
+        clock.ms += 1
         cdc = AddCDCFile(path=path, partition_values={}, size=1)
         put_at(table, {"inCommitTimestamp": clock.ms + 1}, cdc)
     clock.ms = START_MS + 13 * DAY

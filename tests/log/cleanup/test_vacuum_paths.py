@@ -64,7 +64,7 @@ NOT_OWN = [
 def test_only_files_of_the_table_are_deleted(table: Table, clock: Clock) -> None:
     vacuum(table)
     for path in [*OWN, *NOT_OWN]:
-        put(table, clock, path, days_ago=8)
+        put(table, clock, path, days_ago=18)
     report = vacuum(table)
     assert sorted(report.files) == sorted(OWN)
     assert (report.data_files, report.deletion_vectors, report.change_files, report.row_maps) == (3, 2, 2, 1)
@@ -141,6 +141,7 @@ def test_hidden_hadoop_checksums_are_deleted_and_names_that_are_not_text_stay(tm
     (root / ".top.parquet.crc").write_bytes(b"x")
     odd = os.path.join(os.fsencode(root), b"\xff\xfe.parquet")  # noqa: PTH118 - bytes
     Path(os.fsdecode(odd)).write_bytes(b"x")
+    age(root, days=1)
     clock.ms += 10_000 * DAY
     assert set(vacuum(table).files) == {"ab/part.parquet", "top.parquet"}
     assert sorted(path.name for path in (root / "ab").iterdir()) == [".other.crc"]

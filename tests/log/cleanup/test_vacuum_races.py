@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -39,8 +38,8 @@ class Racing(Deleting):
 
 def test_a_file_named_by_a_commit_in_the_meantime_stays(table: Table, clock: Clock) -> None:
     """For example by a restore of an old version, or by another writer that adds an old file."""
-    orphan = put(table, clock, "ab/a b.parquet", days_ago=8)
-    other = put(table, clock, "ab/other.parquet", days_ago=8)
+    orphan = put(table, clock, "ab/a b.parquet", days_ago=18)
+    other = put(table, clock, "ab/other.parquet", days_ago=18)
     replaced = live_files_at(table, 2)
 
     def add_old_files(_: str) -> None:
@@ -55,8 +54,8 @@ def test_a_file_named_by_a_commit_in_the_meantime_stays(table: Table, clock: Clo
 
 def test_commits_during_the_deletion_are_noticed(table: Table, clock: Clock) -> None:
     for number in range(250):
-        put(table, clock, f"orphan-{number:03}", days_ago=8)
-    put(table, clock, "z-last", days_ago=8)
+        put(table, clock, f"orphan-{number:03}", days_ago=18)
+    put(table, clock, "z-last", days_ago=18)
     done: list[str] = []
 
     def commit_once(_: str) -> None:
@@ -86,7 +85,7 @@ def test_a_table_that_is_replaced_or_gets_an_unknown_feature_in_the_meantime_is_
     store = Racing(table.store, also=change_the_table)
     with pytest.raises(TableReplacedError if replace else UnsupportedFeatureError):
         vacuum(Table(store, load(store), clock))
-    assert paths(table.store) == before
+    assert {path for path in paths(table.store) if not path.startswith("_tidelog/conflicts/")} == before
 
 
 def test_a_table_with_an_unknown_feature_is_refused(table: Table) -> None:
@@ -107,9 +106,9 @@ def test_a_table_with_the_vacuum_protocol_check_is_cleaned_up(table: Table) -> N
 
 
 def test_a_file_that_cannot_be_deleted_does_not_stop_the_vacuum(table: Table, clock: Clock) -> None:
+    vacuum(table)
     for name in ("a", "b", "c"):
-        put(table, clock, name, days_ago=8)
-    vacuum(table, older_than=timedelta(days=9))
+        put(table, clock, name, days_ago=18)
     failing, store = with_deletions(table, clock, suffix="b")
     report = vacuum(failing)
     assert sorted(report.files) == ["a", "c"]
@@ -122,7 +121,7 @@ def test_a_file_that_cannot_be_deleted_does_not_stop_the_vacuum(table: Table, cl
 
 def test_after_a_crash_the_next_call_continues(table: Table, clock: Clock) -> None:
     for number in range(5):
-        put(table, clock, f"{number}", days_ago=8)
+        put(table, clock, f"{number}", days_ago=18)
 
     def crash(path: str) -> None:
         if path == "3":

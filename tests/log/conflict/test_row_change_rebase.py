@@ -102,6 +102,7 @@ def test_a_restore_fails_if_a_vacuum_deleted_its_files() -> None:
     clock = Clock()
     table = new_table(memory_store(clock), SCHEMA, system=clock)
     table.insert(data((1, 1)))
+    clock.ms += 1
     table.truncate()
     restoring = table.begin().restore(version=1)
     clock.ms += 30 * 24 * 3_600_000

@@ -35,7 +35,7 @@ def with_properties(table: Table, **properties: str) -> Metadata:
 
 
 def rebase(table: Table, staged: Staged, winners: list[Commit]) -> RebaseOutcome:
-    found = Rebase(staged, head_protocol(table), head_metadata(table), StoreBlobs(table.store))
+    found = Rebase(staged, 0, head_protocol(table), head_metadata(table), StoreBlobs(table.store))
     for winner in winners:
         found.fold(winner, classify(winner))
     return found.judge()

@@ -1,0 +1,46 @@
+"""The commit with which a vacuum announces its horizon, before it decides what to delete."""
+
+from __future__ import annotations
+
+from tidelog.log.cleanup.current_state import current_state
+from tidelog.log.commit import loop
+from tidelog.log.commit.result import Result
+from tidelog.log.commit.table_identity import written_ms
+from tidelog.log.conflict.horizon import HORIZON, horizon_of
+from tidelog.log.conflict.operation_class import OperationClass
+from tidelog.log.conflict.staged import Staged
+from tidelog.log.errors import ConflictError, FencedError
+from tidelog.log.format.actions import SetTransaction
+from tidelog.log.state.loader import LogState
+from tidelog.log.storage import Store
+from tidelog.log.system import System
+
+# Only a change of the table's schema or protocol makes the commit a conflict, and those are rare.
+_ATTEMPTS = 4
+
+
+def announce(store: Store, state: LogState, version: int, system: System) -> Result | None:
+    """Commit the horizon `version`, or the table's own one if that is later.
+
+    Returns None if there is no commit, because another vacuum has announced a later horizon meanwhile. Raises the
+    errors of `loop.commit`.
+    """
+    for left in reversed(range(_ATTEMPTS)):
+        horizon = max(version, horizon_of(state.head.transactions))
+        staged = Staged(
+            operation="VACUUM",
+            operation_class=OperationClass.NONE,
+            # A fence loses only to a higher one: so the horizon never decreases.
+            fence=SetTransaction(app_id=HORIZON, version=horizon, last_updated=system.now_ms()),
+            parameters={"horizon": str(horizon)},
+        )
+        try:
+            base_written_ms = written_ms(store, state.head.version)
+            return loop.commit(store, state, staged, system, base_written_ms=base_written_ms)
+        except FencedError:
+            return None
+        except ConflictError:
+            if not left:
+                raise
+            state = current_state(store, state.head.metadata.id)
+    raise AssertionError(store.url)  # the last conflict was raised

@@ -1,0 +1,35 @@
+"""The horizon of clean-up: the version H before which files may be gone, as the log says it.
+
+A vacuum commits the application id `tidelog/horizon` with the version H, and only then decides what to delete: files
+that no version from H on names, and that are older than the commit file of H. From that commit on
+
+- a transaction commits only if its base version is at least H. It began after the commit file of H existed, so no file
+  that it wrote is older;
+- a RESTORE brings back only files that were removed after version H.
+
+H is a version, so no clock is compared with another. It never decreases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidelog.log.errors import TransactionExpiredError
+from tidelog.log.format.actions import Commit, SetTransaction
+
+HORIZON = "tidelog/horizon"
+
+
+def horizon_of(transactions: Mapping[str, SetTransaction]) -> int:
+    """The horizon, from the newest entry of each application; 0 in a table that was never cleaned up."""
+    found = transactions.get(HORIZON)
+    return 0 if found is None else found.version
+
+
+def horizon_conflict(base_version: int, winner: Commit) -> tuple[type[TransactionExpiredError], str] | None:
+    """Rule 8: the winner is a vacuum whose horizon lies after the version that the transaction is based on."""
+    for transaction in winner.transactions:
+        if transaction.app_id == HORIZON and transaction.version > base_version:
+            what = f"the winner, a vacuum, may have deleted files from before version {transaction.version}"
+            return TransactionExpiredError, f"{what}, also those that this transaction wrote"
+    return None
