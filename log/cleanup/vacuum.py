@@ -28,6 +28,7 @@ from tidelog.log.commit.result import committed
 from tidelog.log.commit.table_identity import written_ms
 from tidelog.log.conflict.horizon import horizon_of
 from tidelog.log.errors import TidelogError
+from tidelog.log.format.text import is_unicode
 from tidelog.log.state import versions
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import read_commits
@@ -185,7 +186,7 @@ def _unneeded(store: Store, needed: References, ages: _Ages) -> _Found:
             inner.add(other)
         if status.name.startswith(".") and status.name.endswith(".crc"):
             hidden.add(path)
-        if not retention.may_vacuum(path) or not _is_text(path):
+        if not retention.may_vacuum(path) or not is_unicode(path):
             continue
         if status.modified_ms < ages.old:
             sizes[path] = status.size_bytes
@@ -201,15 +202,6 @@ def _not_named(needed: References, paths: list[str], inner_tables: tuple[str, ..
     return [
         path for path, is_named in zip(paths, named, strict=True) if not is_named and not path.startswith(inner_tables)
     ]
-
-
-def _is_text(path: str) -> bool:
-    """Whether a log can name the file at all: a disk can have names that are not Unicode."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @dataclass
