@@ -45,10 +45,10 @@ type: setup ## check types, strictly, of the packages, tests, examples and bench
 # Two processes share each lane, a test file at a time; TESTWORKERS=0 runs it in one process, for a debugger.
 TESTWORKERS ?= 2
 PYTEST = $(RUN) $(BIN)/pytest -n $(TESTWORKERS) --dist loadfile --no-loadscope-reorder
-FAST = not (spark or server or crash or interop or full or nightly)
+FAST = not (spark or server or crash or interop or simulation or full or nightly)
 
 .PHONY: test-fast
-test-fast: setup ## run the tests that need no Spark, server, crash or other engine
+test-fast: setup ## run the tests that need no Spark, server, crash or other engine, and few seeds of the simulation
 	$(PYTEST) -m "$(FAST)" $(TESTARGS)
 
 .PHONY: test
@@ -61,7 +61,13 @@ test-full: setup ## run all tests but the random and exhaustive ones
 
 .PHONY: nightly
 nightly: setup ## run the random and exhaustive tests
-	$(RUN) $(BIN)/pytest -m nightly $(TESTARGS)
+	$(RUN) TESTS_RANDOM=1 $(BIN)/pytest -m nightly $(TESTARGS)
+
+SIM_SEEDS ?= 1000
+
+.PHONY: sim
+sim: setup ## simulate SIM_SEEDS=1000 worlds of writers, faults and clean-up; SIM_SEED=123 repeats one of them
+	$(RUN) $(BIN)/python -m tests.simulation --seeds $(SIM_SEEDS) $(SIMARGS)
 
 .PHONY: check
 check: lint type test ## lint, type and test

@@ -25,7 +25,7 @@ from tidelog.log.errors import (
     StoreNotSupportedError,
     StoreUnavailableError,
 )
-from tidelog.log.storage.regular_file import open_regular_file, read_regular_file
+from tidelog.log.storage.disk import REAL_DISK, Disk
 from tidelog.log.storage.store import FileStatus, Store, outside
 from tidelog.log.system import REAL_SYSTEM, System
 
@@ -65,17 +65,20 @@ def _reading(method: Callable[[LocalStore, str], _T]) -> Callable[[LocalStore, s
 class LocalStore(Store):
     """The files below a folder. The first write creates the folder."""
 
-    def __init__(self, root: str, *, system: System = REAL_SYSTEM, confined: bool = False) -> None:
+    def __init__(
+        self, root: str, *, system: System = REAL_SYSTEM, disk: Disk = REAL_DISK, confined: bool = False
+    ) -> None:
         self._root = _absolute(root)
         self._base = str(self._root)
         self._system = system
+        self._disk = disk
         self._confined = confined
         self.url = str(self._root)
 
     @_reading
     def read(self, path: str) -> bytes:
         """See Store."""
-        return read_regular_file(self._file(path))
+        return self._disk.read(self._file(path))
 
     def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
         """See Store."""
@@ -83,11 +86,11 @@ class LocalStore(Store):
         with self._errors(target):
             temporary = self._write_temporary(target, content, durable=durable)
             try:
-                _link(temporary, target)
+                self._link(temporary, target)
                 if durable:
-                    _fsync_folder(target.parent)
+                    self._fsync_folder(target.parent)
             finally:
-                temporary.unlink(missing_ok=True)
+                self._unlink(temporary)
 
     def replace(self, path: str, content: bytes) -> None:
         """See Store."""
@@ -95,8 +98,8 @@ class LocalStore(Store):
         with self._errors(target):
             temporary = self._write_temporary(target, content, durable=True)
             # Hadoop's local file system leaves a checksum next to its files, which the new content would not match.
-            target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
-            temporary.replace(target)
+            self._unlink(target.with_name(f".{target.name}.crc"))
+            self._disk.rename(temporary, target)
 
     def list(self, folder: str) -> list[FileStatus]:
         """See Store."""
@@ -125,12 +128,12 @@ class LocalStore(Store):
         """See Store."""
         target = self._resolve(path)
         with self._errors(target), contextlib.suppress(NotADirectoryError):
-            target.unlink(missing_ok=True)
+            self._unlink(target)
 
     @_reading
     def open_input(self, path: str) -> Any:
         """See Store."""
-        return open_regular_file(self._file(path))
+        return self._disk.open_input(self._resolve(path))
 
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
@@ -138,31 +141,31 @@ class LocalStore(Store):
         target = self._resolve(path)
         with self._errors(target):
             self._make_folder(target.parent)
-            file = target.open("xb")
+            file = self._disk.open_new(target)
         try:
             with self._errors(target):
                 with file:
                     yield file
                     file.flush()
-                    os.fsync(file.fileno())
-                _fsync_folder(target.parent)
+                    self._disk.fsync(file.fileno())
+                self._fsync_folder(target.parent)
         except BaseException:
-            target.unlink(missing_ok=True)
+            self._unlink(target)
             raise
 
     @_reading
     def modified_ms(self, path: str) -> int:
         """See Store."""
-        return self._resolve(path).stat().st_mtime_ns // 1_000_000
+        return self._disk.modified_ms(self._resolve(path))
 
     def sync(self, paths: Sequence[str]) -> None:
         """See Store. Files first, then the folders that name them, up to the root."""
         targets = [self._resolve(path) for path in paths]
         folders = {folder for target in targets for folder in target.parents if folder.is_relative_to(self._root)}
         with self._errors(self._root), ThreadPoolExecutor(_SYNC_THREADS) as pool:
-            for _ in pool.map(_fsync, targets):
+            for _ in pool.map(self._fsync, targets):
                 pass
-            for _ in pool.map(_fsync_folder, folders):
+            for _ in pool.map(self._fsync_folder, folders):
                 pass
 
     def gather(self, paths: Sequence[str], folder: str) -> Sequence[str]:
@@ -175,17 +178,17 @@ class LocalStore(Store):
             for number, path in enumerate(paths):
                 source = self._resolve(path)
                 moved.append(f"{folder}/{number}-{source.name}")
-                source.rename(self._resolve(moved[-1]))
+                self._disk.rename(source, self._resolve(moved[-1]))
                 with contextlib.suppress(OSError):
-                    source.parent.rmdir()
+                    self._disk.remove_folder(source.parent)
         return moved
 
     def remove_empty_folders(self) -> None:
         """See Store."""
-        for folder, _, _ in os.walk(self._root, topdown=False):
+        for folder in self._disk.folders(self._root):
             # A folder that is not empty stays, even if another process is only just filling it.
             with contextlib.suppress(OSError):
-                Path(folder).rmdir()
+                self._disk.remove_folder(folder)
 
     def _entries(self, folder: str) -> Sequence[os.DirEntry[str]]:
         """What is in a folder; nothing if there is no such folder."""
@@ -196,8 +199,7 @@ class LocalStore(Store):
 
     @_reading
     def _scan(self, folder: str) -> Sequence[os.DirEntry[str]]:
-        with os.scandir(self._resolve(folder)) as entries:
-            return [*entries]
+        return self._disk.entries(self._resolve(folder))
 
     def _resolve(self, path: str) -> Path:
         return Path(self._file(path))
@@ -218,27 +220,61 @@ class LocalStore(Store):
         self._make_folder(target.parent)
         temporary = target.with_name(f".{self._system.uuid()}.tmp")
         try:
-            with temporary.open("xb") as file:
+            with self._disk.open_new(temporary) as file:
                 file.write(content)
                 if durable:
                     file.flush()
-                    os.fsync(file.fileno())
+                    self._disk.fsync(file.fileno())
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            self._unlink(temporary)
             raise
         return temporary
 
     def _make_folder(self, folder: Path) -> None:
         """Create a folder and its missing parents durably."""
         missing = []
-        while not folder.is_dir():
+        while not self._disk.is_folder(folder):
             missing.append(folder)
             folder = folder.parent
         for child in reversed(missing):
-            if child.exists() and not child.is_dir():
+            if self._disk.exists(child) and not self._disk.is_folder(child):
                 raise NotADirectoryError(errno.ENOTDIR, "a file has the name of a folder", str(child))
-            child.mkdir(exist_ok=True)
-            _fsync_folder(child.parent)
+            self._disk.make_folder(child)
+            self._fsync_folder(child.parent)
+
+    def _link(self, temporary: Path, target: Path) -> None:
+        try:
+            self._disk.link(temporary, target)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            if error.errno in _NO_HARD_LINKS:
+                raise StoreNotSupportedError(
+                    f"the file system of {target.parent} has no hard links, so two writers could overwrite each other",
+                    advice="put the table on a local disk or an object store with conditional puts",
+                    path=str(target.parent),
+                ) from error
+            raise
+
+    def _unlink(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.unlink(path)
+
+    def _fsync(self, path: Path) -> None:
+        descriptor = self._disk.open_descriptor(path)
+        try:
+            self._disk.fsync(descriptor)
+        finally:
+            self._disk.close(descriptor)
+
+    def _fsync_folder(self, folder: Path) -> None:
+        descriptor = self._disk.open_descriptor(folder)
+        try:
+            # Some file systems cannot fsync a folder; there, syncing the file is enough.
+            with contextlib.suppress(OSError):
+                self._disk.fsync(descriptor)
+        finally:
+            self._disk.close(descriptor)
 
     @contextmanager
     def _errors(self, target: Path) -> Iterator[None]:
@@ -272,39 +308,6 @@ def _absolute(root: str) -> Path:
         raise ConfigurationError(
             f"the path {root!r} cannot be made absolute: {error}", advice="pass an absolute path", path=root
         ) from error
-
-
-def _link(temporary: Path, target: Path) -> None:
-    try:
-        os.link(temporary, target)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        if error.errno in _NO_HARD_LINKS:
-            raise StoreNotSupportedError(
-                f"the file system of {target.parent} has no hard links, so two writers could overwrite each other",
-                advice="put the table on a local disk or an object store with conditional puts",
-                path=str(target.parent),
-            ) from error
-        raise
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        # Some file systems cannot fsync a folder; there, syncing the file is enough.
-        with contextlib.suppress(OSError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _status(entry: os.DirEntry[str]) -> FileStatus | None:
