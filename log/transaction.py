@@ -323,7 +323,7 @@ class Transaction:
             ConflictError: Another commit came first, and the operation has to run again.
             CommitContentionError: Other writers won every attempt.
             CommitStateUnknownError: The commit may or may not be durable.
-            StoreUnavailableError: The store does not answer. As far as is known, nothing was committed.
+            StoreUnavailableError: The store does not answer. Nothing was committed.
             TableReplacedError: The path now holds a different table. Nothing was committed.
             ConfigurationError: Nothing is staged, or the transaction has ended.
         """

@@ -18,22 +18,23 @@ from tidelog.log.commit.lost_work import LostWork
 from tidelog.log.commit.race import Race, error_of
 from tidelog.log.commit.result import Committed, Result, Superseded
 from tidelog.log.commit.table_identity import require_same_table, written_ms
+from tidelog.log.commit.version_put import VersionPut
+from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.outcome import Conflict, NothingLeft, Question, Rebased
 from tidelog.log.conflict.staged import MoveGroup, Staged
 from tidelog.log.errors import (
     CommitContentionError,
-    CommitStateUnknownError,
+    ConfigurationError,
     ConflictError,
-    CorruptLogError,
     StoreUnavailableError,
     TidelogError,
 )
-from tidelog.log.format import commit_info, filenames, properties
+from tidelog.log.format import commit_info, properties
 from tidelog.log.format.actions import Commit, decode_commit, encode_commit
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.pruning.partition_scope import Scope
 from tidelog.log.state import checksum, files
-from tidelog.log.state.commits import commits_after, read_commit
+from tidelog.log.state.commits import commits_after
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.segment import is_there, list_segment, range_error
@@ -44,8 +45,6 @@ _LOGGER = logging.getLogger(__name__)
 
 # Each lost attempt means that another writer made progress. This many in a row is starvation, not bad luck.
 MAX_ATTEMPTS = 100
-# How often the same content is put if the store did not store it.
-MAX_PUTS = 4
 # The first retry is immediate: the winner's commit is known by then. Later ones wait, to spread out the contenders.
 BACKOFF_BASE_S = 0.005
 BACKOFF_LIMIT_S = 1.0
@@ -80,8 +79,9 @@ def commit(
     Raises:
         ConflictError: A rebase over a winner could give a wrong result, or the policy refuses it.
         CommitContentionError: Other writers won MAX_ATTEMPTS attempts.
-        CommitStateUnknownError: The answer to a put was lost, and the store could not be asked for the result.
-        StoreUnavailableError: The store did not store the commit, after MAX_PUTS tries.
+        CommitStateUnknownError: The answer to a put was lost, and the store could not be asked for the result; or the
+            version before was cleaned up in the meantime.
+        ConfigurationError, StoreUnavailableError: The store refused the commit. Nothing was committed.
         TableReplacedError: The path now holds a different table.
         HistoryExpiredError: The base version was cleaned up.
     """
@@ -199,26 +199,25 @@ class _Attempt:
         return None
 
     def _put(self, version: int, content: bytes) -> bool:
-        """Put one version. Return False if another writer has it."""
+        """Put one version. Return False if another commit has it."""
+        putting = VersionPut(self._store, self._system, version, self._txn_id)
         self.is_in_doubt = True
-        for left in reversed(range(MAX_PUTS)):
-            try:
-                self._store.put_if_absent(filenames.commit_path(version), content)
-            except (FileExistsError, StoreUnavailableError) as error:
-                # If it exists it may be ours: HTTP clients repeat a request on their own when a connection breaks.
-                is_mine = self._is_stored_and_mine(version, error)
-                if is_mine is None and left:
-                    self._system.sleep_s(self._system.uniform(0, BACKOFF_BASE_S * 2 ** (MAX_PUTS - left)))
-                    continue
-                if is_mine is None and isinstance(error, FileExistsError):
-                    raise self._unknown(version, "it exists but cannot be read") from error
-                if is_mine is None:
-                    raise
-                if not is_mine:
-                    self.is_in_doubt = False
-                    return False
-            break
-        return True
+        try:
+            stored = putting.put(content, self._settlement if version else None)
+        except (ConfigurationError, StoreUnavailableError):
+            self.is_in_doubt = False
+            raise
+        self.is_in_doubt = stored
+        if stored:
+            putting.require_predecessor()
+        return stored
+
+    def _settlement(self) -> bytes:
+        """A commit without actions, which takes a version so that a lost put of this transaction can never have it."""
+        nothing = Staged(operation="SETTLE", operation_class=OperationClass.NONE)
+        record = {"class": str(OperationClass.NONE), "settles": self._txn_id}
+        head = self.state.head
+        return encode_commit(commit_info_of(nothing, head, self._system.uuid(), self._system.now_ms(), record, {}), ())
 
     def rebase(self) -> Result | None:
         """Rebase over the new winners. Return a result only if nothing is left to commit."""
@@ -300,23 +299,3 @@ class _Attempt:
             segment = list_segment(self._store)
             what = f"version {head_version}, which the transaction is based on, has been cleaned up in the meantime"
             raise range_error(self._store, what, segment.earliest_version, segment.version)
-
-    def _is_stored_and_mine(self, version: int, error: Exception) -> bool | None:
-        """After a failed put, whether the stored version is this transaction; None if there is no such version."""
-        try:
-            return commit_info.txn_id(read_commit(self._store, version).info) == self._txn_id
-        except FileNotFoundError:
-            return None
-        except CorruptLogError:
-            raise  # it is damaged and so not ours: a put stores all of the content or nothing
-        except (OSError, TidelogError) as failure:
-            raise self._unknown(version, str(failure)) from error
-
-    def _unknown(self, version: int, why: str) -> CommitStateUnknownError:
-        return CommitStateUnknownError(
-            f"version {version} of {self._store.url} may or may not have been committed: {why}",
-            advice="once the store answers, look for the transaction id (txnId) in that version's commitInfo",
-            path=self._store.url,
-            version=version,
-            txn_id=self._txn_id,
-        )

@@ -16,6 +16,6 @@
 """
 
 from tidelog.log.storage.registry import open_store
-from tidelog.log.storage.store import FileStatus, Store
+from tidelog.log.storage.store import FileStatus, NotDurableError, NotStoredError, Store
 
-__all__ = ["FileStatus", "Store", "open_store"]
+__all__ = ["FileStatus", "NotDurableError", "NotStoredError", "Store", "open_store"]
