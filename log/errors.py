@@ -363,9 +363,10 @@ class TableReplacedError(DataError):
 class CommitStateUnknownError(TidelogError):
     """The commit may or may not be durable, or may still land.
 
-    The answer to a write was lost and the version could not be settled; or the log folder's fsync failed; or a clean-up
-    deleted the version before, so that readers may not find this one. Once the store answers, look for `txn_id` in the commitInfo of `version`. Retry only if it is not there. A write
-    with an idempotency key can simply be repeated.
+    The answer to a write was lost and the version could not be settled; or the fsync of the log folder failed; or a
+    clean-up deleted the version before, so that readers may not find this one. Once the store answers, look for
+    `txn_id` in the commitInfo of `version`. Retry only if it is not there. A write with an idempotency key can simply
+    be repeated.
     """
 
     code = "TIDELOG_COMMIT_STATE_UNKNOWN"
