@@ -10,5 +10,4 @@
 - `discard`: delete files that no commit names
 - `lost_work` and `conflict_ledger`: what a lost race cost, and where it is recorded
 - `restored_files`: the files that a RESTORE brings back
-- `table_identity`: whether the table at a path is still the one that was opened
 """

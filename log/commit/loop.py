@@ -17,7 +17,6 @@ from tidelog.log.commit.info import commit_info_of, metrics_of
 from tidelog.log.commit.lost_work import LostWork
 from tidelog.log.commit.race import Race, error_of
 from tidelog.log.commit.result import Committed, Result, Superseded
-from tidelog.log.commit.table_identity import require_same_table, written_ms
 from tidelog.log.commit.version_put import VersionPut
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.outcome import Conflict, NothingLeft, Question, Rebased
@@ -26,6 +25,8 @@ from tidelog.log.errors import (
     CommitContentionError,
     ConfigurationError,
     ConflictError,
+    DataFileMissingError,
+    HistoryExpiredError,
     StoreUnavailableError,
     TidelogError,
 )
@@ -38,6 +39,13 @@ from tidelog.log.state.commits import commits_after
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.segment import is_there, list_segment, range_error
+from tidelog.log.state.table_identity import (
+    TABLE_ID,
+    foreign_table,
+    is_same_commit,
+    require_current,
+    require_same_table,
+)
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
 
@@ -48,6 +56,7 @@ MAX_ATTEMPTS = 100
 # The first retry is immediate: the winner's commit is known by then. Later ones wait, to spread out the contenders.
 BACKOFF_BASE_S = 0.005
 BACKOFF_LIMIT_S = 1.0
+_OPEN_AGAIN = "open it again; nothing was committed"
 
 
 def commit(
@@ -56,7 +65,6 @@ def commit(
     staged: Staged,
     system: System,
     *,
-    base_written_ms: int | None = None,
     metadata_retry: bool | None = None,
     began_s: float | None = None,
 ) -> Result:
@@ -70,8 +78,6 @@ def commit(
         base: The base version.
         staged: What to commit.
         system: The clock and randomness.
-        base_written_ms: When the base version's commit was written. If that has changed, the path may hold another
-            table.
         metadata_retry: Whether to rebase over winners that the table's conflict policy refuses, if the result is right;
             None uses the table's property.
         began_s: When the work on it began, by the monotonic clock; for the conflict ledger.
@@ -82,12 +88,12 @@ def commit(
         CommitStateUnknownError: The answer to a put was lost, and the store could not be asked for the result; or the
             version before was cleaned up in the meantime.
         ConfigurationError, StoreUnavailableError: The store refused the commit. Nothing was committed.
-        TableReplacedError: The path now holds a different table.
+        TableReplacedError, TableNotFoundError: The path now holds a different table, or the table was dropped.
         HistoryExpiredError: The base version was cleaned up.
     """
     if metadata_retry is None:
         metadata_retry = properties.metadata_retry(base.head.metadata.configuration)
-    attempt = _Attempt(store, staged, base, system, base_written_ms, metadata_retry=metadata_retry)
+    attempt = _Attempt(store, staged, base, system, metadata_retry=metadata_retry)
     began_s = system.monotonic_s() if began_s is None else began_s
     policy = properties.conflict_policy(base.head.metadata.configuration)
     loser = LostWork(store, system, staged, base.head.version, policy, began_s)
@@ -129,13 +135,16 @@ def _until_decided(attempt: _Attempt, store: Store, system: System) -> Result:
     )
 
 
-def put_first_version(store: Store, staged: Staged, system: System) -> bool:
-    """Put version 0, with protocol and metadata. Return False if there is one already."""
+def put_first_version(store: Store, staged: Staged, system: System, dropped: LogState | None = None) -> bool:
+    """Put the version that creates a table: 0, or the one after a table that was dropped. Return False if it exists.
+
+    An empty commit cannot take its place, so if the put cannot be settled, the state is unknown.
+    """
     if staged.protocol is None or staged.metadata is None:
         raise AssertionError(staged)
     empty = Head(-1, 0, None, staged.protocol, staged.metadata, {}, {}, Totals(0, 0))
-    attempt = _Attempt(store, staged, LogState(store, empty, files.EMPTY, ()), system)
-    return attempt.put() is not None
+    base = dropped or LogState(store, empty, files.EMPTY, ())
+    return _Attempt(store, staged, base, system, can_settle=False).put() is not None
 
 
 class _Attempt:
@@ -151,14 +160,13 @@ class _Attempt:
         staged: Staged,
         base: LogState,
         system: System,
-        base_written_ms: int | None = None,
         *,
         metadata_retry: bool = True,
+        can_settle: bool = True,
     ) -> None:
         self.state = base
         self.is_in_doubt = False
         self._base = base
-        self._base_written_ms = base_written_ms
         self._store = store
         self._original = staged
         self._staged = staged
@@ -167,6 +175,7 @@ class _Attempt:
         self._rebased_over: list[int] = []
         self._dropped: tuple[MoveGroup, ...] = ()
         self._metadata_retry = metadata_retry
+        self._can_settle = can_settle
         self._rules: frozenset[int] = frozenset()
         self._metrics: Mapping[str, int] = staged.metrics
         self._began_s = system.monotonic_s()
@@ -181,7 +190,7 @@ class _Attempt:
         head = self.state.head
         self._require_base()
         version = head.version + 1
-        prepared = prepare(self._staged, self.state, self._store, self._system)
+        prepared = self._prepared()
         if not prepared.actions:
             nothing = dict.fromkeys(self._staged.metrics, 0)
             return Result(self._outcome(head.version, head.timestamp_ms, nothing), self.state, self._dropped)
@@ -198,12 +207,21 @@ class _Attempt:
         delete_unnamed(self._store, prepared.written)
         return None
 
+    def _prepared(self) -> Prepared:
+        try:
+            return prepare(self._staged, self.state, self._store, self._system)
+        except (DataFileMissingError, HistoryExpiredError):
+            # A drop deletes the table's files.
+            newest = load(self._store).head
+            require_current(self._store.url, self._base.head.metadata.id, newest, advice=_OPEN_AGAIN)
+            raise
+
     def _put(self, version: int, content: bytes) -> bool:
         """Put one version. Return False if another commit has it."""
         putting = VersionPut(self._store, self._system, version, self._txn_id)
         self.is_in_doubt = True
         try:
-            stored = putting.put(content, self._settlement if version else None)
+            stored = putting.put(content, self._settlement if self._can_settle else None)
         except (ConfigurationError, StoreUnavailableError):
             self.is_in_doubt = False
             raise
@@ -215,8 +233,8 @@ class _Attempt:
     def _settlement(self) -> bytes:
         """A commit without actions, which takes a version so that a lost put of this transaction can never have it."""
         nothing = Staged(operation="SETTLE", operation_class=OperationClass.NONE)
-        record = {"class": str(OperationClass.NONE), "settles": self._txn_id}
         head = self.state.head
+        record = {"class": str(OperationClass.NONE), TABLE_ID: head.metadata.id, "settles": self._txn_id}
         return encode_commit(commit_info_of(nothing, head, self._system.uuid(), self._system.now_ms(), record, {}), ())
 
     def rebase(self) -> Result | None:
@@ -224,6 +242,10 @@ class _Attempt:
         new = list(commits_after(self._store, self.state.head.version))
         self._rebased_over += [winner.version for winner in new]
         self.state = self.state.advance(new)
+        table_id = self._base.head.metadata.id
+        other = foreign_table(new, table_id)
+        require_same_table(self._store.url, table_id, other or table_id, advice=_OPEN_AGAIN)
+        require_current(self._store.url, table_id, self.state.head, advice=_OPEN_AGAIN)
         outcome = self.race.judge(new)
         match outcome:
             case Rebased(staged, dropped, rules):
@@ -265,7 +287,12 @@ class _Attempt:
 
     def _record(self, prepared: Prepared) -> dict[str, Any]:
         """The commitInfo's object under the key `tidelog`."""
-        record: dict[str, Any] = {"class": str(self._staged.operation_class), **self._staged.record}
+        metadata = self._staged.metadata or self.state.head.metadata
+        record: dict[str, Any] = {
+            "class": str(self._staged.operation_class),
+            TABLE_ID: metadata.id,
+            **self._staged.record,
+        }
         if self._staged.replaces == Scope():
             record["scope"] = "table"
         if prepared.lineage is not None:
@@ -279,21 +306,20 @@ class _Attempt:
         return record
 
     def _require_base(self) -> None:
-        """Check that the base version's commit still exists and is the same one.
+        """Check before the first put that the base version's commit still exists and is the same one.
 
         If the log was cleaned up beyond the base, the next version may be free, but no reader would look for a commit
-        there: HistoryExpiredError. If the table was dropped and created again, the commit would go to the new table:
-        TableReplacedError. Normally the modification time of one file rules out both.
+        there: HistoryExpiredError. If the folder was deleted and a table created there since, the commit would go to
+        the new table: TableReplacedError. Both can also happen after this look; what can then go wrong is found
+        after the put.
         """
         base = self._base.head
-        if base.version < 0:
+        if base.version < 0 or self._rebased_over:
             return
-        found = written_ms(self._store, base.version)
-        if found is not None and self._base_written_ms in {None, found}:
+        if is_same_commit(self._store, base):
             return
         newest = load(self._store).head
-        advice = "open it again; nothing was committed"
-        require_same_table(self._store.url, base.metadata.id, newest.metadata.id, advice=advice)
+        require_current(self._store.url, base.metadata.id, newest, advice=_OPEN_AGAIN)
         head_version = self.state.head.version
         if newest.version != head_version and not is_there(self._store, head_version):
             segment = list_segment(self._store)

@@ -27,6 +27,8 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, er
 _NO_FOLDER_FSYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}
 # Threads that fsync in parallel; the kernel merges waiting fsyncs on the same journal.
 _SYNC_THREADS = 8
+# How often a folder is made for a file while drops and clean-ups remove empty folders.
+_FOLDER_TRIES = 5
 _SCHEME = re.compile(r"^file:(//)?", re.IGNORECASE)
 _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT}
 # Errors by which the operating system refuses a link. After others, such as EIO, it may have been created.
@@ -124,15 +126,17 @@ class LocalStore(Store):
         """See Store."""
         target = self._resolve(path)
         with self._errors(target):
-            self._make_folder(target.parent)
-            file = self._disk.open_new(target)
+            file = self._open_new(target)
         try:
-            with self._errors(target):
+            with self._errors(target), contextlib.ExitStack() as ended:
                 with file:
+                    # Opened before the file is complete: a drop of the table may delete both meanwhile.
+                    folder = self._disk.open_descriptor(target.parent)
+                    ended.callback(self._close, folder)
                     yield file
                     file.flush()
                     self._disk.fsync(file.fileno())
-                self._fsync_folder(target.parent)
+                self._fsync_names(folder)
         except BaseException:
             self._discard(target)
             raise
@@ -180,10 +184,10 @@ class LocalStore(Store):
         return self._root / _without_scheme(path)
 
     def _write_temporary(self, target: Path, content: bytes, *, durable: bool) -> Path:
-        self._make_folder(target.parent)
         temporary = target.with_name(f".{self._system.uuid()}.tmp")
+        file = self._open_new(temporary)
         try:
-            with self._disk.open_new(temporary) as file:
+            with file:
                 file.write(content)
                 if durable:
                     file.flush()
@@ -192,6 +196,14 @@ class LocalStore(Store):
             self._discard(temporary)
             raise
         return temporary
+
+    def _open_new(self, path: Path) -> BinaryIO:
+        """Create a file. Its folder is made again if another process removes it, because it is empty."""
+        for _ in range(_FOLDER_TRIES):
+            with contextlib.suppress(FileNotFoundError):
+                self._make_folder(path.parent)
+                return self._disk.open_new(path)
+        return self._disk.open_new(path)
 
     def _make_folder(self, folder: Path) -> None:
         """Create a folder and its missing parents durably."""
