@@ -24,6 +24,7 @@ from tidelog.log.errors import ConflictError
 from tidelog.log.format import filenames
 from tidelog.log.format.protocol import DROPPED, is_dropped, require_writable, with_feature
 from tidelog.log.pruning.partition_scope import Scope
+from tidelog.log.state.commits import written_ms
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.segment import is_there
 from tidelog.log.state.table_identity import require_not_dropped
@@ -87,7 +88,9 @@ def _delete_files(store: Store, state: LogState) -> int:
     them can be in a listing that ended before the new table existed.
     """
     version = state.head.version
-    ended_ms = store.modified_ms(filenames.commit_path(version))
+    ended_ms = written_ms(store, version)
+    if ended_ms is None:
+        return 0  # a newer table has cleaned up its log
     found = list(store.walk())
     was_alone = not is_there(store, version + 1)
     own = list(_own(state, found))
