@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "add-columns": "Add columns to a table.",
         "set-properties": "Set or remove table properties.",
         "restore": "Restore a table to an earlier version.",
-        "drop": "Drop a table and delete its files.",
+        "drop": "Drop a table and delete its data files.",
     },
     "Look at tables": {
         "describe": "Describe a table: schema, properties, size, log and streams.",

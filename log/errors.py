@@ -105,8 +105,7 @@ def _rebuild(cls: type[TidelogError], message: str, advice: str, fields: dict[st
 class RetryableError(TidelogError):
     """A temporary failure: make the same call again later.
 
-    As far as tidelog knows nothing was committed. A store can still carry out a request that it never answered, so pass
-    an idempotency key to an insert that must not happen twice: with it a repeated call does nothing.
+    Nothing was committed. If a commit may have happened, or may still happen, the error is a CommitStateUnknownError.
     """
 
     code = "TIDELOG_RETRYABLE"
@@ -400,10 +399,12 @@ class TableReplacedError(DataError):
 
 
 class CommitStateUnknownError(TidelogError):
-    """The answer to a write was lost, and so was the attempt to look it up: the commit may or may not be durable.
+    """The commit may or may not be durable, or may still land.
 
-    Once the store answers, look for `txn_id` in the commitInfo of `version`. Retry only if it is not there. A write
-    with an idempotency key can simply be repeated.
+    The answer to a write was lost and the version could not be settled; or the fsync of the log folder failed; or a
+    clean-up deleted the version before, so that readers may not find this one. Once the store answers, look for
+    `txn_id` in the commitInfo of `version`. Retry only if it is not there. A write with an idempotency key can simply
+    be repeated.
     """
 
     code = "TIDELOG_COMMIT_STATE_UNKNOWN"

@@ -68,7 +68,6 @@ from tidelog.log.data.writer import DataWriter
 from tidelog.log.commit.conflict_ledger import LostRace, read_ledger
 from tidelog.log.commit.discard import delete_unnamed
 from tidelog.log.commit.result import committed
-from tidelog.log.commit.table_identity import require_same_table, written_ms
 from tidelog.log.conflict.policies import POLICIES, Policy
 from tidelog.log.conflict.staged import MoveGroup, RowDelete, Staged
 from tidelog.log.operations.delete_update import require_row_changes, stage_delete, stage_update
@@ -78,6 +77,7 @@ from tidelog.log.operations.row_matcher import Matched, free_name
 from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, state_of, without_progress
 from tidelog.log.operations.upsert import UPSERT_METRICS, KeyMatcher, Pairs, staged_upsert
 from tidelog.log.operations.upsert_data import split_upsert
+from tidelog.log.state.table_identity import require_same_table
 from tidelog.log.statements import run_statement
 
 __all__ = [
@@ -181,5 +181,4 @@ __all__ = [
     "to_timestamp_ms",
     "without_credentials",
     "without_progress",
-    "written_ms",
 ]

@@ -9,14 +9,11 @@ from functools import partial
 import pyarrow as pa
 
 from tidelog.log import history
-from tidelog.log.commit import table_identity
 from tidelog.log.errors import (
     ConfigurationError,
-    CorruptLogError,
     TableExistsError,
     TableNotFoundError,
     TidelogError,
-    UnsupportedFeatureError,
 )
 from tidelog.log.format.protocol import require_readable
 from tidelog.log.format.schema import columns_of
@@ -26,11 +23,12 @@ from tidelog.log.operations.keys import key_columns
 from tidelog.log.read.changes import ChangeRequest, Changes, change_files_of, require_mode
 from tidelog.log.read.scan import Scan, columns_text
 from tidelog.log.read.snapshot import Snapshot
-from tidelog.log.read.timeline import BEFORE_FIRST, Point, Timeline, require_version
+from tidelog.log.read.timeline import Point, Timeline, require_version
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import commits_after
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState, load, partition_values_at
+from tidelog.log.state.table_identity import is_same_commit, require_current, require_not_dropped, require_same_table
 from tidelog.log.statements import Statements
 from tidelog.log.storage import Store, open_store
 from tidelog.log.system import REAL_SYSTEM, System, logger, to_datetime
@@ -58,7 +56,7 @@ class Table(Statements, Upkeep):
         self._store = store
         self._system = system
         self._times = CommitTimes(store)
-        self._use(state)
+        self._state = state
 
     @classmethod
     def create(
@@ -100,7 +98,6 @@ class Table(Statements, Upkeep):
 
         Raises:
             TableExistsError: There is a table at `path` already.
-            TableNotFoundError: A table at `path` was dropped, and its files are not all deleted yet.
             SchemaMismatchError: Delta cannot hold the schema, or the partition columns do not fit it.
             ConfigurationError: A property or another argument is wrong, or the store's Python package is missing.
             StoreNotSupportedError: tidelog does not support the store.
@@ -117,7 +114,6 @@ class Table(Statements, Upkeep):
                 return cls._load(store)
             except TableNotFoundError:
                 pass
-        drop_table.require_not_dropped(store)
         if not create_table.create(store, schema, partition_by, properties or {}, REAL_SYSTEM) and not exist_ok:
             raise TableExistsError(
                 f"there is already a table at {store.url}",
@@ -152,18 +148,17 @@ class Table(Statements, Upkeep):
 
     @classmethod
     def _load(cls, store: Store, system: System = REAL_SYSTEM) -> Table:
-        try:
-            return cls(store, load(store), system)
-        except (CorruptLogError, UnsupportedFeatureError) as error:
-            drop_table.require_not_dropped(store, error)
-            raise
+        state = load(store)
+        require_not_dropped(store.url, state.head)
+        return cls(store, state, system)
 
     @classmethod
     def drop(cls, path: str, *, storage_options: Mapping[str, str] | None = None) -> None:
-        """Drop the table at `path` and delete its files, or finish a drop that was interrupted.
+        """Drop the table at `path` and delete its data files, or finish a drop that was interrupted.
 
-        The drop is one commit: after it every engine refuses to read and write the table, even if deleting the files
-        fails. Files in the folder that do not belong to the table stay.
+        The drop is one commit: after it tidelog finds no table at the path, other engines find an empty one that they
+        cannot write, and writers that are still at work are refused. The log stays, because a new table at the path
+        goes on with its version numbers. Files in the folder that do not belong to the table stay as well.
 
         Args:
             path: Where the table is, as for `Table.create`.
@@ -231,23 +226,19 @@ class Table(Statements, Upkeep):
             TableNotFoundError: The table was dropped.
             UnsupportedFeatureError: The newest version requires a feature that tidelog lacks.
         """
-        if self._written_ms != table_identity.written_ms(self._store, self.version):
-            # A clean-up removed the loaded version's commit, or the path holds another table.
-            state = load(self._store)
-            self._times = CommitTimes(self._store)
-        else:
+        if is_same_commit(self._store, self._head):
             new = list(commits_after(self._store, self.version))
             if not new:
                 return self
             state = self._state.advance(new)
+        else:
+            # A clean-up removed the loaded version's commit, or the path holds another table.
+            state = load(self._store)
+            self._times = CommitTimes(self._store)
         advice = "open it again; a stream that read the old table needs a new checkpoint"
-        table_identity.require_same_table(self.path, self.id, state.head.metadata.id, advice=advice)
-        try:
-            require_readable(state.head.protocol, self.path)
-        except UnsupportedFeatureError as error:
-            drop_table.require_not_dropped(self._store, error)
-            raise
-        self._use(state)
+        require_current(self.path, self.id, state.head, advice=advice)
+        require_readable(state.head.protocol, self.path)
+        self._state = state
         return self
 
     def at(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Snapshot:
@@ -270,7 +261,10 @@ class Table(Statements, Upkeep):
         require_version(version)
         if version is None or version == self.version:
             return Snapshot(self._store, self._state, self._times)
-        return Snapshot(self._store, load(self._store, version), self._times)
+        self.timeline.require_own(version)
+        state = load(self._store, version)
+        require_same_table(self.path, self.id, state.head.metadata.id, advice="open it again")
+        return Snapshot(self._store, state, self._times)
 
     def history(self, limit: int | None = None) -> list[CommitRecord]:
         """The commits up to the loaded version, newest first.
@@ -354,7 +348,7 @@ class Table(Statements, Upkeep):
         chosen = require_mode(mode)
         self.refresh()
         timeline = self.timeline
-        first = BEFORE_FIRST if after is None else timeline.interval_end(after)
+        first = timeline.before_first if after is None else timeline.interval_end(after)
         last = self.version if until is None else timeline.interval_end(until)
         values_at = partial(partition_values_at, self._store, self._head.metadata)
         return Changes(
@@ -371,7 +365,7 @@ class Table(Statements, Upkeep):
     def begin(self) -> Transaction:
         """Refresh the table, and begin a transaction on the newest version."""
         self.refresh()
-        return Transaction(self._store, self._state, self._system, self._move_to_committed, self._written_ms)
+        return Transaction(self._store, self._state, self._system, self._move_to_committed)
 
     def __repr__(self) -> str:
         partitions = f", partition_by={list(self.partition_by)}" if self.partition_by else ""
@@ -385,15 +379,12 @@ class Table(Statements, Upkeep):
         """Load a version that was just committed. A failure is only logged: the commit is durable."""
         if state.head.version > self.version:
             try:
-                self._use(state)
+                self._state = state
             except (TidelogError, OSError) as error:
                 _LOGGER.warning("%s stays at version %d until it is refreshed: %s", self.path, self.version, error)
 
     @property
     def timeline(self) -> Timeline:
         """The history up to the loaded version."""
-        return Timeline(self._store, self._system, self._times, self.version, self._head.timestamp_ms)
-
-    def _use(self, state: LogState) -> None:
-        self._written_ms = table_identity.written_ms(self._store, state.head.version)
-        self._state = state
+        head = self._head
+        return Timeline(self._store, self._system, self._times, head.version, head.timestamp_ms, head.first_version)

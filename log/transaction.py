@@ -51,7 +51,6 @@ class Transaction:
         state: The base version.
         system: The clock, sleep and randomness to use.
         on_commit: Called with the version that was committed.
-        base_written_ms: When the base version's commit was written, to notice that the table was replaced.
 
     Attributes:
         dropped: After a compaction's commit, the groups that were left out because other commits took their files.
@@ -70,7 +69,6 @@ class Transaction:
         state: LogState,
         system: System,
         on_commit: Callable[[LogState], None],
-        base_written_ms: int | None = None,
     ) -> None:
         require_writable(state.head.protocol, state.head.metadata, store.url)
         self._store = store
@@ -80,7 +78,6 @@ class Transaction:
         self._system = system
         self._began_s = system.monotonic_s()
         self._on_commit = on_commit
-        self._base_written_ms = base_written_ms
         self._staged: Staged | None = None
         self._without_commit: Committed | None = None
         self._ended = False
@@ -198,10 +195,14 @@ class Transaction:
             )
             raise ConfigurationError(f"{given} given to restore", advice="give exactly one of them")
         require_version(version)
+        head = self._state.head
+        timeline = Timeline(
+            self._store, self._system, CommitTimes(self._store), head.version, head.timestamp_ms, head.first_version
+        )
         if timestamp is not None:
-            head, times = self._state.head, CommitTimes(self._store)
-            timeline = Timeline(self._store, self._system, times, head.version, head.timestamp_ms)
             version = timeline.snapshot_version(timestamp)
+        elif version is not None:
+            timeline.require_own(version)
         return self._keep(stage_restore(self._store, self._state, load(self._store, version)))
 
     def set_properties(self, properties: Mapping[str, object], *, allow_protocol_upgrade: bool = False) -> Transaction:
@@ -329,8 +330,9 @@ class Transaction:
             ConflictError: Another commit came first, and the operation has to run again.
             CommitContentionError: Other writers won every attempt.
             CommitStateUnknownError: The commit may or may not be durable.
-            StoreUnavailableError: The store does not answer. As far as is known, nothing was committed.
-            TableReplacedError: The path now holds a different table. Nothing was committed.
+            StoreUnavailableError: The store does not answer. Nothing was committed.
+            TableReplacedError, TableNotFoundError: The path now holds a different table, or the table was dropped.
+                Nothing was committed.
             ConfigurationError: Nothing is staged, or the transaction has ended.
         """
         self._require_open()
@@ -350,7 +352,6 @@ class Transaction:
             self._base,
             staged,
             self._system,
-            base_written_ms=self._base_written_ms,
             metadata_retry=metadata_retry,
             began_s=self._began_s,
         )

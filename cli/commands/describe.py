@@ -47,7 +47,7 @@ def _description(table: Table) -> dict[str, Any]:
         "version": table.version,
         "timestamp": output.timestamp_text(snapshot.timestamp),
         "time_version": output.timestamp_text(table.time_version),
-        "earliest_version": segment.earliest_version,
+        "earliest_version": max(segment.earliest_version, head.first_version),
         "partition_by": list(table.partition_by),
         "files": snapshot.num_files,
         "rows": _num_rows(snapshot),

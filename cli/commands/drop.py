@@ -21,10 +21,10 @@ def drop_command(
     storage_option: options.StorageOptions = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Drop a table and delete its files.
+    """Drop a table and delete its data files.
 
-    The table cannot be recovered. Files in its folder that are not the table's stay. A drop that was interrupted is
-    finished by running it again with --yes.
+    The table cannot be recovered. Its log stays, and so do files in its folder that are not the table's. A drop that
+    was interrupted is finished by running it again with --yes.
 
     Example:
       tidelog drop /data/events

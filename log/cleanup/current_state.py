@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tidelog.log.commit.table_identity import require_same_table
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.state.loader import LogState, load
+from tidelog.log.state.table_identity import require_current
 from tidelog.log.storage import Store
 
 
@@ -12,10 +12,11 @@ def current_state(store: Store, table_id: str) -> LogState:
     """Read the newest state of the table from its log.
 
     Raises UnsupportedFeatureError for a table that tidelog cannot write, since an unknown feature may need files that
-    tidelog does not know. Raises TableReplacedError if the path now holds a different table.
+    tidelog does not know. Raises TableReplacedError if the path now holds a different table, TableNotFoundError if the
+    table was dropped.
     """
     state = load(store)
     metadata = state.head.metadata
-    require_same_table(store.url, table_id, metadata.id, advice="open it again if it is the table to clean up")
+    require_current(store.url, table_id, state.head, advice="open it again if it is the table to clean up")
     require_writable(state.head.protocol, metadata, store.url)
     return state

@@ -93,7 +93,7 @@ class _Expired:
         self._head = head
         self._cutoff_ms = cutoff_ms
         self._now_ms = now_ms
-        self._earliest_version = list_segment(store, head.version).earliest_version
+        self._earliest_version = max(head.first_version, list_segment(store, head.version).earliest_version)
 
     def find(self) -> None:
         """Find the files, in the order in which to delete them."""

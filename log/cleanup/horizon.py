@@ -5,7 +5,6 @@ from __future__ import annotations
 from tidelog.log.cleanup.current_state import current_state
 from tidelog.log.commit import loop
 from tidelog.log.commit.result import Result
-from tidelog.log.commit.table_identity import written_ms
 from tidelog.log.conflict.horizon import HORIZON, horizon_of
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
@@ -35,8 +34,7 @@ def announce(store: Store, state: LogState, version: int, system: System) -> Res
             parameters={"horizon": str(horizon)},
         )
         try:
-            base_written_ms = written_ms(store, state.head.version)
-            return loop.commit(store, state, staged, system, base_written_ms=base_written_ms)
+            return loop.commit(store, state, staged, system)
         except FencedError:
             return None
         except ConflictError:

@@ -25,13 +25,12 @@ from tidelog.log.cleanup.current_state import current_state
 from tidelog.log.cleanup.horizon import announce
 from tidelog.log.cleanup.references import References
 from tidelog.log.commit.result import committed
-from tidelog.log.commit.table_identity import written_ms
 from tidelog.log.conflict.horizon import horizon_of
 from tidelog.log.errors import TidelogError
 from tidelog.log.format.text import is_unicode
 from tidelog.log.state import versions
 from tidelog.log.state.commit_times import CommitTimes
-from tidelog.log.state.commits import read_commits
+from tidelog.log.state.commits import read_commits, written_ms
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import list_segment
 from tidelog.log.storage import Store

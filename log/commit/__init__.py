@@ -1,6 +1,7 @@
 """Committing: turn a staged transaction into a durable version of the log.
 
 - `loop`: put the next version if it is absent, or rebase and try again
+- `version_put`: put one version, and settle a put without an answer
 - `actions`: the actions of a commit, from what is staged and the state that the commit follows
 - `info`: the commitInfo before the actions
 - `race`: what the conflict policy and the rebase decide about the winners
@@ -9,5 +10,4 @@
 - `discard`: delete files that no commit names
 - `lost_work` and `conflict_ledger`: what a lost race cost, and where it is recorded
 - `restored_files`: the files that a RESTORE brings back
-- `table_identity`: whether the table at a path is still the one that was opened
 """

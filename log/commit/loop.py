@@ -16,26 +16,35 @@ from tidelog.log.commit.info import commit_info_of, metrics_of
 from tidelog.log.commit.lost_work import LostWork
 from tidelog.log.commit.race import Race, error_of
 from tidelog.log.commit.result import Committed, Result, Superseded
-from tidelog.log.commit.table_identity import require_same_table, written_ms
+from tidelog.log.commit.version_put import VersionPut
+from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.outcome import Conflict, NothingLeft, Question, Rebased
 from tidelog.log.conflict.staged import MoveGroup, Staged
 from tidelog.log.errors import (
     CommitContentionError,
-    CommitStateUnknownError,
+    ConfigurationError,
     ConflictError,
-    CorruptLogError,
+    DataFileMissingError,
+    HistoryExpiredError,
     StoreUnavailableError,
     TidelogError,
 )
-from tidelog.log.format import commit_info, filenames, properties
+from tidelog.log.format import commit_info, properties
 from tidelog.log.format.actions import Commit, decode_commit, encode_commit
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.pruning.partition_scope import Scope
 from tidelog.log.state import checksum, files
-from tidelog.log.state.commits import commits_after, read_commit
+from tidelog.log.state.commits import commits_after
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.segment import is_there, list_segment, range_error
+from tidelog.log.state.table_identity import (
+    TABLE_ID,
+    foreign_table,
+    is_same_commit,
+    require_current,
+    require_same_table,
+)
 from tidelog.log.storage import Store
 from tidelog.log.system import System, logger, to_datetime
 
@@ -43,11 +52,10 @@ _LOGGER = logger(__name__)
 
 # Each lost attempt means that another writer made progress. This many in a row is starvation, not bad luck.
 MAX_ATTEMPTS = 100
-# How often the same content is put if the store did not store it.
-MAX_PUTS = 4
 # The first retry is immediate: the winner's commit is known by then. Later ones wait, to spread out the contenders.
 BACKOFF_BASE_S = 0.005
 BACKOFF_LIMIT_S = 1.0
+_OPEN_AGAIN = "open it again; nothing was committed"
 
 
 def commit(
@@ -56,7 +64,6 @@ def commit(
     staged: Staged,
     system: System,
     *,
-    base_written_ms: int | None = None,
     metadata_retry: bool | None = None,
     began_s: float | None = None,
 ) -> Result:
@@ -70,8 +77,6 @@ def commit(
         base: The base version.
         staged: What to commit.
         system: The clock and randomness.
-        base_written_ms: When the base version's commit was written. If that has changed, the path may hold another
-            table.
         metadata_retry: Whether to rebase over winners that the table's conflict policy refuses, if the result is right;
             None uses the table's property.
         began_s: When the work on it began, by the monotonic clock; for the conflict ledger.
@@ -79,14 +84,15 @@ def commit(
     Raises:
         ConflictError: A rebase over a winner could give a wrong result, or the policy refuses it.
         CommitContentionError: Other writers won MAX_ATTEMPTS attempts.
-        CommitStateUnknownError: The answer to a put was lost, and the store could not be asked for the result.
-        StoreUnavailableError: The store did not store the commit, after MAX_PUTS tries.
-        TableReplacedError: The path now holds a different table.
+        CommitStateUnknownError: The answer to a put was lost, and the store could not be asked for the result; or the
+            version before was cleaned up in the meantime.
+        ConfigurationError, StoreUnavailableError: The store refused the commit. Nothing was committed.
+        TableReplacedError, TableNotFoundError: The path now holds a different table, or the table was dropped.
         HistoryExpiredError: The base version was cleaned up.
     """
     if metadata_retry is None:
         metadata_retry = properties.metadata_retry(base.head.metadata.configuration)
-    attempt = _Attempt(store, staged, base, system, base_written_ms, metadata_retry=metadata_retry)
+    attempt = _Attempt(store, staged, base, system, metadata_retry=metadata_retry)
     began_s = system.monotonic_s() if began_s is None else began_s
     policy = properties.conflict_policy(base.head.metadata.configuration)
     loser = LostWork(store, system, staged, base.head.version, policy, began_s)
@@ -128,13 +134,16 @@ def _until_decided(attempt: _Attempt, store: Store, system: System) -> Result:
     )
 
 
-def put_first_version(store: Store, staged: Staged, system: System) -> bool:
-    """Put version 0, with protocol and metadata. Return False if there is one already."""
+def put_first_version(store: Store, staged: Staged, system: System, dropped: LogState | None = None) -> bool:
+    """Put the version that creates a table: 0, or the one after a table that was dropped. Return False if it exists.
+
+    An empty commit cannot take its place, so if the put cannot be settled, the state is unknown.
+    """
     if staged.protocol is None or staged.metadata is None:
         raise AssertionError(staged)
     empty = Head(-1, 0, None, staged.protocol, staged.metadata, {}, {}, Totals(0, 0))
-    attempt = _Attempt(store, staged, LogState(store, empty, files.EMPTY, ()), system)
-    return attempt.put() is not None
+    base = dropped or LogState(store, empty, files.EMPTY, ())
+    return _Attempt(store, staged, base, system, can_settle=False).put() is not None
 
 
 class _Attempt:
@@ -150,14 +159,13 @@ class _Attempt:
         staged: Staged,
         base: LogState,
         system: System,
-        base_written_ms: int | None = None,
         *,
         metadata_retry: bool = True,
+        can_settle: bool = True,
     ) -> None:
         self.state = base
         self.is_in_doubt = False
         self._base = base
-        self._base_written_ms = base_written_ms
         self._store = store
         self._original = staged
         self._staged = staged
@@ -166,6 +174,7 @@ class _Attempt:
         self._rebased_over: list[int] = []
         self._dropped: tuple[MoveGroup, ...] = ()
         self._metadata_retry = metadata_retry
+        self._can_settle = can_settle
         self._rules: frozenset[int] = frozenset()
         self._metrics: Mapping[str, int] = staged.metrics
         self._began_s = system.monotonic_s()
@@ -180,7 +189,7 @@ class _Attempt:
         head = self.state.head
         self._require_base()
         version = head.version + 1
-        prepared = prepare(self._staged, self.state, self._store, self._system)
+        prepared = self._prepared()
         if not prepared.actions:
             nothing = dict.fromkeys(self._staged.metrics, 0)
             return Result(self._outcome(head.version, head.timestamp_ms, nothing), self.state, self._dropped)
@@ -197,33 +206,45 @@ class _Attempt:
         delete_unnamed(self._store, prepared.written)
         return None
 
+    def _prepared(self) -> Prepared:
+        try:
+            return prepare(self._staged, self.state, self._store, self._system)
+        except (DataFileMissingError, HistoryExpiredError):
+            # A drop deletes the table's files.
+            newest = load(self._store).head
+            require_current(self._store.url, self._base.head.metadata.id, newest, advice=_OPEN_AGAIN)
+            raise
+
     def _put(self, version: int, content: bytes) -> bool:
-        """Put one version. Return False if another writer has it."""
+        """Put one version. Return False if another commit has it."""
+        putting = VersionPut(self._store, self._system, version, self._txn_id)
         self.is_in_doubt = True
-        for left in reversed(range(MAX_PUTS)):
-            try:
-                self._store.put_if_absent(filenames.commit_path(version), content)
-            except (FileExistsError, StoreUnavailableError) as error:
-                # If it exists it may be ours: HTTP clients repeat a request on their own when a connection breaks.
-                is_mine = self._is_stored_and_mine(version, error)
-                if is_mine is None and left:
-                    self._system.sleep_s(self._system.uniform(0, BACKOFF_BASE_S * 2 ** (MAX_PUTS - left)))
-                    continue
-                if is_mine is None and isinstance(error, FileExistsError):
-                    raise self._unknown(version, "it exists but cannot be read") from error
-                if is_mine is None:
-                    raise
-                if not is_mine:
-                    self.is_in_doubt = False
-                    return False
-            break
-        return True
+        try:
+            stored = putting.put(content, self._settlement if self._can_settle else None)
+        except (ConfigurationError, StoreUnavailableError):
+            self.is_in_doubt = False
+            raise
+        self.is_in_doubt = stored
+        if stored:
+            putting.require_predecessor()
+        return stored
+
+    def _settlement(self) -> bytes:
+        """A commit without actions, which takes a version so that a lost put of this transaction can never have it."""
+        nothing = Staged(operation="SETTLE", operation_class=OperationClass.NONE)
+        head = self.state.head
+        record = {"class": str(OperationClass.NONE), TABLE_ID: head.metadata.id, "settles": self._txn_id}
+        return encode_commit(commit_info_of(nothing, head, self._system.uuid(), self._system.now_ms(), record, {}), ())
 
     def rebase(self) -> Result | None:
         """Rebase over the new winners. Return a result only if nothing is left to commit."""
         new = list(commits_after(self._store, self.state.head.version))
         self._rebased_over += [winner.version for winner in new]
         self.state = self.state.advance(new)
+        table_id = self._base.head.metadata.id
+        other = foreign_table(new, table_id)
+        require_same_table(self._store.url, table_id, other or table_id, advice=_OPEN_AGAIN)
+        require_current(self._store.url, table_id, self.state.head, advice=_OPEN_AGAIN)
         outcome = self.race.judge(new)
         match outcome:
             case Rebased(staged, dropped, rules):
@@ -265,7 +286,12 @@ class _Attempt:
 
     def _record(self, prepared: Prepared) -> dict[str, Any]:
         """The commitInfo's object under the key `tidelog`."""
-        record: dict[str, Any] = {"class": str(self._staged.operation_class), **self._staged.record}
+        metadata = self._staged.metadata or self.state.head.metadata
+        record: dict[str, Any] = {
+            "class": str(self._staged.operation_class),
+            TABLE_ID: metadata.id,
+            **self._staged.record,
+        }
         if self._staged.replaces == Scope():
             record["scope"] = "table"
         if prepared.lineage is not None:
@@ -279,46 +305,25 @@ class _Attempt:
         return record
 
     def _require_base(self) -> None:
-        """Check that the base version's commit still exists and is the same one.
+        """Check before the first put that the base version's commit still exists and is the same one.
 
         If the log was cleaned up beyond the base, the next version may be free, but no reader would look for a commit
-        there: HistoryExpiredError. If the table was dropped and created again, the commit would go to the new table:
-        TableReplacedError. Normally the modification time of one file rules out both.
+        there: HistoryExpiredError. If the folder was deleted and a table created there since, the commit would go to
+        the new table: TableReplacedError. Both can also happen after this look; what can then go wrong is found
+        after the put.
         """
         base = self._base.head
-        if base.version < 0:
+        if base.version < 0 or self._rebased_over:
             return
-        found = written_ms(self._store, base.version)
-        if found is not None and self._base_written_ms in {None, found}:
+        if is_same_commit(self._store, base):
             self.state.require_newest_commit()
             return
         newest_state = load(self._store)
         newest_state.require_newest_commit()
         newest = newest_state.head
-        advice = "open it again; nothing was committed"
-        require_same_table(self._store.url, base.metadata.id, newest.metadata.id, advice=advice)
+        require_current(self._store.url, base.metadata.id, newest, advice=_OPEN_AGAIN)
         head_version = self.state.head.version
         if newest.version != head_version and not is_there(self._store, head_version):
             segment = list_segment(self._store)
             what = f"version {head_version}, which the transaction is based on, has been cleaned up in the meantime"
             raise range_error(self._store, what, segment.earliest_version, segment.version)
-
-    def _is_stored_and_mine(self, version: int, error: Exception) -> bool | None:
-        """After a failed put, whether the stored version is this transaction; None if there is no such version."""
-        try:
-            return commit_info.txn_id(read_commit(self._store, version).info) == self._txn_id
-        except FileNotFoundError:
-            return None
-        except CorruptLogError:
-            raise  # it is damaged and so not ours: a put stores all of the content or nothing
-        except (OSError, TidelogError) as failure:
-            raise self._unknown(version, str(failure)) from error
-
-    def _unknown(self, version: int, why: str) -> CommitStateUnknownError:
-        return CommitStateUnknownError(
-            f"version {version} of {self._store.url} may or may not have been committed: {why}",
-            advice="once the store answers, look for the transaction id (txnId) in that version's commitInfo",
-            path=self._store.url,
-            version=version,
-            txn_id=self._txn_id,
-        )

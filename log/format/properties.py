@@ -36,6 +36,8 @@ PRIMARY_KEY = "tidelog.primaryKey"
 MAX_TRANSACTION_TIME = "tidelog.maxTransactionTime"
 CONFLICT_POLICY = "tidelog.conflictPolicy"
 METADATA_RETRY = "tidelog.metadataRetry"
+# The version that created the table, if the path held another one before. Set by that commit alone.
+FIRST_VERSION = "tidelog.firstVersion"
 
 # Defined in `tidelog.log.conflict.policies`.
 CONFLICT_POLICIES = ("delta-table", "transactional-table", "write-serializable", "serializable")
@@ -188,6 +190,7 @@ _KNOWN: Mapping[str, Callable[[str], object]] = {
 _PREFIXES = ("tidelog.", "delta.")
 _ALL_COLUMNS = 2**31
 _LONGEST_QUOTE = 200
+_MAX_VERSION_DIGITS = 20
 
 
 def validate(configuration: Mapping[str, object]) -> dict[str, str]:
@@ -261,6 +264,12 @@ def primary_key(configuration: Mapping[str, str]) -> tuple[str, ...]:
     """The columns that identify a row, as the table declares them (not a constraint); empty if it declares none."""
     text = configuration.get(PRIMARY_KEY)
     return () if text is None else parse_names(text)
+
+
+def first_version(configuration: Mapping[str, str]) -> int:
+    """The version that created the table: 0, unless the path held another table before."""
+    text = configuration.get(FIRST_VERSION, "0")
+    return int(text) if text.isdecimal() and len(text) < _MAX_VERSION_DIGITS else 0
 
 
 def statistics_columns(configuration: Mapping[str, str]) -> tuple[tuple[str, ...], ...] | None:

@@ -51,6 +51,9 @@ FEATURES_BY_PROPERTY: Mapping[str, str] = {
     properties.ENABLE_IN_COMMIT_TIMESTAMPS: "inCommitTimestamp",
 }
 
+# A writer feature that no engine has: the last commit of a dropped table requires it. Readers find an empty table.
+DROPPED = "tidelog.dropped"
+
 _FEATURES_READER_VERSION = 3
 _FEATURES_WRITER_VERSION = 7
 _MAPPING_READER_VERSION = 2
@@ -114,6 +117,11 @@ def require_writable(protocol: Protocol, metadata: Metadata, path: str) -> None:
             if version <= protocol.min_writer_version:
                 missing |= features - WRITER_FEATURES
     _require(missing - _unused(missing, metadata) | _used_invariants(metadata), "writing", path)
+
+
+def is_dropped(protocol: Protocol) -> bool:
+    """Whether a table with this protocol has been dropped."""
+    return DROPPED in (protocol.writer_features or ())
 
 
 def has_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+import msgspec
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -11,24 +13,61 @@ from tidelog.log.commit import loop
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.writer import check_partition_columns, check_statistics_columns
-from tidelog.log.errors import ConfigurationError
+from tidelog.log.errors import (
+    ConfigurationError,
+    CorruptLogError,
+    TableNotFoundError,
+    TidelogError,
+    UnsupportedFeatureError,
+)
 from tidelog.log.format import properties as table_properties
 from tidelog.log.format.actions import Format, Metadata
-from tidelog.log.format.protocol import for_new_table
+from tidelog.log.format.properties import FIRST_VERSION
+from tidelog.log.format.protocol import for_new_table, is_dropped
 from tidelog.log.format.schema import table_schema, to_schema_string
 from tidelog.log.read.changes import change_schema
+from tidelog.log.state.checkpointing import checkpoint
+from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import Store
-from tidelog.log.system import System
+from tidelog.log.system import System, logger
+
+_LOGGER = logger(__name__)
 
 
 def create(
     store: Store, schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, object], system: System
 ) -> bool:
-    """Write version 0 of a new, empty table. Returns False if the table exists already.
+    """Write the first version of a new, empty table. Returns False if the path holds a table already.
 
-    Raises SchemaMismatchError for a schema that Delta cannot hold, ConfigurationError for an invalid property.
+    That is version 0 or, where a table was dropped, the next one. Raises SchemaMismatchError for a schema that Delta
+    cannot hold, ConfigurationError for an invalid property.
     """
-    return loop.put_first_version(store, _first_commit(schema, partition_by, properties, system), system)
+    staged = _first_commit(schema, partition_by, properties, system)
+    try:
+        state = load(store)
+    except TableNotFoundError:
+        return loop.put_first_version(store, staged, system)
+    except (CorruptLogError, UnsupportedFeatureError):
+        return False
+    if not is_dropped(state.head.protocol):
+        return False
+    return _create_again(store, staged, state, system)
+
+
+def _create_again(store: Store, staged: Staged, dropped: LogState, system: System) -> bool:
+    """Write the version after the drop of another table."""
+    if staged.metadata is None:
+        raise AssertionError(staged)
+    configuration = {**staged.metadata.configuration, FIRST_VERSION: str(dropped.head.version + 1)}
+    metadata = msgspec.structs.replace(staged.metadata, configuration=configuration)
+    if not loop.put_first_version(store, replace(staged, metadata=metadata), system, dropped):
+        return False
+    try:
+        # Other engines would go on from the old table's transaction ids. They forget them with this checkpoint.
+        checkpoint(store, load(store, dropped.head.version + 1), system)
+    except (TidelogError, OSError) as error:
+        _LOGGER.warning("could not write the first checkpoint of the new table at %s: %s", store.url, error)
+    return True
 
 
 def _first_commit(

@@ -1,13 +1,17 @@
 """Drop a table.
 
-A last commit ends the table: its protocol demands a feature that no engine has, so from then on every engine refuses to
-read or write it. Only then are the files deleted, the last commit at the very end. An interrupted drop can therefore be
-recognised and finished, and is not mistaken for a damaged table.
+A drop is one commit: it removes all files, and its protocol demands a writer feature that no engine has. So writers
+that come later are refused, and readers find an empty table. The commit stays, and so does the log before it: a new
+table at the path gets the next version number. If numbers started again, a writer or a clean-up that slept through the
+drop could act on the new table as if it were the old one.
+
+The data files are deleted after the commit. A drop that was interrupted is finished by the next one.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
 from tidelog.log.cleanup import retention
 from tidelog.log.cleanup.references import References
@@ -15,106 +19,100 @@ from tidelog.log.commit import loop
 from tidelog.log.commit.result import Committed
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
-from tidelog.log.errors import CorruptLogError, TableNotFoundError, TidelogError, UnsupportedFeatureError
+from tidelog.log.errors import ConflictError
 from tidelog.log.format import filenames
-from tidelog.log.format.actions import Protocol
-from tidelog.log.format.filenames import LogFileKind
-from tidelog.log.format.protocol import require_writable
-from tidelog.log.state.commits import read_commit
-from tidelog.log.state.loader import load
+from tidelog.log.format.protocol import DROPPED, is_dropped, require_writable, with_feature
+from tidelog.log.pruning.partition_scope import Scope
+from tidelog.log.state.commits import written_ms
+from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.segment import is_there
-from tidelog.log.storage import Store
+from tidelog.log.state.table_identity import require_not_dropped
+from tidelog.log.storage import FileStatus, Store
 from tidelog.log.system import System, logger
 
 _LOGGER = logger(__name__)
 
-_FEATURE = "tidelog.dropped"
-_UNSUPPORTED = Protocol(
-    min_reader_version=3, min_writer_version=7, reader_features=(_FEATURE,), writer_features=(_FEATURE,)
-)
+# A drop conflicts only with a change of the protocol or the schema. Several in a row are another migration at work.
+_MAX_TRIES = 5
 # Folders in which every file belongs to the table.
-_OWN_FOLDERS = (f"{filenames.LOG_FOLDER}/", "_tidelog/", "_dv/", "_change_data/")
+_OWN_FOLDERS = ("_tidelog/", "_dv/", "_change_data/")
 # Names that tidelog, Spark and delta-rs give to data files and vectors. A writer that died leaves some that no version
 # names.
 _DATA_FILE = re.compile(
     r"(^|/)(part-(\d{5}-)?[0-9a-f]{8}-[0-9a-f-]{27}[\w.-]*\.parquet|deletion_vector_[0-9a-f-]{36}\.bin)$"
 )
-_FIRST = filenames.commit_path(0)
+# A name with a UUID is never used again.
+_UNIQUE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}[^/]*$")
 
 
 def drop(store: Store, system: System) -> None:
-    """End the table and delete its files; see `Table.drop`."""
-    last = _dropped_at(store)
-    if last is None:
-        state = load(store)
+    """End the table and delete its data files; see `Table.drop`."""
+    state = load(store)
+    was_dropped = is_dropped(state.head.protocol)
+    if not was_dropped:
+        state = _end(store, state, system)
+    if not _delete_files(store, state) and was_dropped:
+        require_not_dropped(store.url, state.head)
+
+
+def _end(store: Store, state: LogState, system: System) -> LogState:
+    """Commit the end of the table. Returns the state after it."""
+    for left in reversed(range(_MAX_TRIES)):
         require_writable(state.head.protocol, state.head.metadata, store.url)
-        ending = Staged(operation="DROP TABLE", operation_class=OperationClass.NONE, protocol=_UNSUPPORTED)
-        outcome = loop.commit(store, state, ending, system).outcome
-        if not isinstance(outcome, Committed):
-            raise AssertionError(outcome)
-        last = outcome.version
-    _delete_files(store, last)
-
-
-def require_not_dropped(store: Store, error: CorruptLogError | UnsupportedFeatureError | None = None) -> None:
-    """Raise TableNotFoundError, caused by `error`, if a drop of the table has begun."""
-    if _dropped_at(store) is None:
-        return
-    raise TableNotFoundError(
-        f"the table at {store.url} was dropped, but some of its files are not deleted yet",
-        advice="wait for the drop, or call Table.drop(path) to finish it",
-        path=store.url,
-    ) from error
-
-
-def _dropped_at(store: Store) -> int | None:
-    """The version that ended the table, or None if the newest version did not end it."""
-    found = [file for status in store.list(filenames.LOG_FOLDER) if (file := filenames.parse_log_file(status.name))]
-    newest = max((file.version for file in found if file.kind is LogFileKind.COMMIT), default=None)
-    if newest is None:
-        return None
-    try:
-        actions = read_commit(store, newest).others
-    except (CorruptLogError, FileNotFoundError):
-        return None
-    return newest if _UNSUPPORTED in actions else None
-
-
-def _delete_files(store: Store, version: int) -> None:
-    last = filenames.commit_path(version)
-    everything = [path for path, _ in store.walk()]
-    nested_tables = tuple({nested for path in everything if (nested := retention.table_inside(path))})
-    named = dict(zip(everything, _named(store).named(everything), strict=True))
-    kept = 0
-    for path in sorted(everything, key=_deletion_order):
-        own = path.startswith(_OWN_FOLDERS) or named[path] or _DATA_FILE.search(path)
-        if path == last:
+        ending = Staged(
+            operation="DROP TABLE",
+            operation_class=OperationClass.OVERWRITE,
+            replaces=Scope(),
+            protocol=with_feature(state.head.protocol, DROPPED),
+            metrics={"numRemovedFiles": 0, "numRemovedBytes": 0},
+        )
+        try:
+            result = loop.commit(store, state, ending, system, metadata_retry=True)
+        except ConflictError:
+            if not left:
+                raise
+            state = load(store)
+            require_not_dropped(store.url, state.head)
             continue
-        if not own or path.startswith(nested_tables):
-            kept += 1
-            continue
-        if path == _FIRST and not is_there(store, version):
-            return  # another drop has finished in the meantime, and this may be the commit of a new table
-        store.delete(path)
-    store.delete(last)
+        if not isinstance(result.outcome, Committed):
+            raise AssertionError(result.outcome)  # noqa: TRY004 - only a compaction is ever superseded
+        return result.state or load(store, result.outcome.version)
+    raise AssertionError(_MAX_TRIES)
+
+
+def _delete_files(store: Store, state: LogState) -> int:
+    """Delete the files of the dropped table. Returns how many there were.
+
+    A new table may be created meanwhile. Its files are newer than the drop's commit, by the store's clock, and none of
+    them can be in a listing that ended before the new table existed.
+    """
+    version = state.head.version
+    ended_ms = written_ms(store, version)
+    if ended_ms is None:
+        return 0  # a newer table has cleaned up its log
+    found = list(store.walk())
+    was_alone = not is_there(store, version + 1)
+    own = list(_own(state, found))
+    if len(own) < sum(not path.startswith(f"{filenames.LOG_FOLDER}/") for path, _ in found):
+        _LOGGER.info("keeping the files below %s that do not belong to the dropped table", store.url)
+    deleted = 0
+    for path, status in own:
+        if status.modified_ms < ended_ms or (was_alone and _UNIQUE.search(path)):
+            store.delete(path)
+            deleted += 1
     store.remove_empty_folders()
-    if kept:
-        _LOGGER.info("kept %d files below %s that do not belong to the dropped table", kept, store.url)
+    return deleted
 
 
-def _deletion_order(path: str) -> tuple[int, str]:
-    """Sort key: the files that the log names, then the log, then version 0, which prevents a new table until then."""
-    in_log = path.startswith(_OWN_FOLDERS[0])
-    return in_log + (path == _FIRST), path
-
-
-def _named(store: Store) -> References:
-    """The files that the log names, if the log can still be read."""
-    found = References()
-    try:
-        state = load(store).files()
-    except TidelogError:
-        return found
-    found.add_files(state.adds)
-    found.add_files(state.removes)
-    return found
+def _own(state: LogState, found: Sequence[tuple[str, FileStatus]]) -> Iterator[tuple[str, FileStatus]]:
+    """The files that belong to the table, without its log."""
+    references = References()
+    references.add_files(state.files().adds)
+    references.add_files(state.files().removes)
+    paths = [path for path, _ in found]
+    nested_tables = tuple({nested for path in paths if (nested := retention.table_inside(path))})
+    for (path, status), named in zip(found, references.named(paths), strict=True):
+        if path.startswith((f"{filenames.LOG_FOLDER}/", *nested_tables)):
+            continue
+        if named or path.startswith(_OWN_FOLDERS) or _DATA_FILE.search(path):
+            yield path, status

@@ -25,6 +25,7 @@ _FIXED: Mapping[str, str] = {
     table_properties.COLUMN_MAPPING_MODE: "existing data files name their columns as the mode prescribes",
     table_properties.COLUMN_MAPPING_MAX_ID: "it holds the highest column id ever used",
     table_properties.IN_COMMIT_TIMESTAMP_VERSION: "it records the first version with in-commit timestamps",
+    table_properties.FIRST_VERSION: "it records which versions belong to an older table at the same path",
     table_properties.IN_COMMIT_TIMESTAMP_START: "it records the first version with in-commit timestamps",
 }
 

@@ -28,17 +28,26 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The commits up to `version`, the newest that is loaded; `timestamp_ms` is its commit time."""
+    """The commits from `first_version`, which created the table, up to `version`, the newest that is loaded.
+
+    `timestamp_ms` is the commit time of `version`. Commits before `first_version` belong to a table that was dropped.
+    """
 
     store: Store
     system: System
     times: CommitTimes
     version: int
     timestamp_ms: int
+    first_version: int = 0
+
+    @property
+    def before_first(self) -> int:
+        """The start of an interval that covers the whole history."""
+        return self.first_version + BEFORE_FIRST
 
     def newest_first(self) -> Iterator[tuple[Commit, int]]:
         """Each commit with its commit time in ms, from the newest to the oldest that is retained."""
-        for commit in versions.newest_first(self.store, self.version):
+        for commit in versions.newest_first(self.store, self.version, self.first_version):
             yield commit, self.times.of(commit)
 
     def between(self, after: int, until: int) -> Iterator[tuple[Commit, int]]:
@@ -49,7 +58,9 @@ class Timeline:
         Raises HistoryExpiredError if some of them are expired or not committed yet. That happens before the first
         commit if it is known without listing the log, because a feed reads this way for every micro-batch.
         """
-        if after < until and (until > self.version or not is_there(self.store, after + 1)):
+        after = self.before_first if after == BEFORE_FIRST else after
+        is_own = self.before_first <= after and until <= self.version
+        if after < until and not (is_own and is_there(self.store, after + 1)):
             raise self._unavailable(after, until)
         for version in range(after + 1, until + 1):
             try:
@@ -61,7 +72,7 @@ class Timeline:
     def snapshot_version(self, moment: datetime | str) -> int:
         """The version of the table at `moment`. Raises HistoryExpiredError for a time outside the retained history."""
         at_ms = to_timestamp_ms(moment)
-        earliest = earliest_version(self.store, self.version)
+        earliest = self._earliest_version()
         if at_ms > max(self.system.now_ms(), self.timestamp_ms):
             raise self._outside(at_ms, "in the future", earliest)
         found = versions.version_at(self.times, at_ms, earliest, self.version)
@@ -70,7 +81,7 @@ class Timeline:
         return found
 
     def interval_end(self, point: Point) -> int:
-        """The version that the start or the end of an interval means; BEFORE_FIRST for a time before version 0.
+        """The version that the start or the end of an interval means; `before_first` for a time before that version.
 
         A start is exclusive here, and inclusive in Delta's change feed: to begin with version 5, start at 4.
 
@@ -83,8 +94,12 @@ class Timeline:
                 f"the start or end of an interval cannot be a {kind}",
                 advice="pass a version (int) or a time (aware datetime or ISO-8601 string)",
             )
-        earliest = 0 if is_there(self.store, 0) else versions.earliest_commit(self.store, self.version)
+        first = self.first_version
+        earliest = first if is_there(self.store, first) else versions.earliest_commit(self.store, self.version)
         if isinstance(point, int):
+            if point == BEFORE_FIRST:
+                return self.before_first
+            self.require_own(point + 1)
             if not BEFORE_FIRST <= point <= self.version:
                 raise range_error(self.store, f"version {point} does not exist", earliest, self.version)
             return point
@@ -92,15 +107,15 @@ class Timeline:
         if at_ms > max(self.system.now_ms(), self.timestamp_ms):
             raise self._outside(at_ms, "in the future", earliest)
         found = versions.version_at(self.times, at_ms, earliest, self.version)
-        if found is None and earliest > 0:
+        if found is None and earliest > first:
             raise self._outside(at_ms, "before the retained history", earliest)
-        return BEFORE_FIRST if found is None else found
+        return self.before_first if found is None else found
 
     def nth_version(self, n: int) -> int:
         """The ID version of the n-th most recent commit."""
         _require_positive(n)
         found = self.version - (n - 1)
-        earliest = earliest_version(self.store, self.version)
+        earliest = self._earliest_version()
         if found < earliest:
             raise range_error(self.store, f"there are fewer than {n} commits", earliest, self.version)
         return found
@@ -111,7 +126,7 @@ class Timeline:
         changing = (stamp for commit, stamp in self.newest_first() if commit.data_change)
         stamp = next(itertools.islice(changing, min(n - 1, sys.maxsize), None), None)
         if stamp is None:
-            earliest = versions.earliest_commit(self.store, self.version)
+            earliest = self._earliest_commit()
             raise range_error(self.store, f"there are fewer than {n} data-changing commits", earliest, self.version)
         return stamp
 
@@ -123,9 +138,21 @@ class Timeline:
         what = f"{utc_text(to_datetime(at_ms))} is {where}"
         return range_error(self.store, what, earliest, self.version, hint)
 
+    def require_own(self, version: int) -> None:
+        """Raise HistoryExpiredError if the version belongs to a table that was at this path before."""
+        if 0 <= version < self.first_version:
+            what = f"version {version} belongs to an older table at {self.store.url}, which was dropped"
+            raise range_error(self.store, what, self._earliest_version(), self.version)
+
+    def _earliest_version(self) -> int:
+        return max(self.first_version, earliest_version(self.store, self.version))
+
+    def _earliest_commit(self) -> int:
+        return max(self.first_version, versions.earliest_commit(self.store, self.version))
+
     def _unavailable(self, after: int, until: int) -> HistoryExpiredError:
-        earliest = versions.earliest_commit(self.store, self.version)
-        start = "from version 0" if after == BEFORE_FIRST else f"after version {after}"
+        earliest = self._earliest_commit()
+        start = f"from version {self.first_version}" if after == self.before_first else f"after version {after}"
         what = (
             f"the changes {start} up to version {until} are not all available (a start is exclusive here, and "
             "inclusive in Delta's change feed)"

@@ -6,6 +6,7 @@ Folding commits into a state is pure; loading them is not.
 - `commits`: read single commits
 - `commit_times`: the commit times of a table, with or without in-commit timestamps
 - `versions`: find a version by time, and the oldest commit that still exists
+- `table_identity`: whether the table at a path is still the one that was opened
 - `head`: `Head`, the state without the file list: protocol, metadata, transaction ids, totals
 - `files`: `FileState`, the live files and tombstones as Arrow columns
 - `file_order`: keep live files in commit order

@@ -18,6 +18,7 @@ from tidelog.log.format import filenames, seal
 from tidelog.log.format.actions import Metadata, encode_action
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, Totals
+from tidelog.log.state.segment import pointed_version
 from tidelog.log.storage import Store
 
 # Small enough that a reader's threads can share a large table's row groups and keep one in memory.
@@ -71,7 +72,8 @@ def write_checkpoint(store: Store, head: Head, state: FileState) -> int:
         "sizeInBytes": len(content),
         "numOfAddFiles": state.adds.num_rows,
     }
-    store.replace(filenames.LAST_CHECKPOINT, encode_action(pointer))
+    if (pointed_version(store) or 0) <= head.version:  # it never goes back, for example to a table that was dropped
+        store.replace(filenames.LAST_CHECKPOINT, encode_action(pointer))
     return int(table.num_rows)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from tidelog.log.format import filenames, properties
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.state import checkpoint_writer, checksum, files
-from tidelog.log.state.loader import LogState
+from tidelog.log.state.loader import LogState, load
+from tidelog.log.state.segment import is_there
+from tidelog.log.state.table_identity import is_same_commit, require_current
 from tidelog.log.storage import Store
 from tidelog.log.system import System, logger
 
@@ -16,6 +18,12 @@ def checkpoint(store: Store, state: LogState, system: System) -> None:
     """Write a checkpoint of the state; see `Table.checkpoint`."""
     head = state.head
     require_writable(head.protocol, head.metadata, store.url)
+    if not is_same_commit(store, head):
+        found = load(store).head
+        require_current(store.url, head.metadata.id, found, advice="open it again if it is the table to checkpoint")
+        if found.version == head.version or not is_there(store, head.version):
+            _LOGGER.info("version %d of %s has been cleaned up and needs no checkpoint", head.version, store.url)
+            return
     counted = state.replayed()
     wrong = checksum.disagreements(store, counted)
     if wrong:

@@ -34,6 +34,7 @@ class _Checksum(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     set_transactions: tuple[SetTransaction, ...] | None = None
     domain_metadata: tuple[DomainMetadata, ...] | None = None
     tidelog: dict[str, Any] | None = None
+    txn_id: str | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Checksum)
@@ -101,6 +102,23 @@ def disagreements(store: Store, counted: Head) -> list[str]:
     return [f"{name}: {claimed} instead of {actual}" for name, (claimed, actual) in found.items() if claimed != actual]
 
 
+class _Id(msgspec.Struct, frozen=True, rename="camel"):
+    """The one field that identifies the commit."""
+
+    txn_id: str | None = None
+
+
+_ID_DECODER = msgspec.json.Decoder(_Id)
+
+
+def commit_id(store: Store, version: int) -> str | None:
+    """The transaction id of the version's commit, as its checksum names it; None if there is no checksum."""
+    try:
+        return _ID_DECODER.decode(store.read(filenames.checksum_path(version))).txn_id
+    except (OSError, TidelogError, ValueError):
+        return None
+
+
 def read_head(store: Store, version: int) -> Head | None:
     """The head in the checksum of `version`; None if the file is missing, damaged or lacks something a head needs.
 
@@ -158,4 +176,5 @@ def _decode(content: bytes, version: int) -> Head | None:
         {transaction.app_id: transaction for transaction in checksum.set_transactions},
         {domain.domain: domain for domain in checksum.domain_metadata or ()},
         Totals(checksum.num_files, checksum.table_size_bytes),
+        checksum.txn_id,
     )

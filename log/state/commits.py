@@ -72,6 +72,17 @@ def _corrupt(store: Store, version: int, error: Exception) -> CorruptLogError:
     )
 
 
+def written_ms(store: Store, version: int) -> int | None:
+    """When the version's commit file was written, by the store's clock; None if it no longer exists.
+
+    It bounds the age of other files. It does not identify the commit: two files can have the same time.
+    """
+    try:
+        return store.modified_ms(filenames.commit_path(version))
+    except FileNotFoundError:
+        return None
+
+
 def timestamp_ms(store: Store, commit: Commit) -> int:
     """The commit's in-commit timestamp, or the modification time of its file if it has none; in ms since the epoch."""
     stamp = commit_info.in_commit_timestamp_ms(commit.info)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tidelog.log.errors import CorruptLogError
-from tidelog.log.format import commit_info, lineage
+from tidelog.log.format import commit_info, lineage, properties
+from tidelog.log.format import protocol as protocols
 from tidelog.log.format.actions import (
     Commit,
     DomainMetadata,
@@ -33,7 +34,8 @@ class Head:
     """The table at `version`, without its file list.
 
     `timestamp_ms` is the version's commit time. `time_version_ms` is the commit time of the newest data-changing
-    commit that the head was folded from; None if there was none. `totals` is None if unknown.
+    commit that the head was folded from; None if there was none. `totals` is None if unknown. `commit_id` is the
+    transaction id of the version's commit; None if its writer left none.
     """
 
     version: int
@@ -44,6 +46,12 @@ class Head:
     transactions: Mapping[str, SetTransaction]
     domains: Mapping[str, DomainMetadata]
     totals: Totals | None
+    commit_id: str | None = None
+
+    @property
+    def first_version(self) -> int:
+        """The version that created the table; older ones belong to a table that was dropped."""
+        return properties.first_version(self.metadata.configuration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,7 @@ class PartialHead:
     domains: Mapping[str, DomainMetadata] = field(default_factory=dict)
     totals: Totals | None = None
     time_version_ms: int | None = None
+    commit_id: str | None = None
 
     def complete(self, version: int, timestamp_ms: int, path: str) -> Head:
         """The head at `version`. Raises CorruptLogError if protocol or metadata is missing."""
@@ -75,11 +84,17 @@ class PartialHead:
             self.transactions,
             self.domains,
             self.totals,
+            self.commit_id,
         )
 
 
 def fold(head: PartialHead, commit: Commit, timestamp_ms: int) -> PartialHead:
-    """The head after `commit`: the newest action of each kind (or application, or domain) wins."""
+    """The head after `commit`: the newest action of each kind (or application, or domain) wins.
+
+    A commit that creates a table on the path of a dropped one starts afresh: nothing of the old table is left.
+    """
+    if _creates_again(head, commit):
+        head = PartialHead(totals=head.totals)
     protocol, metadata = head.protocol, head.metadata
     transactions: dict[str, SetTransaction] = {}
     domains: dict[str, DomainMetadata] = {}
@@ -100,13 +115,20 @@ def fold(head: PartialHead, commit: Commit, timestamp_ms: int) -> PartialHead:
         _merge_domains(head.domains, domains),
         _add_totals(head.totals, commit),
         timestamp_ms if commit.data_change else head.time_version_ms,
+        commit_info.txn_id(commit.info),
     )
+
+
+def _creates_again(head: PartialHead, commit: Commit) -> bool:
+    if head.protocol is None or head.metadata is None or not protocols.is_dropped(head.protocol):
+        return False
+    return any(isinstance(action, Metadata) and action.id != head.metadata.id for action in commit.others)
 
 
 def advance(head: Head, commit: Commit, timestamp_ms: int, path: str) -> Head:
     """The head after one more commit."""
     partial = PartialHead(
-        head.protocol, head.metadata, head.transactions, head.domains, head.totals, head.time_version_ms
+        head.protocol, head.metadata, head.transactions, head.domains, head.totals, head.time_version_ms, head.commit_id
     )
     return fold(partial, commit, timestamp_ms).complete(commit.version, timestamp_ms, path)
 

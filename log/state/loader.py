@@ -9,6 +9,7 @@ from threading import Lock
 import pyarrow.compute as pc
 
 from tidelog.log.errors import CorruptLogError
+from tidelog.log.format import commit_info
 from tidelog.log.format.actions import Commit, Metadata, RemoveFile
 from tidelog.log.state import checkpoint_reader, checkpoint_writer, checksum, commits, files, head
 from tidelog.log.state.checkpoint_reader import UnreadableCheckpointError
@@ -215,8 +216,10 @@ class _HeadFold:
         self.partial = checkpoint_reader.read_partial_head(self._store, start)
         checkpoint_reader.require_schema(self._store, self.partial)
         if not segment.commit_versions:
-            # The checkpoint has the commit's content, but not its time.
-            self._stamp_only(*commits.read_commits(self._store, [start.version]))
+            # The checkpoint has the commit's content, but neither its time nor its id.
+            for commit in commits.read_commits(self._store, [start.version]):
+                self._stamp_only(commit)
+                self.partial = replace(self.partial, commit_id=commit_info.txn_id(commit.info))
 
     def __call__(self, commit: Commit) -> Commit:
         """Fold in one commit and pass it on."""

@@ -12,9 +12,9 @@ from tidelog.log.state.commits import read_commit
 from tidelog.log.storage import Store
 
 
-def newest_first(store: Store, head_version: int) -> Iterator[Commit]:
-    """The commits from `head_version` down to the oldest that still exists."""
-    for version in range(head_version, -1, -1):
+def newest_first(store: Store, head_version: int, first_version: int = 0) -> Iterator[Commit]:
+    """The commits from `head_version` down to `first_version`, or to the oldest that still exists."""
+    for version in range(head_version, first_version - 1, -1):
         try:
             yield read_commit(store, version)
         except FileNotFoundError:

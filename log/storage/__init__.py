@@ -18,6 +18,14 @@
 
 from tidelog.log.storage.registry import open_store
 from tidelog.log.storage.regular_file import MAX_WHOLE_BYTES
-from tidelog.log.storage.store import FileStatus, Store, UnreadableFileError
+from tidelog.log.storage.store import FileStatus, NotDurableError, NotStoredError, Store, UnreadableFileError
 
-__all__ = ["MAX_WHOLE_BYTES", "FileStatus", "Store", "UnreadableFileError", "open_store"]
+__all__ = [
+    "MAX_WHOLE_BYTES",
+    "FileStatus",
+    "NotDurableError",
+    "NotStoredError",
+    "Store",
+    "UnreadableFileError",
+    "open_store",
+]

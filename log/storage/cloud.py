@@ -25,7 +25,7 @@ class Failure(Enum):
     NO_BUCKET = auto()
     DENIED = auto()  # refused permanently: credentials, permissions, region or an invalid request
     NO_CREDENTIALS = auto()  # none were found on this machine, so nothing was sent
-    REJECTED = auto()  # refused before anything was done, usually by throttling
+    REJECTED = auto()  # refused or not even sent, so that nothing was done; usually throttling
     TRANSIENT = auto()  # no answer, or an answer that does not say whether the request was carried out
     UNSUPPORTED = auto()  # the server does not know the request or its condition
     UNKNOWN = auto()
@@ -112,7 +112,7 @@ def by_status(status: int) -> Failure:
             return Failure.DENIED
         case HTTPStatus.NOT_IMPLEMENTED:
             return Failure.UNSUPPORTED
-        case HTTPStatus.TOO_MANY_REQUESTS | HTTPStatus.SERVICE_UNAVAILABLE:
+        case HTTPStatus.TOO_MANY_REQUESTS:
             return Failure.REJECTED
         case _ if status == HTTPStatus.REQUEST_TIMEOUT or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return Failure.TRANSIENT

@@ -26,16 +26,22 @@ from tidelog.log.errors import (
     StoreUnavailableError,
 )
 from tidelog.log.storage.disk import REAL_DISK, Disk
-from tidelog.log.storage.store import FileStatus, Store, outside
+from tidelog.log.storage.store import FileStatus, NotDurableError, NotStoredError, Store, outside
 from tidelog.log.system import REAL_SYSTEM, System
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+# Some file systems cannot fsync a folder; there, syncing the file is enough.
+_NO_FOLDER_FSYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}
 # Threads that fsync in parallel; the kernel merges waiting fsyncs on the same journal.
 _SYNC_THREADS = 8
+# How often a folder is made for a file while drops and clean-ups remove empty folders.
+_FOLDER_TRIES = 5
 _SCHEME = re.compile(r"^file:(//)?", re.IGNORECASE)
 # No file can exist at a path below a file, or with such a name.
 _NO_SUCH_PATH = {errno.ENOTDIR, errno.ENAMETOOLONG}
 _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT}
+# Errors by which the operating system refuses a link. After others, such as EIO, it may have been created.
+_REFUSED = _NO_HARD_LINKS | _NOT_WRITABLE | {errno.ENOSPC, errno.EDQUOT}
 
 
 _T = TypeVar("_T")
@@ -83,14 +89,16 @@ class LocalStore(Store):
     def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
         """See Store."""
         target = self._resolve(path)
-        with self._errors(target):
+        with self._errors(target, NotStoredError), contextlib.ExitStack() as ended:
             temporary = self._write_temporary(target, content, durable=durable)
-            try:
-                self._link(temporary, target)
-                if durable:
-                    self._fsync_folder(target.parent)
-            finally:
-                self._unlink(temporary)
+            ended.callback(self._discard, temporary)
+            if durable:
+                # Opened before the link: from then on nothing may fail but the fsync itself.
+                folder = self._disk.open_descriptor(target.parent)
+                ended.callback(self._close, folder)
+            self._link(temporary, target)
+            if durable:
+                self._make_name_durable(folder, target)
 
     def replace(self, path: str, content: bytes) -> None:
         """See Store."""
@@ -140,17 +148,19 @@ class LocalStore(Store):
         """See Store."""
         target = self._resolve(path)
         with self._errors(target):
-            self._make_folder(target.parent)
-            file = self._disk.open_new(target)
+            file = self._open_new(target)
         try:
-            with self._errors(target):
+            with self._errors(target), contextlib.ExitStack() as ended:
                 with file:
+                    # Opened before the file is complete: a drop of the table may delete both meanwhile.
+                    folder = self._disk.open_descriptor(target.parent)
+                    ended.callback(self._close, folder)
                     yield file
                     file.flush()
                     self._disk.fsync(file.fileno())
-                self._fsync_folder(target.parent)
+                self._fsync_names(folder)
         except BaseException:
-            self._unlink(target)
+            self._discard(target)
             raise
 
     @_reading
@@ -217,18 +227,26 @@ class LocalStore(Store):
         return found
 
     def _write_temporary(self, target: Path, content: bytes, *, durable: bool) -> Path:
-        self._make_folder(target.parent)
         temporary = target.with_name(f".{self._system.uuid()}.tmp")
+        file = self._open_new(temporary)
         try:
-            with self._disk.open_new(temporary) as file:
+            with file:
                 file.write(content)
                 if durable:
                     file.flush()
                     self._disk.fsync(file.fileno())
         except BaseException:
-            self._unlink(temporary)
+            self._discard(temporary)
             raise
         return temporary
+
+    def _open_new(self, path: Path) -> BinaryIO:
+        """Create a file. Its folder is made again if another process removes it, because it is empty."""
+        for _ in range(_FOLDER_TRIES):
+            with contextlib.suppress(FileNotFoundError):
+                self._make_folder(path.parent)
+                return self._disk.open_new(path)
+        return self._disk.open_new(path)
 
     def _make_folder(self, folder: Path) -> None:
         """Create a folder and its missing parents durably."""
@@ -243,11 +261,18 @@ class LocalStore(Store):
             self._fsync_folder(child.parent)
 
     def _link(self, temporary: Path, target: Path) -> None:
+        """The durable step. An error proves that nothing was linked only if it says so and the name is free."""
         try:
             self._disk.link(temporary, target)
         except FileExistsError:
             raise
         except OSError as error:
+            if error.errno not in _REFUSED or not self._is_free(target):
+                raise StoreUnavailableError(
+                    f"writing {target} failed: {error.strerror}",
+                    advice="repair the disk; the file may exist or not",
+                    path=str(self._root),
+                ) from error
             if error.errno in _NO_HARD_LINKS:
                 raise StoreNotSupportedError(
                     f"the file system of {target.parent} has no hard links, so two writers could overwrite each other",
@@ -255,6 +280,22 @@ class LocalStore(Store):
                     path=str(target.parent),
                 ) from error
             raise
+
+    def _is_free(self, target: Path) -> bool:
+        try:
+            return not self._disk.exists(target)
+        except OSError as error:
+            return error.errno == errno.ENAMETOOLONG  # no file can have such a name
+
+    def _make_name_durable(self, folder: int, target: Path) -> None:
+        try:
+            self._fsync_names(folder)
+        except OSError as error:
+            raise NotDurableError(
+                f"{target} was written, but a crash of the machine may undo that: {error.strerror}",
+                advice="repair the disk",
+                path=str(self._root),
+            ) from error
 
     def _unlink(self, path: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -270,14 +311,28 @@ class LocalStore(Store):
     def _fsync_folder(self, folder: Path) -> None:
         descriptor = self._disk.open_descriptor(folder)
         try:
-            # Some file systems cannot fsync a folder; there, syncing the file is enough.
-            with contextlib.suppress(OSError):
-                self._disk.fsync(descriptor)
+            self._fsync_names(descriptor)
         finally:
             self._disk.close(descriptor)
 
+    def _fsync_names(self, folder: int) -> None:
+        try:
+            self._disk.fsync(folder)
+        except OSError as error:
+            if error.errno not in _NO_FOLDER_FSYNC:
+                raise
+
+    def _discard(self, path: Path) -> None:
+        """Remove a file of ours that no one needs, if possible: its name cannot be mistaken for another file's."""
+        with contextlib.suppress(OSError):
+            self._disk.unlink(path)
+
+    def _close(self, descriptor: int) -> None:
+        with contextlib.suppress(OSError):
+            self._disk.close(descriptor)
+
     @contextmanager
-    def _errors(self, target: Path) -> Iterator[None]:
+    def _errors(self, target: Path, failed: type[StoreUnavailableError] = StoreUnavailableError) -> Iterator[None]:
         """Convert the operating system's errors to tidelog's; FileExistsError passes through."""
         try:
             yield
@@ -287,10 +342,10 @@ class LocalStore(Store):
             if error.errno in _NOT_WRITABLE:
                 raise PathNotWritableError(
                     f"cannot write {target}: {error.strerror}",
-                    advice="check the path, its permissions and whether the file system is mounted read-only",
+                    advice="check the path, its permissions (reading included) and whether it is mounted read-only",
                     path=str(self._root),
                 ) from error
-            raise StoreUnavailableError(
+            raise failed(
                 f"writing {target} failed: {error.strerror}",
                 advice="free up space or repair the disk, then retry; nothing was committed",
                 path=str(self._root),

@@ -2,7 +2,8 @@
 
 Put-if-absent is the store's own conditional put. Its answer can get lost, and a second try would then find its own
 object and report that another writer's exists. So a put without an answer raises StoreUnavailableError, and the caller
-checks what the store has. All other requests are retried after failures that may be temporary.
+finds out what the store has. NotStoredError means that the server says that it did nothing. All other requests are
+retried after failures that may be temporary.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tidelog.log.storage.location import Location
 from tidelog.log.storage.options import Redactor, parse_option_texts
 from tidelog.log.storage.ranged import WHOLE_BYTES, RangedFile
 from tidelog.log.storage.retries import IDEMPOTENT, ONCE, retried
-from tidelog.log.storage.store import FileStatus, Store, outside
+from tidelog.log.storage.store import FileStatus, NotStoredError, Store, outside
 from tidelog.log.system import REAL_SYSTEM, System
 
 _CLOUDS = {"s3": ("s3", "S3", "s3"), "gs": ("gcs", "GCS", "gcs"), "abfs": ("azure", "Azure", "azure")}
@@ -90,9 +91,12 @@ class ObjectStore(Store):
         return self._ask(path, lambda cloud: cloud.read(bucket, key))
 
     def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
-        """See Store. Objects are always durable. After StoreUnavailableError, the object may have been written."""
+        """See Store. Objects are always durable."""
         del durable
-        bucket, key = self._writable(path)
+        try:
+            bucket, key = self._writable(path)
+        except StoreUnavailableError as error:
+            raise NotStoredError(error.message, advice=error.advice, path=self.url) from error
         self._ask(path, lambda cloud: cloud.put(bucket, key, content, create=True), writes=True, repeat=ONCE)
 
     def replace(self, path: str, content: bytes) -> None:
@@ -294,7 +298,8 @@ class ObjectStore(Store):
                 )
             case Failure.REJECTED | Failure.TRANSIENT | Failure.UNKNOWN:
                 advice = "check the endpoint and the network, then retry"
-                return StoreUnavailableError(
+                unavailable = NotStoredError if writes and failure is Failure.REJECTED else StoreUnavailableError
+                return unavailable(
                     f"the store gave no usable answer to a {verb} of {path}: {text}", advice=advice, path=self.url
                 )
             case _:

@@ -99,6 +99,8 @@ class S3(Cloud):
                 return Diagnosed(Failure.NO_CREDENTIALS, str(cause))
             if isinstance(cause, _BAD_CREDENTIALS):
                 return Diagnosed(Failure.DENIED, str(cause))
+            if _was_not_sent(cause):
+                return Diagnosed(Failure.REJECTED, str(cause))
             if isinstance(cause, _NO_ANSWER):
                 return Diagnosed(Failure.TRANSIENT, str(cause))
         return Diagnosed(by_kind(error), f"{type(error).__name__}: {error}")
@@ -112,6 +114,14 @@ def _of_answer(error: Any) -> Diagnosed:
     if failure is Failure.NOT_FOUND and code not in _CODES:  # some servers answer 404 to an unknown user
         failure = Failure.DENIED
     return Diagnosed(failure, f"{code} ({status}): {message}")
+
+
+def _was_not_sent(error: BaseException) -> bool:
+    """Whether there was no connection to send the request on. botocore's error for that covers a broken one as well."""
+    reason = getattr(error, "kwargs", {}).get("error")
+    return isinstance(error, botocore.exceptions.ConnectTimeoutError) or isinstance(
+        reason, aiohttp.ClientConnectorError
+    )
 
 
 def _status(key: str, size: int, modified: Any) -> FileStatus:

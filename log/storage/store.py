@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from tidelog.log.errors import OutsideFileError
+from tidelog.log.errors import OutsideFileError, StoreUnavailableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,14 @@ def outside(path: str, url: str) -> OutsideFileError:
     )
 
 
+class NotStoredError(StoreUnavailableError):
+    """A put failed, and it is proven that nothing was stored and that nothing will be."""
+
+
+class NotDurableError(StoreUnavailableError):
+    """A put created the file, but a crash of the machine may undo that. Putting or reading it again proves nothing."""
+
+
 class Store(ABC):
     """The files below one root. Thread-safe, and picklable so that Spark's tasks can read.
 
@@ -60,6 +68,9 @@ class Store(ABC):
 
         With `durable`, the content survives a crash of the machine once the call returns. Use `durable=False` only for
         hints that can be rebuilt.
+
+        A ConfigurationError or a NotStoredError proves that nothing was stored. After a NotDurableError the file is
+        there for now. After any other error the file may be there, or may still appear later.
         """
 
     @abstractmethod

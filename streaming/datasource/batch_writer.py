@@ -31,7 +31,6 @@ from tidelog.log.internals import (
     open_store,
     require_row_changes,
     require_same_table,
-    written_ms,
 )
 from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.write_options import WriteOptions
@@ -65,7 +64,6 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._writer: DataWriter = transaction.writer
         self._version = transaction.base_version
-        self._base_written_ms = written_ms(table.store, self._version)
         key = options.idempotency_key
         self._progress = None if key is None else transaction.progress(key)
         self._is_known = key is not None and self._progress is None
@@ -141,7 +139,7 @@ class BatchWriter(DataSourceArrowWriter):
         state = load(store, self._version)
         advice = "write the frame again; nothing was committed"
         require_same_table(store.url, self._writer.metadata.id, state.head.metadata.id, advice=advice)
-        return Transaction(store, state, REAL_SYSTEM, lambda _: None, self._base_written_ms)
+        return Transaction(store, state, REAL_SYSTEM, lambda _: None)
 
     def _discard(self, parts: Iterable[WrittenFiles]) -> None:
         delete_written(self._writer, (add for part in parts for add in part.adds))

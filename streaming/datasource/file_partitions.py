@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.log import Snapshot, Table
 from tidelog.log.errors import ConfigurationError, HistoryExpiredError, SchemaMismatchError
-from tidelog.log.internals import BEFORE_FIRST, ChangeFile, Selection, Store, change_schema, read_change_batches
+from tidelog.log.internals import ChangeFile, Selection, Store, change_schema, read_change_batches
 from tidelog.streaming.datasource.read_options import EXCLUSIVE_START, ReadOptions
 
 # A task's Python worker costs some tens of milliseconds, so small files share one task. A core reads this number of
@@ -58,7 +58,7 @@ def start_version(table: Table, options: ReadOptions) -> int:
     if options.latest:
         return table.version
     if options.start is None:
-        return BEFORE_FIRST
+        return table.timeline.before_first
     try:
         return table.timeline.interval_end(options.start)
     except HistoryExpiredError as error:

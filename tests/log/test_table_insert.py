@@ -46,7 +46,7 @@ def test_the_commit_info_has_the_fields_that_other_engines_read() -> None:
         },
         "engineInfo": commit.info["engineInfo"],
         "txnId": txn_id,
-        "tidelog": {"class": "INSERT"},
+        "tidelog": {"class": "INSERT", "table": table.id},
     }
     assert commit.info["engineInfo"].startswith("tidelog/")
     assert next(iter(commit.info)) == "inCommitTimestamp"

@@ -14,7 +14,7 @@ from tidelog.log import Table
 def test_drop_with_yes(table: Table) -> None:
     result = run("drop", table.path, "--yes")
     assert (result.exit_code, result.stdout, result.stderr) == (0, f"{table.path}: dropped\n", "")
-    assert not Path(table.path).exists()
+    assert [entry.name for entry in Path(table.path).iterdir()] == ["_delta_log"]
     assert run("drop", table.path, "--yes").exit_code == 2
 
 
@@ -35,7 +35,7 @@ def test_a_terminal_is_asked(table: Table, answer: str, dropped: bool) -> None:
     assert f"Drop {table.path} (version 2, 2 rows) and delete its files? [y/N]" in shown.text.replace("\n", "")
     assert shown.code == (0 if dropped else 4)
     assert shown.lines[-1] == f"{table.path}: {'dropped' if dropped else 'not dropped'}"
-    assert Path(table.path).exists() != dropped
+    assert ([entry.name for entry in Path(table.path).iterdir()] == ["_delta_log"]) == dropped
 
 
 def test_a_refusal_as_json(table: Table) -> None:

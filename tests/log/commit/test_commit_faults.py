@@ -17,6 +17,7 @@ from tidelog.log.errors import (
     CommitStateUnknownError,
     CorruptLogError,
     HistoryExpiredError,
+    PathNotWritableError,
     RetryableError,
     StoreUnavailableError,
     TableExistsError,
@@ -25,7 +26,7 @@ from tidelog.log.format import filenames
 from tidelog.log.operations import create_table
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.loader import load
-from tidelog.log.storage import Store
+from tidelog.log.storage import NotStoredError, Store
 
 
 def through(store: Store) -> Table:
@@ -139,12 +140,29 @@ def test_a_put_that_was_not_stored_is_tried_again(plain: Table) -> None:
     assert read_numbers(reopen(plain)) == [1]
 
 
-def test_a_store_that_stays_down_is_an_error_after_bounded_attempts(plain: Table) -> None:
+def test_a_store_that_never_answers_is_an_unknown_state_after_bounded_attempts(plain: Table) -> None:
+    """Each of the puts can still land."""
     store = NotWritten(plain.store, failures=10**9)
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(CommitStateUnknownError):
         through(store).insert(numbers([1]))
     assert 1 <= store.attempts <= MAX_ATTEMPTS
     assert reopen(plain).version == 0
+
+
+def test_a_put_that_certainly_stored_nothing_is_not_an_unknown_state(plain: Table) -> None:
+    """The caller can run it again, and its files are deleted at once."""
+    before = sorted(path for path, _ in plain.store.walk())
+    full = NotStoredError("disk full", path="x")
+    with pytest.raises(StoreUnavailableError, match="disk full"):
+        through(Refusing(plain.store, suffix=".json", error=full)).insert(numbers([1]))
+    assert sorted(path for path, _ in plain.store.walk()) == before
+
+
+def test_after_an_unanswered_put_a_refusal_proves_nothing(plain: Table) -> None:
+    """Permissions are revoked after a put that may still land."""
+    refusing = Refusing(plain.store, suffix=".json", error=PathNotWritableError("revoked", path="x"))
+    with pytest.raises(CommitStateUnknownError):
+        through(NotWritten(refusing)).insert(numbers([1]))
 
 
 # --- files next to the commit ----------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 class Fault(Enum):
     DROPPED_BEFORE = "the connection breaks before the request reaches the server"
     DROPPED_AFTER = "the server carries it out and the connection breaks before the answer"
+    HELD = "the connection breaks, and the server carries the request out when the proxy releases it"
     ERROR_AFTER = "the server carries it out and the answer is 500"
     SLOW_DOWN = "the answer is 503 SlowDown and nothing is done"
     TOO_MANY = "the answer is 429 and nothing is done"
@@ -49,6 +50,14 @@ class Proxy:
     endpoint: str
     rules: list[Rule] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
+
+    held: list[Callable[[], int]] = field(default_factory=list)
+
+    def release(self) -> list[int]:
+        """Let the held requests through, and return the server's answers to them."""
+        answers = [send() for send in self.held]
+        self.held.clear()
+        return answers
 
     def strike(self, fault: Fault, method: str, part: str, times: int = 1) -> Rule:
         self.rules.append(Rule(fault, method, part, times))
@@ -93,6 +102,9 @@ class _Handler(BaseHTTPRequestHandler):
         if fault in {Fault.SLOW_DOWN, Fault.TOO_MANY, Fault.CONFLICT, Fault.DENIED}:
             return self.refuse(fault)
         if fault is Fault.DROPPED_BEFORE:
+            return self.drop()
+        if fault is Fault.HELD:
+            self.server.proxy.held.append(lambda: self.forward(body)[0].status)
             return self.drop()
         if fault is Fault.UNCONDITIONAL:
             del self.headers["If-None-Match"]

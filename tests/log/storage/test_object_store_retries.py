@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from http import HTTPStatus
 
 import pytest
 
@@ -12,9 +13,9 @@ from tests.log.storage.proxy import Fault, in_front_of
 from tests.log.storage.servers import AZURITE_ACCOUNT, Server
 from tests.log.support import Clock, numbers, read_numbers
 from tidelog.log import Table
-from tidelog.log.errors import (
-    StoreUnavailableError,
-)
+from tidelog.log.commit.version_put import MAX_PUTS, MAX_SETTLEMENTS
+from tidelog.log.errors import CommitStateUnknownError, StoreUnavailableError
+from tidelog.log.storage import NotStoredError
 from tidelog.log.storage.object_store import ObjectStore
 from tidelog.log.storage.retries import ATTEMPTS
 
@@ -28,6 +29,29 @@ def test_a_commit_whose_answer_got_lost_is_recognised(faulty: Faulty, fault: Fau
     assert struck.times < times, "the fault did not happen"
     assert (committed.version, committed.rebased_over) == (1, ())
     assert read_numbers(Table.open(table.path, storage_options=faulty.options)) == [1]
+
+
+@pytest.mark.parametrize("times", [1, MAX_PUTS, MAX_PUTS + MAX_SETTLEMENTS])
+def test_a_held_put_never_lands_behind_the_back_of_its_writer(faulty: Faulty, times: int) -> None:
+    """A put that was reported as failed lands after the caller did what the error said."""
+    table = faulty.table()
+    faulty.proxy.strike(Fault.HELD, "PUT", "00001.json", times)
+    landed = 0
+    try:
+        table.insert(numbers([1]))
+    except CommitStateUnknownError:
+        landed = 1
+    answers = faulty.proxy.release()
+    assert len(answers) == times
+    assert sum(status == HTTPStatus.OK for status in answers) == landed
+    assert read_numbers(Table.open(table.path, storage_options=faulty.options)) == [1]
+
+
+def test_a_server_that_cannot_be_reached_has_stored_nothing() -> None:
+    """The error is not a CommitStateUnknownError: the request was never sent."""
+    options = {"endpoint_url": "http://127.0.0.1:9", "key": "k", "secret": "s"}
+    with pytest.raises(NotStoredError):
+        ObjectStore("s3://bucket/t", options, system=Clock()).put_if_absent("a", b"1")
 
 
 def test_an_unanswered_put_is_not_repeated(faulty: Faulty) -> None:

@@ -102,7 +102,7 @@ def test_files_stay_if_the_outcome_of_the_commit_is_unknown(table: Table, monkey
         raise StoreUnavailableError("no answer", advice="wait", path=table.path)
 
     monkeypatch.setattr(LocalStore, "put_if_absent", no_answer)
-    monkeypatch.setattr("tidelog.log.commit.loop.read_commit", no_answer)
+    monkeypatch.setattr("tidelog.log.commit.version_put.read_info", no_answer)
     with pytest.raises(CommitStateUnknownError):
         commit(plan, result)
     abort(plan, result)

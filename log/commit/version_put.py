@@ -1,0 +1,150 @@
+"""Put one version, and find out what became of it.
+
+The answer to a put can get lost, and the put itself can land much later than its error. So nothing is reported about
+such a version before something else is known to be stored under its name: after that, the lost put can never land.
+
+1. The same content is put again. That is safe, because only one put of a version succeeds.
+2. If that gets no answer either, an empty commit is put (the content may be what is too large to get through). Once
+   that is stored the lost put has failed, and the transaction goes on at the next version.
+3. Whenever the version exists, its transaction id says whose it is.
+
+If the store answers none of these, the state of the commit is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidelog.log.errors import CommitStateUnknownError, ConfigurationError, CorruptLogError, TidelogError
+from tidelog.log.format import commit_info, filenames
+from tidelog.log.state.commits import read_info
+from tidelog.log.state.segment import is_there
+from tidelog.log.storage import NotDurableError, NotStoredError, Store
+from tidelog.log.system import System
+
+# How often the content is put, and after that the empty commit. Reads of an object store are retried for seconds within
+# each round, so together they outlast the restart of a node.
+MAX_PUTS = 4
+MAX_SETTLEMENTS = 3
+# How often the version before is looked for after a put.
+MAX_LOOKS = 3
+PUT_BACKOFF_S = 0.005
+
+
+class VersionPut:
+    """One version on its way into the log.
+
+    Args:
+        store: The table's store.
+        system: The clock and randomness.
+        version: The version.
+        txn_id: The id in the commitInfo of what is put.
+    """
+
+    def __init__(self, store: Store, system: System, version: int, txn_id: str) -> None:
+        self._store = store
+        self._system = system
+        self._version = version
+        self._txn_id = txn_id
+        self._path = filenames.commit_path(version)
+        self._unanswered: Exception | None = None
+        self._rounds = 0
+
+    def put(self, content: bytes, empty: Callable[[], bytes] | None = None) -> bool:
+        """Put the version. True once it is durable; False once it is proven that it never will be.
+
+        Args:
+            content: The commit.
+            empty: Makes a commit without actions, to settle a put without an answer. None if this version needs some.
+
+        Raises:
+            ConfigurationError, StoreUnavailableError: It is proven that nothing was committed.
+            CommitStateUnknownError: The commit may be durable, or may still become so.
+            CorruptLogError: The version exists, is not ours, and is damaged.
+        """
+        decided = None
+        while decided is None and self._rounds < MAX_PUTS:
+            decided = self._try(content, stored=True)
+        while decided is None and empty is not None and self._rounds < MAX_PUTS + MAX_SETTLEMENTS:
+            decided = self._try(empty(), stored=False)
+        if decided is None:
+            raise self._unknown(f"the store did not say what it holds ({self._unanswered})") from self._unanswered
+        return decided
+
+    def require_predecessor(self) -> None:
+        """Check after a put that the version was not put into a hole: the version before it must still exist.
+
+        A clean-up deletes commits oldest first. A writer that slept through it can put a version where one was deleted,
+        below a checkpoint, where no reader looks. Looking before the put would prove nothing.
+
+        Raises CommitStateUnknownError if the version before is gone, or the store does not answer.
+        """
+        failure: Exception | None = None
+        for number in range(MAX_LOOKS if self._version else 0):
+            if number:
+                self._wait(number)
+            try:
+                found = is_there(self._store, self._version - 1)
+            except (OSError, TidelogError) as error:
+                failure = error
+                continue
+            if found:
+                return
+            raise self._unknown(f"version {self._version - 1} was cleaned up, so readers may not look for this one")
+        if failure is not None:
+            raise self._unknown(f"version {self._version - 1} could not be looked up ({failure})") from failure
+
+    def _try(self, content: bytes, *, stored: bool) -> bool | None:
+        """Put `content`. Returns `stored` if that worked, else whether the version is the transaction's own.
+
+        None if there is no such version, or no answer.
+        """
+        if self._rounds:
+            self._wait(self._rounds)
+        self._rounds += 1
+        try:
+            self._store.put_if_absent(self._path, content)
+        except NotDurableError as error:
+            raise self._unknown(str(error.message)) from error
+        except (ConfigurationError, NotStoredError):
+            if self._unanswered is None:
+                raise  # this put stored nothing, and there was none before it
+        except (OSError, TidelogError) as error:
+            # A version that exists may be ours: HTTP clients repeat a request on their own if a connection breaks.
+            self._unanswered = self._unanswered or error
+        else:
+            return stored
+        return self._is_ours()
+
+    def _is_ours(self) -> bool | None:
+        """Whether the stored version is this transaction; None if there is none, or no answer."""
+        try:
+            info = read_info(self._store, self._version)
+        except FileNotFoundError:
+            return None
+        except CorruptLogError:
+            raise  # it is damaged and so not ours: a put stores all of the content or nothing
+        except (OSError, TidelogError):
+            # No answer. Go on with the empty commit, which settles the version if the store takes it.
+            self._rounds = max(self._rounds, MAX_PUTS)
+            return None
+        if commit_info.txn_id(info) != self._txn_id:
+            return False
+        try:
+            # The put that got no answer may not have made it durable.
+            self._store.sync([self._path])
+        except (OSError, TidelogError) as error:
+            raise self._unknown(f"it exists, but may not survive a crash of the machine ({error})") from error
+        return True
+
+    def _wait(self, number: int) -> None:
+        self._system.sleep_s(self._system.uniform(0, PUT_BACKOFF_S * 2**number))
+
+    def _unknown(self, why: str) -> CommitStateUnknownError:
+        return CommitStateUnknownError(
+            f"version {self._version} of {self._store.url} may or may not have been committed: {why}",
+            advice="once the store answers, look for the transaction id (txnId) in that version's commitInfo",
+            path=self._store.url,
+            version=self._version,
+            txn_id=self._txn_id,
+        )

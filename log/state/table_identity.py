@@ -1,0 +1,66 @@
+"""Whether the table at a path is still the one that was opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelog.log.errors import TableNotFoundError, TableReplacedError
+from tidelog.log.format import commit_info, protocol
+from tidelog.log.format.actions import Commit
+from tidelog.log.state import checksum
+from tidelog.log.state.commits import read_info
+from tidelog.log.state.head import Head
+from tidelog.log.state.segment import is_there
+from tidelog.log.storage import Store
+
+# The key of the table's id in `commitInfo.tidelog`.
+TABLE_ID = "table"
+
+
+def is_same_commit(store: Store, head: Head) -> bool:
+    """Whether the commit of `head`'s version exists and is the one that the head was loaded from.
+
+    Version numbers of a path never start again, so another commit under the same number means that the folder was
+    deleted by other means than `Table.drop`, and a table was created there since. The checksum file names the commit as
+    well, and stays small where the commit is large.
+    """
+    if head.commit_id is not None and checksum.commit_id(store, head.version) == head.commit_id:
+        return is_there(store, head.version)
+    try:
+        return commit_info.txn_id(read_info(store, head.version)) == head.commit_id
+    except FileNotFoundError:
+        return False
+
+
+def require_same_table(path: str, expected_id: str, found_id: str, *, advice: str) -> None:
+    """Raise TableReplacedError if the ids of the table that was opened and the one at `path` differ."""
+    if found_id != expected_id:
+        raise TableReplacedError(
+            f"the table at {path} has been replaced by another one",
+            advice=advice,
+            path=path,
+            expected_id=expected_id,
+            found_id=found_id,
+        )
+
+
+def require_not_dropped(path: str, head: Head) -> None:
+    """Raise TableNotFoundError if the table has been dropped."""
+    if protocol.is_dropped(head.protocol):
+        raise TableNotFoundError(
+            f"the table at {path} was dropped at version {head.version}",
+            advice="check the path, or create a new table there with Table.create or a Sink",
+            path=path,
+        )
+
+
+def require_current(path: str, expected_id: str, found: Head, *, advice: str) -> None:
+    """Raise TableReplacedError or TableNotFoundError if `found`, the head at `path`, is not the expected table's."""
+    require_same_table(path, expected_id, found.metadata.id, advice=advice)
+    require_not_dropped(path, found)
+
+
+def foreign_table(commits: Iterable[Commit], table_id: str) -> str | None:
+    """The id of another table to which one of these commits belongs, as tidelog recorded it; None if there is none."""
+    recorded = (commit_info.tidelog(commit.info).get(TABLE_ID) for commit in commits)
+    return next((found for found in recorded if isinstance(found, str) and found != table_id), None)

@@ -1,0 +1,165 @@
+"""Puts of a commit that are reported as failed and land later: settled before anything is reported."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.log.faults import Around
+from tests.log.support import Clock, memory_store, new_table, numbers, read_numbers, reopen
+from tidelog.log import Table
+from tidelog.log.commit.version_put import MAX_PUTS, MAX_SETTLEMENTS
+from tidelog.log.conflict.operation_class import OperationClass
+from tidelog.log.errors import CommitStateUnknownError, StoreUnavailableError
+from tidelog.log.operations import create_table
+from tidelog.log.state.commits import read_info
+from tidelog.log.state.loader import load
+from tidelog.log.storage import NotDurableError, Store
+from tidelog.log.storage.local import LocalStore
+
+
+class Held(Around):
+    """The first `puts` puts of a commit get no answer. They are carried out by `land`, after every retry."""
+
+    def __init__(self, inner: Store, puts: int) -> None:
+        super().__init__(inner)
+        self.left = puts
+        self._held: list[tuple[str, bytes]] = []
+
+    def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        if path.endswith(".json") and self.left:
+            self.left -= 1
+            self._held.append((path, content))
+            raise StoreUnavailableError("no answer", path=self.url)
+        super().put_if_absent(path, content, durable=durable)
+
+    def land(self) -> int:
+        """Carry out the held puts, and return how many of them stored something."""
+        landed = 0
+        for path, content in self._held:
+            with contextlib.suppress(FileExistsError):
+                self.inner.put_if_absent(path, content)
+                landed += 1
+        return landed
+
+
+@pytest.fixture
+def plain() -> Table:
+    return new_table(memory_store())
+
+
+def through(store: Store) -> Table:
+    return Table(store, load(store), Clock())
+
+
+@pytest.mark.parametrize("puts", range(1, MAX_PUTS))
+def test_the_same_content_is_put_again_and_the_lost_put_cannot_land(plain: Table, puts: int) -> None:
+    store = Held(plain.store, puts)
+    assert through(store).insert(numbers([1])).version == 1
+    assert store.land() == 0
+    assert (reopen(plain).version, read_numbers(reopen(plain))) == (1, [1])
+
+
+@pytest.mark.parametrize("puts", range(MAX_PUTS, MAX_PUTS + MAX_SETTLEMENTS))
+def test_an_empty_commit_takes_the_version_and_the_commit_goes_on_at_the_next(plain: Table, puts: int) -> None:
+    store = Held(plain.store, puts)
+    committed = through(store).insert(numbers([1]))
+    assert (committed.version, committed.rebased_over) == (2, (1,))
+    assert store.land() == 0
+    assert read_numbers(reopen(plain)) == [1]
+
+
+def test_if_nothing_is_answered_the_state_is_unknown_and_the_put_may_land(plain: Table) -> None:
+    store = Held(plain.store, MAX_PUTS + MAX_SETTLEMENTS)
+    with pytest.raises(CommitStateUnknownError) as raised:
+        through(store).insert(numbers([1]))
+    assert store.land() == 1
+    assert read_info(plain.store, 1)["txnId"] == raised.value.fields["txn_id"]
+    assert read_numbers(reopen(plain)) == [1], "its files have been kept"
+
+
+def test_the_first_version_is_never_an_empty_commit() -> None:
+    store = Held(memory_store(), MAX_PUTS)
+    with pytest.raises(CommitStateUnknownError):
+        create_table.create(store, numbers([]).schema, (), {}, Clock())
+    assert store.names("_delta_log") == []
+
+
+def test_a_settled_version_changes_nothing(tmp_path: Path) -> None:
+    """Not for the history, nor the feed, nor other readers."""
+    path = str(tmp_path / "table")
+    table = Table.create(path, numbers([]).schema)
+    table.insert(numbers([1]))
+    before = table.at()
+    through(Held(LocalStore(path), MAX_PUTS)).insert(numbers([2]))
+    _, settled, *_ = table.refresh().history()
+    assert (settled.version, settled.operation, settled.operation_class) == (2, "SETTLE", OperationClass.NONE)
+    assert (settled.time_version, settled.data_change) == (None, False)
+    assert before.timestamp < settled.timestamp < table.at().timestamp
+    assert table.changes(after=1, until=2).to_arrow().num_rows == 0
+    assert table.changes(after=1).to_arrow()["n"].to_pylist() == [2]
+    assert DeltaTable(path).version() == 3
+    assert DeltaTable(path).history()[1]["operation"] == "SETTLE"
+    table.checkpoint()
+    assert read_numbers(Table.open(path)) == [1, 2]
+
+
+def test_a_version_that_may_not_survive_a_crash_is_an_unknown_state(plain: Table) -> None:
+    """Even though it can be read."""
+
+    class Unsynced(Around):
+        def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+            super().put_if_absent(path, content, durable=durable)
+            if path.endswith(".json"):
+                raise NotDurableError("fsync failed", path=self.url)
+
+    with pytest.raises(CommitStateUnknownError, match="fsync failed"):
+        through(Unsynced(plain.store)).insert(numbers([1]))
+
+
+class IntoHole(Around):
+    """Just before the next put, other writers commit, and the log is cleaned up to their checkpoint."""
+
+    def __init__(self, inner: Store, deleted: int) -> None:
+        super().__init__(inner)
+        self._deleted = deleted
+
+    def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        if path.endswith(".json") and self._deleted:
+            other = Table(self.inner, load(self.inner))
+            for value in range(10, 15):
+                other.insert(numbers([value]))
+            other.checkpoint()
+            for version in range(self._deleted):
+                self.inner.delete(f"_delta_log/{version:020}.json")
+            self._deleted = 0
+        super().put_if_absent(path, content, durable=durable)
+
+
+@pytest.mark.parametrize("deleted", [2, 3, 5])
+def test_a_put_into_a_hole_is_not_a_commit(plain: Table, deleted: int) -> None:
+    """Nobody reads a version below the checkpoint that was cleaned up before the put."""
+    with pytest.raises(CommitStateUnknownError, match="version 0 was cleaned up"):
+        through(IntoHole(plain.store, deleted)).insert(numbers([1]))
+    assert read_numbers(reopen(plain)) == [10, 11, 12, 13, 14]
+
+
+def test_a_version_whose_predecessor_cannot_be_looked_up_is_an_unknown_state(plain: Table) -> None:
+    class Deaf(Around):
+        put = False
+
+        def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+            super().put_if_absent(path, content, durable=durable)
+            self.put = self.put or path.endswith(".json")
+
+        def modified_ms(self, path: str) -> int:
+            if self.put:
+                raise StoreUnavailableError("no answer", path=self.url)
+            return super().modified_ms(path)
+
+    with pytest.raises(CommitStateUnknownError, match="no answer"):
+        through(Deaf(plain.store)).insert(numbers([1]))
+    assert read_numbers(reopen(plain)) == [1]

@@ -1,0 +1,144 @@
+"""Errors of the operating system around the durable step of a local commit: each is reported as what it is."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.log.support import NUMBERS, Clock, numbers, read_numbers
+from tidelog.log import Table
+from tidelog.log.errors import CommitStateUnknownError, PathNotWritableError, StoreUnavailableError
+from tidelog.log.state.loader import load
+from tidelog.log.storage import NotDurableError, NotStoredError
+from tidelog.log.storage.disk import Disk
+from tidelog.log.storage.local import LocalStore
+
+
+class Faulty(Disk):
+    """One kind of call fails, before or after its effect, while a commit is put."""
+
+    def __init__(self) -> None:
+        self.kind = ""
+        self.code = 0
+        self.after = False
+        self._linked = False
+
+    def strike(self, kind: str, code: int, *, after: bool = False) -> None:
+        self.kind, self.code, self.after, self._linked = kind, code, after, False
+
+    def open_descriptor(self, path: Path) -> int:
+        if self.kind == "open folder" and path.name == "_delta_log":
+            self._fail()
+        return super().open_descriptor(path)
+
+    def fsync(self, descriptor: int) -> None:
+        if self.kind == "fsync file" or (self.kind == "fsync folder" and self._linked):
+            self._fail()
+        super().fsync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        super().close(descriptor)
+        if self.kind == "close folder" and self._linked:
+            self._fail()
+
+    def link(self, source: Path, target: Path) -> None:
+        ours = target.suffix == ".json"
+        if self.kind == "link" and not self.after and ours:
+            self._fail()
+        super().link(source, target)
+        self._linked = ours
+        if self.kind == "link" and ours:
+            self._fail()
+
+    def unlink(self, path: Path) -> None:
+        if self.kind == "unlink" and path.suffix == ".tmp" and not self.after:
+            self._fail()
+        super().unlink(path)
+        if self.kind == "unlink" and path.suffix == ".tmp":
+            self._fail()
+
+    def _fail(self) -> None:
+        raise OSError(self.code, os.strerror(self.code))
+
+
+@pytest.fixture
+def disk() -> Faulty:
+    return Faulty()
+
+
+@pytest.fixture
+def table(tmp_path: Path, disk: Faulty) -> Table:
+    store = LocalStore(str(Table.create(str(tmp_path / "t"), NUMBERS).path), disk=disk)
+    return Table(store, load(store), Clock())
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize(
+    ("kind", "after"), [("unlink", False), ("unlink", True), ("close folder", True), ("link", True)]
+)
+def test_a_failure_after_the_link_does_not_deny_the_commit(
+    table: Table, disk: Faulty, kind: str, after: bool, code: int
+) -> None:
+    """`unlink` fails in a folder with `chattr +a`. A link that was reported as failed is found."""
+    disk.strike(kind, code, after=after)
+    assert table.insert(numbers([1])).version == 1
+    disk.strike("", 0)
+    assert read_numbers(Table.open(table.path)) == [1]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EROFS])
+def test_a_failed_fsync_of_the_log_folder_is_an_unknown_state(table: Table, disk: Faulty, code: int) -> None:
+    disk.strike("fsync folder", code)
+    with pytest.raises(CommitStateUnknownError, match="a crash of the machine may undo that"):
+        table.insert(numbers([1]))
+    disk.strike("fsync folder", code)
+    with pytest.raises(NotDurableError):
+        table.store.put_if_absent("_delta_log/x.json", b"")
+    disk.strike("", 0)
+    assert read_numbers(Table.open(table.path)) == [1], "its file has been kept"
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_that_cannot_fsync_folders_is_usable(table: Table, disk: Faulty, code: int) -> None:
+    disk.strike("fsync folder", code)
+    assert table.insert(numbers([1])).version == 1
+
+
+def test_a_log_folder_that_cannot_be_read_is_refused_before_the_link(table: Table, disk: Faulty) -> None:
+    """A folder with mode 0733 can be written, but not opened to make the new name durable."""
+    disk.strike("open folder", errno.EACCES)
+    with pytest.raises(PathNotWritableError):
+        table.insert(numbers([1]))
+    disk.strike("", 0)
+    assert Table.open(table.path).version == 0
+    assert [path for path, _ in table.store.walk() if not path.startswith("_delta_log/0")] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "expected"),
+    [
+        ("link", errno.EACCES, PathNotWritableError),
+        ("link", errno.ENOSPC, StoreUnavailableError),
+        ("fsync file", errno.EIO, StoreUnavailableError),
+    ],
+)
+def test_a_failure_before_the_link_says_that_nothing_was_committed(
+    table: Table, disk: Faulty, kind: str, code: int, expected: type[Exception]
+) -> None:
+    disk.strike(kind, code)
+    with pytest.raises(expected):
+        table.insert(numbers([1]))
+    disk.strike("", 0)
+    assert Table.open(table.path).version == 0
+
+
+def test_a_link_that_fails_and_may_still_be_carried_out_is_an_unknown_state(table: Table, disk: Faulty) -> None:
+    disk.strike("link", errno.EIO)
+    with pytest.raises(StoreUnavailableError) as raised:
+        table.store.put_if_absent("_delta_log/x.json", b"")
+    assert not isinstance(raised.value, NotStoredError)
+    with pytest.raises(CommitStateUnknownError):
+        table.insert(numbers([1]))
