@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 
 from tidelog.log.arrays import Int64Array
 from tidelog.log.data.deletion_vectors import read_dead_rows
-from tidelog.log.data.physical_schema import find_field, reshape
+from tidelog.log.data.physical_schema import find_fields, reshape
 from tidelog.log.errors import CorruptLogError, DataFileMissingError, UnsupportedFeatureError
 from tidelog.log.format import partition_values, paths
 from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor
@@ -130,10 +130,11 @@ def _narrowed(batch: pa.RecordBatch, wanted: Int64Array | None, start: int) -> p
 
 def _sources(file: DataFile, found: pa.Schema, schema: pa.Schema) -> dict[str, str | None]:
     """The file's column for each of the table's; None for one that the file lacks and for a partition column."""
-    sources: dict[str, str | None] = {}
-    for field in schema:
-        index = None if physical_name(field) in file.partition_values else find_field(field, found)
-        sources[field.name] = None if index is None else found.field(index).name
+    own = [field for field in schema if physical_name(field) not in file.partition_values]
+    names = found.names
+    sources: dict[str, str | None] = dict.fromkeys(schema.names)
+    for field, index in zip(own, find_fields(own, list(found)), strict=True):
+        sources[field.name] = None if index is None else names[index]
     return sources
 
 
@@ -156,7 +157,7 @@ def _shape(
 
 def rows_without_columns(count: int) -> pa.RecordBatch:
     """A batch without columns that still has a row count."""
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+    return pa.RecordBatch.from_arrays([pa.nulls(count)], names=["none"]).select([])
 
 
 def _corrupt(store: Store, file: DataFile, what: str, kind: type[CorruptLogError] = CorruptLogError) -> CorruptLogError:

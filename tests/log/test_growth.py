@@ -1,0 +1,55 @@
+"""What grows with a table grows in proportion: ten times the size costs ten times the work, not a hundred times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from tests.growth import lines_run
+from tests.log.support import memory_store, new_table
+from tidelog.compaction_daemon import compact
+from tidelog.log import Table
+
+_FEW, _MANY = 30, 300
+# In proportion it would be 10; quadratic work is 100 times as much, less what does not grow at all.
+_MOST = 20
+
+_READS: dict[str, Callable[[Table], object]] = {
+    "scan": lambda table: table.scan().to_arrow(),
+    "filter": lambda table: table.scan("c0 = 0").to_arrow(),
+    "project": lambda table: table.scan(columns=table.schema.names[::-1]).to_arrow(),
+    "count": lambda table: table.scan("c0 * 2 = 0").count(),
+    "changes": lambda table: table.changes(mode="cdc").to_arrow(),
+    "insert": lambda table: table.insert(table.scan().to_arrow()),
+    "compact": compact,
+}
+
+
+def _wide(columns: int) -> Table:
+    schema = pa.schema([(f"c{number}", pa.int64()) for number in range(columns)])
+    return _filled(schema, dict.fromkeys(schema.names, 0))
+
+
+def _deep(columns: int) -> Table:
+    kind = pa.struct([(f"f{number}", pa.int64()) for number in range(columns)])
+    return _filled(pa.schema([("c0", pa.int64()), ("s", kind)]), {"c0": 0, "s": {"f0": 1}})
+
+
+def _filled(schema: pa.Schema, row: dict[str, object]) -> Table:
+    table = new_table(memory_store(), schema)
+    rows = pa.Table.from_pylist([row, row], schema)
+    table.insert(rows)
+    table.insert(rows)
+    return table
+
+
+@pytest.mark.parametrize("read", _READS)
+@pytest.mark.parametrize("table", [_wide, _deep])
+def test_work_is_linear_in_the_number_of_columns(table: Callable[[int], Table], read: str) -> None:
+    assert _lines_of(read, table(_MANY)) < _MOST * _lines_of(read, table(_FEW))
+
+
+def _lines_of(read: str, table: Table) -> int:
+    return lines_run(lambda: _READS[read](table))
