@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -118,9 +118,16 @@ class LocalStore(Store):
         except NotADirectoryError as error:
             raise FileNotFoundError(path) from error
 
-    @contextmanager
-    def create(self, path: str) -> Iterator[BinaryIO]:
+    def create(self, path: str) -> AbstractContextManager[BinaryIO]:
         """See Store."""
+        return self._create(path, durable=True)
+
+    def create_unsynced(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """See Store."""
+        return self._create(path, durable=False)
+
+    @contextmanager
+    def _create(self, path: str, *, durable: bool) -> Iterator[BinaryIO]:
         target = self._resolve(path)
         with self._errors(target):
             self._make_folder(target.parent)
@@ -129,9 +136,11 @@ class LocalStore(Store):
             with self._errors(target):
                 with file:
                     yield file
-                    file.flush()
-                    os.fsync(file.fileno())
-                _fsync_folder(target.parent)
+                    if durable:
+                        file.flush()
+                        os.fsync(file.fileno())
+                if durable:
+                    _fsync_folder(target.parent)
         except BaseException:
             target.unlink(missing_ok=True)
             raise

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -53,3 +55,40 @@ def test_work_is_linear_in_the_number_of_columns(table: Callable[[int], Table], 
 
 def _lines_of(read: str, table: Table) -> int:
     return lines_run(lambda: _READS[read](table))
+
+
+def _partitioned(root: Path, partitions: int) -> tuple[Table, pa.Table]:
+    rows = pa.table({"p": range(partitions), "n": range(partitions)})
+    return Table.create(str(root / str(partitions)), rows.schema, partition_by=["p"]), rows
+
+
+def test_work_is_linear_in_the_number_of_partitions_of_an_insert(tmp_path: Path) -> None:
+    counts = []
+    for size in (_FEW, _MANY):
+        table, rows = _partitioned(tmp_path, size)
+        counts.append(lines_run(lambda into=table, data=rows: into.insert(data)))  # type: ignore[misc]
+    assert counts[1] < _MOST * counts[0]
+
+
+def test_files_of_many_partitions_are_durable_before_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, rows = _partitioned(tmp_path, 600)
+    synced: list[int] = []
+    link = os.link
+
+    def spied_sync(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+
+    def spied_link(source: Path, target: Path) -> None:
+        files = list((tmp_path / "600").rglob("part-*.parquet"))
+        assert len(files) == 600
+        assert {path.stat().st_ino for file in files for path in (file, file.parent)} <= set(synced)
+        link(source, target)
+
+    monkeypatch.setattr(os, "fsync", spied_sync)
+    monkeypatch.setattr(os, "link", spied_link)
+    table.insert(rows)
+    # Each file once, and each of the 256 folders when it is made and when it is complete, not once for each file.
+    assert len(synced) < 600 + 3 * 256
+    assert table.scan().count() == 600
