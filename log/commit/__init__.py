@@ -1,6 +1,7 @@
 """Committing: turn a staged transaction into a durable version of the log.
 
 - `loop`: put the next version if it is absent, or rebase and try again
+- `turns`: how a writer that keeps losing gets its turn
 - `actions`: the actions of a commit, from what is staged and the state that the commit follows
 - `info`: the commitInfo before the actions
 - `race`: what the conflict policy and the rebase decide about the winners

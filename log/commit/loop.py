@@ -18,6 +18,7 @@ from tidelog.log.commit.lost_work import LostWork
 from tidelog.log.commit.race import Race, error_of
 from tidelog.log.commit.result import Committed, Result, Superseded
 from tidelog.log.commit.table_identity import require_same_table, written_ms
+from tidelog.log.commit.turns import BUSY_MS, Turn
 from tidelog.log.conflict.outcome import Conflict, NothingLeft, Question, Rebased
 from tidelog.log.conflict.staged import MoveGroup, Staged
 from tidelog.log.errors import (
@@ -47,8 +48,9 @@ MAX_ATTEMPTS = 100
 # How often the same content is put if the store did not store it.
 MAX_PUTS = 4
 # The first retry is immediate: the winner's commit is known by then. Later ones wait, to spread out the contenders.
+# Long waits would starve: meanwhile the others add commits to read. Whoever asks for a turn does not wait at all.
 BACKOFF_BASE_S = 0.005
-BACKOFF_LIMIT_S = 1.0
+BACKOFF_LIMIT_S = 0.1
 
 
 def commit(
@@ -109,17 +111,23 @@ def commit(
 
 
 def _until_decided(attempt: _Attempt, store: Store, system: System) -> Result:
-    for number in range(MAX_ATTEMPTS):
-        require_writable(attempt.state.head.protocol, attempt.state.head.metadata, store.url)
-        result = attempt.put()
-        if result:
-            return result
-        if number:
-            # Wait before reading the winners' commits, not after, so that the next put follows the newest one.
-            system.sleep_s(system.uniform(0, min(BACKOFF_LIMIT_S, BACKOFF_BASE_S * 2 ** min(number, 10))))
-        result = attempt.rebase()
-        if result:
-            return result
+    turn = Turn(store, system)
+    if system.now_ms() - attempt.state.head.timestamp_ms < BUSY_MS:
+        turn.let_others_go()
+    try:
+        for number in range(MAX_ATTEMPTS):
+            require_writable(attempt.state.head.protocol, attempt.state.head.metadata, store.url)
+            result = attempt.put()
+            if result:
+                return result
+            if number and not turn.ask_if_due():
+                # Wait before reading the winners' commits, not after, so that the next put follows the newest one.
+                system.sleep_s(system.uniform(0, min(BACKOFF_LIMIT_S, BACKOFF_BASE_S * 2 ** min(number, 10))))
+            result = attempt.rebase(turn)
+            if result:
+                return result
+    finally:
+        turn.end()
     raise CommitContentionError(
         f"other writers committed to {store.url} first, {MAX_ATTEMPTS} times in a row",
         advice="run the operation again, or let fewer writers commit at once",
@@ -220,9 +228,12 @@ class _Attempt:
             break
         return True
 
-    def rebase(self) -> Result | None:
+    def rebase(self, turn: Turn) -> Result | None:
         """Rebase over the new winners. Return a result only if nothing is left to commit."""
-        new = list(commits_after(self._store, self.state.head.version))
+        new = []
+        for winner in commits_after(self._store, self.state.head.version):
+            new.append(winner)
+            turn.ask_if_due()  # a slow reader would never catch up with fast writers
         self._rebased_over += [winner.version for winner in new]
         self.state = self.state.advance(new)
         outcome = self.race.judge(new)
