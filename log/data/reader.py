@@ -87,15 +87,20 @@ def read_numbered_batches(
         raise _corrupt(store, file, f"cannot be read: {error}") from error
 
 
-def physical_rows(store: Store, file: DataFile) -> int:
-    """The row count in the file's footer, dead rows included."""
+def read_footer(store: Store, file: DataFile) -> pq.FileMetaData:
+    """The file's footer. Raises CorruptLogError."""
     try:
         with pq.ParquetFile(store.open_input(paths.to_storage_path(file.path))) as parquet:
-            return int(parquet.metadata.num_rows)
+            return parquet.metadata
     except FileNotFoundError as error:
         raise _corrupt(store, file, "is missing", DataFileMissingError) from error
     except _READ_ERRORS as error:
         raise _corrupt(store, file, f"cannot be read: {error}") from error
+
+
+def physical_rows(store: Store, file: DataFile) -> int:
+    """The row count in the file's footer, dead rows included."""
+    return int(read_footer(store, file).num_rows)
 
 
 def _batches(parquet: pq.ParquetFile, columns: Sequence[str], size: int) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +28,22 @@ from tidelog.log.system import System
 # The Delta protocol prescribes both names.
 CHANGE_FOLDER = "_change_data"
 CHANGE_TYPE = "_change_type"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a data file is encoded, apart from its rows.
+
+    `row_groups` are the lengths of the row groups, by default as long as Parquet writers usually make them.
+    `dictionary_bytes` is the largest dictionary of a column in a row group. `encodings` maps top-level columns, by
+    their physical names, to encodings other than a dictionary; `dictionaries` are then the leaf columns that have one.
+    """
+
+    compression: str = "snappy"
+    dictionary_bytes: int = 2**20
+    row_groups: tuple[int, ...] = ()
+    encodings: Mapping[str, str] = field(default_factory=dict)
+    dictionaries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,7 +92,13 @@ class DataWriter:
             yield self.write_file(rows.slice(start, length), values, data_change=data_change, durable=durable)
 
     def write_file(
-        self, rows: pa.Table, values: dict[str, str | None], *, data_change: bool, durable: bool = True
+        self,
+        rows: pa.Table,
+        values: dict[str, str | None],
+        *,
+        data_change: bool,
+        durable: bool = True,
+        layout: Layout = Layout(),
     ) -> AddFile:
         """Write one partition's rows (without the partition columns) as a single file of any size.
 
@@ -84,7 +107,7 @@ class DataWriter:
         name = self.system.uuid()
         path = f"{name[:2]}/part-{name}.parquet"
         physical = to_physical(_without_void(rows), self.schema)
-        size = self._write_parquet(path, self._with_partition(physical, values), durable=durable)
+        size = self._write_parquet(path, self._with_partition(physical, values), layout, durable=durable)
         configuration = self.metadata.configuration
         named = properties.statistics_columns(configuration)
         return AddFile(
@@ -111,7 +134,7 @@ class DataWriter:
             path = f"{CHANGE_FOLDER}/cdc-{self.system.uuid()}.parquet"
             types = pa.repeat(pa.scalar(change_type), rows.num_rows)
             physical = to_physical(_without_void(rows), self.schema).append_column(CHANGE_TYPE, types)
-            size = self._write_parquet(path, physical, durable=False)
+            size = self._write_parquet(path, physical, Layout(), durable=False)
             written.append(AddCDCFile(path=paths.to_uri(path), partition_values=values, size=size))
             names.append(path)
         if names:
@@ -168,19 +191,25 @@ class DataWriter:
         order = [name for name in map(physical_name, self.schema) if name in fields]
         return pa.table([columns[name] for name in order], schema=pa.schema([fields[name] for name in order]))
 
-    def _write_parquet(self, path: str, rows: pa.Table, *, durable: bool = True) -> int:
+    def _write_parquet(self, path: str, rows: pa.Table, layout: Layout, *, durable: bool = True) -> int:
         """Write one file. Returns its size in bytes."""
         self.written.append(path)
+        options: dict[str, Any] = {
+            "compression": layout.compression,
+            "dictionary_pagesize_limit": layout.dictionary_bytes,
+            "store_schema": False,
+            "data_page_version": "1.0",
+            "version": "2.6",
+            "write_page_checksum": True,
+        }
+        if layout.encodings:
+            options |= {"use_dictionary": [*layout.dictionaries], "column_encoding": dict(layout.encodings)}
         with self.store.create(path) if durable else self.store.create_unsynced(path) as file:
-            pq.write_table(
-                rows,
-                file,
-                compression="snappy",
-                store_schema=False,
-                data_page_version="1.0",
-                version="2.6",
-                write_page_checksum=True,
-            )
+            with pq.ParquetWriter(file, rows.schema, **options) as parquet:
+                start = 0
+                for length in layout.row_groups or (rows.num_rows,):
+                    parquet.write_table(rows.slice(start, length))
+                    start += length
             return file.tell()
 
 
