@@ -23,10 +23,13 @@ from benchmarks.audit import Audit, audit, newest_version, unnamed_bytes
 from benchmarks.harness import DELTA_SPARK, REPOSITORY, TIDELOG, Goal, Harness, Report, Run, percentile, pick
 from benchmarks.loops import Tally
 from tidelog.log import Table
+from tidelog.log.commit import turns
 
 CASES = ("race", "rebase_delete", "rebase_append")
 # The time besides the race itself: starting, warming up, and finishing what was begun in time.
 GRACE_S = 240
+# What turns promise: a writer asks after a time, may find the request of a dead writer, and then comes soon.
+LONGEST_GAP_MS = (turns.ASK_AFTER_S + turns.TURN_S + 1) * 1000
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Finish:
             total.done += tally.done
             total.spans_ms += tally.spans_ms
             total.seconds = max(total.seconds, tally.seconds)
+            total.longest_gap_ms = max(total.longest_gap_ms, tally.longest_gap_ms)
             for name, number in tally.errors.items():
                 total.errors[name] = total.errors.get(name, 0) + number
             for name, number in tally.counts.items():
@@ -92,6 +96,9 @@ class ConflictBench:
             finishes[DELTA_SPARK] = self._race_of_spark()
         self._report_statements({name: finish.of(*loops.PARITY) for name, finish in finishes.items()})
         self._report_stream({name: finish.of("append") for name, finish in finishes.items()})
+        # Of each writer that always has something to commit.
+        gaps = {name: finish.of("append", *loops.PARITY).longest_gap_ms for name, finish in finishes.items()}
+        self._report.figure("longest_without_a_commit", "ms", gaps, Goal(LONGEST_GAP_MS, TIDELOG))
         self._report_compactions(finishes)
         self._report.figure("versions", "versions", {name: finish.versions for name, finish in finishes.items()})
         audits = {name: finish.audit for name, finish in finishes.items()}

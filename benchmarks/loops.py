@@ -26,7 +26,8 @@ ROLES = ("append", *PARITY, "compact")
 class Tally:
     """What a loop did: the keys or batches that the engine reported as committed, and its errors by name.
 
-    `spans_ms` has all attempts. `counts` has the loop's other counts.
+    `spans_ms` has all attempts. `longest_gap_ms` is the longest time without a commit, from the start of the loop to
+    its end. `counts` has the loop's other counts.
     """
 
     attempted: int = 0
@@ -35,6 +36,7 @@ class Tally:
     spans_ms: list[float] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+    longest_gap_ms: float = 0.0
 
     @property
     def failed(self) -> int:
@@ -102,15 +104,18 @@ def _until_over(
 ) -> Tally:
     """An attempt that begins in time is finished and counts."""
     tally = Tally()
-    begin = time.monotonic()
+    begin = committed = time.monotonic()
     for item in items:
         started = time.monotonic()
         if started - begin >= seconds:
             break
         refused = act(item)
         tally.attempted += 1
-        tally.spans_ms.append((time.monotonic() - started) * 1000)
+        ended = time.monotonic()
+        tally.spans_ms.append((ended - started) * 1000)
+        tally.longest_gap_ms = max(tally.longest_gap_ms, (ended - committed) * 1000)
         if refused is None:
+            committed = ended
             tally.done.append(item)
         else:
             tally.errors[refused.name] = tally.errors.get(refused.name, 0) + 1

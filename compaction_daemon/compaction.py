@@ -11,7 +11,7 @@ from tidelog.compaction_daemon.planning.plan import Plan, PlannedGroup
 from tidelog.compaction_daemon.planning.planner import CompactionRequest, column_names, plan_snapshot
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Committed, OperationClass, Table, Transaction
-from tidelog.log.errors import ConfigurationError
+from tidelog.log.errors import CompactionGrowthError, ConfigurationError
 from tidelog.log.internals import MemoryStore, MoveGroup, Store, num_records, paths
 
 # The most that one MINOR compaction rewrites: it should be done before other commits take its files.
@@ -184,16 +184,38 @@ def _run(
     try:
         for group in chosen:
             if executor is None:
-                futures.append(Future())
-                futures[-1].set_result(work(group))
+                futures.append(_done(work, group))
             else:
                 futures.append(executor.submit(work, group))
-        return [future.result() for future in futures]
+        return _without_growing(futures)
     except BaseException:
         running = [future for future in futures if not future.cancel()]
         wait(running)
         _delete_outputs(store, [future.result() for future in running if future.exception() is None])
         raise
+
+
+def _without_growing(futures: Iterable[Future[MoveGroup]]) -> list[MoveGroup]:
+    """The rewritten groups. One that would grow stays as it is, and the rest is committed without it."""
+    groups, growing = [], None
+    for future in futures:
+        try:
+            groups.append(future.result())
+        except CompactionGrowthError as error:
+            growing = error
+    if growing is not None and not groups:
+        raise growing
+    return groups
+
+
+def _done(work: Callable[[PlannedGroup], MoveGroup], group: PlannedGroup) -> Future[MoveGroup]:
+    """The result of work that is done at once."""
+    future: Future[MoveGroup] = Future()
+    try:
+        future.set_result(work(group))
+    except CompactionGrowthError as error:
+        future.set_exception(error)
+    return future
 
 
 def _within_budget(groups: Sequence[PlannedGroup], level: OperationClass) -> list[PlannedGroup]:

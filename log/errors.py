@@ -34,6 +34,7 @@
     |   |-- DuplicateKeyError             several rows share a key that must be unique
     |   |-- WriteVerificationError        the files written do not match the rows counted; nothing was committed
     |   |-- CompactionVerificationError   a rewrite lost or changed rows; nothing was committed
+    |   |-- CompactionGrowthError         rewritten files would be much larger; nothing was committed
     |   |-- HistoryExpiredError           the requested versions are outside the retained history
     |   |-- NotAppendOnlyError            an append-only reader met a commit that changed rows
     |   `-- TableReplacedError            the path now holds a different table
@@ -363,6 +364,13 @@ class CompactionVerificationError(DataError):
     """A compaction's output does not hold the rows of its input. Nothing was committed; report this as a bug."""
 
     code = "TIDELOG_COMPACTION_VERIFICATION"
+    path: str
+
+
+class CompactionGrowthError(DataError):
+    """The files of every group of a compaction would be more than a tenth larger than now. Nothing was committed."""
+
+    code = "TIDELOG_COMPACTION_GROWTH"
     path: str
 
 

@@ -46,7 +46,14 @@ from tidelog.log import predicate
 from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.data.blocks import BLOCK_BYTES, blocks
 from tidelog.log.data.deletion_vectors import read_dead_rows
-from tidelog.log.data.reader import BATCH_ROWS, DataFile, physical_rows, read_batches, read_numbered_batches
+from tidelog.log.data.reader import (
+    BATCH_ROWS,
+    DataFile,
+    physical_rows,
+    read_batches,
+    read_footer,
+    read_numbered_batches,
+)
 from tidelog.log.pruning.file_pruning import prune_values
 from tidelog.log.read.change_files import ChangeFile, appended_files, read_change_batches
 from tidelog.log.read.changes import change_schema
@@ -61,7 +68,7 @@ from tidelog.log.data.external_files import take_up
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.row_maps import ROW_MAP_COLUMNS, row_map_schema
 from tidelog.log.data.type_names import sql_type
-from tidelog.log.data.writer import DataWriter
+from tidelog.log.data.writer import DataWriter, Layout
 
 # isort: split
 # --- staging operations and committing them
@@ -101,6 +108,7 @@ __all__ = [
     "Int64Array",
     "KeyMatcher",
     "Keys",
+    "Layout",
     "LineageGroup",
     "LineageInput",
     "LineageOutput",
@@ -161,6 +169,7 @@ __all__ = [
     "read_batches",
     "read_change_batches",
     "read_dead_rows",
+    "read_footer",
     "read_info",
     "read_ledger",
     "read_numbered_batches",

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
 
 from tidelog.compaction_daemon.planning.plan import CLUSTERED_TAG, OLDEST_TAG, PlannedGroup, cluster_tag, oldest_ms
 from tidelog.compaction_daemon.rewriting.clustering import cluster, require_bijection
-from tidelog.log.errors import CompactionVerificationError
+from tidelog.compaction_daemon.rewriting.layouts import layouts
+from tidelog.log.errors import CompactionGrowthError, CompactionVerificationError
 from tidelog.log.internals import (
     AddFile,
     DataFile,
     DataWriter,
+    Layout,
     LineageGroup,
     LineageInput,
     LineageOutput,
@@ -24,15 +29,26 @@ from tidelog.log.internals import (
     physical_name,
     physical_rows,
     read_batches,
+    read_dead_rows,
+    read_footer,
 )
+
+# How much larger than its inputs the output of a rewrite in order may be. Some growth is normal: page headers and
+# partition columns. More would make a table larger each time that it is compacted.
+MOST_GROWTH = 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """A file of the group; `rows` is the count of its footer, dead rows included."""
+    """A file of the group with its footer."""
 
     add: AddFile
-    rows: int
+    footer: pq.FileMetaData
+
+    @property
+    def rows(self) -> int:
+        """The rows in the footer, dead ones included."""
+        return int(self.footer.num_rows)
 
     @property
     def live(self) -> int:
@@ -43,24 +59,22 @@ def rewrite(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: 
     """Write the live rows of `group` to new files and return the verified move; nothing is committed.
 
     `schema` is the table's. In order, about one output file is held in memory; a group to cluster is held whole. Raises
+    CompactionGrowthError if files in order are more than a tenth larger than the inputs in every layout, and
     CompactionVerificationError if the footers of the written files do not count as many rows as are live in the inputs
     (by their footers and deletion vectors), or if the row map does not map each live row exactly once.
     """
     data_schema = pa.schema([field for field in schema if field.name not in writer.metadata.partition_columns])
-    inputs = [_Input(add, physical_rows(writer.store, DataFile.of(add))) for add in group.inputs]
+    inputs = [_Input(add, read_footer(writer.store, DataFile.of(add))) for add in group.inputs]
     length = max(1, -(-sum(entry.live for entry in inputs) // max(1, group.outputs)))
     row_map = None
-    if group.cluster_by:
-        clustered = cluster(writer.store, group.inputs, data_schema, group.cluster_by, length)
-        pieces, row_map = clustered.pieces(), clustered.row_map
-    else:
-        # The rows of a file without live rows would be read only to be discarded.
-        live = [DataFile.of(entry.add) for entry in inputs if entry.live]
-        batches = (batch for file in live for batch in read_batches(writer.store, file, data_schema))
-        pieces = _pieces(batches, data_schema, length)
     # The plan chose the number of outputs from sizes on disk. Splitting by the size in memory, which is larger, would
     # leave small files that every further compaction would rewrite.
-    written = _write(writer, pieces, dict(group.partition_values))
+    if group.cluster_by:
+        clustered = cluster(writer.store, group.inputs, data_schema, group.cluster_by, length)
+        row_map = clustered.row_map
+        written = _write(writer, zip(clustered.pieces(), repeat(Layout())), dict(group.partition_values))
+    else:
+        written = _write_in_order(writer, group, inputs, data_schema, length)
     counts = [physical_rows(writer.store, DataFile.of(add)) for add in written]
     _require_all_rows(writer.store, inputs, counts)
     if row_map is not None:
@@ -91,17 +105,48 @@ def _pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema, length: int) -
         yield pa.Table.from_batches(held, schema=schema)
 
 
-def _write(writer: DataWriter, pieces: Iterable[pa.Table], values: dict[str, str | None]) -> list[AddFile]:
+def _write_in_order(
+    writer: DataWriter, group: PlannedGroup, inputs: Sequence[_Input], schema: pa.Schema, length: int
+) -> list[AddFile]:
+    """Write the live rows in the first layout that is small enough."""
+    store = writer.store
+    # The rows of a file without live rows would be read only to be discarded.
+    live = [entry for entry in inputs if entry.live]
+    vectors = [entry.add.deletion_vector for entry in live]
+    dead = [BitMap64() if vector is None else read_dead_rows(store, vector) for vector in vectors]
+    most = group.size_bytes * MOST_GROWTH
+    for choice in layouts([entry.footer for entry in live], dead, length):
+        batches = (batch for entry in live for batch in read_batches(store, DataFile.of(entry.add), schema))
+        # Should there be other pieces than layouts, the check of the row counts refuses the outcome.
+        pieces = zip(_pieces(batches, schema, length), choice, strict=False)
+        written = _write(writer, pieces, dict(group.partition_values))
+        if sum(add.size for add in written) <= most:
+            return written
+        _delete(writer, written)
+    raise CompactionGrowthError(
+        f"{len(inputs)} files of {store.url} with {group.size_bytes} bytes would become more than a tenth larger",
+        advice="nothing was committed; the files stay as they are",
+        path=store.url,
+    )
+
+
+def _write(
+    writer: DataWriter, pieces: Iterable[tuple[pa.Table, Layout]], values: dict[str, str | None]
+) -> list[AddFile]:
     """Write one file per piece; if one fails, the written ones are deleted."""
     written: list[AddFile] = []
     try:
-        for rows in pieces:
-            written.append(writer.write_file(rows, values, data_change=False))  # noqa: PERF401 - see the except below
+        for rows, layout in pieces:
+            written.append(writer.write_file(rows, values, data_change=False, layout=layout))
     except BaseException:
-        for add in written:
-            writer.store.delete(paths.to_storage_path(add.path))
+        _delete(writer, written)
         raise
     return written
+
+
+def _delete(writer: DataWriter, written: Iterable[AddFile]) -> None:
+    for add in written:
+        writer.store.delete(paths.to_storage_path(add.path))
 
 
 def _require_all_rows(store: Store, inputs: Sequence[_Input], counts: Sequence[int]) -> None:

@@ -16,6 +16,7 @@ from tidelog.log.commit.info import commit_info_of, metrics_of
 from tidelog.log.commit.lost_work import LostWork
 from tidelog.log.commit.race import Race, error_of
 from tidelog.log.commit.result import Committed, Result, Superseded
+from tidelog.log.commit.turns import BUSY_MS, Turn
 from tidelog.log.commit.version_put import VersionPut
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.outcome import Conflict, NothingLeft, Question, Rebased
@@ -53,8 +54,9 @@ _LOGGER = logger(__name__)
 # Each lost attempt means that another writer made progress. This many in a row is starvation, not bad luck.
 MAX_ATTEMPTS = 100
 # The first retry is immediate: the winner's commit is known by then. Later ones wait, to spread out the contenders.
+# Long waits would starve: meanwhile the others add commits to read. Whoever asks for a turn does not wait at all.
 BACKOFF_BASE_S = 0.005
-BACKOFF_LIMIT_S = 1.0
+BACKOFF_LIMIT_S = 0.1
 _OPEN_AGAIN = "open it again; nothing was committed"
 
 
@@ -114,17 +116,23 @@ def commit(
 
 
 def _until_decided(attempt: _Attempt, store: Store, system: System) -> Result:
-    for number in range(MAX_ATTEMPTS):
-        require_writable(attempt.state.head.protocol, attempt.state.head.metadata, store.url)
-        result = attempt.put()
-        if result:
-            return result
-        if number:
-            # Wait before reading the winners' commits, not after, so that the next put follows the newest one.
-            system.sleep_s(system.uniform(0, min(BACKOFF_LIMIT_S, BACKOFF_BASE_S * 2 ** min(number, 10))))
-        result = attempt.rebase()
-        if result:
-            return result
+    turn = Turn(store, system)
+    if system.now_ms() - attempt.state.head.timestamp_ms < BUSY_MS:
+        turn.let_others_go()
+    try:
+        for number in range(MAX_ATTEMPTS):
+            require_writable(attempt.state.head.protocol, attempt.state.head.metadata, store.url)
+            result = attempt.put()
+            if result:
+                return result
+            if number and not turn.ask_if_due():
+                # Wait before reading the winners' commits, not after, so that the next put follows the newest one.
+                system.sleep_s(system.uniform(0, min(BACKOFF_LIMIT_S, BACKOFF_BASE_S * 2 ** min(number, 10))))
+            result = attempt.rebase(turn)
+            if result:
+                return result
+    finally:
+        turn.end()
     raise CommitContentionError(
         f"other writers committed to {store.url} first, {MAX_ATTEMPTS} times in a row",
         advice="run the operation again, or let fewer writers commit at once",
@@ -236,9 +244,12 @@ class _Attempt:
         record = {"class": str(OperationClass.NONE), TABLE_ID: head.metadata.id, "settles": self._txn_id}
         return encode_commit(commit_info_of(nothing, head, self._system.uuid(), self._system.now_ms(), record, {}), ())
 
-    def rebase(self) -> Result | None:
+    def rebase(self, turn: Turn) -> Result | None:
         """Rebase over the new winners. Return a result only if nothing is left to commit."""
-        new = list(commits_after(self._store, self.state.head.version))
+        new = []
+        for winner in commits_after(self._store, self.state.head.version):
+            new.append(winner)
+            turn.ask_if_due()  # a slow reader would never catch up with fast writers
         self._rebased_over += [winner.version for winner in new]
         self.state = self.state.advance(new)
         table_id = self._base.head.metadata.id

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -15,6 +19,7 @@ from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.reader import DataFile, physical_rows, read_numbered_batches
 from tidelog.log.format import deletion_vector
 from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor, Metadata
+from tidelog.log.format.deletion_vector import StoredBitmap
 from tidelog.log.format.schema import columns_of
 from tidelog.log.predicate import columns as columns_of_predicate
 from tidelog.log.predicate import to_arrow
@@ -25,30 +30,63 @@ from tidelog.log.storage import Store
 # costs no more, and it does not widen the window for further winners.
 MAX_READ_FILES = 64
 MAX_READ_BYTES = 256 * 2**20
+# What a rebase keeps in memory of the vectors and row maps of its race, which can be those of thousands of winners.
+# What does not fit is read again when it is needed, which is slower and gives the same result.
+MAX_KEPT_BYTES = 256 * 2**20
 
 
 class StoreBlobs:
-    """Deletion vectors and row maps of a table. Reads each one once."""
+    """Deletion vectors and row maps of a table. Reads each one once, as long as MAX_KEPT_BYTES hold them all."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._files: dict[str, bytes] = {}
-        self._dead: dict[str, BitMap64] = {}
-        self._row_maps: dict[str, pa.Table] = {}
+        self._kept: OrderedDict[tuple[str, str], tuple[Any, int]] = OrderedDict()
+        self._kept_bytes = 0
 
     def dead_rows(self, vector: DeletionVectorDescriptor | str) -> BitMap64:
         """See tidelog.log.conflict.moves.Blobs."""
         unique_id = vector if isinstance(vector, str) else vector.unique_id
-        if unique_id not in self._dead:
-            stored = deletion_vector.of_id(vector) if isinstance(vector, str) else deletion_vector.location(vector)
-            self._dead[unique_id] = deletion_vector.decode_bitmap(read_bitmap(self._store, stored, self._files))
-        return self._dead[unique_id]
+        dead: BitMap64 = self._get("vector", unique_id, lambda: self._decoded(vector))
+        return dead
 
     def row_map(self, path: str) -> pa.Table:
         """See tidelog.log.conflict.moves.Blobs."""
-        if path not in self._row_maps:
-            self._row_maps[path] = row_maps.read_row_map(self._store, path)
-        return self._row_maps[path]
+
+        def read() -> tuple[pa.Table, int]:
+            found = row_maps.read_row_map(self._store, path)
+            return found, found.nbytes
+
+        return self._get("row map", path, read)
+
+    def _decoded(self, vector: DeletionVectorDescriptor | str) -> tuple[BitMap64, int]:
+        stored = deletion_vector.of_id(vector) if isinstance(vector, str) else deletion_vector.location(vector)
+        known: dict[str, bytes] = {}
+        if isinstance(stored, bytes):
+            encoded = stored
+        else:
+            # One file can hold many vectors.
+            content = self._get("file", stored.path, lambda: self._file(stored))
+            known[stored.path] = content
+            encoded = read_bitmap(self._store, stored, known)
+        return deletion_vector.decode_bitmap(encoded), len(encoded)
+
+    def _file(self, stored: StoredBitmap) -> tuple[bytes, int]:
+        known: dict[str, bytes] = {}
+        read_bitmap(self._store, stored, known)
+        return known[stored.path], len(known[stored.path])
+
+    def _get(self, kind: str, name: str, read: Callable[[], tuple[Any, int]]) -> Any:
+        """What was kept or is read now; the entries that were not used for the longest time are forgotten."""
+        key = (kind, name)
+        if key not in self._kept:
+            self._kept[key] = read()
+            self._kept_bytes += self._kept[key][1]
+        self._kept.move_to_end(key)
+        found = self._kept[key][0]
+        while self._kept_bytes > MAX_KEPT_BYTES:
+            _, (_, size) = self._kept.popitem(last=False)
+            self._kept_bytes -= size
+        return found
 
 
 def answer(

@@ -16,21 +16,23 @@ from tidelog.log.errors import UnsupportedFeatureError
 from tidelog.log.format.schema import PARQUET_ID, field_id, is_variant, physical_name
 
 
-def find_field(field: pa.Field, candidates: pa.Schema | pa.StructType) -> int | None:
-    """The index of the file's field that holds the table's `field`, or None.
+def find_fields(wanted: Sequence[pa.Field], found: Sequence[pa.Field]) -> list[int | None]:
+    """For each of the table's fields, the index of the file's field that holds it, or None.
 
-    Fields match by id if the table maps columns by id, else by physical name.
+    Fields match by id if the table maps columns by id, else by physical name. The cost is linear in the fields.
     """
-    wanted = field_id(field)
-    name = physical_name(field)
-    for index in range(len(candidates)):
-        candidate = candidates.field(index)
-        if wanted is not None:
-            if _parquet_id(candidate) == wanted:
-                return index
-        elif candidate.name == name:
-            return index
-    return None
+    by_name: dict[str, int] = {}
+    by_id: dict[int, int] = {}
+    for index, candidate in enumerate(found):
+        by_name.setdefault(candidate.name, index)
+        number = _parquet_id(candidate)
+        if number is not None:
+            by_id.setdefault(number, index)
+    ids = [field_id(field) for field in wanted]
+    return [
+        by_name.get(physical_name(field)) if number is None else by_id.get(number)
+        for field, number in zip(wanted, ids, strict=True)
+    ]
 
 
 def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
@@ -47,8 +49,7 @@ def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
     if is_variant(field):
         _refuse_shredded(values, field)
     if pt.is_struct(kind):
-        children = [_child(values, kind.field(index)) for index in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
+        return pa.StructArray.from_arrays(_children(values, kind), fields=list(kind), mask=values.is_null())
     if pt.is_map(kind):
         keys, items = reshape(values.keys, kind.key_field), reshape(values.items, kind.item_field)
         return pa.MapArray.from_arrays(_offsets(values), keys, items, type=kind)
@@ -108,9 +109,12 @@ def _same_nesting(found: pa.DataType, wanted: pa.DataType) -> bool:
     return any(kind(found) and kind(wanted) for kind in (pt.is_struct, pt.is_map, pt.is_list))
 
 
-def _child(values: pa.StructArray, field: pa.Field) -> pa.Array:
-    index = find_field(field, values.type)
-    return pa.nulls(len(values), field.type) if index is None else reshape(values.field(index), field)
+def _children(values: pa.StructArray, kind: pa.StructType) -> list[pa.Array]:
+    fields = list(kind)
+    return [
+        pa.nulls(len(values), field.type) if index is None else reshape(values.field(index), field)
+        for field, index in zip(fields, find_fields(fields, list(values.type)), strict=True)
+    ]
 
 
 def _offsets(values: pa.Array) -> pa.Array:

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 
 from tidelog.log.arrays import Int64Array
 from tidelog.log.data.deletion_vectors import read_dead_rows
-from tidelog.log.data.physical_schema import find_field, reshape
+from tidelog.log.data.physical_schema import find_fields, reshape
 from tidelog.log.errors import (
     CorruptLogError,
     DataFileDamagedError,
@@ -99,12 +99,13 @@ def read_numbered_batches(
         raise _damaged(store, file, error) from error
 
 
-def physical_rows(store: Store, file: DataFile) -> int:
-    """The row count in the file's footer, dead rows included."""
+def read_footer(store: Store, file: DataFile) -> pq.FileMetaData:
+    """The file's footer. Raises DataFileDamagedError if it is damaged or claims rows that it cannot hold."""
     source = _open(store, file)
     try:
         with pq.ParquetFile(source) as parquet:
-            return _plausible_rows(parquet.metadata, source.size())
+            _plausible_rows(parquet.metadata, source.size())
+            return parquet.metadata
     except _READ_ERRORS as error:
         raise _damaged(store, file, error) from error
 
@@ -126,6 +127,11 @@ def _plausible_rows(metadata: pq.FileMetaData, size_bytes: int) -> int:
     if rows != sum(metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)):
         raise ValueError(f"its footer claims {rows} rows, but its row groups hold other numbers")
     return rows
+
+
+def physical_rows(store: Store, file: DataFile) -> int:
+    """The row count in the file's footer, dead rows included."""
+    return int(read_footer(store, file).num_rows)
 
 
 def _batches(parquet: pq.ParquetFile, columns: Sequence[str], size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -160,10 +166,11 @@ def _narrowed(batch: pa.RecordBatch, wanted: Int64Array | None, start: int) -> p
 
 def _sources(file: DataFile, found: pa.Schema, schema: pa.Schema) -> dict[str, str | None]:
     """The file's column for each of the table's; None for one that the file lacks and for a partition column."""
-    sources: dict[str, str | None] = {}
-    for field in schema:
-        index = None if physical_name(field) in file.partition_values else find_field(field, found)
-        sources[field.name] = None if index is None else found.field(index).name
+    own = [field for field in schema if physical_name(field) not in file.partition_values]
+    names = found.names
+    sources: dict[str, str | None] = dict.fromkeys(schema.names)
+    for field, index in zip(own, find_fields(own, list(found)), strict=True):
+        sources[field.name] = None if index is None else names[index]
     return sources
 
 

@@ -1,7 +1,7 @@
 """Write data files: rows split by partition, as parquet that every reader supports, with statistics for the log.
 
 Files are named `<2 hex>/part-<uuid>.parquet`; paths do not depend on partition values. A file is durable once its
-`AddFile` is returned. Until a commit names it, no reader sees it.
+`AddFile` is returned, unless the caller asked for several and syncs them. Until a commit names it, no reader sees it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,22 @@ CHANGE_FOLDER = "_change_data"
 CHANGE_TYPE = "_change_type"
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a data file is encoded, apart from its rows.
+
+    `row_groups` are the lengths of the row groups, by default as long as Parquet writers usually make them.
+    `dictionary_bytes` is the largest dictionary of a column in a row group. `encodings` maps top-level columns, by
+    their physical names, to encodings other than a dictionary; `dictionaries` are then the leaf columns that have one.
+    """
+
+    compression: str = "snappy"
+    dictionary_bytes: int = 2**20
+    row_groups: tuple[int, ...] = ()
+    encodings: Mapping[str, str] = field(default_factory=dict)
+    dictionaries: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class DataWriter:
     """Writes data files for one version of a table's metadata, and lists them in `written`."""
@@ -47,31 +64,52 @@ class DataWriter:
         return columns_of(self.metadata, self.store.url)
 
     def write(self, table: pa.Table, *, data_change: bool = True) -> list[AddFile]:
-        """Write `table`, which has the table's schema: one file or more per partition, none if there are no rows."""
-        return [
-            add
-            for values, rows in self._by_partition(table)
-            for add in self.write_partition(rows, values, data_change=data_change)
-        ]
+        """Write `table`, which has the table's schema: one file or more per partition, none if there are no rows.
 
-    def write_partition(self, rows: pa.Table, values: dict[str, str | None], *, data_change: bool) -> Iterator[AddFile]:
+        The files of several partitions are made durable together, which on a disk is faster than one by one.
+        """
+        parts = list(self._by_partition(table))
+        durable = len(parts) < 2  # noqa: PLR2004 - one part
+        adds = [
+            add
+            for values, rows in parts
+            for add in self.write_partition(rows, values, data_change=data_change, durable=durable)
+        ]
+        if not durable:
+            self.store.sync([paths.to_storage_path(add.path) for add in adds])
+        return adds
+
+    def write_partition(
+        self, rows: pa.Table, values: dict[str, str | None], *, data_change: bool, durable: bool = True
+    ) -> Iterator[AddFile]:
         """Write one partition's rows (without the partition columns) in files of about the target size.
 
-        `values` are the partition values as the `add` action holds them.
+        `values` are the partition values as the `add` action holds them. If not `durable`, the caller syncs the files.
         """
         target = properties.size_bytes(self.metadata.configuration, properties.TARGET_FILE_SIZE)
         # Columns are rarely smaller in memory than in a compressed file, so files stay below the target.
         pieces = max(1, -(-rows.nbytes // target))
         length = max(1, -(-rows.num_rows // pieces))
         for start in range(0, rows.num_rows, length):
-            yield self.write_file(rows.slice(start, length), values, data_change=data_change)
+            yield self.write_file(rows.slice(start, length), values, data_change=data_change, durable=durable)
 
-    def write_file(self, rows: pa.Table, values: dict[str, str | None], *, data_change: bool) -> AddFile:
-        """Write one partition's rows (without the partition columns) as a single file of any size."""
+    def write_file(
+        self,
+        rows: pa.Table,
+        values: dict[str, str | None],
+        *,
+        data_change: bool,
+        durable: bool = True,
+        layout: Layout = Layout(),
+    ) -> AddFile:
+        """Write one partition's rows (without the partition columns) as a single file of any size.
+
+        If not `durable`, the caller syncs the file.
+        """
         name = self.system.uuid()
         path = f"{name[:2]}/part-{name}.parquet"
         physical = to_physical(_without_void(rows), self.schema)
-        size = self._write_parquet(path, self._with_partition(physical, values))
+        size = self._write_parquet(path, self._with_partition(physical, values), layout, durable=durable)
         configuration = self.metadata.configuration
         named = properties.statistics_columns(configuration)
         return AddFile(
@@ -93,12 +131,16 @@ class DataWriter:
         `table` has the table's schema.
         """
         written = []
+        names = []
         for values, rows in self._by_partition(table):
             path = f"{CHANGE_FOLDER}/cdc-{self.system.uuid()}.parquet"
             types = pa.repeat(pa.scalar(change_type), rows.num_rows)
             physical = to_physical(_without_void(rows), self.schema).append_column(CHANGE_TYPE, types)
-            size = self._write_parquet(path, physical)
+            size = self._write_parquet(path, physical, Layout(), durable=False)
             written.append(AddCDCFile(path=paths.to_uri(path), partition_values=values, size=size))
+            names.append(path)
+        if names:
+            self.store.sync(names)
         return written
 
     def prepared(self, table: pa.Table) -> pa.Table:
@@ -151,19 +193,25 @@ class DataWriter:
         order = [name for name in map(physical_name, self.schema) if name in fields]
         return pa.table([columns[name] for name in order], schema=pa.schema([fields[name] for name in order]))
 
-    def _write_parquet(self, path: str, rows: pa.Table) -> int:
-        """Write one file, durable on return. Returns its size in bytes."""
+    def _write_parquet(self, path: str, rows: pa.Table, layout: Layout, *, durable: bool = True) -> int:
+        """Write one file. Returns its size in bytes."""
         self.written.append(path)
-        with self.store.create(path) as file:
-            pq.write_table(
-                rows,
-                file,
-                compression="snappy",
-                store_schema=False,
-                data_page_version="1.0",
-                version="2.6",
-                write_page_checksum=True,
-            )
+        options: dict[str, Any] = {
+            "compression": layout.compression,
+            "dictionary_pagesize_limit": layout.dictionary_bytes,
+            "store_schema": False,
+            "data_page_version": "1.0",
+            "version": "2.6",
+            "write_page_checksum": True,
+        }
+        if layout.encodings:
+            options |= {"use_dictionary": [*layout.dictionaries], "column_encoding": dict(layout.encodings)}
+        with self.store.create(path) if durable else self.store.create_unsynced(path) as file:
+            with pq.ParquetWriter(file, rows.schema, **options) as parquet:
+                start = 0
+                for length in layout.row_groups or (rows.num_rows,):
+                    parquet.write_table(rows.slice(start, length))
+                    start += length
             return file.tell()
 
 

@@ -137,13 +137,7 @@ def is_partition_only(expression: Expression, metadata: Metadata) -> bool:
 def wholly_matching(
     values: FileValues, expression: Expression, schema: pa.Schema, metadata: Metadata
 ) -> pa.BooleanArray:
-    """For each file, whether `expression` is certainly true for all its rows.
-
-    Only partition values can prove that. If `expression` uses another column (see `is_partition_only`), the answer is
-    False for every file.
-    """
-    if not is_partition_only(expression, metadata):
-        return pa.repeat(pa.scalar(False), values.files.num_rows)  # noqa: FBT003 - a value
+    """For each file, whether `expression` is certainly true for all its rows, according to the log."""
     return _Facts(values, schema, metadata).certainty(expression)
 
 
@@ -172,9 +166,11 @@ class _Facts:
         return self._evaluate(self._may(expression, outcome=True), otherwise=True)
 
     def certainty(self, expression: Expression) -> pa.BooleanArray:
-        """For each file, whether an expression over partition columns is certainly true."""
-        condition = pc.coalesce(self._exactly(expression), _never())
-        return self._evaluate(condition & ~self._unknown(expression), otherwise=False)
+        """For each file, whether `expression` is certainly true for all its rows: no row can make it false or null."""
+        self._with_statistics = True
+        self.values.load(self.leaves_of(expression))
+        doubt = self._may(expression, outcome=False) | self._may_have_no_outcome(expression)
+        return self._evaluate(~doubt, otherwise=False)
 
     def leaves_of(self, expression: Expression) -> list[Leaf]:
         """The leaf columns whose statistics can help to judge `expression`."""
@@ -206,6 +202,33 @@ class _Facts:
                 return self._may_compare("=", expression, Literal(outcome), outcome=True)
             case _:
                 return _maybe()
+
+    def _may_have_no_outcome(self, expression: Expression) -> pc.Expression:
+        """Whether a row of a file can make `expression` null, or an error; never null."""
+        if predicate.columns(expression) <= self._partition_columns:
+            return self._exactly(expression).is_null() | self._unknown(expression)
+        match expression:
+            case Not(inner):
+                return self._may_have_no_outcome(inner)
+            case And(left, right) | Or(left, right):
+                return self._may_have_no_outcome(left) | self._may_have_no_outcome(right)
+            case IsNull(Column()):
+                return _never()
+            case Comparison(_, left, right):
+                return self._some_null(left, right)
+            case In(inner, values):
+                return self._some_null(inner, *map(Literal, values))
+            case StartsWith(inner, _):
+                return self._some_null(inner)
+            case _:
+                return self._some_null(expression)
+
+    def _some_null(self, *parts: Expression) -> pc.Expression:
+        """Whether one of the parts can be null, or something else than a column and a constant."""
+        if any(part == Literal(None) or not isinstance(part, (Column, Literal)) for part in parts):
+            return _maybe()
+        nulls = [self._may_be_null(part, outcome=True) for part in parts if isinstance(part, Column)]
+        return functools.reduce(operator.or_, nulls, _never())
 
     def _may_compare(self, symbol: str, left: Expression, right: Expression, *, outcome: bool) -> pc.Expression:
         if Literal(None) in (left, right):

@@ -127,6 +127,9 @@ def read_change_batches(store: Store, change: ChangeFile, schema: pa.Schema) -> 
     data_schema = pa.schema([field for field in schema if field.name not in constants])
     only = None if change.difference is None else change.difference.positions(store)
     for _, batch in read_numbered_batches(store, change.file, data_schema, only=only):
+        if not schema.names:
+            yield batch  # it has a row count, which a batch made of no arrays has not
+            continue
         columns = [
             pa.repeat(pa.scalar(constants[field.name], field.type), batch.num_rows)
             if field.name in constants

@@ -146,18 +146,24 @@ class Changes(RowReader):
         Files are read one by one as the batches are consumed. In the mode `net` all changes of the interval are read
         into memory first.
         """
+        return self._select(self._selection)
+
+    def count(self) -> int:
+        """Count the rows. Except in the mode `net`, only the columns of the predicate are read."""
+        return sum(batch.num_rows for batch in self._select(self._selection.without_columns()))
+
+    def _select(self, selection: Selection) -> Iterator[pa.RecordBatch]:
         if self._request.mode == "net":
             # The net effect is known at the end of the interval only, and the predicate applies to it.
             everything = pa.Table.from_batches(self._read(self._full_schema), schema=self._full_schema)
             batches: Iterable[pa.RecordBatch] = net_changes(
                 everything, self._request.keys, self._store.url
             ).to_batches()
-            wanted = self._selection.read_schema.names
-            batches = (batch.select(wanted) for batch in batches)
+            batches = (batch.select(selection.read_schema.names) for batch in batches)
         else:
-            batches = self._read(self._selection.read_schema)
+            batches = self._read(selection.read_schema)
         for batch in batches:
-            yield from self._selection.apply(batch)
+            yield from selection.apply(batch)
 
     def __repr__(self) -> str:
         where = f", where={self._request.where!r}" if self._request.where else ""

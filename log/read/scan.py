@@ -14,7 +14,7 @@ from tidelog.log.data.reader import DataFile, read_batches, rows_without_columns
 from tidelog.log.errors import ConfigurationError, PredicateError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.presentable import printable
-from tidelog.log.pruning.file_pruning import Pruned, is_partition_only, prune_values, wholly_matching
+from tidelog.log.pruning.file_pruning import Pruned, prune_values, wholly_matching
 from tidelog.log.state.file_values import FileValues
 from tidelog.log.state.files import to_adds
 from tidelog.log.storage import Store
@@ -68,15 +68,21 @@ class Selection:
                 "columns must be a list of column names, not a string", advice=f"pass columns=[{columns!r}]"
             )
         chosen = list(schema.names if columns is None else columns)
+        present = set(schema.names)
         for name in chosen:
-            if name not in schema.names:
+            if name not in present:
                 known = ", ".join(schema.names)
                 raise ConfigurationError(f"there is no column {name!r}", advice=f"the columns are {known}")
         self.schema = pa.schema([schema.field(name) for name in chosen])
         self.tree = None if where is None else predicate.parse(where, schema)
-        needed = set() if self.tree is None else predicate.columns(self.tree)
-        self.read_schema = pa.schema([field for field in schema if field.name in needed or field.name in chosen])
+        needed = {*chosen, *(() if self.tree is None else predicate.columns(self.tree))}
+        self.read_schema = pa.schema([field for field in schema if field.name in needed])
         self._filter = None if self.tree is None else predicate.to_arrow(self.tree, self.read_schema)
+        self._all = schema
+
+    def without_columns(self) -> Selection:
+        """The same filter, for readers that only count: nothing but the columns of the predicate is read."""
+        return Selection(self._all, self.where, [])
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Filter and project a batch that has the columns of `read_schema`. Raises PredicateError."""
@@ -151,27 +157,26 @@ class Scan(RowReader):
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Read the rows as record batches of `schema`, file by file as they are consumed."""
-        yield from self._read(self._pruned.files)
+        yield from self._read(self._pruned.files, self._selection)
 
     def count(self) -> int:
         """Count the rows, without opening files whose statistics have the count.
 
-        Statistics count all live rows of a file. They suffice without a predicate, and with a predicate over partition
-        columns only if all of the file's rows match.
+        Statistics count all live rows of a file. They suffice if there is no predicate, or if partition values and
+        statistics show that all of the file's rows match. Of the other files, only the columns of the predicate are
+        read.
         """
         files, tree = self._pruned.files, self._selection.tree
         values = self._load_values()
         if values.files is not files:
             values = FileValues(files)
-        if tree is not None and not is_partition_only(tree, self._metadata):
-            return super().count()
         rows = values.live_rows()
         if tree is not None:
             whole = wholly_matching(values, tree, self._table_schema, self._metadata)
             rows = pc.if_else(whole, rows, pa.scalar(None, rows.type))
         rest = files.filter(pc.is_null(rows)) if rows.null_count else files.slice(0, 0)
         counted: int = pc.sum(rows).as_py() or 0
-        for batch in self._read(rest):
+        for batch in self._read(rest, self._selection.without_columns()):
             counted += batch.num_rows
         return counted
 
@@ -193,7 +198,7 @@ class Scan(RowReader):
         where = f", where={self._selection.where!r}" if self._selection.where else ""
         return f"Scan({self._store.url!r}, columns={columns_text(self.schema)}{where})"
 
-    def _read(self, files: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _read(self, files: pa.Table, selection: Selection) -> Iterator[pa.RecordBatch]:
         for add in to_adds(files):
-            for batch in read_batches(self._store, DataFile.of(add), self._selection.read_schema):
-                yield from self._selection.apply(batch)
+            for batch in read_batches(self._store, DataFile.of(add), selection.read_schema):
+                yield from selection.apply(batch)

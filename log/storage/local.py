@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -143,9 +143,16 @@ class LocalStore(Store):
         """See Store."""
         return self._disk.open_input(self._resolve(path))
 
-    @contextmanager
-    def create(self, path: str) -> Iterator[BinaryIO]:
+    def create(self, path: str) -> AbstractContextManager[BinaryIO]:
         """See Store."""
+        return self._create(path, durable=True)
+
+    def create_unsynced(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """See Store."""
+        return self._create(path, durable=False)
+
+    @contextmanager
+    def _create(self, path: str, *, durable: bool) -> Iterator[BinaryIO]:
         target = self._resolve(path)
         with self._errors(target):
             file = self._open_new(target)
@@ -156,9 +163,11 @@ class LocalStore(Store):
                     folder = self._disk.open_descriptor(target.parent)
                     ended.callback(self._close, folder)
                     yield file
-                    file.flush()
-                    self._disk.fsync(file.fileno())
-                self._fsync_names(folder)
+                    if durable:
+                        file.flush()
+                        self._disk.fsync(file.fileno())
+                if durable:
+                    self._fsync_names(folder)
         except BaseException:
             self._discard(target)
             raise

@@ -111,12 +111,19 @@ class Store(ABC):
     def create(self, path: str) -> AbstractContextManager[BinaryIO]:
         """Create a file with a name never used before. Durable once the block ends; removed if the block raises."""
 
+    def create_unsynced(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """Like `create`, but a crash of the machine can lose the file until `sync` has returned.
+
+        Many files are durable sooner if they are synced together. Only stores that sync files override this.
+        """
+        return self.create(path)
+
     @abstractmethod
     def modified_ms(self, path: str) -> int:
         """The file's modification time in ms since the epoch. Raises FileNotFoundError."""
 
     def sync(self, paths: Sequence[str]) -> None:  # noqa: B027 - an object is durable once it is visible
-        """Make files below the root durable that another program (Spark's JVM) wrote."""
+        """Make files below the root durable that `create_unsynced` or another program (Spark's JVM) wrote."""
 
     def remove_empty_folders(self) -> None:  # noqa: B027 - most stores have no folders
         """Remove empty folders, including the root, if the store has folders."""

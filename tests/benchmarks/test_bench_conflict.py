@@ -29,6 +29,7 @@ CASES = {
     "batches_appended",
     "batches_failed",
     "batch_median",
+    "longest_without_a_commit",
     "compactions",
     "compactions_failed",
     "compactions_written",

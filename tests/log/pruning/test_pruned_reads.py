@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.log.read.test_scan import mapped_table, put_parquet
@@ -67,6 +69,57 @@ def test_counting_opens_no_file_with_statistics() -> None:
     assert table.scan("p = 1 OR p IS NULL", ["n"]).count() == 50
     with pytest.raises(CorruptLogError):
         table.scan("p = 1 AND n < 95").count()
+
+
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        ("n >= 0", 100),
+        ("n < 30", 30),
+        ("p = 1 AND n >= 40", 30),
+        ("NOT (n < 10 OR n >= 90)", 80),
+        ("n IS NOT NULL AND n != 200", 100),
+    ],
+)
+def test_counting_opens_no_file_that_statistics_decide(where: str, count: int) -> None:
+    table = grown(["p"])
+    assert table.scan(where).to_arrow().num_rows == count
+    delete_files_except(table)
+    assert table.scan(where).count() == count
+
+
+def test_statistics_decide_nothing_about_nulls_nan_and_arithmetic() -> None:
+    schema = pa.schema([("n", pa.int64()), ("f", pa.float64())])
+    table = new_table(memory_store(), schema)
+    table.insert(pa.table({"n": [1, None], "f": [1.0, float("nan")]}, schema=schema))
+    # The null is neither 1 nor another number, and the NaN is not below 2.
+    counts = {
+        "n = 1": 1,
+        "NOT n = 2": 1,
+        "n IN (1, 2)": 1,
+        "n IN (1, NULL)": 1,
+        "f < 2": 1,
+        "n + 1 = 2": 1,
+        "f != 2": 2,
+    }
+    assert {where: table.scan(where).count() for where in counts} == counts
+
+
+def test_counting_reads_only_the_columns_of_the_predicate(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = grown()
+    asked: list[list[str]] = []
+    iterate = pq.ParquetFile.iter_batches
+
+    def spied(parquet: pq.ParquetFile, *args: Any, columns: list[str], **more: Any) -> Any:
+        asked.append(columns)
+        return iterate(parquet, *args, columns=columns, **more)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", spied)
+    assert table.scan("n < 95").count() == 95
+    assert table.changes(where="n < 95").count() == 95
+    assert asked == [["n"]] * 11
+    assert table.changes().count() == 100
+    assert asked == [["n"]] * 11
 
 
 def test_counting_skips_deleted_rows_and_reads_files_without_statistics() -> None:

@@ -1,0 +1,122 @@
+"""An output of a rewrite in order is never more than a tenth larger than its inputs."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.log.read.test_scan import put_parquet
+from tests.log.support import live_files, memory_store, new_table
+from tidelog.compaction_daemon import compact
+from tidelog.compaction_daemon.rewriting import layouts, rewrite
+from tidelog.log import Table
+from tidelog.log.data.reader import DataFile, read_footer
+from tidelog.log.errors import CompactionGrowthError
+
+_FILES = 12
+
+
+def repetitive(*, files: int = _FILES, rows: int = 20) -> Table:
+    """Each file repeats a long text of its own, longer than the window in which snappy finds repetitions."""
+    texts = random.Random(1)
+    table = new_table(memory_store(), pa.schema([("n", pa.int64()), ("text", pa.string())]))
+    for number in range(files):
+        text = texts.randbytes(70_000).hex()
+        table.insert([{"n": number * rows + row, "text": text} for row in range(rows)])
+    return table
+
+
+def total_bytes(table: Table) -> int:
+    return sum(add.size for add in live_files(table))
+
+
+def footer_of(table: Table) -> pq.FileMetaData:
+    (output,) = live_files(table)
+    return read_footer(table.store, DataFile.of(output))
+
+
+def test_repetitive_text_stays_small() -> None:
+    table = repetitive()
+    before, rows = total_bytes(table), table.scan().to_arrow()
+    assert compact(table).files_added == 1
+    assert total_bytes(table.refresh()) <= before * 1.1
+    assert table.scan().to_arrow().equals(rows)
+    # All dictionaries together exceed the usual bound, but fit the larger one.
+    assert footer_of(table).num_row_groups == 1
+
+
+def test_row_groups_of_the_inputs_are_kept_if_no_dictionary_holds_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts, "LARGE_DICTIONARY_BYTES", 2**20)
+    table = repetitive()
+    table.delete("n IN (0, 1, 25)")
+    before, rows = total_bytes(table), table.scan().to_arrow()
+    compact(table)
+    assert total_bytes(table.refresh()) <= before * 1.1
+    assert table.scan().to_arrow().equals(rows)
+    footer = footer_of(table)
+    assert [footer.row_group(number).num_rows for number in range(_FILES)] == [18, 19, *[20] * (_FILES - 2)]
+
+
+def test_ordinary_files_become_one_row_group() -> None:
+    table = new_table(memory_store(), pa.schema([("n", pa.int64())]))
+    for number in range(5):
+        table.insert([{"n": number}])
+    compact(table)
+    assert footer_of(table.refresh()).num_row_groups == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compression": "zstd", "compression_level": 9},
+        {"compression": "gzip"},
+        {"use_dictionary": False, "column_encoding": {"n": "DELTA_BINARY_PACKED"}},
+    ],
+    ids=["zstd", "gzip", "delta"],
+)
+def test_files_of_other_writers_stay_small(options: dict[str, Any]) -> None:
+    table = new_table(memory_store(), pa.schema([("n", pa.int64()), ("text", pa.string())]))
+    random_numbers = np.random.default_rng(1)
+    for number in range(4):
+        numbers = np.cumsum(random_numbers.integers(0, 3, 50_000))
+        words = [f"word {word} of a text that packs well" for word in random_numbers.integers(0, 30_000, 50_000)]
+        put_parquet(table, f"f{number}", pa.table({"n": numbers, "text": words}), parquet=options)
+    before = total_bytes(table)
+    compact(table)
+    assert total_bytes(table.refresh()) <= before * 1.1
+    assert len(live_files(table)) == 1
+
+
+def test_a_group_that_would_grow_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewrite, "MOST_GROWTH", 0.01)
+    table = repetitive(files=3, rows=1)
+    files = {path for path, _ in table.store.walk()}
+    with pytest.raises(CompactionGrowthError, match="would become more than a tenth larger"):
+        compact(table)
+    assert {path for path, _ in table.store.walk()} == files
+
+
+def test_the_other_groups_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table(memory_store(), pa.schema([("n", pa.int64()), ("p", pa.string())]), partition_by=["p"])
+    for number in range(4):
+        table.insert([{"n": number, "p": "small"}, *({"n": row, "p": "large"} for row in range(500))])
+    before = {add.path for add in live_files(table) if add.partition_values["p"] == "large"}
+    write = rewrite._write_in_order
+
+    def refused(writer: Any, group: Any, *rest: Any) -> Any:
+        if group.partition_values["p"] == "large":
+            monkeypatch.setattr(rewrite, "MOST_GROWTH", 0.01)
+        else:
+            monkeypatch.setattr(rewrite, "MOST_GROWTH", 1.1)
+        return write(writer, group, *rest)
+
+    monkeypatch.setattr(rewrite, "_write_in_order", refused)
+    report = compact(table)
+    assert (report.groups, report.files_removed, report.files_added) == (1, 4, 1)
+    after = {add.path for add in live_files(table.refresh()) if add.partition_values["p"] == "large"}
+    assert after == before
