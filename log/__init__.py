@@ -7,13 +7,13 @@ Example:
     >>> table.changes(after=yesterday).to_arrow()  # commits after this time; `after` is exclusive
 
 A `table` is opened at a version and has `statements`, which write, and `upkeep`, which keeps it small. A statement
-stages one operation (`operations/`) in a `transaction`, which commits it (`commit/`); if other writers committed first,
-`conflict/` decides whether it can still commit. Reading is in `read/`, with `pruning/` and `predicate/`; `history`
-lists the commits. `data/` reads and writes data files, `state/` builds the state of a version from the files of the
-log, `format/` is what these files hold, and `storage/` is where they are. `cleanup/` deletes what no retained version
-needs. `errors` is the tree of errors; `presentable` makes text fit for terminals and logs; `system` is the clock, sleep
-and randomness; `arrays` names NumPy types; `internals` is what the other packages may use. `layers.toml` says which of
-them may import which.
+stages one operation (`operations/`) in a `transaction`, which commits it (`commit/`); if other writers committed
+first, `conflict/` decides whether it can still commit. Reading is in `read/`, with `pruning/` and `predicate/`;
+`history` lists the commits. `data/` reads and writes data files, `state/` builds the state of a version from the
+files of the log, `format/` is what these files hold, and `storage/` is where they are. `cleanup/` deletes what no
+retained version needs. `errors` is the tree of errors, with its root in `base_error`; `presentable` makes text fit
+for terminals and logs; `system` is the clock, sleep and randomness; `arrays` names NumPy types; `internals` is what
+the other packages may use. `layers.toml` says which of them may import which.
 """
 
 from tidelog.log.cleanup.expire import ExpiryReport

@@ -384,8 +384,7 @@ class Transaction:
         return self
 
     def _unchanged(self, metrics: Collection[str] = ("numFiles", "numOutputRows")) -> Committed:
-        head = self._state.head
-        names = self._staged.metrics if self._staged else metrics
+        head, names = self._state.head, self._staged.metrics if self._staged else metrics
         return Committed(head.version, to_datetime(head.timestamp_ms), metrics=dict.fromkeys(names, 0))
 
     def _require_open(self) -> None:
