@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import errno
 import os
 import random
@@ -25,6 +24,7 @@ from tidelog.log.errors import (
     TidelogError,
 )
 from tidelog.log.storage import Store
+from tidelog.log.storage.disk import Disk
 from tidelog.log.storage.local import LocalStore
 
 
@@ -272,17 +272,19 @@ READS: dict[str, Callable[[Store], object]] = {
 }
 
 
-@pytest.fixture
-def denied(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
-    """A store that may not be read. The tests may run as a user who may read anything, so the calls are replaced."""
-    store.put_if_absent("log/a", b"1")
+class DeniedDisk(Disk):
+    """A disk that may not be read. The tests may run as a user who may read anything, so the calls are replaced."""
 
-    def refuse(*_: Any, **__: Any) -> Any:
+    def _refuse(self, *_: Any) -> Any:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    for module, name in ((builtins, "open"), (os, "scandir"), (pa, "memory_map"), (Path, "stat")):
-        monkeypatch.setattr(module, name, refuse)
-    return store
+    read = open_input = entries = modified_ms = _refuse
+
+
+@pytest.fixture
+def denied(store: LocalStore) -> LocalStore:
+    store.put_if_absent("log/a", b"1")
+    return LocalStore(store.url, disk=DeniedDisk())
 
 
 @pytest.mark.parametrize("name", READS)
