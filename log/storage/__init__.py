@@ -3,6 +3,7 @@
 - `store`: `Store`, the interface
 - `registry`: `open_store`, from a path or URL to its store
 - `local`: files on a local disk or a mounted file system
+- `disk`: `Disk`, the calls to the operating system that `local` makes
 - `memory`: files in this process's memory
 - `object_store`: objects in S3, Google Cloud Storage or Azure Blob Storage
 - `cloud`: `Cloud`, the requests that an object store sends; `s3`, `gcs` and `azure` implement it

@@ -17,9 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import pyarrow as pa
-
 from tidelog.log.errors import PathNotWritableError, StoreNotSupportedError, StoreUnavailableError
+from tidelog.log.storage.disk import REAL_DISK, Disk
 from tidelog.log.storage.store import FileStatus, Store
 from tidelog.log.system import REAL_SYSTEM, System
 
@@ -33,18 +32,17 @@ _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EI
 class LocalStore(Store):
     """The files below a folder. The first write creates the folder."""
 
-    def __init__(self, root: str, *, system: System = REAL_SYSTEM) -> None:
+    def __init__(self, root: str, *, system: System = REAL_SYSTEM, disk: Disk = REAL_DISK) -> None:
         self._root = Path(_without_scheme(root)).expanduser().absolute()
         self._base = str(self._root)
         self._system = system
+        self._disk = disk
         self.url = str(self._root)
 
     def read(self, path: str) -> bytes:
         """See Store."""
         try:
-            # Creating a Path takes longer than reading a commit, and a writer that lost many races reads many.
-            with open(os.path.join(self._base, _without_scheme(path)), "rb", buffering=0) as file:  # noqa: PTH118, PTH123
-                return file.read()
+            return self._disk.read(os.path.join(self._base, _without_scheme(path)))  # noqa: PTH118 - see Disk.read
         except NotADirectoryError as error:
             raise FileNotFoundError(path) from error
 
@@ -54,11 +52,11 @@ class LocalStore(Store):
         with self._errors(target):
             temporary = self._write_temporary(target, content, durable=durable)
             try:
-                _link(temporary, target)
+                self._link(temporary, target)
                 if durable:
-                    _fsync_folder(target.parent)
+                    self._fsync_folder(target.parent)
             finally:
-                temporary.unlink(missing_ok=True)
+                self._unlink(temporary)
 
     def replace(self, path: str, content: bytes) -> None:
         """See Store."""
@@ -66,14 +64,13 @@ class LocalStore(Store):
         with self._errors(target):
             temporary = self._write_temporary(target, content, durable=True)
             # Hadoop's local file system leaves a checksum next to its files, which the new content would not match.
-            target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
-            temporary.replace(target)
+            self._unlink(target.with_name(f".{target.name}.crc"))
+            self._disk.rename(temporary, target)
 
     def list(self, folder: str) -> list[FileStatus]:
         """See Store."""
         try:
-            with os.scandir(self._resolve(folder)) as entries:
-                found = [_status(entry) for entry in entries]
+            found = [_status(entry) for entry in self._disk.entries(self._resolve(folder))]
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted((status for status in found if status), key=lambda status: status.name)
@@ -84,8 +81,7 @@ class LocalStore(Store):
         while folders:
             folder = folders.pop()
             try:
-                with os.scandir(self._root / folder) as entries:
-                    found = list(entries)
+                found = self._disk.entries(self._root / folder)
             except (FileNotFoundError, NotADirectoryError):  # deleted during the walk, or no table yet
                 continue
             for entry in found:
@@ -100,8 +96,7 @@ class LocalStore(Store):
     def names(self, folder: str) -> Collection[str]:
         """See Store."""
         try:
-            with os.scandir(self._resolve(folder)) as entries:
-                return [entry.name for entry in entries if entry.is_file()]
+            return [entry.name for entry in self._disk.entries(self._resolve(folder)) if entry.is_file()]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -109,12 +104,12 @@ class LocalStore(Store):
         """See Store."""
         target = self._resolve(path)
         with self._errors(target), contextlib.suppress(NotADirectoryError):
-            target.unlink(missing_ok=True)
+            self._unlink(target)
 
     def open_input(self, path: str) -> Any:
         """See Store."""
         try:
-            return pa.memory_map(str(self._resolve(path)))
+            return self._disk.open_input(self._resolve(path))
         except NotADirectoryError as error:
             raise FileNotFoundError(path) from error
 
@@ -124,22 +119,22 @@ class LocalStore(Store):
         target = self._resolve(path)
         with self._errors(target):
             self._make_folder(target.parent)
-            file = target.open("xb")
+            file = self._disk.open_new(target)
         try:
             with self._errors(target):
                 with file:
                     yield file
                     file.flush()
-                    os.fsync(file.fileno())
-                _fsync_folder(target.parent)
+                    self._disk.fsync(file.fileno())
+                self._fsync_folder(target.parent)
         except BaseException:
-            target.unlink(missing_ok=True)
+            self._unlink(target)
             raise
 
     def modified_ms(self, path: str) -> int:
         """See Store."""
         try:
-            return self._resolve(path).stat().st_mtime_ns // 1_000_000
+            return self._disk.modified_ms(self._resolve(path))
         except NotADirectoryError as error:
             raise FileNotFoundError(path) from error
 
@@ -148,9 +143,9 @@ class LocalStore(Store):
         targets = [self._resolve(path) for path in paths]
         folders = {folder for target in targets for folder in target.parents if folder.is_relative_to(self._root)}
         with self._errors(self._root), ThreadPoolExecutor(_SYNC_THREADS) as pool:
-            for _ in pool.map(_fsync, targets):
+            for _ in pool.map(self._fsync, targets):
                 pass
-            for _ in pool.map(_fsync_folder, folders):
+            for _ in pool.map(self._fsync_folder, folders):
                 pass
 
     def gather(self, paths: Sequence[str], folder: str) -> Sequence[str]:
@@ -163,17 +158,17 @@ class LocalStore(Store):
             for number, path in enumerate(paths):
                 source = self._resolve(path)
                 moved.append(f"{folder}/{number}-{source.name}")
-                source.rename(self._resolve(moved[-1]))
+                self._disk.rename(source, self._resolve(moved[-1]))
                 with contextlib.suppress(OSError):
-                    source.parent.rmdir()
+                    self._disk.remove_folder(source.parent)
         return moved
 
     def remove_empty_folders(self) -> None:
         """See Store."""
-        for folder, _, _ in os.walk(self._root, topdown=False):
+        for folder in self._disk.folders(self._root):
             # A folder that is not empty stays, even if another process is only just filling it.
             with contextlib.suppress(OSError):
-                Path(folder).rmdir()
+                self._disk.remove_folder(folder)
 
     def _resolve(self, path: str) -> Path:
         return self._root / _without_scheme(path)
@@ -182,27 +177,61 @@ class LocalStore(Store):
         self._make_folder(target.parent)
         temporary = target.with_name(f".{self._system.uuid()}.tmp")
         try:
-            with temporary.open("xb") as file:
+            with self._disk.open_new(temporary) as file:
                 file.write(content)
                 if durable:
                     file.flush()
-                    os.fsync(file.fileno())
+                    self._disk.fsync(file.fileno())
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            self._unlink(temporary)
             raise
         return temporary
 
     def _make_folder(self, folder: Path) -> None:
         """Create a folder and its missing parents durably."""
         missing = []
-        while not folder.is_dir():
+        while not self._disk.is_folder(folder):
             missing.append(folder)
             folder = folder.parent
         for child in reversed(missing):
-            if child.exists() and not child.is_dir():
+            if self._disk.exists(child) and not self._disk.is_folder(child):
                 raise NotADirectoryError(errno.ENOTDIR, "a file has the name of a folder", str(child))
-            child.mkdir(exist_ok=True)
-            _fsync_folder(child.parent)
+            self._disk.make_folder(child)
+            self._fsync_folder(child.parent)
+
+    def _link(self, temporary: Path, target: Path) -> None:
+        try:
+            self._disk.link(temporary, target)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            if error.errno in _NO_HARD_LINKS:
+                raise StoreNotSupportedError(
+                    f"the file system of {target.parent} has no hard links, so two writers could overwrite each other",
+                    advice="put the table on a local disk or an object store with conditional puts",
+                    path=str(target.parent),
+                ) from error
+            raise
+
+    def _unlink(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.unlink(path)
+
+    def _fsync(self, path: Path) -> None:
+        descriptor = self._disk.open_descriptor(path)
+        try:
+            self._disk.fsync(descriptor)
+        finally:
+            self._disk.close(descriptor)
+
+    def _fsync_folder(self, folder: Path) -> None:
+        descriptor = self._disk.open_descriptor(folder)
+        try:
+            # Some file systems cannot fsync a folder; there, syncing the file is enough.
+            with contextlib.suppress(OSError):
+                self._disk.fsync(descriptor)
+        finally:
+            self._disk.close(descriptor)
 
     @contextmanager
     def _errors(self, target: Path) -> Iterator[None]:
@@ -227,39 +256,6 @@ class LocalStore(Store):
 
 def _without_scheme(path: str) -> str:
     return _SCHEME.sub("", path)
-
-
-def _link(temporary: Path, target: Path) -> None:
-    try:
-        os.link(temporary, target)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        if error.errno in _NO_HARD_LINKS:
-            raise StoreNotSupportedError(
-                f"the file system of {target.parent} has no hard links, so two writers could overwrite each other",
-                advice="put the table on a local disk or an object store with conditional puts",
-                path=str(target.parent),
-            ) from error
-        raise
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        # Some file systems cannot fsync a folder; there, syncing the file is enough.
-        with contextlib.suppress(OSError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _status(entry: os.DirEntry[str]) -> FileStatus | None:

@@ -1,0 +1,89 @@
+"""The calls to the operating system that `LocalStore` makes, in one place, so that a test can replace them.
+
+Each method is one or a few system calls and raises OSError, or a subclass, as these do. What the calls have to do, and
+in which order, is decided in `local`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+
+class Disk:
+    """The file system of this machine."""
+
+    def read(self, path: str) -> bytes:
+        """The whole content of a file."""
+        # Creating a Path takes longer than reading a commit, and a writer that lost many races reads many.
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            return file.read()
+
+    def open_input(self, path: Path) -> Any:
+        """Open a file for random access by pyarrow."""
+        return pa.memory_map(str(path))
+
+    def open_new(self, path: Path) -> BinaryIO:
+        """Create a file, which must not exist, and open it for writing."""
+        return path.open("xb")
+
+    def open_descriptor(self, path: Path) -> int:
+        """Open a file or a folder for `fsync`."""
+        return os.open(path, os.O_RDONLY)
+
+    def fsync(self, descriptor: int) -> None:
+        """Make durable what was written to an open file, or the names in an open folder."""
+        os.fsync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        """Close what `open_descriptor` opened."""
+        os.close(descriptor)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name. Raises FileExistsError if there is a file of that name."""
+        os.link(source, target)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file another name, in place of the file that has it."""
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file's name."""
+        path.unlink()
+
+    def make_folder(self, path: Path) -> None:
+        """Create a folder, unless it exists."""
+        path.mkdir(exist_ok=True)
+
+    def remove_folder(self, path: Path) -> None:
+        """Remove an empty folder."""
+        path.rmdir()
+
+    def is_folder(self, path: Path) -> bool:
+        """Whether a folder has this name."""
+        return path.is_dir()
+
+    def exists(self, path: Path) -> bool:
+        """Whether a file or a folder has this name."""
+        return path.exists()
+
+    def modified_ms(self, path: Path) -> int:
+        """The modification time of a file, in ms since the epoch."""
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        """What is directly in a folder. Not atomic: names that appear or disappear meanwhile may be in it or not."""
+        with os.scandir(folder) as found:
+            return list(found)
+
+    def folders(self, root: Path) -> Iterator[Path]:
+        """Each folder below `root`, the innermost first, and `root` itself; none if it does not exist."""
+        for folder, _, _ in os.walk(root, topdown=False):
+            yield Path(folder)
+
+
+REAL_DISK = Disk()
