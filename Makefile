@@ -61,7 +61,13 @@ test-full: setup ## run all tests but the random and exhaustive ones
 
 .PHONY: nightly
 nightly: setup ## run the random and exhaustive tests
-	$(RUN) $(BIN)/pytest -m nightly $(TESTARGS)
+	$(RUN) TESTS_RANDOM=1 $(BIN)/pytest -m nightly $(TESTARGS)
+
+SIM_SEEDS ?= 1000
+
+.PHONY: sim
+sim: setup ## simulate SIM_SEEDS=1000 worlds of writers, faults and clean-up; SIM_SEED=123 repeats one of them
+	$(RUN) $(BIN)/python -m tests.simulation --seeds $(SIM_SEEDS) $(SIMARGS)
 
 .PHONY: check
 check: lint type test ## lint, type and test

@@ -73,6 +73,12 @@ class Reader:
         self._rows: dict[str, list[dict[str, int]]] = {}
         self._vectors: dict[str, frozenset[int]] = {}
 
+    def share(self, other: Reader | None) -> None:
+        """Know what another reader has read of the same files."""
+        if other is not None and other is not self:
+            self._rows.update(other._rows)
+            self._vectors.update(other._vectors)
+
     def lines(self, version: int) -> list[Line]:
         content = self._stored[f"_delta_log/{version:020d}.json"][0]
         return [json.loads(line) for line in content.splitlines()]
@@ -110,12 +116,7 @@ class Reader:
         return found
 
     def _read_vector(self, unique_id: str) -> frozenset[int]:
-        kind, (name, _, offset_text) = unique_id[0], unique_id[1:].rpartition("@")
-        if kind != "u":
-            raise BrokenLogError(f"the vector {unique_id} has a kind that these histories do not write")
-        prefix, encoded = name[:-_UUID_CHARACTERS], name[-_UUID_CHARACTERS:]
-        file_id = uuid.UUID(bytes=b85decode(encoded.translate(_TO_B85)))
-        path = "/".join(part for part in (prefix, f"deletion_vector_{file_id}.bin") if part)
+        path, offset_text = vector_path(unique_id), unique_id.rpartition("@")[2]
         if path not in self._stored:
             raise BrokenLogError(f"the deletion vector file {path} does not exist")
         content, offset = self._stored[path][0], int(offset_text)
@@ -133,6 +134,16 @@ def vector_id(action: Mapping[str, Any]) -> str | None:
     return name if offset is None else f"{name}@{offset}"
 
 
+def vector_path(unique_id: str) -> str:
+    """The file that holds the vector with this id."""
+    kind, name = unique_id[0], unique_id[1:].rpartition("@")[0]
+    if kind != "u":
+        raise BrokenLogError(f"the vector {unique_id} has a kind that these histories do not write")
+    prefix, encoded = name[:-_UUID_CHARACTERS], name[-_UUID_CHARACTERS:]
+    file_id = uuid.UUID(bytes=b85decode(encoded.translate(_TO_B85)))
+    return "/".join(part for part in (prefix, f"deletion_vector_{file_id}.bin") if part)
+
+
 def actions(lines: Sequence[Line], kind: str) -> list[dict[str, Any]]:
     return [line[kind] for line in lines if kind in line]
 
@@ -144,12 +155,12 @@ def lineage_of(lines: Sequence[Line]) -> list[dict[str, Any]]:
     return groups
 
 
-def initial(reader: Reader) -> View:
-    """The table at version 0."""
-    lines = reader.lines(0)
+def initial(reader: Reader, version: int = 0) -> View:
+    """The table at its first version."""
+    lines = reader.lines(version)
     (metadata,), (protocol,) = actions(lines, "metaData"), actions(lines, "protocol")
     return View(
-        0,
+        version,
         lines[0]["commitInfo"]["inCommitTimestamp"],
         metadata["id"],
         metadata["schemaString"],

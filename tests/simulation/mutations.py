@@ -1,0 +1,155 @@
+"""Mutation tests of the simulation: break the code on purpose, one rule at a time, and some seed must object.
+
+    python -m tests.simulation.mutations [PART OF A NAME]
+
+Each mutation patches a function by its name, as those of the oracle do.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tests.simulation.run import run
+from tests.simulation.scenario import drawn
+
+Function: TypeAlias = Callable[..., Any]
+MAX_SEEDS = 300
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """`replaced` takes the function or method at `target` (module:name) and returns a wrong one."""
+
+    name: str
+    target: str
+    replaced: Callable[[Function], Function]
+
+
+def gives(value: Any) -> Callable[[Function], Function]:
+    """Replace a function by one that always returns `value`."""
+    return lambda _original: lambda *_args, **_kwargs: value
+
+
+def rename_over(original: Function) -> Function:
+    """A put on a disk replaces the file that is there."""
+    del original
+
+    def link(self: Any, temporary: Path, target: Path) -> None:
+        self._disk.rename(temporary, target)
+
+    return link
+
+
+def put_without_condition(original: Function) -> Function:
+    """A put in a cloud replaces the object that is there."""
+    return lambda self, bucket, key, content, **_create: original(self, bucket, key, content, create=False)
+
+
+def mine_whatever_is_there(original: Function) -> Function:
+    """A version that exists after a lost answer counts as the own one."""
+    del original
+    return lambda *_args: True
+
+
+def not_looked_up(original: Function) -> Function:
+    """After a lost answer the caller is told that nothing was committed, without a look at the log."""
+    del original
+    return lambda _self, _version, _error: None
+
+
+def forgets_a_vector(original: Function) -> Function:
+    """The rows that a vector holds count as live."""
+    del original
+    from pyroaring import BitMap64  # noqa: PLC0415
+
+    return lambda *_args, **_kwargs: BitMap64()
+
+
+def deletes_live_files(original: Function) -> Function:
+    """Vacuum takes every old file for unneeded."""
+    del original
+    from tidelog.log.cleanup.references import References  # noqa: PLC0415
+
+    return lambda *_args, **_kwargs: References()
+
+
+def by_age_zero(original: Function) -> Function:
+    """Clean-up finds everything old enough."""
+    return lambda older_than, now_ms, configuration: original(older_than, now_ms, configuration) + 40 * 3_600_000
+
+
+def always_discards(original: Function) -> Function:
+    """The files of a transaction are deleted although its commit names them."""
+    return lambda store, staged, _commit=None: original(store, staged)
+
+
+def newest_first(original: Function) -> Function:
+    """The log is cleaned up from the newest commit to the oldest, and up to the head."""
+    return lambda listing, _kept: original(listing, 2**62)
+
+
+_LOOP = "tidelog.log.commit.loop"
+MUTATIONS = (
+    Mutation("winners are not judged", "tidelog.log.conflict.rebase:Rebase.fold", gives(None)),
+    Mutation("a put on a disk overwrites", "tidelog.log.storage.local:LocalStore._link", rename_over),
+    Mutation("a put in a cloud overwrites", "tests.simulation.cloud:SimCloud.put", put_without_condition),
+    Mutation("another's commit counts as mine", f"{_LOOP}:_Attempt._is_stored_and_mine", mine_whatever_is_there),
+    Mutation("a lost answer is not looked up", f"{_LOOP}:_Attempt._is_stored_and_mine", not_looked_up),
+    Mutation("dead rows are read", "tidelog.log.data.reader:read_dead_rows", forgets_a_vector),
+    Mutation("vacuum deletes live files", "tidelog.log.cleanup.vacuum:_needed", deletes_live_files),
+    Mutation("vacuum does not wait", "tidelog.log.cleanup.retention:explicit_cutoff_ms", by_age_zero),
+    Mutation("own files are discarded after the commit", f"{_LOOP}:discard", always_discards),
+    Mutation("expire deletes what is needed", "tidelog.log.cleanup.retention:expired_log_files", newest_first),
+    Mutation(
+        "a second copy of a stream does not conflict", "tidelog.log.conflict.rebase:application_conflict", gives(None)
+    ),
+    Mutation("new rows are not checked", "tidelog.log.conflict.rebase:Rebase._possible_matches", gives({})),
+    Mutation("rows deleted by winners stay", "tidelog.log.conflict.deletes:FollowedDeletes.dead_images", gives({})),
+)
+
+
+@contextmanager
+def patched(mutation: Mutation) -> Iterator[None]:
+    """Apply the mutation within the block."""
+    module_name, _, path = mutation.target.partition(":")
+    *owners, name = path.split(".")
+    owner: Any = importlib.import_module(module_name)
+    for part in owners:
+        owner = getattr(owner, part)
+    original = vars(owner)[name]
+    setattr(owner, name, mutation.replaced(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def objection(mutation: Mutation, seeds: int = MAX_SEEDS) -> tuple[int, str] | None:
+    """The first seed that objects to the mutation, and to what; None if none does."""
+    with patched(mutation):
+        for seed in range(seeds):
+            found = run(drawn(seed))
+            if found.objections:
+                return seed, str(found.objections[0])
+    return None
+
+
+def main() -> int:
+    part = sys.argv[1] if len(sys.argv) > 1 else ""
+    missed = 0
+    for mutation in MUTATIONS:
+        if part in mutation.name:
+            found = objection(mutation)
+            missed += found is None
+            print(f"{'MISSED' if found is None else 'noticed'}: {mutation.name}: {found}"[:300], flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""Each bug that was found, as a scenario with a name and a sentence: those made by hand, and seeds that found one.
+
+A scenario made by hand says who waits where, so it stays the same when the code makes more or fewer steps. A seed is
+kept as it was found. While `defect` is in KNOWN_DEFECTS, the scenario is expected to fail.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from typing import Any
+
+from tests.log.oracle.model import Row, Where
+from tests.log.oracle.operations import Insert, Overwrite, Update
+from tests.log.oracle.settings import SETTINGS
+from tests.simulation import faults, known_defects
+from tests.simulation.actors import (
+    Checkpoint,
+    Compaction,
+    Create,
+    Drop,
+    Expire,
+    GoBack,
+    Job,
+    Plan,
+    Read,
+    Statement,
+    Vacuum,
+)
+from tests.simulation.faults import COMMIT, LOG, TEMPORARY, Fault, NoAnswerError, When
+from tests.simulation.known_defects import SWITCHES
+from tests.simulation.scenario import DAY_MS, Hold, Scenario, drawn
+
+
+@dataclass(frozen=True)
+class Named:
+    """A scenario that found a bug. `story` is what happens in it."""
+
+    name: str
+    story: str
+    defect: str
+    scenario: Scenario
+
+
+def _insert(key: int, after_ms: int = 0) -> Statement:
+    return Statement(Insert("INSERT", (Row(key, 1, 1000 + key),)), after_ms=after_ms)
+
+
+def _overwrite(key: int, after_ms: int = 0) -> Statement:
+    return Statement(Overwrite("OVERWRITE", (Row(key, 1, 1000 + key),)), after_ms=after_ms)
+
+
+def _named(name: str, story: str, defect: str, plans: dict[str, tuple[Job, ...]], **more: Any) -> Named:
+    values: dict[str, Any] = {"seed": 1, "store": "disk", "setting": SETTINGS["vectors"], "stickiness": 0.9, **more}
+    scenario = Scenario(plans=tuple(Plan(actor, jobs) for actor, jobs in plans.items()), **values)
+    return Named(name, story, defect, scenario)
+
+
+def _fault(name: str, operation: str, path: str, when: When, error: Any, burst: int = 1) -> tuple[Fault, ...]:
+    return (Fault(name, operation, path, when, error, 1.0, burst),)
+
+
+_LOG_FILE, _DATA_FILE = r"_delta_log/\d", r".*part-"
+_CHECKPOINT, _CHECKSUM = r"_delta_log/\d+\.checkpoint", r"_delta_log/\d+\.crc"
+# Another table at the same path, with as many versions as the old one had.
+_REPLACED: tuple[Job, ...] = (Drop(after_ms=1000), Create(), *(_insert(key) for key in range(20, 25)))
+
+_DROP = (
+    _named(
+        "a commit after the drop",
+        "a writer puts its version when a drop has deleted the log, and is told that it is committed",
+        known_defects.DROP,
+        {"insert-0": (_insert(20),), "drop-1": (Drop(after_ms=1000),)},
+        store="cloud",
+        holds=(Hold("insert-0", "put", COMMIT, until="drop-1"),),
+    ),
+    _named(
+        "a drop goes on after the table was created again",
+        "a drop waits before it deletes the log; meanwhile the path gets a new table, whose log it then deletes",
+        known_defects.DROP,
+        {"drop-0": (Drop(),), "drop-1": _REPLACED},
+        holds=(Hold("drop-0", "unlink", _LOG_FILE, until="drop-1"),),
+    ),
+    _named(
+        "a late checkpoint of the old table",
+        "a checkpoint waits until the table was dropped and created again, and lands in the new table's log",
+        known_defects.DROP,
+        {"checkpoint-0": (Checkpoint(),), "drop-1": _REPLACED},
+        store="cloud",
+        holds=(Hold("checkpoint-0", "put", _CHECKPOINT, until="drop-1"),),
+    ),
+    _named(
+        "a late checksum of the old table",
+        "the checksum of a version that the new table does not have yet, so that its log looks damaged",
+        known_defects.DROP,
+        {"insert-0": (_insert(30),), "drop-1": (Drop(after_ms=1000), Create(), _insert(20))},
+        store="cloud",
+        holds=(Hold("insert-0", "put", _CHECKSUM, until="drop-1"),),
+    ),
+    _named(
+        "a late expire of the old table",
+        "an expire waits before its first deletion, and then deletes the commits of the new table",
+        known_defects.DROP,
+        {
+            "expire-0": (Checkpoint(), _insert(30, 2 * DAY_MS), Expire(after_ms=2 * DAY_MS)),
+            "drop-1": (Drop(after_ms=5 * DAY_MS), Create(), *(_insert(key) for key in range(20, 25))),
+        },
+        holds=(Hold("expire-0", "unlink", _LOG_FILE, until="drop-1"),),
+    ),
+    _named(
+        "two tables within a second",
+        "on an object store a table is dropped and created again within a second, and an old handle writes into it",
+        known_defects.DROP,
+        {
+            "drop-0": (Drop(), Create(), Drop(after_ms=60), Create()),
+            "insert-1": (Read(after_ms=150), _insert(20, 600)),
+        },
+        store="cloud",
+        seed=3,
+    ),
+)
+_CLEAN_UP = (
+    _named(
+        "a restore between a vacuum's look and its deletions",
+        "a vacuum waits after it has looked at the head; a RESTORE brings the files back; then they are deleted",
+        known_defects.RESTORE_BESIDE_VACUUM,
+        {
+            "overwrite-0": (_overwrite(20),),
+            "vacuum-1": (Vacuum(after_ms=3 * DAY_MS),),
+            "restore-2": (GoBack(1, after_ms=3 * DAY_MS + 1000),),
+        },
+        holds=(Hold("vacuum-1", "unlink", _DATA_FILE, until="restore-2"),),
+    ),
+    _named(
+        "an insert that slept through a vacuum",
+        "an insert waits for days before its commit, which then names a file that a vacuum has deleted",
+        known_defects.SLEEPERS_BESIDE_VACUUM,
+        {"insert-0": (_insert(20),), "vacuum-1": (Vacuum(after_ms=3 * DAY_MS),)},
+        holds=(Hold("insert-0", "link", COMMIT, until="vacuum-1"),),
+    ),
+    _named(
+        "a compaction that slept through a vacuum",
+        "a compaction waits for days, a vacuum deletes its outputs, and its commit takes the old rows with it",
+        known_defects.SLEEPERS_BESIDE_VACUUM,
+        {"compact-0": (Compaction("minor"),), "vacuum-1": (Vacuum(after_ms=3 * DAY_MS),)},
+        holds=(Hold("compact-0", "link", COMMIT, until="vacuum-1"),),
+    ),
+    _named(
+        "an update that slept through a vacuum",
+        "the same with a deletion vector",
+        known_defects.SLEEPERS_BESIDE_VACUUM,
+        {
+            "update-0": (Statement(Update("UPDATE", Where("k", "<=", 1), "v", added=True, number=5000)),),
+            "vacuum-1": (Vacuum(after_ms=3 * DAY_MS),),
+        },
+        holds=(Hold("update-0", "link", COMMIT, until="vacuum-1"),),
+    ),
+    _named(
+        "a put into a hole",
+        "a writer sleeps until its version was committed by another and expired, and puts it below the checkpoint",
+        known_defects.SLEEPERS_BESIDE_EXPIRE,
+        {
+            "insert-0": (_insert(30, 1),),
+            "expire-1": (
+                _insert(19, 1000),
+                *(_insert(key) for key in range(20, 24)),
+                Checkpoint(),
+                _insert(24, DAY_MS),
+                Expire(after_ms=2 * DAY_MS),
+            ),
+        },
+        store="cloud",
+        holds=(Hold("insert-0", "put", COMMIT, until="expire-1"),),
+    ),
+)
+_UNKNOWN = (
+    _named(
+        "a put that lands after its writer gave up",
+        "a proxy holds every put of a commit; the writer is told that nothing was committed; then one lands",
+        faults.LATE_PUTS,
+        {"insert-0": (_insert(20),)},
+        store="cloud",
+        faults=_fault("held", "put", COMMIT, When.LATE, NoAnswerError),
+    ),
+    _named(
+        "a put that lands and is repeated",
+        "the same, and the writer obeys and runs the insert again, without a key",
+        faults.LATE_PUTS,
+        {"insert-0": (_insert(20), _insert(21))},
+        store="cloud",
+        faults=_fault("held", "put", rf"{LOG}/0+5\.json$", When.LATE, NoAnswerError),
+    ),
+    _named(
+        "the log folder allows no removals",
+        "chattr +a on the log folder: the commit is linked, but its temporary name stays",
+        faults.AFTER_THE_EFFECT,
+        {"insert-0": (_insert(20),)},
+        faults=_fault("chattr +a", "unlink", TEMPORARY, When.NEVER, errno.EPERM),
+    ),
+    _named(
+        "the log folder cannot be opened",
+        "mode 0733 on the log folder: the commit is linked, but the folder cannot be opened to sync it",
+        faults.AFTER_THE_EFFECT,
+        {"insert-0": (_insert(20),)},
+        faults=_fault("mode 0733", "open_descriptor", f"{LOG}$", When.NEVER, errno.EACCES),
+    ),
+    _named(
+        "a link is made and reported as forbidden",
+        "a network file system makes the link, and answers that it may not",
+        faults.AFTER_THE_EFFECT,
+        {"insert-0": (_insert(20),)},
+        faults=_fault("forbidden", "link", COMMIT, When.BEFORE_THE_ANSWER, errno.EACCES),
+    ),
+    _named(
+        "the log folder cannot be synced",
+        "an EIO from the fsync of the log folder is reported as committed",
+        faults.FOLDER_SYNC,
+        {"insert-0": (_insert(20),)},
+        faults=_fault("EIO", "fsync", f"{LOG}$", When.NEVER, errno.EIO),
+    ),
+    _named(
+        "a link whose answer is lost is not synced",
+        "the link is made and its answer lost; the commit is looked up and found, but the folder is never synced",
+        faults.FOLDER_SYNC,
+        {"insert-0": (_insert(20),)},
+        faults=_fault("lost", "link", COMMIT, When.BEFORE_THE_ANSWER, errno.EIO),
+    ),
+)
+
+
+def _seed(seed: int, defect: str, story: str) -> Named:
+    without = tuple(name for name in SWITCHES if name != defect)
+    return Named(f"seed {seed}, {defect}", story, defect, drawn(seed, without))
+
+
+_SEEDS: tuple[Named, ...] = ()
+
+NAMED = (*_DROP, *_CLEAN_UP, *_UNKNOWN, *_SEEDS)

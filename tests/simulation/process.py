@@ -1,0 +1,99 @@
+"""A process of an actor: its clock, its ids, and the one way by which its calls reach the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.simulation.scheduler import FOREVER, MAX_STEPS_OF_AN_OPERATION, Killed
+from tidelog.log.storage import Store
+from tidelog.log.system import System
+
+if TYPE_CHECKING:
+    from tests.simulation.faults import Fault
+    from tests.simulation.world import World
+
+
+@dataclass
+class Process:
+    """One life of an actor. `operation` is the number of what it does now; its ids name it."""
+
+    world: World
+    actor: int
+    name: str
+    operation: int = 0
+    dead: bool = False
+    mortal: bool = True
+    ids: int = 0
+    began_ms: int = 0
+    store: Store = field(init=False)
+    system: System = field(init=False)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it can do nothing any more: it died, or the simulation has ended."""
+        return self.dead or (self.mortal and self.world.scheduler.stopped)
+
+    def call(self, operation: str, path: str) -> Fault | None:
+        """One step: here the actor waits for its turn, sleeps, or dies. Returns the fault of the call."""
+        if self.is_gone:
+            raise Killed
+        world = self.world
+        task = world.scheduler.current
+        if task is None:  # the audit at the end: alone, and without faults
+            return None
+        if task.steps > MAX_STEPS_OF_AN_OPERATION:
+            world.object("bounded", f"{self.name} does not end: {MAX_STEPS_OF_AN_OPERATION} steps in one operation")
+            raise Killed
+        pause_ms, dies = world.fate(self, operation, path)
+        world.scheduler.step(f"{operation} {path}", pause_ms)
+        if dies and not self.is_gone:
+            world.scheduler.note("  dies")
+            self.dead = True
+        if self.is_gone:
+            raise Killed
+        world.active = self
+        return world.faults.draw(self.name, operation, path)
+
+
+class SimSystem(System):
+    """The clock of the actor's machine, which is wrong and can jump. Its ids begin with the actor and the operation."""
+
+    def __init__(self, process: Process, skew_ms: int) -> None:
+        self._process = process
+        self._world = process.world
+        self._skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        self._process.call("clock", "")
+        scenario = self._world.scenario
+        if scenario.clock_jump_chance and self._world.random.random() < scenario.clock_jump_chance:
+            self._skew_ms = self._world.random.randint(-scenario.skew_ms, scenario.skew_ms)
+        return self._world.scheduler.now_ms + self._skew_ms
+
+    def monotonic_s(self) -> float:
+        self._process.call("clock", "")
+        return self._world.scheduler.now_ms / 1000
+
+    def sleep_s(self, seconds: float) -> None:
+        if self._process.is_gone:
+            raise Killed
+        self._world.scheduler.step("sleep", min(round(seconds * 1000), FOREVER))
+        if self._process.is_gone:
+            raise Killed
+        self._world.active = self._process
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._world.random.uniform(low, high)
+
+    def uuid(self) -> str:
+        self._process.ids += 1
+        return f"{self._process.actor:08x}-{self._process.operation:04x}-4000-8000-{self._process.ids:012x}"
+
+
+def owner(text: str) -> tuple[int, int] | None:
+    """The actor and the operation that made an id; None for one of the table's beginning."""
+    parts = text.split("-")
+    if len(parts) == 5 and parts[2:4] == ["4000", "8000"]:
+        return int(parts[0], 16), int(parts[1], 16)
+    return None

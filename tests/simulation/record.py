@@ -1,0 +1,53 @@
+"""What actors were told, for comparison with what happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from tests.log.oracle.model import Row
+from tests.log.oracle.operations import Operation
+
+
+class Told(Enum):
+    """What an actor knows about its operation."""
+
+    NOTHING = auto()
+    """It died before it was told anything, or it was told that this is unknown."""
+    COMMITTED = auto()
+    IDLE = auto()
+    """There was nothing to do, or another compaction had done it."""
+    REFUSED = auto()
+    """It was told that nothing was committed."""
+
+
+@dataclass
+class Record:
+    """An operation of an actor. `operation` is its meaning in the oracle's model; None if it changes no rows."""
+
+    actor: str
+    what: str
+    operation: Operation | None
+    began_ms: int
+    table_id: str | None = None
+    told: Told = Told.NOTHING
+    version: int | None = None
+    error: str = ""
+    ended_ms: int | None = None
+
+    def __str__(self) -> str:
+        told = f"{self.told.name} {self.version if self.error == '' else self.error}"
+        return f"{self.what} of {self.actor} ({told})"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a reader saw: the rows at `version`, or if `after` is given the changes since then."""
+
+    record: Record
+    table_id: str
+    version: int
+    rows: Counter[Row]
+    after: int | None = None
+    taken: Counter[Row] | None = None

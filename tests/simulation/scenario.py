@@ -1,0 +1,216 @@
+"""What a seed draws: the store, the table, the actors, their jobs, and how unkind the world is to them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.log.oracle.model import Row, Where
+from tests.log.oracle.operations import Delete, Insert, Overwrite, SetProperties, Truncate, Update, Upsert
+from tests.log.oracle.settings import SETTINGS, Setting
+from tests.simulation import faults, known_defects
+from tests.simulation.faults import Fault
+from tests.simulation.known_defects import KNOWN_DEFECTS
+
+if TYPE_CHECKING:
+    from tests.simulation.actors import Job, Plan
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+@dataclass(frozen=True)
+class Hold:
+    """What happens at the `nth` call of an actor: it waits for another actor, or for a time, or dies."""
+
+    actor: str
+    operation: str
+    path: str
+    nth: int = 1
+    until: str | None = None
+    pause_ms: int = 0
+    dies: bool = False
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One simulated world, completely. The same scenario gives the same trace."""
+
+    seed: int
+    store: str
+    setting: Setting
+    plans: tuple[Plan, ...]
+    faults: tuple[Fault, ...] = ()
+    pause_chance: float = 0.0
+    kill_chance: float = 0.0
+    longest_operation_ms: int = 0
+    zombies: frozenset[str] = frozenset()
+    split_listings: bool = False
+    skew_ms: int = 0
+    clock_jump_chance: float = 0.0
+    stickiness: float = 0.5
+    holds: tuple[Hold, ...] = ()
+    checks_durability: bool = True
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.seed}: {self.store}, {self.setting.name}"]
+        lines += [f"  {plan.name}: {', '.join(map(str, plan.jobs))}" for plan in self.plans]
+        lines += [f"  fault: {fault.name}, {fault.chance:.0%} of {fault.operation or 'all'}" for fault in self.faults]
+        lines.append(
+            f"  pauses {self.pause_chance:.1%}, deaths {self.kill_chance:.1%}, zombies {sorted(self.zombies)}, "
+            f"clocks {self.skew_ms / HOUR_MS:.1f} h apart, jumps {self.clock_jump_chance:.1%}"
+        )
+        return "\n".join(lines)
+
+
+def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
+    """The scenario of a seed, without the ingredients of the known defects."""
+    random = Random(seed)
+    store = random.choice(("disk", "cloud"))
+    setting = random.choice(list(SETTINGS.values()))
+    draw = _Draw(random, setting, known)
+    plans = draw.plans()
+    kinds = {plan.name.partition("-")[0] for plan in plans}
+    cleans = kinds & {"vacuum", "expire", "drop"}
+    skews = [0, 1000, 60_000, 2 * HOUR_MS]
+    if known_defects.CLOCKS not in known or not cleans:
+        skews.append(3 * DAY_MS)
+    sleeps = not (
+        ("vacuum" in kinds and known_defects.SLEEPERS_BESIDE_VACUUM in known)
+        or ("expire" in kinds and known_defects.SLEEPERS_BESIDE_EXPIRE in known)
+    )
+    zombies = {plan.name for plan in plans if sleeps and random.random() < 0.15}
+    return Scenario(
+        seed,
+        store,
+        setting,
+        plans,
+        faults.drawn(random, store, known),
+        pause_chance=random.choice((0.0, 0.01, 0.05)),
+        kill_chance=random.choice((0.0, 0.0, 0.001, 0.01)),
+        longest_operation_ms=(5 * DAY_MS if sleeps and random.random() < 0.3 else 18 * HOUR_MS),
+        zombies=frozenset(zombies),
+        split_listings=random.random() < 0.5,
+        skew_ms=random.choice(skews),
+        clock_jump_chance=random.choice((0.0, 0.0, 0.05)),
+        stickiness=random.choice((0.0, 0.5, 0.9, 0.98)),
+        checks_durability=faults.FOLDER_SYNC not in known,
+    )
+
+
+class _Draw:
+    """Draws actors and jobs. Every row that they write has a value of its own."""
+
+    def __init__(self, random: Random, setting: Setting, known: Collection[str]) -> None:
+        self.random = random
+        self.setting = setting
+        self.known = known
+        self.shared: tuple[str, int] | None = None
+        self._values: Iterator[int] = itertools.count(1_000)
+
+    def plans(self) -> tuple[Plan, ...]:
+        """The actors: writers in any case, and others now and then."""
+        from tests.simulation import actors  # noqa: PLC0415 - actors need the world, which needs scenarios
+
+        random = self.random
+        makers: dict[str, Callable[[], Job]] = {
+            "insert": lambda: actors.Statement(self.insert()),
+            "once": lambda: actors.Statement(self.insert(key=True)),
+            "update": lambda: actors.Statement(self.update(), runs_again=random.random() < 0.5),
+            "delete": lambda: actors.Statement(self.delete(), runs_again=random.random() < 0.5),
+            "upsert": lambda: actors.Statement(self.upsert(), runs_again=random.random() < 0.5),
+            "overwrite": lambda: actors.Statement(self.overwrite()),
+            "compact": lambda: actors.Compaction(random.choice(("minor", "major")), random.random() < 0.3),
+            "properties": lambda: actors.Statement(
+                SetProperties("SET", (("delta.checkpointInterval", str(random.randint(2, 99))),))
+            ),
+            "read": lambda: actors.Read(random.randint(0, 3)),
+            "follow": lambda: actors.Follow(random.randint(0, 4)),
+            "checkpoint": actors.Checkpoint,
+            "vacuum": actors.Vacuum,
+            "expire": actors.Expire,
+            "restore": lambda: actors.GoBack(random.randint(1, 3)),
+            "drop": actors.Drop,
+        }
+        weights = [4, 3, 3, 2, 3, 2, 3, 1, 3, 2, 2, 3, 3, 2, 3]
+        kinds = random.choices(list(makers), weights, k=random.randint(2, 5))
+        if known_defects.DROP in self.known:
+            kinds = ["insert" if kind == "drop" else kind for kind in kinds]
+        if known_defects.RESTORE_BESIDE_VACUUM in self.known and "vacuum" in kinds:
+            kinds = ["update" if kind == "restore" else kind for kind in kinds]
+        if "expire" in kinds:
+            kinds.append("checkpoint")
+        gaps = random.choice(((0, 0, 10), (0, 10, 5_000), (0, 5_000, DAY_MS, 3 * DAY_MS)))
+        found = []
+        for number, kind in enumerate(kinds):
+            jobs: list[Job] = []
+            for _ in range(random.randint(1, 3)):
+                job = makers[kind]()
+                jobs.append(self.after(job, random.choice(gaps)))
+                if kind == "drop":
+                    jobs.append(self.after(actors.Create(), random.choice((0, 0, 5, 500, 5_000))))
+            found.append(actors.Plan(f"{kind}-{number}", tuple(jobs)))
+        return tuple(found)
+
+    @staticmethod
+    def after(job: Job, ms: int) -> Job:
+        """The job, later."""
+        from dataclasses import replace  # noqa: PLC0415
+
+        return replace(job, after_ms=ms)
+
+    def rows(self, count: int) -> tuple[Row, ...]:
+        """New rows: few keys, so that they meet others, and values that nothing else has."""
+        keys = self.random.sample(range(1, 14), count)
+        return tuple(Row(key, self.random.randint(1, 2), next(self._values)) for key in keys)
+
+    def where(self) -> Where:
+        """A predicate that some rows match."""
+        column = self.random.choice(("k", "k", "p", "v"))
+        value = {"k": self.random.randint(1, 10), "p": self.random.randint(1, 2), "v": self.random.randint(10, 1100)}
+        return Where(column, self.random.choice(("=", "<=", ">=")), value[column])
+
+    def insert(self, *, key: bool = False) -> Insert:
+        """Rows. With `key` they have an idempotency key; now and then two actors share one."""
+        rows = self.rows(self.random.randint(1, 3))
+        if not key:
+            return Insert("INSERT", rows)
+        if self.shared is not None and self.random.random() < 0.4:
+            return Insert("INSERT once", rows, key=self.shared)
+        number = next(self._values)
+        self.shared = ("shared" if self.random.random() < 0.3 else f"app-{number}", number)
+        return Insert("INSERT once", rows, key=self.shared)
+
+    def update(self) -> Update:
+        """New values for the rows of a predicate."""
+        where = self.where()
+        if self.random.random() < 0.2:
+            return Update("UPDATE p", where, "p", added=False, number=self.random.randint(1, 2))
+        return Update("UPDATE", where, "v", added=True, number=10_000 * next(self._values))
+
+    def delete(self) -> Delete:
+        """Fewer rows."""
+        return Delete("DELETE", self.where())
+
+    def upsert(self) -> Upsert:
+        """Rows that replace others, and some that only delete."""
+        rows = [row._replace(v=-1) if self.random.random() < 0.2 else row for row in self.rows(2)]
+        return Upsert("UPSERT", tuple(rows))
+
+    def overwrite(self) -> Overwrite | Truncate:
+        """Rows instead of all others, or of those of a partition."""
+        rows = self.rows(2)
+        if not self.setting.partitioned or self.random.random() < 0.4:
+            return Overwrite("OVERWRITE", rows) if self.random.random() < 0.7 else Truncate("TRUNCATE")
+        partition = self.random.randint(1, 2)
+        match self.random.randint(0, 2):
+            case 0:
+                return Overwrite("OVERWRITE dynamic", rows, dynamic=True)
+            case 1:
+                own = tuple(row._replace(p=partition) for row in rows)
+                return Overwrite("OVERWRITE partition", own, partition=partition)
+            case _:
+                return Truncate("TRUNCATE partition", partition=partition)

@@ -1,0 +1,91 @@
+"""The simulation finds nothing, apart from what is known; it is the same in each run; and it can fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests import randomness
+from tests.simulation.known_defects import KNOWN_DEFECTS, SWITCHES
+from tests.simulation.mutations import MUTATIONS, Mutation, objection
+from tests.simulation.named_seeds import NAMED, Named
+from tests.simulation.run import Run, run
+from tests.simulation.scenario import drawn
+
+SEEDS = 1_000
+NIGHTLY_SEEDS = 100_000
+# So many tests share the seeds, each of which takes a few seconds.
+_CHUNKS = 40
+_WITHIN_SEEDS = 300
+
+
+def require_nothing_wrong(found: Run) -> None:
+    assert not found.objections, f"\n{found}\n\nSIM_SEED={found.scenario.seed} make sim repeats this run"
+
+
+@pytest.mark.parametrize("chunk", range(_CHUNKS))
+def test_seeds(chunk: int) -> None:
+    size = SEEDS // _CHUNKS
+    for seed in range(chunk * size, (chunk + 1) * size):
+        require_nothing_wrong(run(drawn(seed)))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(0)
+def test_many_seeds() -> None:
+    start = randomness.seed()
+    for seed in range(start, start + NIGHTLY_SEEDS):
+        require_nothing_wrong(run(drawn(seed)))
+
+
+@pytest.mark.parametrize("named", NAMED, ids=lambda named: named.name)
+def test_what_was_found_once(request: pytest.FixtureRequest, named: Named) -> None:
+    if named.defect in KNOWN_DEFECTS:
+        reason = f"{SWITCHES[named.defect].rule}: {named.story}"
+        request.applymarker(pytest.mark.xfail(raises=AssertionError, reason=reason, strict=True))
+    require_nothing_wrong(run(named.scenario))
+
+
+# --- the same seed gives the same trace ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [3, 7, 11])
+def test_a_seed_gives_the_same_trace_again(seed: int) -> None:
+    assert run(drawn(seed, ())).trace == run(drawn(seed, ())).trace
+
+
+def test_a_seed_gives_the_same_trace_in_another_process() -> None:
+    """Text has another hash in each process, so the order of a set must not matter."""
+    program = (
+        "import zlib\n"
+        "from tests.simulation.run import run\n"
+        "from tests.simulation.scenario import drawn\n"
+        "print([zlib.crc32(str(run(drawn(seed, ()))).encode()) for seed in range(4)])"
+    )
+    traces = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(traces) == 1
+
+
+def test_another_seed_gives_another_trace() -> None:
+    assert run(drawn(1)).trace != run(drawn(2)).trace
+
+
+# --- the simulation can fail -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_mutation_is_found(mutation: Mutation) -> None:
+    assert objection(mutation, _WITHIN_SEEDS), f"no seed below {_WITHIN_SEEDS} objects"
