@@ -155,7 +155,8 @@ class Faults:
         burst = self._bursts[actor, operation]
         if burst and re.match(burst[-1].path, path):
             return burst.pop()
-        for pattern, fault in (*self._by_operation.get(operation, ()), *self._by_operation.get("", ())):
+        candidates = [*self._by_operation.get(operation, []), *self._by_operation.get("", [])]
+        for pattern, fault in candidates:
             if pattern.match(path) and self.random.random() < fault.chance:
                 again = self.random.randint(0, fault.burst - 1)
                 self._bursts[actor, operation] += [fault] * again

@@ -153,6 +153,8 @@ class _Draw:
                 if kind == "drop":
                     jobs.append(self.after(actors.Create(), random.choice((0, 0, 5, 500, 5_000))))
             found.append(actors.Plan(f"{kind}-{number}", tuple(jobs)))
+            if kind == "once" and random.random() < 0.3:  # a second copy of a stream
+                found.append(actors.Plan(f"{kind}-{number}-again", tuple(jobs)))
         return tuple(found)
 
     @staticmethod
