@@ -233,6 +233,12 @@ def _seed(seed: int, defect: str, story: str) -> Named:
     return Named(f"seed {seed}, {defect}", story, defect, drawn(seed, without))
 
 
-_SEEDS: tuple[Named, ...] = ()
+_SEEDS = (
+    _seed(29, known_defects.DROP, "a drop beside writers leaves a path that cannot be opened, dropped or created"),
+    _seed(202, known_defects.DROP, "a commit lands behind the drop, and its writer is told that it is committed"),
+    _seed(
+        198, known_defects.SLEEPERS_BESIDE_VACUUM, "a writer sleeps through a vacuum, and commits files that are gone"
+    ),
+)
 
 NAMED = (*_DROP, *_CLEAN_UP, *_UNKNOWN, *_SEEDS)

@@ -149,7 +149,8 @@ class _Draw:
             jobs: list[Job] = []
             for _ in range(random.randint(1, 3)):
                 job = makers[kind]()
-                jobs.append(self.after(job, random.choice(gaps)))
+                late = kind in {"vacuum", "expire"} and random.random() < 0.6
+                jobs.append(self.after(job, random.choice((DAY_MS + 1_000, 3 * DAY_MS) if late else gaps)))
                 if kind == "drop":
                     jobs.append(self.after(actors.Create(), random.choice((0, 0, 5, 500, 5_000))))
             found.append(actors.Plan(f"{kind}-{number}", tuple(jobs)))

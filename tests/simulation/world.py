@@ -29,6 +29,8 @@ from tidelog.log.system import System
 
 # Clocks further apart than this are beyond what clean-up allows for.
 MAX_SKEW_MS = 2 * HOUR_MS
+# An operation takes some dozens of steps, so that most zombies fall asleep within one.
+_ZOMBIE_CHANCE = 0.02
 _BEGIN_MS = START_MS + 10 * 24 * HOUR_MS
 
 
@@ -105,10 +107,10 @@ class World:
         scenario, chance = self.scenario, self.random.random()
         if chance < scenario.kill_chance:
             return 0, True
+        if process.name in scenario.zombies and self.random.random() < _ZOMBIE_CHANCE:
+            return FOREVER, False
         if chance >= scenario.kill_chance + scenario.pause_chance:
             return 0, False
-        if process.name in scenario.zombies and self.random.random() < 0.3:
-            return FOREVER, False
         longest = scenario.longest_operation_ms - (self.scheduler.now_ms - process.began_ms)
         return min(self.random.choice((5, 50, 1_000, 60_000, HOUR_MS, 10 * HOUR_MS)), max(0, longest)), False
 
