@@ -45,10 +45,10 @@ type: setup ## check types, strictly, of the packages, tests, examples and bench
 # Two processes share each lane, a test file at a time; TESTWORKERS=0 runs it in one process, for a debugger.
 TESTWORKERS ?= 2
 PYTEST = $(RUN) $(BIN)/pytest -n $(TESTWORKERS) --dist loadfile --no-loadscope-reorder
-FAST = not (spark or server or crash or interop or full or nightly)
+FAST = not (spark or server or crash or interop or simulation or full or nightly)
 
 .PHONY: test-fast
-test-fast: setup ## run the tests that need no Spark, server, crash or other engine
+test-fast: setup ## run the tests that need no Spark, server, crash or other engine, and few seeds of the simulation
 	$(PYTEST) -m "$(FAST)" $(TESTARGS)
 
 .PHONY: test

@@ -1,6 +1,6 @@
 """The lanes of the tests, and the markers that put a test into one.
 
-    make test-fast   no Spark, server, crash or other engine
+    make test-fast   no Spark, server, crash or other engine, and few seeds of the simulation
     make test        each capability's main path, all of it real: what CI runs
     make test-full   everything but `nightly`
     make nightly     random and exhaustive tests
@@ -32,7 +32,7 @@ def full_but(main: Iterable[Any], every: Iterable[Any]) -> list[Any]:
 
 def slow_files_first(items: list[pytest.Item]) -> None:
     """Order the files so that two processes end at about the same time: the short ones fill the gaps at the end."""
-    names = ("spark", "server", "crash", "interop")
+    names = ("spark", "server", "crash", "interop", "simulation")
     slow = {item.path for item in items if any(item.get_closest_marker(name) for name in names)}
     items.sort(key=lambda item: item.path not in slow)
 

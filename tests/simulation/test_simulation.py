@@ -20,6 +20,7 @@ SEEDS = 1_000
 NIGHTLY_SEEDS = 100_000
 # So many tests share the seeds, each of which takes a few seconds.
 _CHUNKS = 40
+_FAST_CHUNKS = 4
 _WITHIN_SEEDS = 300
 
 
@@ -27,7 +28,10 @@ def require_nothing_wrong(found: Run) -> None:
     assert not found.objections, f"\n{found}\n\nSIM_SEED={found.scenario.seed} make sim repeats this run"
 
 
-@pytest.mark.parametrize("chunk", range(_CHUNKS))
+@pytest.mark.parametrize(
+    "chunk",
+    [pytest.param(chunk, marks=[pytest.mark.simulation] if chunk >= _FAST_CHUNKS else []) for chunk in range(_CHUNKS)],
+)
 def test_seeds(chunk: int) -> None:
     size = SEEDS // _CHUNKS
     for seed in range(chunk * size, (chunk + 1) * size):
