@@ -49,6 +49,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.memory", "1g")
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.sql.shuffle.partitions", "2")
+        # Compiling a plan takes longer than running it over a few rows. The programs that tests start do compile.
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()

@@ -31,7 +31,7 @@ def samples(page: Path) -> str:
 def marked(page: Path) -> object:
     marks = []
     if "SparkSession" in samples(page):
-        marks = [pytest.mark.spark] if page.stem == "quick-start" else [pytest.mark.spark, pytest.mark.full]
+        marks = [pytest.mark.spark, pytest.mark.full]
     if page.stem == "other-engines":
         marks.append(pytest.mark.interop)
     return pytest.param(page, marks=marks, id=page.stem)

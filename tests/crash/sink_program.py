@@ -1,6 +1,6 @@
-"""Run every scenario's stream up to one point of one batch, wait there until all have arrived, then SIGKILL itself.
+"""Run the streams of a group of scenarios up to one point of a batch, wait until all have arrived, then SIGKILL itself.
 
-python -m tests.crash.sink_program BASE BATCH POINT      or, to run to the end of the input:      ... BASE -1 ""
+python -m tests.crash.sink_program GROUP BASE BATCH POINT      or, to run to the end of the input:      ... BASE -1 ""
 
 The functions of tidelog at that point are wrapped here. The signal goes to the whole process group, so the JVM is
 killed as well; Spark's Python workers end when their pipes close. A point is always in the last call of a batch
@@ -31,7 +31,7 @@ from tests.crash.sink_scenarios import (
     BEFORE_COMMIT,
     BEFORE_WRITING,
     BETWEEN_FILES,
-    SCENARIOS,
+    GROUPS,
     SPARK_SCHEMA,
     Scenario,
     folder_of,
@@ -49,8 +49,9 @@ _COMMIT = re.compile(r"(?!0{20})\d{20}\.json")
 class CrashBarrier:
     """Holds each scenario's thread at the point, and kills the process group when the last one has arrived."""
 
-    def __init__(self, point: str) -> None:
+    def __init__(self, point: str, count: int) -> None:
         self._point = point
+        self._count = count
         self._armed = threading.local()
         self._lock = threading.Lock()
         self.arrived: set[str] = set()
@@ -69,7 +70,7 @@ class CrashBarrier:
     def arrive(self, scenario: Scenario) -> None:
         with self._lock:
             self.arrived.add(scenario.name)
-            if len(self.arrived) == len(SCENARIOS):
+            if len(self.arrived) == self._count:
                 os.killpg(os.getpgid(0), signal.SIGKILL)
 
     def wrap(self, owner: object, name: str, *, before: str | None = None, after: str | None = None) -> None:
@@ -102,8 +103,8 @@ class CrashBarrier:
         setattr(Disk, "link", wrapped)  # noqa: B010 - mypy takes the assignment for another signature
 
 
-def installed_barrier(point: str) -> CrashBarrier:
-    barrier = CrashBarrier(point)
+def installed_barrier(point: str, count: int) -> CrashBarrier:
+    barrier = CrashBarrier(point, count)
     for rows in (batch_rows.CollectedRows, batch_rows.FrameRows):
         barrier.wrap(rows, "stage", before=BEFORE_WRITING)
     barrier.wrap(DataWriter, "write_file", after=BETWEEN_FILES)
@@ -189,10 +190,11 @@ def session() -> SparkSession:
     return spark
 
 
-def main(base: str, killed_batch: str, point: str) -> None:
+def main(group: str, base: str, killed_batch: str, point: str) -> None:
+    scenarios = GROUPS[group]
     spark = session()
-    barrier = installed_barrier(point)
-    queries = [start(spark, scenario, Path(base), barrier, int(killed_batch)) for scenario in SCENARIOS]
+    barrier = installed_barrier(point, len(scenarios))
+    queries = [start(spark, scenario, Path(base), barrier, int(killed_batch)) for scenario in scenarios]
     deadline = time.monotonic() + TIMEOUT_S
     while any(query.isActive for query in queries):
         failed = [query.exception() for query in queries if not query.isActive and query.exception()]

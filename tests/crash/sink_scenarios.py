@@ -92,6 +92,19 @@ SCENARIOS = (
 )
 
 
+# One program runs the scenarios of a group side by side. `make test` runs `main`: each mode, each writer, each kind.
+_MAIN = {"append-driver", "upsert-spark", "overwrite-partitions-driver", "tasks", "two sinks"}
+GROUPS = {
+    "main": tuple(scenario for scenario in SCENARIOS if scenario.name in _MAIN),
+    "rest": tuple(scenario for scenario in SCENARIOS if scenario.name not in _MAIN),
+}
+
+
+def group_of(scenario: Scenario) -> str:
+    """The group that the scenario runs in."""
+    return next(name for name, scenarios in GROUPS.items() if scenario in scenarios)
+
+
 def batch_rows(batch: int) -> list[dict[str, Any]]:
     """Ten new ids, and six of the batch before: four rewritten and two deleted."""
     new = [(10 * batch + k, "u") for k in range(10)]

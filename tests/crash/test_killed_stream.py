@@ -19,7 +19,7 @@ from tests.randomness import seed
 from tests.streaming.support import Input, numbers_in
 from tidelog.log import OperationClass, Table
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash]
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.full]
 
 WRITER = Path(__file__).parent / "stream_writer.py"
 # A kill comes at most MAX_DELAY_S after a milestone that the writer reports; a batch takes some tenths of a second. As
@@ -109,9 +109,7 @@ def errors_of(tmp_path: Path) -> str:
 
 
 # Without victims given, each is chosen at random.
-@pytest.mark.parametrize(
-    "victims", [["python", "java"], pytest.param([None] * 8, marks=pytest.mark.full)], ids=["one each", "random"]
-)
+@pytest.mark.parametrize("victims", [["python", "java"], [None] * 8], ids=["one each", "random"])
 def test_each_row_is_in_the_table_once_after_repeated_kills(victims: list[str | None], tmp_path: Path) -> None:
     chance = random.Random(seed())
     source = Input(tmp_path / "input").put(4)

@@ -14,9 +14,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from tests.crash.sink_scenarios import (
     calls_on,
     expected,
     folder_of,
+    group_of,
 )
 from tests.streaming.support import Input, wait_until
 from tidelog.compaction_daemon import vacuum
@@ -45,13 +47,12 @@ from tidelog.log.state import files
 from tidelog.log.state.commits import read_commit
 from tidelog.log.storage.local import LocalStore
 
-# One fixture runs the program for all points, in one to two minutes on two idle cores.
+# A group of scenarios runs through all points in about a minute on two idle cores.
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
 
 TIMEOUT_S = 500
 BATCHES = len(POINTS) + 1
 TABLES = [(scenario, table) for scenario in SCENARIOS for table in dict.fromkeys(call.table for call in scenario.calls)]
-TABLE_NAMES = [table for _, table in TABLES]
 
 Rows = list[tuple[int, int, str]]
 
@@ -72,29 +73,39 @@ class CrashResults:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> CrashResults:
-    base = tmp_path_factory.mktemp("points")
+def results_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], CrashResults]:
+    """The results of a group of scenarios, which run once."""
+    return cache(lambda group: _run_all(group, tmp_path_factory.mktemp("points")))
+
+
+@pytest.fixture
+def results(results_of: Callable[[str], CrashResults], scenario: Scenario) -> CrashResults:
+    return results_of(group_of(scenario))
+
+
+def _run_all(group: str, base: Path) -> CrashResults:
+    tables = [table for scenario, table in TABLES if group_of(scenario) == group]
     source = Input(base / "input")
     rows: dict[tuple[str, str], Rows] = {}
     unnamed: dict[tuple[str, str], frozenset[str]] = {}
     for batch, point in enumerate(POINTS):
         source.put_table(pa.Table.from_pylist(batch_rows(batch), schema=SCHEMA))
-        run(base, batch, point, -signal.SIGKILL)
-        for table in TABLE_NAMES:
+        run(group, base, batch, point, -signal.SIGKILL)
+        for table in tables:
             path = folder_of(base, "tables", table)
             rows[table, point] = rows_in(path)
             unnamed[table, point] = unnamed_files(path)
     source.put_table(pa.Table.from_pylist(batch_rows(BATCHES - 1), schema=SCHEMA))
-    run(base, -1, "", 0)
+    run(group, base, -1, "", 0)
     return CrashResults(base, rows, unnamed)
 
 
-def run(base: Path, killed_batch: int, point: str, returncode: int) -> None:
+def run(group: str, base: Path, killed_batch: int, point: str, returncode: int) -> None:
     """Run the program once in its own process group, and kill what is left of the group."""
     started = time.monotonic()
     with (base / "errors").open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.sink_program", str(base), str(killed_batch), point],
+            [sys.executable, "-m", "tests.crash.sink_program", group, str(base), str(killed_batch), point],
             cwd=Path(__file__).parents[2],
             stdout=errors,
             stderr=errors,
@@ -134,7 +145,14 @@ def unnamed_files(path: Path) -> frozenset[str]:
     return frozenset(name for name, is_named in zip(found, named.named(found), strict=True) if not is_named)
 
 
-each_table = pytest.mark.parametrize(("scenario", "table"), TABLES, ids=TABLE_NAMES)
+def _marks(scenario: Scenario) -> list[pytest.MarkDecorator]:
+    return [] if group_of(scenario) == "main" else [pytest.mark.full]
+
+
+each_table = pytest.mark.parametrize(
+    ("scenario", "table"),
+    [pytest.param(scenario, table, id=table, marks=_marks(scenario)) for scenario, table in TABLES],
+)
 
 
 @each_table
@@ -181,7 +199,9 @@ def test_the_commits_alone_have_the_same_rows(results: CrashResults, scenario: S
     assert rows_in(path) == expected(calls_on(scenario, table, BATCHES, complete=True))
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.name for scenario in SCENARIOS])
+@pytest.mark.parametrize(
+    "scenario", [pytest.param(scenario, id=scenario.name, marks=_marks(scenario)) for scenario in SCENARIOS]
+)
 def test_spark_has_recorded_each_batch(results: CrashResults, scenario: Scenario) -> None:
     commits = folder_of(results.base, "checkpoints", scenario.name) / "commits"
     assert sorted(int(file.name) for file in commits.iterdir() if file.name.isdigit()) == list(range(BATCHES))

@@ -94,7 +94,7 @@ def test_all_readers_see_our_inserts(kind: str, tmp_path: Path, delta: DeltaSpar
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", lanes.full_but(["new", "with change files"], KINDS))
+@pytest.mark.parametrize("kind", lanes.full_but(["with change files"], KINDS))
 def test_all_readers_see_our_row_changes(kind: str, tmp_path: Path, delta: DeltaSpark) -> None:
     """With deletion vectors or copies, change files, whole partitions and a restore; from the log and a checkpoint."""
     table = table_of(tmp_path, kind)
@@ -137,8 +137,9 @@ def assert_same_changes(table: Table, after: int, delta: DeltaSpark) -> None:
         assert as_texts(found, ours.schema) == as_texts(ours, ours.schema)
 
 
+@pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.parametrize("mode", lanes.full_but(["name"], ["name", "id"]))
+@pytest.mark.parametrize("mode", ["name", "id"])
 def test_changing_rows_of_a_table_with_column_mapping(mode: str, tmp_path: Path, delta: DeltaSpark) -> None:
     """delta-spark renames and drops columns, tidelog changes rows and compacts, and delta-spark reads the result."""
     path = str(tmp_path / "mapped")

@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
-from tests import lanes
 from tests.interop.delta_spark import DeltaSpark
 from tests.interop.readers import POLARS, assert_same_everywhere
 from tests.interop.test_everywhere import KINDS, rows
@@ -18,10 +17,10 @@ from tidelog.compaction_daemon import compact
 from tidelog.log import Table
 from tidelog.streaming.executors.frame_files import write_frame
 
-pytestmark = [pytest.mark.spark, pytest.mark.interop]
+pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.full]
 
 
-@pytest.mark.parametrize("kind", lanes.full_but(["new"], KINDS))
+@pytest.mark.parametrize("kind", list(KINDS))
 def test_all_readers_see_the_rows(spark: SparkSession, delta: DeltaSpark, tmp_path: Path, kind: str) -> None:
     table = Table.create(str(tmp_path / "table"), rows(0, 1).schema, **KINDS[kind])
     transaction = table.begin()

@@ -14,7 +14,7 @@ from tests.log.storage.servers import SECRET, Server
 from tests.streaming.executors import hadoop_jars
 from tests.streaming.support import PATIENCE_S
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 
 @pytest.fixture(scope="module")

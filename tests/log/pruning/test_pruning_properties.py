@@ -45,7 +45,7 @@ def check(table: Table, where: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_a_scan_returns_what_filtering_all_rows_returns(family: str, data: st.DataObject) -> None:
     case = data.draw(cases(FAMILIES[family]))
@@ -56,7 +56,7 @@ def test_a_scan_returns_what_filtering_all_rows_returns(family: str, data: st.Da
     assert repr(changes.to_pylist()) == repr(expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases(FAMILIES["anything"]), st.data())
 def test_files_with_deleted_rows_and_wide_bounds(case: Case, data: st.DataObject) -> None:
     table = filled(case)

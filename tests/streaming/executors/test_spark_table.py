@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests import lanes
 from tests.log.operations.changing_rows import KINDS, SCHEMA, rows
 from tests.log.support import live_files, put_foreign
 from tests.streaming.executors.twins import FRAME, Twins, filled, frame_of
@@ -28,7 +29,7 @@ from tidelog.streaming import SparkTable, table
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("one_file_a_task")]
 
 
-@pytest.fixture(params=list(KINDS))
+@pytest.fixture(params=lanes.full_but(["vectors, feed", "copies"], KINDS))
 def twins(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Twins:
     return Twins(spark, tmp_path, filled(tmp_path, request.param))
 

@@ -178,6 +178,7 @@ def put_small_and_large(source: Input) -> int:
     return 3010
 
 
+@pytest.mark.full
 def test_spark_writes_a_batch_that_is_too_large_for_the_driver(source: Input, tmp_path: Path) -> None:
     """Also: Spark's workers run this interpreter, although it is not configured and another python3 is on PATH."""
     count = put_small_and_large(source)
