@@ -23,10 +23,10 @@ from tests.log.support import (
 )
 from tidelog.compaction_daemon import expire, vacuum
 from tidelog.log import Table
-from tidelog.log.commit.table_identity import written_ms
 from tidelog.log.errors import HistoryExpiredError, TransactionExpiredError
 from tidelog.log.format.actions import AddFile
 from tidelog.log.state import files
+from tidelog.log.state.commits import written_ms
 from tidelog.log.state.loader import load
 from tidelog.log.system import to_datetime
 
