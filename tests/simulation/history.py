@@ -41,7 +41,7 @@ class Written:
 
     @property
     def ends_table(self) -> bool:
-        return any("tidelog.dropped" in (each.get("readerFeatures") or ()) for each in actions(self.lines, "protocol"))
+        return any("tidelog.dropped" in (each.get("writerFeatures") or ()) for each in actions(self.lines, "protocol"))
 
 
 @dataclass

@@ -275,10 +275,17 @@ READS: dict[str, Callable[[Store], object]] = {
 class DeniedDisk(Disk):
     """A disk that may not be read. The tests may run as a user who may read anything, so the calls are replaced."""
 
-    def _refuse(self, *_: Any) -> Any:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    def read(self, path: str) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
-    read = open_input = entries = modified_ms = _refuse
+    def open_input(self, path: Path) -> Any:
+        return self.read(str(path))
+
+    def entries(self, folder: Path) -> Any:
+        return self.read(str(folder))
+
+    def modified_ms(self, path: Path) -> Any:
+        return self.read(str(path))
 
 
 @pytest.fixture

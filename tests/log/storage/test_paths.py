@@ -26,7 +26,7 @@ NO_PATHS: list[Any] = [
     b"/data/t",
     [],
     ["/data/t"],
-    object(),
+    object,
     "file:",
     "file://",
     "memory://",
