@@ -7,6 +7,7 @@ From rows to a file:
 - `python_rows`: dicts as Arrow columns of the table's types
 - `type_names`: Arrow types under their SQL names
 - `grouping`: number rows by the values of some columns
+- `row_values`: compare and show rows, also with dates that Python lacks
 - `physical_schema`: a table's columns under the names, ids and types that its data files use
 - `writer`: write data files and change files, one partition each, with statistics
 - `external_files`: the `add` actions of files that another program wrote, such as Spark's JVM

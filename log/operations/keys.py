@@ -14,6 +14,7 @@ import pyarrow.types as pt
 
 from tidelog.log.arrays import Int64Array
 from tidelog.log.data.grouping import group_numbers
+from tidelog.log.data.row_values import shown
 from tidelog.log.errors import ConfigurationError, DuplicateKeyError, SchemaMismatchError
 from tidelog.log.format import properties
 from tidelog.log.predicate import And, Column, Comparison, Expression, In, Literal
@@ -146,7 +147,7 @@ def _require_distinct(keys: pa.Table, path: str) -> None:
         return
     duplicates = np.unique(numbers[~first])
     rows = [int(np.flatnonzero(numbers == number)[0]) for number in duplicates[:_NAMED_KEYS]]
-    named = " or ".join(_key_text(keys.slice(row, 1).to_pylist()[0]) for row in rows)
+    named = " or ".join(_key_text(shown(keys.slice(row, 1))) for row in rows)
     count = "1 key" if len(duplicates) == 1 else f"{len(duplicates)} keys"
     raise DuplicateKeyError(
         f"the data has several rows for {count}, such as {named}",

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from tidelog.log.arrays import BoolArray
 from tidelog.log.data.grouping import group_numbers
+from tidelog.log.data.row_values import differing, shown
 from tidelog.log.data.writer import CHANGE_TYPE
 from tidelog.log.errors import DuplicateKeyError
 from tidelog.log.read.change_files import (
@@ -35,7 +36,8 @@ def net_changes(changes: pa.Table, keys: Sequence[str], path: str) -> pa.Table:
 
     Version and time are those of the key's last change. As a key, null is equal to null.
 
-    Raises DuplicateKeyError if a key has several rows at a time, because then its net effect is not one row.
+    Raises DuplicateKeyError if the changes show that a key has several rows at a time, because then its net effect is
+    not one row. A row that no commit of the interval touches is not in `changes`, so nothing is known of it.
     """
     if not changes.num_rows:
         return changes
@@ -47,9 +49,13 @@ def net_changes(changes: pa.Table, keys: Sequence[str], path: str) -> pa.Table:
     groups, is_new = groups[order], is_new[order]
     same_group = groups[1:] == groups[:-1]
     doubled = np.flatnonzero(same_group & (is_new[1:] == is_new[:-1]))
+    if not len(doubled):
+        # Old and new rows take turns. An old row that is not the new row before it was there beside that one.
+        returned = np.flatnonzero(same_group & is_new[:-1])
+        doubled = returned[_differ(changes, order[returned], order[returned + 1])]
     if len(doubled):
         row = changes.slice(int(order[doubled[0]]), 1)
-        raise _duplicate(row, keys, path)
+        raise _duplicate(row, list(keys), path)
     first = np.concatenate([[True], ~same_group])
     last = np.concatenate([~same_group, [True]])
     existed, exists = ~is_new[first], is_new[last]
@@ -79,25 +85,14 @@ def _assembled(changes: pa.Table, shown: Any, stamped: Any, kinds: Any) -> pa.Ta
 def _differ(changes: pa.Table, left: Any, right: Any) -> BoolArray:
     """Whether each pair of rows differs in any column of the table."""
     result = np.zeros(len(left), dtype=bool)
-    names = [name for name in changes.column_names if name not in _CHANGE_COLUMNS]
+    data = changes.select([name for name in changes.column_names if name not in _CHANGE_COLUMNS])
     apart = np.flatnonzero(left != right)
-    before, after = (changes.select(names).take(pa.array(rows[apart])) for rows in (left, right))
-    # Python compares every type, also nested ones; `_plain` makes NaN equal to itself.
-    differs = [_plain(one) != _plain(two) for one, two in zip(before.to_pylist(), after.to_pylist(), strict=True)]
-    result[apart] = differs
+    result[apart] = differing(data.take(pa.array(left[apart])), data.take(pa.array(right[apart])))
     return result
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    return "NaN" if isinstance(value, float) and value != value else value  # noqa: PLR0124 - only NaN differs
-
-
-def _duplicate(row: pa.Table, keys: Sequence[str], path: str) -> DuplicateKeyError:
-    key = {name: row[name][0].as_py() for name in keys}
+def _duplicate(row: pa.Table, keys: list[str], path: str) -> DuplicateKeyError:
+    key = shown(row.select(keys))
     version = row[COMMIT_VERSION][0].as_py()
     return DuplicateKeyError(
         f"the key {key} of {path} has several rows at a time in version {version}, so its net effect is not one row",
