@@ -30,6 +30,7 @@ from tidelog.log.predicate.tree import (
     Or,
     StartsWith,
     Value,
+    clipped,
     column_nodes,
     column_type,
     parts,
@@ -40,7 +41,6 @@ from tidelog.log.predicate.tree import (
 _MAX_TESTS = 50
 # The digits of Spark's widest decimal.
 _MAX_DIGITS = 38
-_LONGEST_TOKEN = 200
 
 _FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -87,7 +87,8 @@ def evaluate(text: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
         except pa.ArrowException as error:
             if _failure(tree, table.schema) is not None:
                 raise _not_evaluable(tree, table.schema) from error
-            raise PredicateError(f"{text!r} cannot be evaluated on all rows: {error}", token=text) from error
+            quoted = clipped(text)
+            raise PredicateError(f"{quoted!r} cannot be evaluated on all rows: {error}", token=quoted) from error
     chunks = [_new_value(_number_for(chunk, field.type), field) for chunk in values.chunks]
     return pa.chunked_array(chunks, field.type)
 
@@ -135,7 +136,7 @@ def _not_evaluable(expression: Expression, schema: pa.Schema) -> PredicateError:
     part, failure = expression, _failure(expression, schema)
     while found := [(inner, error) for inner in parts(part) if (error := _failure(inner, schema)) is not None]:
         part, failure = found[0]
-    text = to_sql(part)[:_LONGEST_TOKEN]
+    text = clipped(to_sql(part))
     if failure is None:
         return PredicateError(f"{text!r} is not a condition", advice="write a comparison such as k > 5", token=text)
     if not isinstance(failure, (pa.ArrowNotImplementedError, pa.ArrowTypeError)):

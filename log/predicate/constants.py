@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -64,7 +65,7 @@ def members(value: Value, kind: pa.DataType) -> list[Value]:
     if isinstance(coerced, (int, float, Decimal)) and not isinstance(coerced, bool):
         if pt.is_floating(kind):
             return [float(coerced)]
-        if pt.is_integer(kind) and coerced != int(coerced):
+        if not math.isfinite(coerced) or (pt.is_integer(kind) and coerced != int(coerced)):
             return []
         coerced = int(coerced) if pt.is_integer(kind) else Decimal(coerced)
     try:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -25,13 +28,28 @@ from tidelog.log.predicate.tree import (
     Or,
     StartsWith,
     Value,
+    clipped,
     depth,
 )
 
 _BEYOND_INTEGERS = 2**63
-# Python stops at a thousand nested calls, and each level needs more than one. Arrow crashes the process.
-_MAX_DEPTH = 450
-_LONGEST_TOKEN = 100
+# The digits of the widest decimal that Arrow has.
+_MAX_DIGITS = 76
+# Python stops at a thousand nested calls, and each level needs up to three. Arrow crashes the process.
+_MAX_DEPTH = 100
+# Parsing takes some ten microseconds for each word or sign, and judging one condition by a table's statistics about a
+# millisecond. So a predicate costs less than a second, or a second or two if it has a list of the greatest length.
+MAX_CHARACTERS = 2**20
+MAX_WORDS = 5_000
+MAX_LIST_VALUES = 50_000
+MAX_CONDITIONS = 500
+
+# One that does not end goes to the end of the text. Nothing here looks at a character twice, however long the text is.
+_STRING = re.compile(r"""'(?:[^'\\]|\\.)*+(?:'|\Z)|"(?:[^"\\]|\\.)*+(?:"|\Z)|`[^`]*+(?:`|\Z)""", re.DOTALL)
+# With one of these, strings may begin and end elsewhere: comments, and a letter before a string such as r'...'.
+_ODD_QUOTES = re.compile(r"--|/\*|\w\?")
+_LIST_VALUE = re.compile(r"(?<![\w.?])-?[\w.?]++\s*+,")
+_WORD = re.compile(r"\w+|[^\w\s]")
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -64,42 +82,73 @@ def parse(text: str, schema: pa.Schema) -> Expression:
 
     Raises PredicateError.
     """
-    return _tree(text, _Builder(schema))
+    return _tree(text, schema)
 
 
 def require_syntax(text: str) -> None:
     """Raise PredicateError if `text` is not a predicate that tidelog supports, whatever the columns are."""
-    _tree(text, _Builder(None))
+    _tree(text, None)
 
 
-def _tree(text: str, builder: _Builder) -> Expression:
+def _tree(text: str, schema: pa.Schema | None) -> Expression:
     if not isinstance(text, str):
         raise PredicateError(
             f"a predicate must be SQL text, not {type(text).__name__}", advice='write a string such as "k > 5"'
         )
+    _require_bounded(text)
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
-        found = builder.build(tree)
+        found = _Builder(text, schema).build(tree)
         too_deep = depth(found) > _MAX_DEPTH
     except sqlglot.errors.SqlglotError as error:
         raise _syntax_error(text, error) from error
     except RecursionError:
         too_deep = True
     if too_deep:
-        advice = "write a long OR of one column as IN (...)"
-        raise PredicateError("the predicate is nested too deeply", advice=advice, token=text[:_LONGEST_TOKEN])
+        raise PredicateError(
+            "the predicate is nested too deeply", advice="use fewer parentheses and shorter sums", token=clipped(text)
+        )
     return found
+
+
+def _require_bounded(text: str) -> None:
+    """Raise PredicateError for a text that is not Unicode, or so long that parsing it would take seconds."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        lone = text[error.start : error.end]
+        raise PredicateError(
+            f"the predicate has the character {lone!r}, which is half of a surrogate pair",
+            advice="decode the text that it comes from in another way",
+            token=repr(lone),
+        ) from error
+    if len(text) > MAX_CHARACTERS:
+        raise _too_long(text, f"more than {MAX_CHARACTERS:,} characters")
+    # A string or a quoted name counts as one word; where it is not certain what is a string, each word in it counts.
+    plain = _STRING.sub("?", text)
+    outside, values = _LIST_VALUE.subn("", text if _ODD_QUOTES.search(plain) else plain)
+    if values > MAX_LIST_VALUES:
+        raise _too_long(text, f"more than {MAX_LIST_VALUES:,} values in lists")
+    if next(islice(_WORD.finditer(outside), MAX_WORDS, None), None) is not None:
+        raise _too_long(text, f"more than {MAX_WORDS:,} words and signs outside of lists")
+
+
+def _too_long(text: str, bound: str) -> PredicateError:
+    advice = "write a long OR of one column as IN (...), or run the operation in parts"
+    return PredicateError(f"the predicate has {bound}", advice=advice, token=clipped(text))
 
 
 class _Builder:
     """Convert sqlglot's tree to ours; without a schema every column is taken to exist."""
 
-    def __init__(self, schema: pa.Schema | None) -> None:
+    def __init__(self, text: str, schema: pa.Schema | None) -> None:
+        self._text = text
         self._schema = schema
+        self._conditions = 0
 
     def build(self, node: exp.Expr) -> Expression:
         """The tree of `node`. Raises PredicateError for a node, or an argument of it, that is not supported."""
-        if any(value for name, value in node.args.items() if name not in _UNDERSTOOD):
+        if _has_unknown_arguments(node):
             raise _unsupported(node)
         return Not(self._positive(node)) if node.args.get("negate") else self._positive(node)
 
@@ -112,9 +161,9 @@ class _Builder:
             case exp.Paren():
                 return self.build(node.this)
             case exp.And():
-                return And(self.build(node.left), self.build(node.right))
+                return _balanced(And, [self._condition(part) for part in _chain(node)])
             case exp.Or():
-                return Or(self.build(node.left), self.build(node.right))
+                return _balanced(Or, [self._condition(part) for part in _chain(node)])
             case exp.Not():
                 return Not(self.build(node.this))
             case exp.Is():
@@ -131,6 +180,13 @@ class _Builder:
                 return self._column(node)
             case _:
                 return Literal(self._constant(node))
+
+    def _condition(self, node: exp.Expr) -> Expression:
+        """One part of a chain of AND or OR."""
+        self._conditions += 1
+        if self._conditions > MAX_CONDITIONS:
+            raise _too_long(self._text, f"more than {MAX_CONDITIONS} conditions")
+        return self.build(node)
 
     def _is(self, node: exp.Is) -> Expression:
         if isinstance(node.expression, exp.Null):
@@ -165,7 +221,9 @@ class _Builder:
             if not found:
                 known = ", ".join(self._schema.names)
                 raise PredicateError(
-                    f"there is no column {'.'.join(parts)!r}", advice=f"the columns are {known}", token=part
+                    f"there is no column {clipped('.'.join(parts))!r}",
+                    advice=f"the columns are {known}",
+                    token=clipped(part),
                 )
             path.append(found[0].name)
             kind = found[0].type
@@ -209,11 +267,44 @@ class _Builder:
         raise _unsupported(node)
 
 
+def _has_unknown_arguments(node: exp.Expr) -> bool:
+    return any(value for name, value in node.args.items() if name not in _UNDERSTOOD)
+
+
+def _chain(node: exp.And | exp.Or) -> Iterator[exp.Expr]:
+    """The parts of a chain such as `a AND b AND c`, in order. Its tree leans to the left, as deep as it is long."""
+    parts: list[exp.Expr] = []
+    left: exp.Expr = node
+    while type(left) is type(node) and not _has_unknown_arguments(left):
+        parts.append(left.args["expression"])
+        left = left.this
+    return iter([left, *reversed(parts)])
+
+
+def _balanced(join: Callable[[Expression, Expression], Expression], parts: list[Expression]) -> Expression:
+    """The chain as a tree of the least depth. AND and OR are associative, also over null."""
+    while len(parts) > 1:
+        pairs = [join(*parts[first : first + 2]) for first in range(0, len(parts) - 1, 2)]
+        parts = [*pairs, *parts[2 * len(pairs) :]]
+    return parts[0]
+
+
 def _number(text: str) -> Value:
+    digits = text.removeprefix("-").lstrip("0")
     if text.removeprefix("-").isdigit():
         # No column holds a number beyond 64 bits, so an approximate value compares correctly.
-        return int(text) if -_BEYOND_INTEGERS <= int(text) < _BEYOND_INTEGERS else float(text)
-    return float(text) if "e" in text.lower() else Decimal(text)
+        number = int(digits or 0) if len(digits) <= len(str(_BEYOND_INTEGERS)) else 2 * _BEYOND_INTEGERS
+        signed = -number if text.startswith("-") else number
+        return signed if -_BEYOND_INTEGERS <= signed < _BEYOND_INTEGERS else float(text)
+    if "e" in text.lower():
+        return float(text)
+    if len(digits.replace(".", "")) > _MAX_DIGITS:
+        raise PredicateError(
+            f"the number {clipped(text)} has more than {_MAX_DIGITS} digits",
+            advice="no column holds such a number; write fewer digits",
+            token=clipped(text),
+        )
+    return Decimal(text)
 
 
 def _syntax_error(text: str, error: sqlglot.errors.SqlglotError) -> PredicateError:
@@ -221,12 +312,16 @@ def _syntax_error(text: str, error: sqlglot.errors.SqlglotError) -> PredicateErr
     if not text.strip():
         return PredicateError("the predicate cannot be parsed: it is empty", advice=advice)
     places = getattr(error, "errors", None)  # only of errors that the parser itself found
-    near = f" near {places[0]['highlight']!r} (line {places[0]['line']}, column {places[0]['col']})" if places else ""
-    return PredicateError(f"the predicate cannot be parsed{near}", advice=advice, token=text)
+    near = (
+        f" near {clipped(places[0]['highlight'])!r} (line {places[0]['line']}, column {places[0]['col']})"
+        if places
+        else ""
+    )
+    return PredicateError(f"the predicate cannot be parsed{near}", advice=advice, token=clipped(text))
 
 
 def _unsupported(node: exp.Expr) -> PredicateError:
-    text = node.sql(dialect="spark")
+    text = clipped(node.sql(dialect="spark"))
     return PredicateError(
         f"{text!r} is not supported in a predicate",
         advice="use comparisons, AND, OR, NOT, IN, BETWEEN, IS NULL, LIKE 'prefix%' and arithmetic over columns",

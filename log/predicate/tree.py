@@ -13,6 +13,7 @@ import pyarrow as pa
 Value: TypeAlias = str | int | float | bool | Decimal | date | datetime | None
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
+_LONGEST_QUOTE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,11 @@ def to_sql(expression: Expression) -> str:
             return f"{_operand_sql(inner)} LIKE {_sql_literal(f'{prefix}%')}"
         case _:
             assert_never(expression)
+
+
+def clipped(text: str) -> str:
+    """The start of a SQL text, short enough for an error message."""
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}..."
 
 
 def _operand_sql(expression: Expression) -> str:

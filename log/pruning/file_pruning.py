@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.log import predicate
+from tidelog.log.errors import PredicateError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.schema import is_variant, physical_name
 from tidelog.log.format.statistics_reader import has_bounds
@@ -270,7 +271,11 @@ class _Facts:
     def _holds(self, symbol: str, left: Expression | None, right: Expression | None) -> pc.Expression:
         if left is None or right is None:
             return _maybe()
-        return pc.coalesce(predicate.to_arrow(Comparison(symbol, left, right), self._known_schema()), _maybe())
+        try:
+            condition = predicate.to_arrow(Comparison(symbol, left, right), self._known_schema())
+        except PredicateError:  # a bound can have more digits than the column, too many to compare
+            return _maybe()
+        return pc.coalesce(condition, _maybe())
 
     def _exactly(self, expression: Expression) -> pc.Expression:
         for name in predicate.columns(expression):
