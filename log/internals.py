@@ -40,6 +40,7 @@ from tidelog.log.state.segment import list_segment, pointed_version, range_error
 # --- reading rows and changes
 from tidelog.log import predicate
 from tidelog.log.arrays import BoolArray, Int64Array
+from tidelog.log.data.blocks import BLOCK_BYTES, blocks
 from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.data.reader import BATCH_ROWS, DataFile, physical_rows, read_batches, read_numbered_batches
 from tidelog.log.pruning.file_pruning import prune_values
@@ -78,6 +79,7 @@ from tidelog.log.statements import run_statement
 __all__ = [
     "BATCH_ROWS",
     "BEFORE_FIRST",
+    "BLOCK_BYTES",
     "POLICIES",
     "REAL_SYSTEM",
     "ROW_MAP_COLUMNS",
@@ -119,6 +121,7 @@ __all__ = [
     "System",
     "WrittenFiles",
     "appended_files",
+    "blocks",
     "change_schema",
     "commit_records",
     "committed",

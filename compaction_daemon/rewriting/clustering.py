@@ -13,19 +13,17 @@ from pyroaring import BitMap64
 from tidelog.log.errors import CompactionVerificationError
 from tidelog.log.internals import (
     BATCH_ROWS,
+    BLOCK_BYTES,
     ROW_MAP_COLUMNS,
     AddFile,
     DataFile,
     Int64Array,
     Store,
+    blocks,
     read_dead_rows,
     read_numbered_batches,
     row_map_schema,
 )
-
-# Rows are held in blocks of about this size: `take` works on one chunk, in which the strings of a column must not
-# exceed 2 GiB.
-BLOCK_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +47,15 @@ class Clustered:
             yield pa.concat_tables([self._take(part) for part in parts])
 
     def _take(self, wanted: Int64Array) -> pa.Table:
-        """The rows with these numbers, in this order; few enough to fit into one chunk."""
+        """The rows with these numbers, in this order. Each chunk holds at most about BLOCK_BYTES."""
         starts = np.cumsum([0, *(block.num_rows for block in self.blocks)])
         owners = np.searchsorted(starts, wanted, side="right") - 1
         parts = [
             self.blocks[owner].take(pa.array(wanted[owners == owner] - starts[owner])) for owner in np.unique(owners)
         ]
+        if sum(part.nbytes for part in parts) > BLOCK_BYTES and len(wanted) > 1:
+            middle = len(wanted) // 2
+            return pa.concat_tables([self._take(wanted[:middle]), self._take(wanted[middle:])])
         # The parts are ordered by block: their row k belongs at the position by_block[k].
         by_block = np.argsort(owners, kind="stable")
         return pa.concat_tables(parts).take(pa.array(np.argsort(by_block)))
@@ -122,13 +123,17 @@ def _blocks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        if held and size + batch.nbytes > BLOCK_BYTES:
-            yield pa.Table.from_batches(held, schema=schema).combine_chunks()
+        if size + batch.nbytes > BLOCK_BYTES:
+            yield from _joined_blocks(held, schema)
             held, size = [], 0
         held.append(batch)
         size += batch.nbytes
-    if held:
-        yield pa.Table.from_batches(held, schema=schema).combine_chunks()
+    yield from _joined_blocks(held, schema)
+
+
+def _joined_blocks(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    rows = pa.Table.from_batches(batches, schema=schema)
+    return (block.combine_chunks() for block in blocks(rows) if block.num_rows)
 
 
 def _order(rows: pa.Table, columns: Sequence[str]) -> Int64Array:

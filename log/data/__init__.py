@@ -6,6 +6,7 @@ From rows to a file:
 - `cast`: one column cast to the table's type, if no value changes
 - `python_rows`: dicts as Arrow columns of the table's types
 - `type_names`: Arrow types under their SQL names
+- `blocks`: rows in blocks that a single Arrow array can hold
 - `grouping`: number rows by the values of some columns
 - `row_values`: compare and show rows, also with dates that Python lacks
 - `physical_schema`: a table's columns under the names, ids and types that its data files use

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from tidelog.log.data.blocks import blocks, repeated
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.physical_schema import physical_field, physical_path, to_physical
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
@@ -144,7 +146,7 @@ class DataWriter:
         for name in self.metadata.partition_columns:
             field = physical_field(self.schema.field(name))
             value = partition_values.from_text(values.get(field.name), field.type)
-            columns[field.name] = pa.repeat(pa.scalar(value, field.type), physical.num_rows)
+            columns[field.name] = repeated(pa.scalar(value, field.type), physical.num_rows)
             fields[field.name] = field
         order = [name for name in map(physical_name, self.schema) if name in fields]
         return pa.table([columns[name] for name in order], schema=pa.schema([fields[name] for name in order]))
@@ -174,25 +176,31 @@ def split_by_partition(
     table: pa.Table, partition_columns: Sequence[str]
 ) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
     """Each partition's values, and its rows in their order, without the partition columns."""
+    if not table.num_rows:
+        return
     if not partition_columns:
-        if table.num_rows:
-            yield {}, table
+        yield {}, table
         return
     names = list(partition_columns)
-    numbers = group_numbers(table, names)
-    data = table.drop_columns(names)
-    counts = pc.value_counts(numbers)
-    if len(counts) <= 1:
-        if table.num_rows:
-            yield _texts(table.select(names), 0), data
+    numbers = np.asarray(group_numbers(table, names), dtype=np.int64)
+    data, keys = table.drop_columns(names), table.select(names)
+    # Groups are numbered in the order of their first rows.
+    firsts = np.unique(numbers, return_index=True)[1].tolist()
+    if len(firsts) == 1:
+        yield _texts(keys, 0), data
         return
-    order = pc.sort_indices(numbers)  # stable
-    ordered, keys = data.take(order), table.select(names)
+    pieces: list[list[pa.Table]] = [[] for _ in firsts]
     start = 0
-    # Groups are numbered in the order of their first rows, and value_counts lists them in that order.
-    for length in counts.field("counts").to_pylist():
-        yield _texts(keys, order[start].as_py()), ordered.slice(start, length)
-        start += length
+    for block in blocks(data):
+        own = numbers[start : start + block.num_rows]
+        start += block.num_rows
+        order = np.argsort(own, kind="stable")
+        ordered = block.take(pa.array(order))
+        found, places = np.unique(own[order], return_index=True)
+        for number, first, end in zip(found, places, [*places[1:], len(own)], strict=True):
+            pieces[number].append(ordered.slice(first, end - first))
+    for first, parts in zip(firsts, pieces, strict=True):
+        yield _texts(keys, first), pa.concat_tables(parts)
 
 
 def _texts(groups: pa.Table, row: int) -> dict[str, str | None]:
@@ -200,13 +208,22 @@ def _texts(groups: pa.Table, row: int) -> dict[str, str | None]:
 
 
 def partition_text(value: pa.Scalar, field: pa.Field) -> str | None:
-    """A partition column's value as text for the log. Raises SchemaMismatchError if the log cannot hold it."""
+    """A partition column's value as text for the log. Raises SchemaMismatchError if the log cannot hold it.
+
+    The protocol writes a year with four digits, so a date or time outside the years 1 to 9999 is refused.
+    """
     try:
         return partition_values.to_text(value.as_py(), field.type)
     except UnicodeDecodeError as error:
         raise SchemaMismatchError(
             f"the binary partition column {field.name!r} has a value that is not UTF-8, which the log cannot hold",
             advice="partition by a string or number column instead",
+            column=field.name,
+        ) from error
+    except (ValueError, OverflowError) as error:
+        raise SchemaMismatchError(
+            f"the partition column {field.name!r} has the value {value.cast(pa.string())}, which the log cannot hold",
+            advice="keep dates and times in partition columns within the years 1 to 9999",
             column=field.name,
         ) from error
 

@@ -34,7 +34,7 @@ from tidelog.compaction_daemon.rewriting import clustering, rewrite
 from tidelog.compaction_daemon.rewriting.clustering import require_bijection
 from tidelog.log import Table
 from tidelog.log.conflict.staged import MoveGroup
-from tidelog.log.data import row_maps
+from tidelog.log.data import blocks, row_maps
 from tidelog.log.data.reader import DataFile, read_numbered_batches
 from tidelog.log.errors import CompactionVerificationError
 from tidelog.log.format.actions import AddFile
@@ -44,6 +44,7 @@ from tidelog.log.format.actions import AddFile
 def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param != "one block":
         monkeypatch.setattr(clustering, "BLOCK_BYTES", 1)
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
         monkeypatch.setattr(clustering, "BATCH_ROWS", 3)
 
 
