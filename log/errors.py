@@ -28,6 +28,7 @@
     |-- DataError                         look at the stored data
     |   |-- CorruptLogError               the log or another file of the table is damaged
     |   |   `-- DataFileMissingError      a data file that the log names does not exist
+    |   |-- DataFileDamagedError          a data file is truncated or damaged, and the log is not
     |   |-- DuplicateKeyError             several rows share a key that must be unique
     |   |-- WriteVerificationError        the files written do not match the rows counted; nothing was committed
     |   |-- CompactionVerificationError   a rewrite lost or changed rows; nothing was committed
@@ -305,6 +306,14 @@ class DataFileMissingError(CorruptLogError):
     """
 
     code = "TIDELOG_DATA_FILE_MISSING"
+
+
+class DataFileDamagedError(DataError):
+    """A data file is truncated or damaged, or does not hold the table's types; the log is intact. Restore `file`."""
+
+    code = "TIDELOG_DATA_FILE_DAMAGED"
+    path: str
+    file: str
 
 
 class DuplicateKeyError(DataError):

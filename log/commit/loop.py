@@ -291,8 +291,11 @@ class _Attempt:
             return
         found = written_ms(self._store, base.version)
         if found is not None and self._base_written_ms in {None, found}:
+            self.state.require_newest_commit()
             return
-        newest = load(self._store).head
+        newest_state = load(self._store)
+        newest_state.require_newest_commit()
+        newest = newest_state.head
         advice = "open it again; nothing was committed"
         require_same_table(self._store.url, base.metadata.id, newest.metadata.id, advice=advice)
         head_version = self.state.head.version

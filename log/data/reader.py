@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +14,19 @@ from pyroaring import BitMap64
 from tidelog.log.arrays import Int64Array
 from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.data.physical_schema import find_field, reshape
-from tidelog.log.errors import CorruptLogError, DataFileMissingError, UnsupportedFeatureError
+from tidelog.log.errors import (
+    CorruptLogError,
+    DataFileDamagedError,
+    DataFileMissingError,
+    UnsupportedFeatureError,
+)
 from tidelog.log.format import partition_values, paths
 from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor
 from tidelog.log.format.schema import physical_name
 from tidelog.log.storage import Store
 
 BATCH_ROWS = 65_536
-# Raised by the decoder, for an invalid path, and for a partition value that does not fit its column.
+# Raised by the decoder.
 _READ_ERRORS = (pa.ArrowException, OSError, ValueError, OverflowError)
 
 
@@ -43,7 +49,8 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The live rows of `file`, in file order, with exactly the columns and types of `schema`.
 
-    Columns that the file lacks are null. Raises CorruptLogError if the file is missing or unreadable.
+    Columns that the file lacks are null. Raises DataFileMissingError, DataFileDamagedError, and CorruptLogError if what
+    the log says of the file is wrong.
     """
     for _, batch in read_numbered_batches(store, file, schema, batch_rows=batch_rows):
         yield batch
@@ -62,12 +69,12 @@ def read_numbered_batches(
     With `only`, read exactly the rows at these positions, dead or not.
     """
     dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector and only is None else None
+    source = _open(store, file)
     try:
-        source = store.open_input(paths.to_storage_path(file.path))
         # Spark and tidelog write a checksum for each page.
         with pq.ParquetFile(source, page_checksum_verification=True) as parquet:
             if dead and dead.max() >= parquet.metadata.num_rows:
-                raise ValueError("its deletion vector has positions beyond its last row")
+                raise _corrupt(store, file, "has a deletion vector with positions beyond its last row")
             sources = _sources(file, parquet.schema_arrow, schema)
             present = sorted({name for name in sources.values() if name is not None})
             position = 0
@@ -78,24 +85,30 @@ def read_numbered_batches(
                     # Cast first, because Arrow cannot take rows of every type that a file can have.
                     yield numbers, _narrowed(_shape(raw, rows, file, sources, schema), wanted, position)
                 position += rows
-    except FileNotFoundError as error:
-        raise _corrupt(store, file, "is missing", DataFileMissingError) from error
     except UnsupportedFeatureError as error:
         message = f"{error.message} (in {file.path} of {store.url})"
         raise UnsupportedFeatureError(message, advice=error.advice, path=store.url, **error.fields) from error
     except _READ_ERRORS as error:
-        raise _corrupt(store, file, f"cannot be read: {error}") from error
+        raise _damaged(store, file, error) from error
 
 
 def physical_rows(store: Store, file: DataFile) -> int:
     """The row count in the file's footer, dead rows included."""
+    source = _open(store, file)
     try:
-        with pq.ParquetFile(store.open_input(paths.to_storage_path(file.path))) as parquet:
+        with pq.ParquetFile(source) as parquet:
             return int(parquet.metadata.num_rows)
+    except _READ_ERRORS as error:
+        raise _damaged(store, file, error) from error
+
+
+def _open(store: Store, file: DataFile) -> Any:
+    try:
+        return store.open_input(paths.to_storage_path(file.path))
     except FileNotFoundError as error:
         raise _corrupt(store, file, "is missing", DataFileMissingError) from error
-    except _READ_ERRORS as error:
-        raise _corrupt(store, file, f"cannot be read: {error}") from error
+    except (OSError, ValueError) as error:  # no file can have such a path
+        raise _corrupt(store, file, f"cannot be opened: {error}") from error
 
 
 def _batches(parquet: pq.ParquetFile, columns: Sequence[str], size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -148,10 +161,20 @@ def _shape(
         if source is not None:
             columns.append(reshape(raw.column(source), field))
             continue
-        text = file.partition_values.get(physical_name(field))
-        value = partition_values.from_text(text, field.type) if text is not None else None
-        columns.append(pa.nulls(rows, field.type) if value is None else pa.repeat(pa.scalar(value, field.type), rows))
+        columns.append(_partition_column(file.partition_values.get(physical_name(field)), field, rows))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _partition_column(text: str | None, field: pa.Field, rows: int) -> pa.Array:
+    value = partition_values.from_text(text, field.type)
+    if value is None:
+        return pa.nulls(rows, field.type)
+    try:
+        return pa.repeat(pa.scalar(value, field.type), rows)
+    except (pa.ArrowException, OverflowError) as error:
+        raise CorruptLogError(
+            f"the partition value {text!r} does not fit {field.type}", advice="restore the log from a backup"
+        ) from error
 
 
 def rows_without_columns(count: int) -> pa.RecordBatch:
@@ -164,4 +187,13 @@ def _corrupt(store: Store, file: DataFile, what: str, kind: type[CorruptLogError
         f"the data file {file.path} of {store.url} {what}",
         advice="if a vacuum removed it, refresh the table and read again; otherwise restore it from a backup",
         path=store.url,
+    )
+
+
+def _damaged(store: Store, file: DataFile, error: Exception) -> DataFileDamagedError:
+    return DataFileDamagedError(
+        f"the data file {file.path} of {store.url} cannot be read: {error}",
+        advice="restore it from a backup, or restore the table to a version without it",
+        path=store.url,
+        file=file.path,
     )

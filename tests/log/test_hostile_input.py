@@ -20,7 +20,7 @@ import pytest
 from tests.log.support import PROTOCOL, add, live_files, memory_store, metadata, new_table, numbers, put_commit, remove
 from tests.log.support import put_foreign as put
 from tidelog.log import Table
-from tidelog.log.errors import CorruptLogError, TidelogError
+from tidelog.log.errors import CorruptLogError, DataFileDamagedError, TidelogError
 from tidelog.log.format import filenames, schema
 from tidelog.log.format.actions import DeletionVectorDescriptor
 from tidelog.log.format.deletion_vector import decode_bitmap
@@ -123,7 +123,7 @@ def test_file_columns_of_another_type_are_refused() -> None:
         pq.write_table(pa.table({name: values}), buffer)
         table.store.replace("f", buffer.getvalue())
         version = put(table, add("f"))
-        with pytest.raises(CorruptLogError, match=f"column '{name}'"):
+        with pytest.raises(DataFileDamagedError, match=f"column '{name}'"):
             table.refresh().scan().to_arrow()
         table.store.delete(filenames.commit_path(version))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -190,6 +191,43 @@ def test_a_damaged_next_version_is_an_error_and_is_not_overwritten(plain: Table)
     with pytest.raises(CorruptLogError, match="commit 1"):
         table.insert(numbers([1]))
     assert plain.store.read(filenames.commit_path(1)) == b'{"add":'
+
+
+def damaged(store: Store, version: int, damage: str) -> None:
+    path = filenames.commit_path(version)
+    content = store.read(path)
+    store.delete(path)
+    broken = {"cut": content[: len(content) // 2], "without its end": content[:-3], "empty": b"", "garbage": b"\0" * 99}
+    store.put_if_absent(path, broken[damage])
+
+
+@pytest.mark.parametrize("damage", ["cut", "without its end", "empty", "garbage"])
+def test_a_table_whose_newest_commit_cannot_be_read_takes_no_writes(damage: str, tmp_path: Path) -> None:
+    """Its head could still be read from the checksum, but readers that need the commit would lose what came after."""
+    table = Table.create(str(tmp_path / "t"), NUMBERS)
+    table.insert(numbers([1]))
+    table.insert(numbers([2]))
+    transaction = table.begin().insert(numbers([3]))
+    damaged(table.store, 2, damage)
+    opened = Table.open(table.path)
+    for write in (transaction.commit, lambda: table.insert(numbers([4])), lambda: opened.set_properties({"x": 1})):
+        with pytest.raises(CorruptLogError, match=r"commit 2 .* cannot be read"):
+            write()
+    assert filenames.commit_path(3) not in {path for path, _ in table.store.walk()}
+
+
+def test_the_newest_commit_is_read_once_before_the_first_write(plain: Table) -> None:
+    class Counting(Around):
+        reads = 0
+
+        def read(self, path: str) -> bytes:
+            type(self).reads += path == filenames.commit_path(0)
+            return super().read(path)
+
+    table = through(Counting(plain.store))
+    for number in range(3):
+        table.insert(numbers([number]))
+    assert Counting.reads <= 1
 
 
 def test_a_transaction_whose_base_was_cleaned_up_is_refused(plain: Table) -> None:

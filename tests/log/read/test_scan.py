@@ -32,7 +32,14 @@ from tests.log.support import (
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
 from tidelog.log.data.reader import DataFile, physical_rows
-from tidelog.log.errors import ConfigurationError, CorruptLogError, PredicateError
+from tidelog.log.errors import (
+    ConfigurationError,
+    CorruptLogError,
+    DataError,
+    DataFileDamagedError,
+    DataFileMissingError,
+    PredicateError,
+)
 from tidelog.log.format.actions import Protocol
 from tidelog.log.state.loader import load
 
@@ -283,10 +290,11 @@ def test_a_damaged_data_file_is_an_error_with_its_path(damage: str) -> None:
     if damage != "missing":
         broken = {"empty": b"", "cut": content[:-10], "garbage": b"PAR1" + struct.pack("<I", 7) * 20}[damage]
         table.store.put_if_absent(file.path, broken)
-    with pytest.raises(CorruptLogError, match=file.path):
-        table.scan().to_arrow()
-    with pytest.raises(CorruptLogError, match=file.path):
-        physical_rows(table.store, DataFile.of(file))
+    kind: type[DataError] = DataFileMissingError if damage == "missing" else DataFileDamagedError
+    for read in (lambda: table.scan().to_arrow(), lambda: physical_rows(table.store, DataFile.of(file))):
+        with pytest.raises(kind, match=file.path) as raised:
+            read()
+        assert isinstance(raised.value, CorruptLogError) == (damage == "missing"), "the log is not corrupt"
 
 
 def test_without_statistics_num_rows_fails_but_count_works() -> None:
