@@ -129,7 +129,7 @@ class Daemon:
         self._resume_s: dict[str, float] = {}
 
     def _opened(self, table: Table | str, clock: System | None) -> Table:
-        if isinstance(table, str):
+        if not isinstance(table, Table):
             return Table.open(table, system=self._system)
         if clock is None:
             return table

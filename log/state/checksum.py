@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tidelog.log.errors import CorruptLogError, TidelogError
+from tidelog.log.errors import CorruptLogError, StoreAccessError, TidelogError
 from tidelog.log.format import commit_info, filenames, properties, seal
 from tidelog.log.format.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction, encode_action
 from tidelog.log.state import head
@@ -107,7 +107,7 @@ def read_head(store: Store, version: int) -> Head | None:
     """
     try:
         content = store.read(filenames.checksum_path(version))
-    except OSError:
+    except (OSError, StoreAccessError):
         return None
     found = _decode(content, version)
     if found is None or seal.is_intact_json(content, version) or _follows(store, found):

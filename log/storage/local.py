@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 
-from tidelog.log.errors import PathNotWritableError, StoreNotSupportedError, StoreUnavailableError
+from tidelog.log.errors import (
+    ConfigurationError,
+    PathNotWritableError,
+    StoreAccessError,
+    StoreNotSupportedError,
+    StoreUnavailableError,
+)
 from tidelog.log.storage.store import FileStatus, Store
 from tidelog.log.system import REAL_SYSTEM, System
 
@@ -27,26 +34,50 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, er
 # Threads that fsync in parallel; the kernel merges waiting fsyncs on the same journal.
 _SYNC_THREADS = 8
 _SCHEME = re.compile(r"^file:(//)?", re.IGNORECASE)
+# No file can exist at a path below a file, or with such a name.
+_NO_SUCH_PATH = {errno.ENOTDIR, errno.ENAMETOOLONG}
 _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT}
+
+
+_T = TypeVar("_T")
+
+
+def _reading(method: Callable[[LocalStore, str], _T]) -> Callable[[LocalStore, str], _T]:
+    """Convert the operating system's errors of a method that reads a path."""
+
+    @functools.wraps(method)
+    def converted(store: LocalStore, path: str) -> _T:
+        try:
+            return method(store, path)
+        except OSError as error:
+            if error.errno in _NO_SUCH_PATH:
+                raise FileNotFoundError(path) from error
+            if isinstance(error, PermissionError):
+                raise StoreAccessError(
+                    f"cannot read {path or 'the folder'} of {store.url}: {error.strerror}",
+                    advice="give this user permission to read the table's files and to list its folders",
+                    path=store.url,
+                ) from error
+            raise
+
+    return converted
 
 
 class LocalStore(Store):
     """The files below a folder. The first write creates the folder."""
 
     def __init__(self, root: str, *, system: System = REAL_SYSTEM) -> None:
-        self._root = Path(_without_scheme(root)).expanduser().absolute()
+        self._root = _absolute(root)
         self._base = str(self._root)
         self._system = system
         self.url = str(self._root)
 
+    @_reading
     def read(self, path: str) -> bytes:
         """See Store."""
-        try:
-            # Creating a Path takes longer than reading a commit, and a writer that lost many races reads many.
-            with open(os.path.join(self._base, _without_scheme(path)), "rb", buffering=0) as file:  # noqa: PTH118, PTH123
-                return file.read()
-        except NotADirectoryError as error:
-            raise FileNotFoundError(path) from error
+        # Creating a Path takes longer than reading a commit, and a writer that lost many races reads many.
+        with open(os.path.join(self._base, _without_scheme(path)), "rb", buffering=0) as file:  # noqa: PTH118, PTH123
+            return file.read()
 
     def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
         """See Store."""
@@ -71,11 +102,7 @@ class LocalStore(Store):
 
     def list(self, folder: str) -> list[FileStatus]:
         """See Store."""
-        try:
-            with os.scandir(self._resolve(folder)) as entries:
-                found = [_status(entry) for entry in entries]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        found = [_status(entry) for entry in self._entries(folder)]
         return sorted((status for status in found if status), key=lambda status: status.name)
 
     def walk(self, folder: str = "") -> Iterator[tuple[str, FileStatus]]:
@@ -83,12 +110,7 @@ class LocalStore(Store):
         folders = [folder]
         while folders:
             folder = folders.pop()
-            try:
-                with os.scandir(self._root / folder) as entries:
-                    found = list(entries)
-            except (FileNotFoundError, NotADirectoryError):  # deleted during the walk, or no table yet
-                continue
-            for entry in found:
+            for entry in self._entries(folder):
                 path = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_symlink():
                     continue
@@ -99,11 +121,7 @@ class LocalStore(Store):
 
     def names(self, folder: str) -> Collection[str]:
         """See Store."""
-        try:
-            with os.scandir(self._resolve(folder)) as entries:
-                return [entry.name for entry in entries if entry.is_file()]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        return [entry.name for entry in self._entries(folder) if entry.is_file()]
 
     def delete(self, path: str) -> None:
         """See Store."""
@@ -111,12 +129,10 @@ class LocalStore(Store):
         with self._errors(target), contextlib.suppress(NotADirectoryError):
             target.unlink(missing_ok=True)
 
+    @_reading
     def open_input(self, path: str) -> Any:
         """See Store."""
-        try:
-            return pa.memory_map(str(self._resolve(path)))
-        except NotADirectoryError as error:
-            raise FileNotFoundError(path) from error
+        return pa.memory_map(str(self._resolve(path)))
 
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
@@ -136,12 +152,10 @@ class LocalStore(Store):
             target.unlink(missing_ok=True)
             raise
 
+    @_reading
     def modified_ms(self, path: str) -> int:
         """See Store."""
-        try:
-            return self._resolve(path).stat().st_mtime_ns // 1_000_000
-        except NotADirectoryError as error:
-            raise FileNotFoundError(path) from error
+        return self._resolve(path).stat().st_mtime_ns // 1_000_000
 
     def sync(self, paths: Sequence[str]) -> None:
         """See Store. Files first, then the folders that name them, up to the root."""
@@ -174,6 +188,18 @@ class LocalStore(Store):
             # A folder that is not empty stays, even if another process is only just filling it.
             with contextlib.suppress(OSError):
                 Path(folder).rmdir()
+
+    def _entries(self, folder: str) -> Sequence[os.DirEntry[str]]:
+        """What is in a folder; nothing if there is no such folder."""
+        try:
+            return self._scan(folder)
+        except FileNotFoundError:
+            return []
+
+    @_reading
+    def _scan(self, folder: str) -> Sequence[os.DirEntry[str]]:
+        with os.scandir(self._resolve(folder)) as entries:
+            return [*entries]
 
     def _resolve(self, path: str) -> Path:
         return self._root / _without_scheme(path)
@@ -227,6 +253,15 @@ class LocalStore(Store):
 
 def _without_scheme(path: str) -> str:
     return _SCHEME.sub("", path)
+
+
+def _absolute(root: str) -> Path:
+    try:
+        return Path(_without_scheme(root)).expanduser().absolute()
+    except (RuntimeError, OSError) as error:  # there is no such user, or the current folder was deleted
+        raise ConfigurationError(
+            f"the path {root!r} cannot be made absolute: {error}", advice="pass an absolute path", path=root
+        ) from error
 
 
 def _link(temporary: Path, target: Path) -> None:

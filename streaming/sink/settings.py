@@ -83,7 +83,7 @@ def sink_settings(
 ) -> SinkSettings:
     """The normalised arguments. Raises ConfigurationError or PredicateError for one that is invalid."""
     return SinkSettings(
-        path=open_store(str(path), storage_options).url,
+        path=open_store(path, storage_options).url,
         keys=_names("keys", keys),
         order_by=(order_by,) if isinstance(order_by, str) else _names("order_by", order_by or ()),
         partition_by=_names("partition_by", partition_by),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
 import os
 import random
@@ -16,7 +17,13 @@ import pytest
 from tests.log.storage.contract import StoreContract
 from tests.log.support import NUMBERS, numbers, read_numbers
 from tidelog.log import Table
-from tidelog.log.errors import PathNotWritableError, StoreNotSupportedError, StoreUnavailableError, TidelogError
+from tidelog.log.errors import (
+    PathNotWritableError,
+    StoreAccessError,
+    StoreNotSupportedError,
+    StoreUnavailableError,
+    TidelogError,
+)
 from tidelog.log.storage import Store
 from tidelog.log.storage.local import LocalStore
 
@@ -250,3 +257,47 @@ def test_gathering_files_removes_empty_folders(tmp_path: Path) -> None:
     assert [store.read(path) for path in moved] == [b"data/x/p=1/part-0", b"data/x/p=2/part-0"]
     assert sorted(path for path, _ in store.walk()) == [*moved, "data/x/p=2/other", "data/y/part-0"]
     assert not (tmp_path / "data/x/p=1").exists()
+
+
+# --- reading what this user may not read -----------------------------------------------------------------------------
+
+
+READS: dict[str, Callable[[Store], object]] = {
+    "read": lambda store: store.read("log/a"),
+    "list": lambda store: store.list("log"),
+    "names": lambda store: store.names("log"),
+    "walk": lambda store: list(store.walk()),
+    "open_input": lambda store: store.open_input("log/a"),
+    "modified_ms": lambda store: store.modified_ms("log/a"),
+}
+
+
+@pytest.fixture
+def denied(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
+    """A store that may not be read. The tests may run as a user who may read anything, so the calls are replaced."""
+    store.put_if_absent("log/a", b"1")
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    for module, name in ((builtins, "open"), (os, "scandir"), (pa, "memory_map"), (Path, "stat")):
+        monkeypatch.setattr(module, name, refuse)
+    return store
+
+
+@pytest.mark.parametrize("name", READS)
+def test_an_unreadable_path_is_a_store_access_error(name: str, denied: LocalStore) -> None:
+    with pytest.raises(StoreAccessError, match="Permission denied") as raised:
+        READS[name](denied)
+    assert raised.value.path == denied.url
+    assert raised.value.advice
+
+
+@pytest.mark.parametrize("path", ["log/a/below", "x" * 300])
+def test_a_path_that_no_file_can_have_is_not_found(path: str, store: LocalStore) -> None:
+    store.put_if_absent("log/a", b"1")
+    for read in (store.read, store.open_input, store.modified_ms):
+        with pytest.raises(FileNotFoundError):
+            read(path)
+    assert store.list(path) == []
+    assert not store.names(path)
