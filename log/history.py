@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 from tidelog.log.conflict.files_by_partition import FilesByPartition
 from tidelog.log.conflict.operation_class import OperationClass, classify
@@ -54,23 +55,21 @@ class CommitRecord:
     user_metadata: str | None
 
 
-def newest_records(timeline: Timeline, limit: int | None) -> list[CommitRecord]:
-    """At most `limit` commits up to the timeline's version, newest first. Raises ConfigurationError."""
-    if limit is not None and limit < 0:
-        raise ConfigurationError(
-            f"limit must be at least 0, not {limit}", advice="pass a number of commits, or None for all"
-        )
-    return list(itertools.islice(commit_records(timeline), limit))
-
-
-def commit_records(timeline: Timeline) -> Iterator[CommitRecord]:
-    """The commits up to the timeline's version, newest first.
+def commit_records(timeline: Timeline, limit: int | None = None) -> Iterator[CommitRecord]:
+    """The commits up to the timeline's version, newest first, at most `limit` of them.
 
     Classifying another engine's commit can need the state before it. One state is loaded for this, and each commit is
-    undone in it in turn. If that state no longer exists, the commit is classified without it.
+    undone in it in turn. If that state no longer exists, the commit is classified without it. Raises ConfigurationError
+    for a limit that is not a whole number from 0 on.
     """
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise ConfigurationError(
+            f"limit must be a whole number from 0 on, not {limit!r}",
+            advice="pass a number of commits, or None for all",
+        )
+    most = None if limit is None else min(limit, sys.maxsize)
     before = _Before(timeline.store)
-    for commit, timestamp_ms in timeline.newest_first():
+    for commit, timestamp_ms in islice(timeline.newest_first(), most):
         before.move_below(commit)
         yield _record(commit, timestamp_ms, classify(commit, before))
 

@@ -40,6 +40,10 @@ class System:
 
 REAL_SYSTEM = System()
 
+# The ends of Python's calendar: the years 1 and 9999.
+_FIRST_MS = -62_135_596_800_000
+_LAST_MS = 253_402_300_799_999
+
 
 def environment(name: str) -> str | None:
     """The value of an environment variable, or None if it is not set."""
@@ -57,6 +61,6 @@ def utc_text(moment: datetime) -> str:
 
 
 def to_datetime(timestamp_ms: int) -> datetime:
-    """The aware UTC datetime of `timestamp_ms` (milliseconds since the epoch)."""
-    seconds, milliseconds = divmod(timestamp_ms, 1000)
+    """The aware UTC datetime of `timestamp_ms` (milliseconds since the epoch), or the nearest one that Python has."""
+    seconds, milliseconds = divmod(min(max(timestamp_ms, _FIRST_MS), _LAST_MS), 1000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=milliseconds * 1000)

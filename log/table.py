@@ -280,9 +280,9 @@ class Table(Statements, Upkeep):
             limit: How many commits to return at most; None for all that are retained.
 
         Raises:
-            ConfigurationError: `limit` is less than 0.
+            ConfigurationError: `limit` is not a whole number from 0 on.
         """
-        return history.newest_records(self.timeline, limit)
+        return list(history.commit_records(self.timeline, limit))
 
     def latest_version(self, n: int = 1) -> int:
         """The ID version of the n-th newest commit; 1 is the newest.

@@ -22,6 +22,7 @@ from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import AddFile, Metadata, SetTransaction
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
+from tidelog.log.format.text import is_unicode
 from tidelog.log.operations import add_columns, delete_update, schema_evolution, set_properties, upsert
 from tidelog.log.operations.insert import stage_insert
 from tidelog.log.operations.keys import key_columns
@@ -122,7 +123,9 @@ class Transaction:
             ConfigurationError: The log cannot hold the key.
         """
         match key:
-            case (str(app_id), int(version)) if app_id and not isinstance(version, bool) and abs(version) < 2**63:
+            case (str(app_id), int(version)) if (
+                app_id and is_unicode(app_id) and not isinstance(version, bool) and abs(version) < 2**63
+            ):
                 known = self.transactions.get(app_id)
                 if known is not None and known >= version:
                     return None

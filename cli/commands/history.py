@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from tidelog.cli import options, output
@@ -28,7 +27,7 @@ def history_command(
     """
     with Progress(f"reading the log of {path}") as progress:
         table = options.open_table(path, storage_option)
-        records = itertools.islice(commit_records(table.timeline), limit)
+        records = commit_records(table.timeline, limit)
         if as_json:
             for record in records:
                 progress.stop_on_terminal()  # the records themselves show the progress

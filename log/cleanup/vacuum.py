@@ -13,6 +13,7 @@ from tidelog.log.cleanup import retention
 from tidelog.log.cleanup.current_state import current_state
 from tidelog.log.cleanup.references import References
 from tidelog.log.errors import TidelogError
+from tidelog.log.format.text import is_unicode
 from tidelog.log.state import versions
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import read_commits
@@ -129,22 +130,14 @@ def _unneeded(store: Store, needed: References, cutoff_ms: int) -> _Found:
             inner.add(other)
         if status.name.startswith(".") and status.name.endswith(".crc"):
             hidden.add(path)
-        if status.modified_ms < cutoff_ms and retention.may_vacuum(path) and _is_text(path):
+        # A disk can have names that are not Unicode, which no log can name.
+        if status.modified_ms < cutoff_ms and retention.may_vacuum(path) and is_unicode(path):
             paths.append(path)
             sizes.append(status.size_bytes)
     named = needed.named(paths)
     inner_tables = tuple(inner)
     free = [index for index, is_named in enumerate(named) if not is_named and not paths[index].startswith(inner_tables)]
     return _Found([paths[index] for index in free], [sizes[index] for index in free], hidden)
-
-
-def _is_text(path: str) -> bool:
-    """Whether a log can name the file at all: a disk can have names that are not Unicode."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @dataclass

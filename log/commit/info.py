@@ -7,6 +7,8 @@ from typing import Any
 
 from tidelog import __version__
 from tidelog.log.conflict.staged import Staged
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.format import commit_info
 from tidelog.log.format.actions import Action, AddFile, CommitInfo, RemoveFile
 from tidelog.log.format.paths import canonical
 from tidelog.log.format.protocol import has_in_commit_timestamps
@@ -18,10 +20,19 @@ ENGINE = f"tidelog/{__version__}"
 def commit_info_of(
     staged: Staged, head: Head, txn_id: str, now_ms: int, record: dict[str, Any], metrics: Mapping[str, int]
 ) -> CommitInfo:
-    """The commitInfo of a commit on `head`; `record` goes under the key `tidelog`."""
+    """The commitInfo of a commit on `head`; `record` goes under the key `tidelog`.
+
+    Raises ConfigurationError if the clock is outside the years 1970 to 9999.
+    """
     protocol = staged.protocol or head.protocol
     metadata = staged.metadata or head.metadata
     stamp = max(now_ms, head.timestamp_ms + 1) if staged.timestamp_ms is None else staged.timestamp_ms
+    if not 0 <= stamp <= commit_info.MAX_TIMESTAMP_MS:
+        # Readers ignore such a time, so the versions' times would no longer increase.
+        raise ConfigurationError(
+            f"the time of the commit would be {stamp} ms after 1970, which is not in the years 1970 to 9999",
+            advice="correct the clock; nothing was committed",
+        )
     info: CommitInfo = {"timestamp": stamp}
     if has_in_commit_timestamps(protocol, metadata):
         info = {"inCommitTimestamp": stamp, **info}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from tidelog.log.errors import ConfigurationError
+from tidelog.log.format.text import is_unicode
 
 _T = TypeVar("_T")
 
@@ -69,6 +70,17 @@ _UNITS_MS = {
 _SIZES = {"": 1, "b": 1, "kb": 2**10, "kib": 2**10, "mb": 2**20, "mib": 2**20, "gb": 2**30, "gib": 2**30}
 
 
+_LARGEST = 2**63 - 1
+# Ten thousand years. A longer duration means "for ever", as this does.
+_LONGEST_MS = 10_000 * 365 * 86_400_000
+
+
+def _integer(digits: str) -> int:
+    """A whole number; one beyond 64 bits counts as the largest that fits."""
+    significant = digits.strip().lstrip("0")
+    return min(int(significant or 0), _LARGEST) if len(significant) <= len(str(_LARGEST)) else _LARGEST
+
+
 def parse_flag(text: str) -> bool:
     """Parse `true` or `false`."""
     if text.lower() not in {"true", "false"}:
@@ -84,16 +96,16 @@ def parse_duration_ms(text: str) -> int:
     if not match or match.group(2) not in _UNITS_MS:
         message = "it must be a duration such as '1 day' or '12 hours'"
         raise ValueError(message)
-    return int(match.group(1)) * _UNITS_MS[match.group(2)]
+    return min(_integer(match.group(1)) * _UNITS_MS[match.group(2)], _LONGEST_MS)
 
 
 def parse_size_bytes(text: str) -> int:
     """Parse a size such as `134217728`, `128 MiB` or `128mb` to bytes (all units are powers of 1024)."""
     match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
-    if not match or match.group(2) not in _SIZES or int(match.group(1)) == 0:
+    if not match or match.group(2) not in _SIZES or _integer(match.group(1)) == 0:
         message = "it must be a size greater than zero, such as '128 MiB'"
         raise ValueError(message)
-    return int(match.group(1)) * _SIZES[match.group(2)]
+    return min(_integer(match.group(1)) * _SIZES[match.group(2)], _LARGEST)
 
 
 def _parse_policy(text: str) -> str:
@@ -103,19 +115,19 @@ def _parse_policy(text: str) -> str:
 
 
 def _parse_count(text: str) -> int:
-    if not text.strip().isdigit() or int(text) == 0:
+    if not text.strip().isdecimal() or _integer(text) == 0:
         message = "it must be a whole number greater than zero"
         raise ValueError(message)
-    return int(text)
+    return _integer(text)
 
 
 def _parse_indexed_columns(text: str) -> int:
     if text.strip() == "-1":
         return -1
-    if not text.strip().isdigit():
+    if not text.strip().isdecimal():
         message = "it must be a whole number, or -1 for all columns"
         raise ValueError(message)
-    return int(text)
+    return _integer(text)
 
 
 def parse_names(text: str) -> tuple[str, ...]:
@@ -174,6 +186,8 @@ _KNOWN: Mapping[str, Callable[[str], object]] = {
     METADATA_RETRY: parse_flag,
 }
 _PREFIXES = ("tidelog.", "delta.")
+_ALL_COLUMNS = 2**31
+_LONGEST_QUOTE = 200
 
 
 def validate(configuration: Mapping[str, object]) -> dict[str, str]:
@@ -184,6 +198,7 @@ def validate(configuration: Mapping[str, object]) -> dict[str, str]:
     """
     texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in configuration.items()}
     for key, text in texts.items():
+        _require_unicode(key, text)
         if not key.startswith(_PREFIXES):
             continue
         if key not in _KNOWN:
@@ -193,9 +208,17 @@ def validate(configuration: Mapping[str, object]) -> dict[str, str]:
         try:
             _KNOWN[key](text)
         except ValueError as error:
-            message = f"the table property {key!r} cannot be {text!r}"
+            message = f"the table property {key!r} cannot be {text[:_LONGEST_QUOTE]!r}"
             raise ConfigurationError(message, advice=str(error)) from error
     return texts
+
+
+def _require_unicode(key: str, text: str) -> None:
+    if not is_unicode(f"{key}{text}"):
+        raise ConfigurationError(
+            f"the table property {key!r} has half of a surrogate pair, which the log cannot hold",
+            advice="decode the text that it comes from in another way",
+        )
 
 
 def flag(configuration: Mapping[str, str], key: str) -> bool:
@@ -219,9 +242,9 @@ def count(configuration: Mapping[str, str], key: str) -> int:
 
 
 def indexed_columns(configuration: Mapping[str, str]) -> int:
-    """How many leaf columns get statistics; a very large number for `-1` (all columns)."""
+    """How many leaf columns get statistics; more than there can be for `-1` (all columns)."""
     number = _read(configuration, INDEXED_COLUMNS, _parse_indexed_columns)
-    return 2**31 if number < 0 else number
+    return _ALL_COLUMNS if number < 0 else min(number, _ALL_COLUMNS)
 
 
 def conflict_policy(configuration: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -108,7 +109,7 @@ class Timeline:
         """The time version of the n-th most recent data-changing commit."""
         _require_positive(n)
         changing = (stamp for commit, stamp in self.newest_first() if commit.data_change)
-        stamp = next(itertools.islice(changing, n - 1, None), None)
+        stamp = next(itertools.islice(changing, min(n - 1, sys.maxsize), None), None)
         if stamp is None:
             earliest = versions.earliest_commit(self.store, self.version)
             raise range_error(self.store, f"there are fewer than {n} data-changing commits", earliest, self.version)
@@ -158,8 +159,8 @@ def to_timestamp_ms(moment: datetime | str) -> int:
     return (parsed - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _require_positive(n: int) -> None:
-    if n < 1:
+def _require_positive(n: object) -> None:
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise ConfigurationError(
-            f"n must be at least 1, not {n}", advice="pass 1 for the newest, 2 for the one before it"
+            f"n must be a whole number from 1 on, not {n!r}", advice="pass 1 for the newest, 2 for the one before it"
         )

@@ -26,6 +26,10 @@ _LOCAL = Limits(100_000, 16 * 2**20)
 _CLUSTER = Limits(20_000, 4 * 2**20)
 
 
+# More than a file ever has. Spark takes the number as 64 bits, and the target size can be any.
+_MOST_ROWS = 2**31
+
+
 class WriterChoice:
     """The choice for one sink. It remembers the size of the newest batch that was written."""
 
@@ -63,4 +67,4 @@ class WriterChoice:
         """How many of the newest batch's rows fit a file of the target size; None if that is unknown."""
         if not self._rows or not self._size_bytes:
             return None
-        return max(1, target_bytes * self._rows // self._size_bytes)
+        return max(1, min(target_bytes * self._rows // self._size_bytes, _MOST_ROWS))

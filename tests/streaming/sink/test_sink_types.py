@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.streaming.support import Input, drain, read
+from tests.streaming.support import Input, drain, read, refused
 from tidelog.log import Table
+from tidelog.log.errors import SchemaMismatchError
 from tidelog.streaming import Sink
 
 pytestmark = pytest.mark.spark
@@ -150,3 +152,27 @@ def test_partition_columns_can_have_any_name(spark: SparkSession, tmp_path: Path
         drain(stream, sink, tmp_path / f"cp {mode}")
         rows = Table.open(path).scan().to_arrow().to_pylist()
         assert {row["n"]: row[name] for row in rows} == {2: 0, 3: 1}
+
+
+LATE = {
+    "date": "date_add(date'9999-12-31', cast(n as int))",
+    "zoned": "timestamp_micros(253402300799999999 + n)",
+    "ntz": "to_timestamp_ntz(to_timestamp_ntz('9999-12-31 00:00:00') + make_dt_interval(cast(n as int)))",
+}
+
+
+@pytest.mark.parametrize("writer", ["driver", "spark"])
+@pytest.mark.parametrize("kind", LATE)
+def test_dates_outside_of_pythons_years(spark: SparkSession, tmp_path: Path, writer: str, kind: str) -> None:
+    """A column can have them. A partition cannot, and then nothing of the batch is written."""
+    source = Input(tmp_path / "input").put_table(pa.table({"n": pa.array([0, 1], pa.int64())}))
+    stream = source.stream(spark).selectExpr("n", f"{LATE[kind]} as d")
+    path = tmp_path / "table"
+    drain(stream, Sink(str(path), writer=writer), tmp_path / "cp")
+    back = Table.open(str(path)).scan(f"d > {'TIMESTAMP ' * (kind != 'date')}'9999-12-31'").to_arrow()
+    late = pc.cast(back["d"], pa.string()).to_pylist()
+    assert [text[:10] for text in late if text.startswith("1")] == ["10000-01-0"], late
+    partitioned = Sink(str(tmp_path / "partitioned"), partition_by=["d"], writer=writer)
+    error = refused(stream, partitioned, tmp_path / "cp partitioned", SchemaMismatchError)
+    assert "'d' has the value 10000-01-01" in str(error)
+    assert not list((tmp_path / "partitioned").rglob("*.parquet"))

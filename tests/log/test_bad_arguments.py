@@ -1,0 +1,233 @@
+"""Arguments beyond all bounds get a typed error, or mean the nearest value that makes sense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.log.support import Clock, live_files, memory_store, new_table, numbers, read_numbers
+from tidelog.compaction_daemon import plan
+from tidelog.log import Table
+from tidelog.log.errors import ConfigurationError, HistoryExpiredError, SchemaMismatchError, TidelogError
+from tidelog.log.format import properties
+from tidelog.log.format.commit_info import MAX_TIMESTAMP_MS
+from tidelog.log.read.timeline import to_timestamp_ms
+from tidelog.log.system import to_datetime
+
+HUGE = 10**30
+EAST, WEST = timezone(timedelta(hours=14)), timezone(timedelta(hours=-14))
+BEFORE, AFTER = datetime.min.replace(tzinfo=EAST), datetime.max.replace(tzinfo=WEST)
+
+
+@pytest.fixture
+def table() -> Table:
+    made = new_table(memory_store())
+    made.insert(numbers(range(3)))
+    return made
+
+
+# --- the clock -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("now_ms", [MAX_TIMESTAMP_MS + 1, 2**63 - 1, HUGE])
+def test_a_clock_after_the_year_9999_commits_nothing(now_ms: int) -> None:
+    clock = Clock()
+    table = new_table(memory_store(), system=clock)
+    table.insert(numbers([1]))
+    clock.ms = now_ms
+    changes: list[Callable[[], object]] = [
+        lambda: table.insert(numbers([2])),
+        lambda: table.set_properties({"x": 1}),
+        table.truncate,
+    ]
+    for change in changes:
+        with pytest.raises(ConfigurationError, match="not in the years 1970 to 9999"):
+            change()
+    assert (table.refresh().version, read_numbers(table)) == (1, [1])
+    assert len(list(table.store.walk(live_files(table)[0].path[:2]))) == 1
+
+
+def test_no_table_is_created_after_the_year_9999() -> None:
+    clock = Clock()
+    clock.ms = MAX_TIMESTAMP_MS + 1
+    with pytest.raises(ConfigurationError, match="not in the years 1970 to 9999"):
+        new_table(memory_store(), system=clock)
+
+
+def test_a_clock_before_1970_counts_from_1970() -> None:
+    clock = Clock()
+    clock.ms = -(2**62)
+    table = new_table(memory_store(), system=clock)
+    table.insert(numbers([1]))
+    assert [to_timestamp_ms(record.timestamp) for record in table.history()] == [2, 1]
+
+
+def test_the_last_moment_of_the_year_9999_is_a_time() -> None:
+    clock = Clock()
+    clock.ms = MAX_TIMESTAMP_MS
+    table = new_table(memory_store(), system=clock)
+    assert table.history()[0].timestamp == to_datetime(MAX_TIMESTAMP_MS)
+    with pytest.raises(ConfigurationError, match="not in the years 1970 to 9999"):
+        table.insert(numbers([1]))
+
+
+@pytest.mark.parametrize("at_ms", [-HUGE, -(2**63), MAX_TIMESTAMP_MS + 1, HUGE])
+def test_a_time_beyond_pythons_calendar_is_its_end(at_ms: int) -> None:
+    assert to_datetime(at_ms).year == (1 if at_ms < 0 else 9999)
+
+
+# --- ages and times --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("age", [timedelta.max, timedelta(days=999_999), BEFORE], ids=repr)
+def test_an_age_before_all_times_deletes_nothing(age: Any, table: Table) -> None:
+    table.truncate()
+    for dry_run in (False, True):
+        assert not table.vacuum(older_than=age, dry_run=dry_run).files
+    assert not table.expire(older_than=age).files
+
+
+@pytest.mark.parametrize("age", [timedelta.min, AFTER], ids=repr)
+def test_an_age_after_all_times_is_refused(age: Any, table: Table) -> None:
+    for clean in (table.vacuum, table.expire):
+        with pytest.raises(ConfigurationError, match="running transactions could need the files"):
+            clean(older_than=age)
+
+
+@pytest.mark.parametrize("moment", [BEFORE, AFTER, "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"], ids=repr)
+def test_a_time_beyond_the_calendar_is_outside_the_history(moment: Any, table: Table) -> None:
+    with pytest.raises(HistoryExpiredError):
+        table.at(timestamp=moment)
+    for change in (lambda: table.changes(after=moment), lambda: table.restore(timestamp=moment)):
+        try:
+            change()
+        except HistoryExpiredError:
+            continue
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.5, "x", True, None, datetime.now(UTC)], ids=repr)
+def test_the_nth_version_needs_a_number(n: Any, table: Table) -> None:
+    for latest in (table.latest_version, table.latest_timestamp):
+        with pytest.raises(ConfigurationError, match="must be a whole number from 1 on"):
+            latest(n)
+
+
+@pytest.mark.parametrize("n", [2**63, HUGE])
+def test_there_are_not_so_many_versions(n: int, table: Table) -> None:
+    for latest in (table.latest_version, table.latest_timestamp):
+        with pytest.raises(HistoryExpiredError):
+            latest(n)
+    assert len(table.history(n)) == 2
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, "x", True], ids=repr)
+def test_the_limit_of_a_history_is_a_number(limit: Any, table: Table) -> None:
+    with pytest.raises(ConfigurationError, match="limit must be a whole number from 0 on"):
+        table.history(limit)
+
+
+# --- properties ------------------------------------------------------------------------------------------------------
+
+NUMBERS_OF = {
+    "2^63-1": str(2**63 - 1),
+    "2^63": str(2**63),
+    "30 digits": str(HUGE),
+    "5,000 digits": "9" * 5_000,
+}
+
+
+@pytest.mark.parametrize("digits", NUMBERS_OF)
+def test_large_properties_mean_as_much_as_possible(digits: str) -> None:
+    number = NUMBERS_OF[digits]
+    table = new_table(
+        memory_store(),
+        properties={
+            "tidelog.targetFileSize": f"{number} gib",
+            "delta.checkpointInterval": number,
+            "delta.dataSkippingNumIndexedCols": number,
+            "delta.deletedFileRetentionDuration": f"{number} days",
+            "delta.logRetentionDuration": f"interval {number} weeks",
+            "tidelog.maxTransactionTime": f"{number} days",
+            "tidelog.minorSpan": f"{number} weeks",
+        },
+    )
+    for number_of_insert in range(4):
+        table.insert(numbers([number_of_insert]))
+    assert table.scan(where="n > 0").count() == 3
+    table.debt()
+    plan(table)
+    assert table.compact(level="minor").did_anything
+    assert not table.compact(level="major").did_anything
+    assert not table.vacuum().files
+    assert not table.expire().files
+    with pytest.raises(ConfigurationError, match="running transactions could need the files"):
+        table.vacuum(older_than=timedelta(days=1))
+
+
+@pytest.mark.parametrize("text", ["\u00b2", "-1", "1e9", "", "9" * 300 + "x"])
+def test_a_property_that_is_no_number_says_what_it_must_be(text: str) -> None:
+    for key in (properties.TARGET_FILE_SIZE, properties.CHECKPOINT_INTERVAL, properties.MINOR_SPAN):
+        with pytest.raises(ConfigurationError, match="it must be a") as raised:
+            properties.validate({key: text})
+        assert len(str(raised.value)) < 500
+
+
+# --- text that no log can hold ---------------------------------------------------------------------------------------
+
+HALF = "\ud800"
+TEXTS: dict[str, Callable[[Table], object]] = {
+    "property": lambda table: table.set_properties({"x": HALF}),
+    "name of a property": lambda table: table.set_properties({HALF: "x"}),
+    "property of a new table": lambda _: new_table(memory_store(), properties={"x": HALF}),
+    "key": lambda table: table.insert(numbers([1]), idempotency_key=(HALF, 1)),
+    "value": lambda table: table.insert([{"n": 1, "t": HALF}]),
+    "nested value": lambda table: table.upsert([{"n": HALF}], keys=["n"]),
+    "columns": lambda table: table.scan(columns=[HALF]).count(),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_half_of_a_surrogate_pair_is_refused(name: str, table: Table) -> None:
+    with pytest.raises(TidelogError):
+        TEXTS[name](table)
+    assert table.refresh().version == 1
+
+
+# --- dates outside of Python's years ---------------------------------------------------------------------------------
+
+DAYS = pa.array([2_932_897, -719_163], pa.int32()).cast(pa.date32())
+MOMENTS = pa.array([253_402_300_800_000_000, -62_135_596_800_000_001], pa.int64()).cast(pa.timestamp("us", "UTC"))
+
+
+@pytest.mark.parametrize("values", [DAYS, MOMENTS, MOMENTS.cast(pa.timestamp("us"))], ids=["date", "zoned", "ntz"])
+def test_a_partition_cannot_be_outside_of_pythons_years(values: pa.Array) -> None:
+    schema = pa.schema([("n", pa.int64()), ("p", values.type)])
+    table = new_table(memory_store(), schema, partition_by=["p"])
+    for row in range(2):
+        data = pa.table({"n": [0, 1], "p": pa.concat_arrays([pa.nulls(1, values.type), values.slice(row, 1)])})
+        writes: list[Callable[[pa.Table], object]] = [
+            table.insert,
+            table.overwrite,
+            lambda rows: table.overwrite(rows, dynamic=True),
+            lambda rows: table.upsert(rows, keys=["n"]),
+        ]
+        for write in writes:
+            with pytest.raises(SchemaMismatchError, match=r"'p' has the value (10000-01-01|0000-12-31)"):
+                write(data)
+    assert table.refresh().version == 0
+    assert not [path for path, _ in table.store.walk() if path.endswith(".parquet")]
+
+
+def test_other_columns_can_be_outside_of_pythons_years() -> None:
+    table = new_table(memory_store(), pa.schema([("n", pa.int64()), ("d", DAYS.type), ("t", MOMENTS.type)]))
+    data = pa.table({"n": [0, 1], "d": DAYS, "t": MOMENTS})
+    for keys in (["n"], ["d"], ["t"]):
+        table.upsert(data, keys=keys)
+        assert table.scan().to_arrow().equals(data)
+    table.delete("d > '9999-12-31'")
+    assert table.scan().to_arrow().equals(data.slice(1))
+    assert table.changes(mode="net", keys=["d", "t"]).to_arrow().num_rows == 1
