@@ -5,6 +5,7 @@ Files whose rows are all dead are dropped at either level; `minor` and `major` d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -99,7 +100,7 @@ def plan_snapshot(snapshot: Snapshot, request: CompactionRequest, *, explain: bo
     target = properties.size_bytes(snapshot.properties, properties.TARGET_FILE_SIZE)
     tag = cluster_tag(_physical_columns(snapshot, request.cluster_by))
     scope = snapshot.files(request.where)
-    small = pc.less(scope["size"], target * SMALL_SHARE)
+    small = pc.less(scope["size"], math.ceil(target * SMALL_SHARE))
     rules = MajorRules(target, request.purge, request.cluster_by, tag)
     candidates = scope.filter(_candidates(scope, small, request))
     decisions = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
@@ -48,7 +49,8 @@ def debt_of(store: Store, state: LogState) -> Debt:
     adds = state.files().adds
     sizes = adds["size"]
     target = properties.size_bytes(state.head.metadata.configuration, properties.TARGET_FILE_SIZE)
-    small = sizes.filter(pc.less(sizes, target * SMALL_SHARE))
+    # Arrow compares whole numbers of any size with each other, but not with a fraction.
+    small = sizes.filter(pc.less(sizes, math.ceil(target * SMALL_SHARE)))
     vectors = adds["deletionVector"]
     return Debt(
         files=adds.num_rows,

@@ -37,11 +37,13 @@ class _Checksum(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 _DECODER = msgspec.json.Decoder(_Checksum)
+# Other engines read the totals as 64 bits.
+_LARGEST = 2**63 - 1
 
 
 def to_bytes(table_head: Head, *, txn_id: str, in_commit_timestamp_ms: int | None) -> bytes | None:
-    """The checksum file of `table_head`'s version; None if the totals are unknown, since it must contain them."""
-    if table_head.totals is None:
+    """The checksum file of `table_head`'s version; None if its totals are unknown or too large."""
+    if table_head.totals is None or table_head.totals.size_bytes > _LARGEST:
         return None
     content: dict[str, Any] = {
         "txnId": txn_id,

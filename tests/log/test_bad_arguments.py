@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.log.support import Clock, live_files, memory_store, new_table, numbers, read_numbers
+from tests.log.support import (
+    Clock,
+    live_files,
+    memory_store,
+    new_table,
+    numbers,
+    put_foreign,
+    read_numbers,
+    remove,
+    reopen,
+)
 from tidelog.compaction_daemon import plan
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, HistoryExpiredError, SchemaMismatchError, TidelogError
@@ -231,3 +243,20 @@ def test_other_columns_can_be_outside_of_pythons_years() -> None:
     table.delete("d > '9999-12-31'")
     assert table.scan().to_arrow().equals(data.slice(1))
     assert table.changes(mode="net", keys=["d", "t"]).to_arrow().num_rows == 1
+
+
+def test_sizes_of_63_bits_in_a_log_are_numbers() -> None:
+    table = new_table(memory_store())
+    for number in range(2):
+        table.insert(numbers([number]))
+    adds = live_files(table)
+    put_foreign(table, *map(remove, adds), *(msgspec.structs.replace(add, size=2**63 - 1) for add in adds))
+    assert table.refresh().debt().small_files == 0
+    for level in ("minor", "major"):
+        plan(table, level=level)
+        table.compact(level=level)
+    table.insert(numbers([2]))
+    table.checkpoint()
+    assert read_numbers(reopen(table)) == [0, 1, 2]
+    checksums = [table.store.read(path) for path, _ in table.store.walk() if path.endswith(".crc")]
+    assert all(json.loads(content)["tableSizeBytes"] < 2**63 for content in checksums)
