@@ -26,6 +26,10 @@ from tidelog.log.internals import (
 )
 
 
+# Rows are taken out of the blocks in parts of about this share of a block.
+_PARTS = 8
+
+
 @dataclass(frozen=True, slots=True)
 class Clustered:
     """The rows of a group as they were read, and how they are written.
@@ -41,9 +45,12 @@ class Clustered:
 
     def pieces(self) -> Iterator[pa.Table]:
         """The rows of each output file."""
+        size = sum(block.nbytes for block in self.blocks)
+        # Few rows if they are large, because each part is in memory twice while it is put in order.
+        rows = max(1, min(BATCH_ROWS, BLOCK_BYTES // _PARTS * len(self.order) // max(1, size)))
         for start in range(0, len(self.order), self.length):
             wanted = self.order[start : start + self.length]
-            parts = (wanted[first : first + BATCH_ROWS] for first in range(0, len(wanted), BATCH_ROWS))
+            parts = (wanted[first : first + rows] for first in range(0, len(wanted), rows))
             yield pa.concat_tables([self._take(part) for part in parts])
 
     def _take(self, wanted: Int64Array) -> pa.Table:

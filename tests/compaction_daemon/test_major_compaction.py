@@ -35,7 +35,7 @@ from tidelog.log.data import reader
 from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.data.reader import DataFile, physical_rows
 from tidelog.log.data.writer import DataWriter
-from tidelog.log.errors import CompactionVerificationError, ConfigurationError, CorruptLogError
+from tidelog.log.errors import CompactionVerificationError, ConfigurationError, DataFileDamagedError
 from tidelog.log.format import commit_info, lineage
 from tidelog.log.format.actions import AddFile
 from tidelog.log.state.commits import read_commit
@@ -329,7 +329,7 @@ def test_a_group_that_fails_half_way_leaves_no_file() -> None:
     content = table.store.read(last.path)
     table.store.replace(last.path, content[:200] + bytes(100) + content[300:])
     before = data_files(table)
-    with pytest.raises(CorruptLogError, match=last.path):
+    with pytest.raises(DataFileDamagedError, match=last.path):
         compact(table, "major")
     assert data_files(table) == before
 
