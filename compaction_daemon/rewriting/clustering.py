@@ -25,7 +25,6 @@ from tidelog.log.internals import (
     row_map_schema,
 )
 
-
 # Rows are taken out of the blocks in parts of about this share of a block.
 _PARTS = 8
 
