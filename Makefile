@@ -61,7 +61,7 @@ test-full: setup ## run all tests but the random and exhaustive ones
 
 .PHONY: nightly
 nightly: setup ## run the random and exhaustive tests
-	$(RUN) TESTS_RANDOM=1 $(BIN)/pytest -m nightly $(TESTARGS)
+	$(RUN) TESTS_RANDOM=1 $(BIN)/pytest -m "nightly or hypothesis" $(TESTARGS)
 
 SIM_SEEDS ?= 1000
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # The library's base class of all errors of its parser, for which typer has no public name.
 PARSER_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
-# What an advice tells the callers of Python, and what to do on the command line instead.
+# Advice for callers of Python, and what to do on the command line instead.
 _INSTEAD: Mapping[str, str] = {
     "pass allow_protocol_upgrade=True": "pass --allow-protocol-upgrade",
     "open it with Table.open, pass exist_ok=True, or choose another path": (
