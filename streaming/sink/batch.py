@@ -7,13 +7,14 @@ These are also the phases in a BatchReport.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
 from tidelog.log import Committed, Transaction
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import REAL_SYSTEM, committed, logger, open_store, run_statement
+from tidelog.log.internals import REAL_SYSTEM, SetTransaction, committed, logger, open_store, run_statement
 from tidelog.streaming.monitoring.phases import Phases
 from tidelog.streaming.monitoring.report import BatchReport
 from tidelog.streaming.sink.background_checkpoint import BackgroundCheckpoint
@@ -30,6 +31,8 @@ _LOGGER = logger(__name__)
 
 # The `outputMode` in a commit's operation parameters, as other engines write it.
 _OUTPUT_MODES = {APPEND: "Append", UPSERT: "Update", OVERWRITE_PARTITIONS: "Overwrite"}
+# The name of commits without an operation of their own, as other engines write it.
+_OPERATION = "STREAMING UPDATE"
 _TOO_LARGE = "spark.driver.maxResultSize"
 
 
@@ -46,10 +49,11 @@ class SinkParts:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The rows of a batch and their commit, None if there was nothing to commit."""
+    """The rows of a batch and their commit, None if they change nothing; `claim` is a commit of the claim alone."""
 
     rows: BatchRows
     commit: Committed | None
+    claim: Committed | None
 
 
 class Batch:
@@ -71,9 +75,8 @@ class Batch:
             self._transaction = self._target.begin()
         with claimed(self._settings, self._identity, lambda: self._target.table):
             with self._phases("identify"):
-                is_committed = self._transaction is not None and self._target.is_committed(
-                    self._transaction.transactions, self._identity
-                )
+                transactions = self._transaction.transactions if self._transaction else {}
+                is_committed = self._target.is_committed(transactions, self._identity)
             if is_committed:
                 return self._report(skipped=True)
             brake = self._hold_back()
@@ -82,7 +85,7 @@ class Batch:
                 self._transaction = self._target.begin_again(self._identity)
             with self._phases("collect"):
                 rows = self._rows(few_files=brake is not None and brake.coalesce)
-            return self._report(_Written(rows, self._commit(rows)), brake)
+            return self._report(self._commit(rows), brake)
 
     def _hold_back(self) -> Brake | None:
         """Wait as long as the throttle asks for; None if there is no throttle or no table yet."""
@@ -111,15 +114,26 @@ class Batch:
             _LOGGER.info("a batch for %s exceeds spark.driver.maxResultSize: Spark writes it", self._settings.path)
             return FrameRows(self._settings, self._frame, choice, few_files=few_files)
 
-    def _commit(self, rows: BatchRows) -> Committed | None:
-        """Commit the rows, staging them again if a conflict requires it; None if they change nothing."""
-        if isinstance(rows, CollectedRows) and not rows.count:
-            return None
+    def _commit(self, rows: BatchRows) -> _Written:
+        """Commit the rows, staging them again if a conflict requires it, or claim the sink's name."""
+        path = self._settings.path
         if self._transaction is None:
-            if isinstance(rows, FrameRows) and self._frame.isEmpty():
-                return None
             self._transaction = self._target.create(self._frame, self._identity)
-        return run_statement(lambda: self._commit_once(rows), self._settings.path)
+        is_claimed = self._target.ledger(self._identity).is_claimed(self._transaction.transactions)
+        commit = run_statement(lambda: self._commit_once(rows), path)
+        claim = None if commit or is_claimed else run_statement(self._claim, path)
+        return _Written(rows, commit, claim)
+
+    def _claim(self) -> Committed | None:
+        """Claim the name by a commit without rows, which has no time version; None if that has been done."""
+        transaction = self._target.begin_again(self._identity)
+        claim = self._target.ledger(self._identity).claim(transaction.transactions, REAL_SYSTEM.now_ms())
+        if not claim:
+            transaction.abort()
+            return None
+        transaction.stage_adds([]).note(operation=_OPERATION)
+        self._record_batch(transaction, claim)
+        return self._put(transaction)
 
     def _next_transaction(self) -> Transaction:
         """The transaction that the batch began with, then a new one for each retry after a conflict."""
@@ -133,7 +147,12 @@ class Batch:
         if not rows.count:
             transaction.abort()
             return None
-        self._record_batch(transaction)
+        ledger = self._target.ledger(self._identity)
+        self._record_batch(transaction, ledger.entries(transaction.transactions, REAL_SYSTEM.now_ms()))
+        return self._put(transaction)
+
+    def _put(self, transaction: Transaction) -> Committed | None:
+        """Commit what is staged; None if that changes nothing."""
         with self._phases("commit"):
             outcome = committed(transaction.commit())
         if outcome.version == transaction.base_version:
@@ -141,16 +160,16 @@ class Batch:
         self._parts.checkpoints.committed(outcome.version, transaction.properties)
         return outcome
 
-    def _record_batch(self, transaction: Transaction) -> None:
-        """Add the batch's ledger entries to the commit."""
-        batch, ledger = self._identity, self._target.ledger(self._identity)
+    def _record_batch(self, transaction: Transaction, entries: Sequence[SetTransaction]) -> None:
+        """Add the ledger's entries and the batch's identity to the commit."""
+        batch = self._identity
         output_mode = _OUTPUT_MODES[self._settings.mode]
         transaction.note(
-            operation="STREAMING UPDATE" if self._settings.mode == APPEND else None,
+            operation=_OPERATION if self._settings.mode == APPEND else None,
             parameters={"outputMode": output_mode, "queryId": batch.query_id, "epochId": str(batch.batch_id)},
-            transactions=ledger.entries(transaction.transactions, REAL_SYSTEM.now_ms()),
+            transactions=entries,
             # Read always, though written only when it changes: a query that takes over the name is then a conflict.
-            read_applications={ledger.owner_id},
+            read_applications={self._target.ledger(batch).owner_id},
             record={
                 "batch": {
                     "queryId": batch.query_id,
@@ -165,15 +184,16 @@ class Batch:
         self, written: _Written | None = None, brake: Brake | None = None, *, skipped: bool = False
     ) -> BatchReport:
         commit = written.commit if written else None
+        newest = commit or (written.claim if written else None)
         metrics = commit.metrics if commit else {}
         report = BatchReport(
             self._identity.batch_id,
-            commit.version if commit else None,
+            newest.version if newest else None,
             rows=written.rows.count if written else 0,
             files=metrics.get("numFiles", metrics.get("numAddedFiles", 0)),
             bytes=metrics.get("numOutputBytes", metrics.get("numAddedBytes", 0)),
             skipped=skipped,
-            rebased_over=commit.rebased_over if commit else (),
+            rebased_over=newest.rebased_over if newest else (),
             seconds=self._phases.seconds,
             mode=self._settings.mode,
             writer=written.rows.writer if written and commit else None,

@@ -8,6 +8,9 @@ the ledger cannot disagree with the data. The application ids of a sink:
     tidelog/sink/<sink name>                 the query that owns the name: 63 bits of its id
     <adopt_txn>                              another engine's stream that this sink continues, if any: the newest batch
                                              number as well, so that the stream can also move back
+
+The first call of a sink writes the owner, even if its batch is empty: it claims the name. So a query that is past batch
+0 and has no claim has never written to this table.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ class BatchStatus(Enum):
     OTHER_QUERY = auto()
     OTHER_OFFSETS = auto()
     REPLACED = auto()
+    UNCLAIMED = auto()
     NOTHING_TO_ADOPT = auto()
     BEHIND_ADOPTED = auto()
 
@@ -67,17 +71,20 @@ class Ledger:
         - REPLACED: this query owned the name, and another one has taken it over.
         - OTHER_OFFSETS: this number was committed with other offsets, or a later number was committed. Spark replays
           only its last batch, so the checkpoint was restored.
+        - UNCLAIMED: the query has run before, but not with this name and this table.
         - NOTHING_TO_ADOPT, BEHIND_ADOPTED: the stream to adopt never wrote to this table, or wrote a later batch.
         """
         owner = transactions.get(self.owner_id)
         newest = transactions.get(self.app_id)
-        if owner is not None and owner != digest_63(self.batch.query_id):
+        if owner is not None and owner != self._owner:
             return BatchStatus.OTHER_QUERY if newest is None else BatchStatus.REPLACED
         if self.adopt_txn is not None:
             status = self._judge_adopted(transactions.get(self.adopt_txn), newest)
             if status is not None:
                 return status
-        if newest is None or self.batch.batch_id > newest:
+        if newest is None:
+            return BatchStatus.UNCLAIMED if owner is None and self.batch.batch_id > 0 else BatchStatus.COMMIT
+        if self.batch.batch_id > newest:
             return BatchStatus.COMMIT
         same = transactions.get(self.offsets_id) == self.batch.fingerprint
         return BatchStatus.SKIP if same and self.batch.batch_id == newest else BatchStatus.OTHER_OFFSETS
@@ -95,14 +102,34 @@ class Ledger:
             return BatchStatus.SKIP
         return BatchStatus.BEHIND_ADOPTED if self.batch.batch_id < theirs else BatchStatus.COMMIT
 
-    def entries(self, transactions: Mapping[str, int], now_ms: int) -> list[SetTransaction]:
-        """The entries that the batch's commit writes. The owner is written only if it changes, so that two new owners
-        conflict.
+    def is_claimed(self, transactions: Mapping[str, int]) -> bool:
+        """Whether the name belongs to the batch's query."""
+        return transactions.get(self.owner_id) == self._owner
+
+    def claim(self, transactions: Mapping[str, int], now_ms: int) -> list[SetTransaction]:
+        """The entry that gives the name to the batch's query. None if it has the name, so that two new owners conflict
+        and two batches of one owner do not.
         """
+        values = {} if self.is_claimed(transactions) else {self.owner_id: self._owner}
+        return _actions(values, now_ms)
+
+    def entries(self, transactions: Mapping[str, int], now_ms: int) -> list[SetTransaction]:
+        """The entries that the batch's commit writes, with the claim of the name if it is due."""
         values = {self.app_id: self.batch.batch_id, self.offsets_id: self.batch.fingerprint}
         if self.adopt_txn is not None:
             values[self.adopt_txn] = self.batch.batch_id
-        owner = digest_63(self.batch.query_id)
-        if transactions.get(self.owner_id) != owner:
-            values[self.owner_id] = owner
-        return [SetTransaction(app_id=key, version=value, last_updated=now_ms) for key, value in values.items()]
+        return [*_actions(values, now_ms), *self.claim(transactions, now_ms)]
+
+    def missing_batches(self, transactions: Mapping[str, int]) -> range:
+        """The batches between the newest one in the table and this one, which left nothing there."""
+        streams = [self.app_id, *([] if self.adopt_txn is None else [self.adopt_txn])]
+        known = [transactions[stream] for stream in streams if stream in transactions]
+        return range(max(known, default=-1) + 1, self.batch.batch_id)
+
+    @property
+    def _owner(self) -> int:
+        return digest_63(self.batch.query_id)
+
+
+def _actions(values: Mapping[str, int], now_ms: int) -> list[SetTransaction]:
+    return [SetTransaction(app_id=key, version=value, last_updated=now_ms) for key, value in values.items()]

@@ -31,6 +31,8 @@ class Target:
     def __init__(self, settings: SinkSettings) -> None:
         self.table: Table | None = None
         self._settings = settings
+        self._run_id: str | None = None
+        self._adopted: MicroBatch | None = None
 
     def begin(self) -> Transaction | None:
         """A transaction on the table's newest version; None if there is no table yet.
@@ -61,11 +63,6 @@ class Target:
         Returns a transaction on it.
         """
         settings = self._settings
-        if settings.adopt_txn is not None:
-            raise ConfigurationError(
-                f"there is no table at {settings.path}, so there is no stream {settings.adopt_txn!r} to continue",
-                advice="check the path, or leave adopt_txn out",
-            )
         nullable = pa.schema([field.with_nullable(True) for field in arrow_schema(frame)])  # noqa: FBT003 - pyarrow's signature
         change_schema(nullable, "cdc")
         properties = dict(settings.properties)
@@ -89,11 +86,14 @@ class Target:
     def is_committed(self, transactions: Mapping[str, int], batch: MicroBatch) -> bool:
         """Whether the batch is in the table; raises if it is not but must not be written either.
 
-        Raises CheckpointResetError, FencedError, ConfigurationError.
+        `transactions` are those of the table, none if there is no table yet. Raises CheckpointResetError, FencedError,
+        ConfigurationError.
         """
         name, path, adopt = self._settings.name, self._settings.path, self._settings.adopt_txn
-        match self.ledger(batch).judge(transactions):
+        ledger = self.ledger(batch)
+        match ledger.judge(transactions):
             case BatchStatus.COMMIT:
+                self._log_missing(ledger, transactions)
                 return False
             case BatchStatus.SKIP:
                 return True
@@ -101,6 +101,18 @@ class Target:
                 raise FencedError(
                     f"another query has taken over sink name {name!r} of {path}",
                     advice="stop this query; only one query can write under a name",
+                )
+            case BatchStatus.UNCLAIMED:
+                return self._reset(
+                    batch,
+                    self._unclaimed(batch),
+                    "check the path, the mount and the name, and put the table back if it is lost; or continue from "
+                    "this batch with on_reset='adopt', without the rows of earlier ones",
+                )
+            case BatchStatus.NOTHING_TO_ADOPT if self.table is None:
+                raise ConfigurationError(
+                    f"there is no table at {path}, so there is no stream {adopt!r} to continue",
+                    advice="check the path, or leave adopt_txn out",
                 )
             case BatchStatus.NOTHING_TO_ADOPT:
                 known = ", ".join(sorted(key for key in transactions if not key.startswith("tidelog/"))) or "none"
@@ -110,6 +122,7 @@ class Target:
                 )
             case BatchStatus.BEHIND_ADOPTED:
                 return self._reset(
+                    batch,
                     f"stream {adopt!r} wrote batch {transactions[adopt or '']} to {path}, which is later than batch "
                     f"{batch.batch_id} of query {batch.query_id}: the query does not use that stream's checkpoint, or "
                     "it uses an older copy",
@@ -118,6 +131,7 @@ class Target:
                 )
             case BatchStatus.OTHER_QUERY:
                 return self._reset(
+                    batch,
                     f"sink name {name!r} of {path} belongs to another query, not to {batch.query_id}: its checkpoint "
                     "was deleted, or a second stream needs its own name",
                     "restore the checkpoint, or give the second stream a Sink(name=...), or continue with "
@@ -125,17 +139,49 @@ class Target:
                 )
             case BatchStatus.OTHER_OFFSETS:
                 return self._reset(
+                    batch,
                     f"batch {batch.batch_id} of query {batch.query_id} was already committed to {path} with other "
                     "source offsets, or a later batch was: the checkpoint was restored from an older copy",
                     "put the newest checkpoint back, or continue with on_reset='adopt' after checking that no row "
                     "comes twice",
                 )
 
-    def _reset(self, message: str, advice: str) -> bool:
-        if self._settings.on_reset == "adopt":
+    def _unclaimed(self, batch: MicroBatch) -> str:
+        name, path = self._settings.name, self._settings.path
+        query = f"query {batch.query_id} is at batch {batch.batch_id}"
+        added = "the sink was added to a query that had already run"
+        if self.table is None:
+            return (
+                f"{query}, but there is no table at {path}: the table was dropped or moved, its disk is not mounted, "
+                f"the path is wrong, or {added}"
+            )
+        return (
+            f"{query}, but has never written to {path} under the sink name {name!r}: the table was dropped and created "
+            f"again, the path or the name is another one than before, or {added}"
+        )
+
+    def _reset(self, batch: MicroBatch, message: str, advice: str) -> bool:
+        if self._settings.on_reset != "adopt":
+            raise CheckpointResetError(message, advice=advice, path=self._settings.path, sink=self._settings.name)
+        if batch != self._adopted:
             _LOGGER.warning("on_reset='adopt': committing the batch as new, although %s", message)
-            return False
-        raise CheckpointResetError(message, advice=advice, path=self._settings.path, sink=self._settings.name)
+        self._adopted = batch
+        return False
+
+    def _log_missing(self, ledger: Ledger, transactions: Mapping[str, int]) -> None:
+        """At the first batch of a run, log which batches before it left nothing in the table."""
+        batch, missing = ledger.batch, ledger.missing_batches(transactions)
+        if missing and batch.run_id != self._run_id:
+            _LOGGER.info(
+                "batches %d to %d of query %s left nothing in %s under the sink name %r: they changed no rows, or went "
+                "to another table",
+                missing[0],
+                missing[-1],
+                batch.query_id,
+                self._settings.path,
+                self._settings.name,
+            )
+        self._run_id = batch.run_id
 
     def _require_not_committed(self, transaction: Transaction, batch: MicroBatch) -> None:
         if self.is_committed(transaction.transactions, batch):

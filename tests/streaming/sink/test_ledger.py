@@ -15,6 +15,7 @@ from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch, digest_63, fingerprint
 
 QUERY, OTHER_QUERY = "query-a", "query-b"
+THEIRS = "another engine's stream"
 
 
 def ledger(batch_id: int = 5, *, query: str = QUERY, offsets: int = 77, name: str = "default") -> Ledger:
@@ -29,6 +30,11 @@ def holding(*batches: tuple[str, int, int], name: str = "default") -> dict[str, 
     return table
 
 
+def claimed_by(query: str) -> dict[str, int]:
+    """The transactions of a table after an empty first batch of the query."""
+    return values(ledger(0, query=query).claim({}, 0))
+
+
 def values(entries: Sequence[SetTransaction]) -> dict[str, int]:
     return {entry.app_id: entry.version for entry in entries}
 
@@ -37,7 +43,13 @@ def values(entries: Sequence[SetTransaction]) -> dict[str, int]:
     ("table", "batch", "status"),
     [
         pytest.param({}, ledger(0), BatchStatus.COMMIT, id="new table, first batch"),
-        pytest.param({}, ledger(7), BatchStatus.COMMIT, id="new table, query that wrote elsewhere before"),
+        pytest.param({}, ledger(7), BatchStatus.UNCLAIMED, id="new table, query that wrote elsewhere before"),
+        pytest.param({}, ledger(1), BatchStatus.UNCLAIMED, id="new table, second batch"),
+        pytest.param({"other": 6}, ledger(7), BatchStatus.UNCLAIMED, id="table of other applications"),
+        pytest.param(claimed_by(QUERY), ledger(0), BatchStatus.COMMIT, id="claimed, first batch again"),
+        pytest.param(claimed_by(QUERY), ledger(7), BatchStatus.COMMIT, id="claimed, first rows"),
+        pytest.param(claimed_by(OTHER_QUERY), ledger(7), BatchStatus.OTHER_QUERY, id="claimed by another query"),
+        pytest.param({"tidelog/query-a/default": 6}, ledger(7), BatchStatus.COMMIT, id="written, but without an owner"),
         pytest.param(holding((QUERY, 4, 1)), ledger(5), BatchStatus.COMMIT, id="next batch"),
         pytest.param(holding((QUERY, 2, 1)), ledger(5), BatchStatus.COMMIT, id="empty batches between"),
         pytest.param(holding((QUERY, 5, 77)), ledger(5), BatchStatus.SKIP, id="replay"),
@@ -46,8 +58,10 @@ def values(entries: Sequence[SetTransaction]) -> dict[str, int]:
         pytest.param(holding((QUERY, 6, 78)), ledger(5), BatchStatus.OTHER_OFFSETS, id="older number, other offsets"),
         pytest.param(holding((OTHER_QUERY, 5, 77)), ledger(5), BatchStatus.OTHER_QUERY, id="checkpoint deleted"),
         pytest.param(holding((OTHER_QUERY, 5, 77)), ledger(0), BatchStatus.OTHER_QUERY, id="second stream, same name"),
-        pytest.param(holding((OTHER_QUERY, 5, 77), name="b"), ledger(5), BatchStatus.COMMIT, id="another name"),
-        pytest.param(holding((QUERY, 5, 77), name="b"), ledger(5), BatchStatus.COMMIT, id="same query, another name"),
+        pytest.param(holding((OTHER_QUERY, 5, 77), name="b"), ledger(0), BatchStatus.COMMIT, id="another name"),
+        pytest.param(holding((QUERY, 0, 77), name="b"), ledger(0), BatchStatus.COMMIT, id="same query, another name"),
+        pytest.param(holding((QUERY, 5, 77), name="b"), ledger(6), BatchStatus.UNCLAIMED, id="the name was changed"),
+        pytest.param(holding((OTHER_QUERY, 5, 77), name="b"), ledger(6), BatchStatus.UNCLAIMED, id="a name too late"),
         pytest.param(holding((QUERY, 4, 1), (OTHER_QUERY, 0, 2)), ledger(5), BatchStatus.REPLACED, id="taken over"),
         pytest.param(
             holding((QUERY, 5, 77), (OTHER_QUERY, 0, 2)),
@@ -61,9 +75,6 @@ def test_the_status_of_a_batch(table: Mapping[str, int], batch: Ledger, status: 
     assert batch.judge(table) is status
 
 
-THEIRS = "another engine's stream"
-
-
 def moving(batch_id: int = 5, **how: Any) -> Ledger:
     return replace(ledger(batch_id, **how), adopt_txn=THEIRS)
 
@@ -72,6 +83,7 @@ def moving(batch_id: int = 5, **how: Any) -> Ledger:
     ("table", "batch", "status"),
     [
         pytest.param({THEIRS: 4}, moving(), BatchStatus.COMMIT, id="the next batch"),
+        pytest.param({THEIRS: 3} | claimed_by(QUERY), moving(), BatchStatus.COMMIT, id="an empty one has claimed"),
         pytest.param({THEIRS: 2}, moving(), BatchStatus.COMMIT, id="empty batches between"),
         pytest.param({THEIRS: 5}, moving(), BatchStatus.SKIP, id="its last batch, replayed"),
         pytest.param({THEIRS: 6}, moving(), BatchStatus.BEHIND_ADOPTED, id="a new checkpoint, or an older one"),
@@ -117,6 +129,33 @@ def test_a_batch_writes_its_number_its_fingerprint_and_once_the_owner() -> None:
     assert values(second) == {"tidelog/query-a/default": 1, "tidelog/query-a/default/offsets": 77}
 
 
+def test_a_claim_is_the_owner_alone_and_is_made_once() -> None:
+    claim = ledger(3).claim(holding((OTHER_QUERY, 5, 77)), now_ms=123)
+    assert [(entry.app_id, entry.version, entry.last_updated) for entry in claim] == [
+        ("tidelog/sink/default", digest_63(QUERY), 123)
+    ]
+    assert not ledger(3).is_claimed(claimed_by(OTHER_QUERY))
+    assert ledger(3).is_claimed(values(claim))
+    assert ledger(4).claim(values(claim), now_ms=124) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "batch", "missing"),
+    [
+        pytest.param(holding((QUERY, 4, 1)), ledger(5), [], id="none"),
+        pytest.param(holding((QUERY, 2, 1)), ledger(5), [3, 4], id="two"),
+        pytest.param(claimed_by(QUERY), ledger(2), [0, 1], id="only claimed before"),
+        pytest.param({}, ledger(0), [], id="first batch"),
+        pytest.param({THEIRS: 3}, replace(ledger(5), adopt_txn=THEIRS), [4], id="since an adopted stream"),
+        pytest.param(
+            holding((QUERY, 2, 1)) | {THEIRS: 3}, replace(ledger(5), adopt_txn=THEIRS), [4], id="moved back and again"
+        ),
+    ],
+)
+def test_the_batches_that_left_nothing(table: Mapping[str, int], batch: Ledger, missing: list[int]) -> None:
+    assert list(batch.missing_batches(table)) == missing
+
+
 def test_adopting_gives_the_name_to_the_new_query() -> None:
     table = holding((OTHER_QUERY, 3, 1), (QUERY, 0, 2))
     assert table["tidelog/sink/default"] == digest_63(QUERY)
@@ -126,13 +165,15 @@ def test_adopting_gives_the_name_to_the_new_query() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12))
 def test_replays_never_commit_a_batch_twice(steps: list[tuple[int, bool]]) -> None:
-    """Spark goes on (by 1 + the empty batches that it skipped) or replays its newest batch, any number of times."""
+    """Spark goes on (by 1 + an empty batch) or replays its newest batch, any number of times."""
     table: dict[str, int] = {}
-    number = 0
+    number = -1
     committed: list[int] = []
     for empty, replay in steps:
         number += 0 if replay and committed else 1 + empty
         batch = ledger(number, offsets=number * 1000)
+        if number and not table:
+            table |= claimed_by(QUERY)  # batch 0 was empty
         if batch.judge(table) is BatchStatus.COMMIT:
             committed.append(number)
             table |= values(batch.entries(table, 0))
