@@ -23,7 +23,7 @@
     |   |-- UnsupportedFeatureError       the table's protocol requires a feature that tidelog lacks
     |   |-- PrerequisiteError             Java or Spark is missing or too old
     |   |-- NotInStreamError              a Sink was called outside a streaming query
-    |   `-- CheckpointResetError          the stream's checkpoint was deleted, restored or shared
+    |   `-- CheckpointResetError          the stream's checkpoint or table is another one
     |-- PredicateError                    change the predicate
     |-- SchemaMismatchError               change the data or the table's schema
     |-- FencedError                       stop this process: another one has taken over
@@ -230,10 +230,11 @@ class NotInStreamError(ConfigurationError):
 
 
 class CheckpointResetError(ConfigurationError):
-    """The sink's name belongs to another query, or a batch number came back with other source offsets.
+    """The query's checkpoint and the table do not belong together.
 
-    Restore the newest checkpoint, or give the sink another name. With `on_reset="adopt"` the sink continues; first make
-    sure that no row is written twice.
+    The sink's name belongs to another query, a batch number came back with other source offsets, or the query has run
+    before but never wrote to this table under this name. Restore the newest checkpoint or the table, or correct the
+    path or the name. With `on_reset="adopt"` the sink continues; first make sure that no row is lost or written twice.
     """
 
     code = "TIDELOG_CHECKPOINT_RESET"

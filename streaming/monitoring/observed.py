@@ -13,9 +13,8 @@ def observed(stream: DataFrame, name: str = "tidelog", *, event_time: str | None
     """Add the number of rows, and the range of their event times, to the progress events of a stream.
 
     Spark counts rows as it computes them for the batch function. So a batch that the sink skips has 0 rows, a batch
-    that the function reads twice has twice its rows, and a batch that the function peeks into, as a sink does before it
-    creates a table, has a few more. Rows that are filtered out after this call are counted. The minimum and maximum are
-    right except for a skipped batch.
+    that the function reads twice has twice its rows, and a batch that the function peeks into has a few more. Rows that
+    are filtered out after this call are counted. The minimum and maximum are right except for a skipped batch.
 
     A progress event cannot show what the sink does with the rows (version, files, delays), since Spark fills it from
     the query's own plan. See `Sink.last`, `subscribe` and `PrometheusListener` for that.

@@ -14,7 +14,8 @@ class BatchReport:
 
     Args:
         batch_id: Spark's number of the batch.
-        version: Version of the table that the batch committed; None if the batch was skipped or changed nothing.
+        version: Version of the table that the batch committed; None if the batch was skipped or changed nothing. A
+            first batch without rows commits the claim of the sink's name.
         rows: Rows of the batch. For an upsert with `order_by`: the rows that were kept.
         files: Data files that the commit added.
         bytes: Size of those files.

@@ -23,14 +23,16 @@ class Sink:
     - A crash at any point leaves the whole batch in the table or nothing of it, and after a restart each batch is there
       once. The commit that adds the rows also records the batch: the query id of the streaming checkpoint, the batch
       number and a fingerprint of the source offsets. A batch that Spark replays is recognised and skipped.
-    - A sink name belongs to the query that first committed under it. A new query under a known name (the checkpoint was
-      deleted) or a known batch number with other offsets (the checkpoint was restored) is a CheckpointResetError, and
-      nothing is written. If two copies of one query run, only one of them commits a batch.
-    - Data files are fsynced before the commit, and so is the commit. An empty batch commits nothing.
+    - A sink name belongs to the query that first uses it: the first batch claims it, even if it is empty. A new query
+      under a known name (the checkpoint was deleted), a known batch number with other offsets (the checkpoint was
+      restored), or a later batch under a name that is not claimed (the table was lost, or the path or the name is
+      another one than before) is a CheckpointResetError, and nothing is written. If two copies of one query run, only
+      one of them commits a batch.
+    - Data files are fsynced before the commit, and so is the commit. An empty batch after the first commits nothing.
 
     Args:
-        path: The table: a local path, or the URL of an object store. If there is no table, the first batch that has
-            rows creates it with its columns, all nullable.
+        path: The table: a local path, or the URL of an object store. If there is no table, the query's first batch
+            creates it with its columns, all nullable.
         name: Name of this sink in the table, up to 100 letters, digits, dots, dashes and underscores. Two sinks on one
             table, in one query or in two, need two names.
         mode: `append`; `upsert`, by `keys`; or `overwrite-partitions`, which replaces the partitions that the batch has
@@ -53,8 +55,9 @@ class Sink:
         writer: `driver` collects a batch and writes it in the driver; it must fit `spark.driver.maxResultSize`. `spark`
             writes on the executors. `auto` (default) starts with `spark` and then chooses by the size of the batch
             before: the driver for up to 100,000 rows and 16 MiB of files, or 20,000 rows and 4 MiB on a cluster.
-        on_reset: `error` (default) refuses a batch after the checkpoint was deleted or restored. `adopt` commits it as
-            a new one and binds the name to this query; use it for one batch, after checking that no row comes twice.
+        on_reset: `error` (default) refuses a batch after the checkpoint was deleted or restored, or the table lost.
+            `adopt` commits it as a new one and binds the name to this query; use it for one batch, after checking that
+            no row is lost or comes twice.
         throttle: Slow the stream down while the table has many small files. Default: never.
 
     Attributes:
@@ -122,7 +125,8 @@ class Sink:
         Raises:
             NotInStreamError: Not called by a streaming query, or on a thread that is not a `pyspark.InheritableThread`,
                 or on Spark Connect.
-            CheckpointResetError: The checkpoint was deleted, restored or copied; nothing was written.
+            CheckpointResetError: The checkpoint was deleted, restored or copied, or the table is not the one that the
+                query wrote before; nothing was written.
             FencedError: Another query has taken over the sink's name; stop this one.
             ConcurrentTransactionException: Another copy of this query committed the batch.
             SchemaMismatchError: The batch does not fit the table's columns.

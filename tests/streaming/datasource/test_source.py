@@ -124,6 +124,17 @@ def test_compactions_run_no_micro_batch(parts: Table) -> None:
     assert [[row["text"] for row in batch] for batch in stream.run()] == [["new"]]
 
 
+def test_a_commit_that_only_records_progress_runs_no_micro_batch(parts: Table) -> None:
+    """Such as a sink's claim of its name."""
+    stream = query(parts)
+    stream.run()
+    parts.insert([], idempotency_key=("loader", 1))
+    assert parts.version == 5
+    assert stream.run() == []
+    parts.insert([{"part": "a", "n": 5, "text": "new"}])
+    assert [[row["text"] for row in batch] for batch in stream.run()] == [["new"]]
+
+
 def test_compacted_rows_are_read_from_the_files_that_appended_them(parts: Table) -> None:
     rewrite_all(parts)
     rows = [row for batch in query(parts).run() for row in batch]

@@ -7,6 +7,7 @@ import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
@@ -22,8 +23,8 @@ from tests.streaming.support import (
     numbers_in,
     refused,
 )
-from tidelog.log import OperationClass, Table
-from tidelog.log.errors import CheckpointResetError
+from tidelog.log import Committed, OperationClass, Superseded, Table, Transaction
+from tidelog.log.errors import CheckpointResetError, ConcurrentTransactionException
 from tidelog.streaming import Sink
 from tidelog.streaming.sink.batch import Batch
 
@@ -228,6 +229,29 @@ def test_a_crash_between_the_table_and_the_claim_is_replayed(
     assert (Table.open(str(path)).version, owners(path)) == (0, [])
     drain(stream, sink_of(path), checkpoint)
     assert numbers_in(path) == list(range(10, 20))
+
+
+def test_only_one_of_two_queries_can_claim_a_name(
+    spark: SparkSession, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither has rows; the rival claims the name after this query has looked, and before it commits its claim."""
+    path, commit = tmp_path / "table", Transaction.commit
+    Table.create(str(path), NUMBERS)
+    stream = source.put().stream(spark).where("n < 0")
+
+    def after_the_rival(transaction: Transaction) -> Committed | Superseded:
+        monkeypatch.setattr(Transaction, "commit", commit)
+        # A stream started in the batch function's own thread would inherit that thread's properties.
+        rival = Thread(target=drain, args=(stream, sink_of(path), tmp_path / "cp-2"))
+        rival.start()
+        rival.join()
+        return commit(transaction)
+
+    monkeypatch.setattr(Transaction, "commit", after_the_rival)
+    error = refused(stream, sink_of(path), tmp_path / "cp-1", ConcurrentTransactionException)
+    assert "tidelog/sink/default" in str(error)
+    assert Table.open(str(path)).version == 1
+    refused(stream, sink_of(path), tmp_path / "cp-1", CheckpointResetError)
 
 
 # --- batches that left nothing ---------------------------------------------------------------------------------------
