@@ -231,7 +231,7 @@ def kill_all(table: Table, *, cardinality: int = 2**32, size: int | None = None)
 )
 def test_a_vector_of_four_billion_rows(table: Table, read: Callable[[Table], Any]) -> None:
     kill_all(table)
-    with pytest.raises(DataError, match="positions beyond its last row|fewer rows than the log says"):
+    with pytest.raises(DataError, match=r"positions beyond its last row|fewer rows than the log says"):
         read(Table.open(table.path))
 
 
