@@ -74,7 +74,8 @@ class Batch:
                 is_committed = self._transaction is not None and self._target.is_committed(
                     self._transaction.transactions, self._identity
                 )
-            if is_committed:
+            if is_committed and self._transaction is not None:
+                self._transaction.require_durable_base()
                 return self._report(skipped=True)
             brake = self._hold_back()
             if brake:
