@@ -58,6 +58,7 @@ class Unsynced(Around):
             raise NotDurableError("fsync failed", path=self.url)
 
     def sync(self, paths: Sequence[str]) -> None:
+        super().sync(paths)
         if not self.works:
             raise StoreUnavailableError("fsync failed", path=self.url)
 
