@@ -25,7 +25,7 @@ from tidelog.log.read.scan import Scan, columns_text
 from tidelog.log.read.snapshot import Snapshot
 from tidelog.log.read.timeline import Point, Timeline, require_version
 from tidelog.log.state.commit_times import CommitTimes
-from tidelog.log.state.commits import commits_after
+from tidelog.log.state.commits import commits_until_now
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState, load, partition_values_at
 from tidelog.log.state.table_identity import is_same_commit, require_current, require_not_dropped, require_same_table
@@ -227,7 +227,7 @@ class Table(Statements, Upkeep):
             UnsupportedFeatureError: The newest version requires a feature that tidelog lacks.
         """
         if is_same_commit(self._store, self._head):
-            new = list(commits_after(self._store, self.version))
+            new = commits_until_now(self._store, self.version)
             if not new:
                 return self
             state = self._state.advance(new)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidelog.log.commit import loop
 from tidelog.log.commit.discard import delete_unnamed, discard
 from tidelog.log.commit.result import Committed, Superseded
-from tidelog.log.conflict.horizon import HORIZON
+from tidelog.log.commit.version_put import require_durable
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
 from tidelog.log.data import conform
@@ -23,11 +23,11 @@ from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import AddFile, Metadata, SetTransaction
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
-from tidelog.log.format.text import is_unicode
 from tidelog.log.operations import add_columns, delete_update, schema_evolution, set_properties, upsert
 from tidelog.log.operations.insert import stage_insert
 from tidelog.log.operations.keys import key_columns
 from tidelog.log.operations.overwrite import stage_overwrite
+from tidelog.log.operations.progress import progress
 from tidelog.log.operations.restore import stage_restore
 from tidelog.log.operations.truncate import stage_truncate
 from tidelog.log.read.timeline import Timeline, require_version
@@ -120,21 +120,15 @@ class Transaction:
         Raises:
             ConfigurationError: The log cannot hold the key.
         """
-        match key:
-            case (app_id, _) if app_id == HORIZON:
-                raise ConfigurationError(f"{HORIZON!r} is tidelog's own application id", advice="choose another one")
-            case (str(app_id), int(version)) if (
-                app_id and is_unicode(app_id) and not isinstance(version, bool) and abs(version) < 2**63
-            ):
-                known = self.transactions.get(app_id)
-                if known is not None and known >= version:
-                    return None
-                return SetTransaction(app_id=app_id, version=version, last_updated=self._system.now_ms())
-            case _:
-                raise ConfigurationError(
-                    f"{key!r} is not an idempotency key",
-                    advice="give (application id, version), such as ('daily-load', 7)",
-                )
+        return progress(self.transactions, key, self._system.now_ms())
+
+    def require_durable_base(self) -> None:
+        """Make sure that the base version survives a crash of the machine, before work is skipped because it is there.
+
+        Whoever committed it may have been told that its state is unknown. Raises CommitStateUnknownError.
+        """
+        head = self._state.head
+        require_durable(self._store, head.version, head.commit_id or "")
 
     @cached_property
     def writer(self) -> DataWriter:
@@ -147,6 +141,7 @@ class Transaction:
         rows = conform.to_arrow_table(data, self.schema)
         progress = None if idempotency_key is None else self.progress(idempotency_key)
         if idempotency_key is not None and progress is None:
+            self.require_durable_base()
             self._without_commit = self._unchanged()
             return self
         with self._deleting_files_on_error():

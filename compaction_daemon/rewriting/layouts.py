@@ -47,6 +47,13 @@ def layouts(footers: Sequence[pq.FileMetaData], dead: Sequence[BitMap64], length
     ]
 
 
+def clustered_layouts(footers: Sequence[pq.FileMetaData]) -> Iterator[Layout]:
+    """The layouts to try in turn for rows that are not in the order of the inputs."""
+    codec = _codec(footers)
+    yield Layout(compression=codec)
+    yield Layout(compression=codec, dictionary_bytes=LARGE_DICTIONARY_BYTES)
+
+
 def _row_group_ends(footers: Sequence[pq.FileMetaData], dead: Sequence[BitMap64]) -> Int64Array:
     """Where each row group of the inputs ends, counted in the live rows of all inputs."""
     lengths: list[int] = []

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from tidelog.compaction_daemon.planning.plan import CLUSTERED_TAG, OLDEST_TAG, PlannedGroup, cluster_tag, oldest_ms
-from tidelog.compaction_daemon.rewriting.clustering import cluster, require_bijection
-from tidelog.compaction_daemon.rewriting.layouts import layouts
+from tidelog.compaction_daemon.rewriting.clustering import Clustered, cluster, require_bijection
+from tidelog.compaction_daemon.rewriting.layouts import clustered_layouts, layouts
 from tidelog.log.errors import CompactionGrowthError, CompactionVerificationError
 from tidelog.log.internals import (
     AddFile,
@@ -36,6 +36,8 @@ from tidelog.log.internals import (
 # How much larger than its inputs the output of a rewrite in order may be. Some growth is normal: page headers and
 # partition columns. More would make a table larger each time that it is compacted.
 MOST_GROWTH = 1.1
+# What each output beyond the number of inputs may take in addition: a header, a footer and page headers.
+SPLIT_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def rewrite(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: 
     if group.cluster_by:
         clustered = cluster(writer.store, group.inputs, data_schema, group.cluster_by, length)
         row_map = clustered.row_map
-        written = _write(writer, zip(clustered.pieces(), repeat(Layout())), dict(group.partition_values))
+        written = _write_clustered(writer, group, inputs, clustered)
     else:
         written = _write_in_order(writer, group, inputs, data_schema, length)
     counts = [physical_rows(writer.store, DataFile.of(add)) for add in written]
@@ -114,13 +116,12 @@ def _write_in_order(
     live = [entry for entry in inputs if entry.live]
     vectors = [entry.add.deletion_vector for entry in live]
     dead = [BitMap64() if vector is None else read_dead_rows(store, vector) for vector in vectors]
-    most = group.size_bytes * MOST_GROWTH
     for choice in layouts([entry.footer for entry in live], dead, length):
         batches = (batch for entry in live for batch in read_batches(store, DataFile.of(entry.add), schema))
         # Should there be other pieces than layouts, the check of the row counts refuses the outcome.
         pieces = zip(_pieces(batches, schema, length), choice, strict=False)
         written = _write(writer, pieces, dict(group.partition_values))
-        if sum(add.size for add in written) <= most:
+        if _size(written) <= _most(group, written):
             return written
         _delete(writer, written)
     raise CompactionGrowthError(
@@ -128,6 +129,38 @@ def _write_in_order(
         advice="nothing was committed; the files stay as they are",
         path=store.url,
     )
+
+
+def _write_clustered(
+    writer: DataWriter, group: PlannedGroup, inputs: Sequence[_Input], clustered: Clustered
+) -> list[AddFile]:
+    """Write the sorted rows in the first layout that is small enough, else in the smallest one.
+
+    Sorting can part equal values, so it may cost space in any layout.
+    """
+    smallest: list[AddFile] = []
+    for layout in clustered_layouts([entry.footer for entry in inputs]):
+        try:
+            written = _write(writer, zip(clustered.pieces(), repeat(layout)), dict(group.partition_values))
+        except BaseException:
+            _delete(writer, smallest)
+            raise
+        larger = written
+        if not smallest or _size(written) < _size(smallest):
+            smallest, larger = written, smallest
+        _delete(writer, larger)
+        if _size(smallest) <= _most(group, smallest):
+            break
+    return smallest
+
+
+def _most(group: PlannedGroup, written: Sequence[AddFile]) -> float:
+    """The most bytes that the files which replace a group may have."""
+    return group.size_bytes * MOST_GROWTH + SPLIT_BYTES * max(0, len(written) - len(group.inputs))
+
+
+def _size(files: Iterable[AddFile]) -> int:
+    return sum(add.size for add in files)
 
 
 def _write(

@@ -35,16 +35,16 @@ from tidelog.log.format.actions import Commit, decode_commit, encode_commit
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.pruning.partition_scope import Scope
 from tidelog.log.state import checksum, files
-from tidelog.log.state.commits import commits_after
+from tidelog.log.state.commits import commits_after, read_commits
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.segment import is_there, list_segment, range_error
 from tidelog.log.state.table_identity import (
     TABLE_ID,
     foreign_table,
-    is_same_commit,
     require_current,
     require_same_table,
+    same_commit_reads,
 )
 from tidelog.log.storage import Store
 from tidelog.log.system import System, logger, to_datetime
@@ -326,12 +326,10 @@ class _Attempt:
         base = self._base.head
         if base.version < 0 or self._rebased_over:
             return
-        if is_same_commit(self._store, base):
-            self.state.require_newest_commit()
+        if same_commit_reads(self._store, base):
             return
-        newest_state = load(self._store)
-        newest_state.require_newest_commit()
-        newest = newest_state.head
+        newest = load(self._store).head
+        list(read_commits(self._store, [newest.version]))  # raises if it cannot be read
         require_current(self._store.url, base.metadata.id, newest, advice=_OPEN_AGAIN)
         head_version = self.state.head.version
         if newest.version != head_version and not is_there(self._store, head_version):

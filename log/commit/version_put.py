@@ -130,21 +130,34 @@ class VersionPut:
             return None
         if commit_info.txn_id(info) != self._txn_id:
             return False
-        try:
-            # The put that got no answer may not have made it durable.
-            self._store.sync([self._path])
-        except (OSError, TidelogError) as error:
-            raise self._unknown(f"it exists, but may not survive a crash of the machine ({error})") from error
+        # The put that got no answer may not have made it durable.
+        require_durable(self._store, self._version, self._txn_id)
         return True
 
     def _wait(self, number: int) -> None:
         self._system.sleep_s(self._system.uniform(0, PUT_BACKOFF_S * 2**number))
 
     def _unknown(self, why: str) -> CommitStateUnknownError:
-        return CommitStateUnknownError(
-            f"version {self._version} of {self._store.url} may or may not have been committed: {why}",
-            advice="once the store answers, look for the transaction id (txnId) in that version's commitInfo",
-            path=self._store.url,
-            version=self._version,
-            txn_id=self._txn_id,
-        )
+        return _unknown(self._store, self._version, self._txn_id, why)
+
+
+def require_durable(store: Store, version: int, txn_id: str) -> None:
+    """Make sure that a version which is in the log, and all before it, survive a crash of the machine.
+
+    Raises CommitStateUnknownError if they may not.
+    """
+    try:
+        store.sync([filenames.commit_path(version)])
+    except (OSError, TidelogError) as error:
+        why = f"it exists, but may not survive a crash of the machine ({error})"
+        raise _unknown(store, version, txn_id, why) from error
+
+
+def _unknown(store: Store, version: int, txn_id: str, why: str) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        f"version {version} of {store.url} may or may not have been committed: {why}",
+        advice="once the store answers, look for the transaction id (txnId) in that version's commitInfo",
+        path=store.url,
+        version=version,
+        txn_id=txn_id,
+    )

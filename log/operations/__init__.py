@@ -11,6 +11,7 @@ Table and schema:
 Rows:
 
 - `insert`: INSERT, and files of new rows that something else wrote
+- `progress`: idempotency keys
 - `delete_update`: DELETE and UPDATE by a predicate
 - `upsert`: replace or delete rows by key
 - `overwrite`: OVERWRITE of the whole table or of partitions

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import msgspec
 
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import commit_info, filenames
 from tidelog.log.format.actions import Commit, CommitInfo, decode_commit, decode_info
+from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.storage import Store, UnreadableFileError
+
+# A reader that is further behind lists the log once instead of probing on.
+_MAX_PROBES = 32
 
 
 def read_commit(store: Store, version: int) -> Commit:
@@ -55,6 +60,19 @@ def commits_after(store: Store, version: int) -> Iterator[Commit]:
         except FileNotFoundError:
             return
         yield commit
+
+
+def commits_until_now(store: Store, version: int) -> list[Commit]:
+    """The commits from `version` + 1 to the newest one there was when this was called, or a little later.
+
+    Unlike `commits_after` it ends even if others commit faster than the store answers.
+    """
+    found = list(islice(commits_after(store, version), _MAX_PROBES))
+    if len(found) == _MAX_PROBES:
+        newest = max(filenames.versions(store.names(filenames.LOG_FOLDER), LogFileKind.COMMIT), default=version)
+        last = found[-1].version
+        found += islice(commits_after(store, last), max(0, newest - last))
+    return found
 
 
 def _read(store: Store, version: int) -> bytes:

@@ -40,10 +40,8 @@ class LogState:
         pending: Sequence[Commit],
         *,
         replayed: Head | None = None,
-        newest_commit_read: bool = True,
     ) -> None:
         self.head = table_head
-        self._newest_commit_read = newest_commit_read
         self._replayed = replayed
         self._store = store
         self._base = base
@@ -60,15 +58,6 @@ class LogState:
                 self._pending = ()
             return self._base
 
-    def require_newest_commit(self) -> None:
-        """Raise CorruptLogError if the newest commit cannot be read. A writer asks before it adds another one.
-
-        A head can come from a checksum or a checkpoint without it. This reads the commit at most once.
-        """
-        if not self._newest_commit_read:
-            for _ in commits.read_commits(self._store, [self.head.version]):
-                self._newest_commit_read = True
-
     def replayed(self) -> Head:
         """The head from checkpoint and commits only, with totals counted from the files. May read all of them."""
         state = self.files()
@@ -80,14 +69,7 @@ class LogState:
         """The same version with other metadata."""
         with self._lock:
             changed = replace(self.head, metadata=metadata)
-            return LogState(
-                self._store,
-                changed,
-                self._base,
-                self._pending,
-                replayed=self._replayed,
-                newest_commit_read=self._newest_commit_read,
-            )
+            return LogState(self._store, changed, self._base, self._pending, replayed=self._replayed)
 
     def advance(self, new_commits: Sequence[Commit]) -> LogState:
         """The state after `new_commits`, which must directly follow this version."""
@@ -103,14 +85,7 @@ class LogState:
         if len(pending) > _MAX_PENDING_COMMITS:
             base = files.apply(base, pending) if isinstance(base, FileState) else None
             pending = ()
-        return LogState(
-            self._store,
-            new_head,
-            base,
-            pending if base is not None else (),
-            replayed=replayed,
-            newest_commit_read=bool(new_commits) or self._newest_commit_read,
-        )
+        return LogState(self._store, new_head, base, pending if base is not None else (), replayed=replayed)
 
     def _materialise(self) -> FileState:
         """Load the files without the pending commits; also sets `_replayed` if it is not known yet."""
@@ -145,7 +120,7 @@ def load(store: Store, version: int | None = None) -> LogState:
             unreadable.add(_next_older(segment, error))
             continue
         # Probing finds commits that landed while the log was being listed.
-        return state if version is not None else state.advance(list(commits.commits_after(store, segment.version)))
+        return state if version is not None else state.advance(commits.commits_until_now(store, segment.version))
 
 
 def _load_segment(store: Store, segment: Segment) -> LogState:
@@ -153,10 +128,9 @@ def _load_segment(store: Store, segment: Segment) -> LogState:
     start = checksum.read_head(store, segment.checksum_versions[-1]) if segment.checksum_versions else None
     if start is not None:
         rest = range(start.version + 1, segment.version + 1)
-        newest_commit_read = bool(rest)
         for commit in commits.read_commits(store, rest):
             start = head.advance(start, commit, commits.timestamp_ms(store, commit), store.url)
-        return LogState(store, start, segment, (), newest_commit_read=newest_commit_read)
+        return LogState(store, start, segment, ())
     table_head, state = _replay(store, segment)
     return LogState(store, table_head, state if state is not None else segment, (), replayed=table_head)
 

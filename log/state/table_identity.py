@@ -8,7 +8,7 @@ from tidelog.log.errors import TableNotFoundError, TableReplacedError
 from tidelog.log.format import commit_info, protocol
 from tidelog.log.format.actions import Commit
 from tidelog.log.state import checksum
-from tidelog.log.state.commits import read_info
+from tidelog.log.state.commits import read_commit, read_info
 from tidelog.log.state.head import Head
 from tidelog.log.state.segment import is_there
 from tidelog.log.storage import Store
@@ -23,11 +23,25 @@ def is_same_commit(store: Store, head: Head) -> bool:
     Version numbers of a path never start again, so another commit under the same number means that the folder was
     deleted by other means than `Table.drop`, and a table was created there since. The checksum file names the commit as
     well, and stays small where the commit is large.
+
+    Whoever adds a commit reads the whole one before it instead: `same_commit_reads`.
     """
     if head.commit_id is not None and checksum.commit_id(store, head.version) == head.commit_id:
         return is_there(store, head.version)
     try:
         return commit_info.txn_id(read_info(store, head.version)) == head.commit_id
+    except FileNotFoundError:
+        return False
+
+
+def same_commit_reads(store: Store, head: Head) -> bool:
+    """Like `is_same_commit`, and the commit can be read. Raises CorruptLogError if it cannot.
+
+    A head can come from a checksum or from memory while the commit's file is damaged. A commit after a damaged one
+    would be out of reach for every reader that needs both.
+    """
+    try:
+        return commit_info.txn_id(read_commit(store, head.version).info) == head.commit_id
     except FileNotFoundError:
         return False
 

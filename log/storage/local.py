@@ -13,7 +13,6 @@ import functools
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -32,8 +31,6 @@ from tidelog.log.system import REAL_SYSTEM, System
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 # Some file systems cannot fsync a folder; there, syncing the file is enough.
 _NO_FOLDER_FSYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}
-# Threads that fsync in parallel; the kernel merges waiting fsyncs on the same journal.
-_SYNC_THREADS = 8
 # How often a folder is made for a file while drops and clean-ups remove empty folders.
 _FOLDER_TRIES = 5
 _SCHEME = re.compile(r"^file:(//)?", re.IGNORECASE)
@@ -181,11 +178,9 @@ class LocalStore(Store):
         """See Store. Files first, then the folders that name them, up to the root."""
         targets = [self._resolve(path) for path in paths]
         folders = {folder for target in targets for folder in target.parents if folder.is_relative_to(self._root)}
-        with self._errors(self._root), ThreadPoolExecutor(_SYNC_THREADS) as pool:
-            for _ in pool.map(self._fsync, targets):
-                pass
-            for _ in pool.map(self._fsync_folder, folders):
-                pass
+        with self._errors(self._root):
+            self._disk.for_each(self._fsync, targets)
+            self._disk.for_each(self._fsync_folder, folders)
 
     def gather(self, paths: Sequence[str], folder: str) -> Sequence[str]:
         """Move files from folders within `folder` into `folder` itself; returns their new paths.

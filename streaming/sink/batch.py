@@ -77,7 +77,8 @@ class Batch:
             with self._phases("identify"):
                 transactions = self._transaction.transactions if self._transaction else {}
                 is_committed = self._target.is_committed(transactions, self._identity)
-            if is_committed:
+            if is_committed and self._transaction is not None:
+                self._transaction.require_durable_base()
                 return self._report(skipped=True)
             brake = self._hold_back()
             if brake:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, BinaryIO
 
 from tidelog.log.errors import StoreUnavailableError
+from tidelog.log.format import filenames
 from tidelog.log.storage import FileStatus, Store
 
 
@@ -46,7 +47,7 @@ class Around(Store):
 
 
 class Counting(Around):
-    """Counts listings and remembers the paths read."""
+    """Counts listings of the log and remembers the paths read."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -58,7 +59,7 @@ class Counting(Around):
         return super().read(path)
 
     def list(self, folder: str) -> list[FileStatus]:
-        self.lists += 1
+        self.lists += folder == filenames.LOG_FOLDER
         return super().list(folder)
 
 

@@ -23,7 +23,7 @@ def with_subclasses(kind: type[TidelogError]) -> Iterator[type[TidelogError]]:
 
 
 ALL = sorted(
-    {kind for kind in with_subclasses(TidelogError) if kind.__module__ == errors.__name__},
+    {kind for kind in with_subclasses(TidelogError) if vars(errors).get(kind.__name__) is kind},
     key=lambda kind: kind.__name__,
 )
 FIELDS = {"path": "/data/t", "version": 3, "evidence": "one = two, [three]", "empty": None}

@@ -70,7 +70,9 @@ class TableHistory:
         return dict(views), reader
 
     def rows(self, version: int) -> Counter[Row]:
-        """The rows at a version."""
+        """The rows at a version. There are none before the table's first."""
+        if version == self.table.first - 1:
+            return Counter()
         return Counter(self.views[version].rows.values())
 
     def _faults(

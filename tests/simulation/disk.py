@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -135,6 +135,10 @@ class SimDisk(Disk):
             names = (path for path in self.files.names if path.startswith(prefix) and "/" not in path[len(prefix) :])
             self.files.durable.update(names)
         _answer(after, key)
+
+    def for_each(self, action: Callable[[Path], None], paths: Collection[Path]) -> None:
+        for path in sorted(paths):
+            action(path)
 
     def close(self, descriptor: int) -> None:
         self._descriptors[descriptor] = ""

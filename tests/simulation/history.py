@@ -152,6 +152,8 @@ class History:
             return
         if table.ended or self.is_own(path) or self.least_age_ms is None or path in self._older():
             return
+        if len(self.incarnations) > 1 and self.created_ms.get(path, 0) <= table.commits[table.first].ms:
+            return  # whoever wrote it worked on a table that was dropped
         since_ms = max(table.removed_ms.get(path, 0), self.created_ms.get(path, 0))
         if self.now_ms() - since_ms < self.least_age_ms:
             age_ms = self.now_ms() - since_ms

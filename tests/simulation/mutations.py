@@ -12,11 +12,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tests.simulation.named_seeds import NAMED
 from tests.simulation.run import run
 from tests.simulation.scenario import drawn
+from tidelog.log.errors import StoreUnavailableError
 
 Function: TypeAlias = Callable[..., Any]
 MAX_SEEDS = 300
@@ -57,10 +60,10 @@ def mine_whatever_is_there(original: Function) -> Function:
     return lambda *_args: True
 
 
-def not_looked_up(original: Function) -> Function:
-    """After a lost answer the caller is told that nothing was committed, without a look at the log."""
+def claims_nothing_was_committed(original: Function) -> Function:
+    """An unknown state is reported as if nothing had been committed."""
     del original
-    return lambda _self, _version, _error: None
+    return lambda store, *_args: StoreUnavailableError("no answer", path=store.url)
 
 
 def forgets_a_vector(original: Function) -> Function:
@@ -95,12 +98,18 @@ def newest_first(original: Function) -> Function:
 
 
 _LOOP = "tidelog.log.commit.loop"
+_PUT = "tidelog.log.commit.version_put"
 MUTATIONS = (
     Mutation("winners are not judged", "tidelog.log.conflict.rebase:Rebase.fold", gives(None)),
     Mutation("a put on a disk overwrites", "tidelog.log.storage.local:LocalStore._link", rename_over),
     Mutation("a put in a cloud overwrites", "tests.simulation.cloud:SimCloud.put", put_without_condition),
-    Mutation("another's commit counts as mine", f"{_LOOP}:_Attempt._is_stored_and_mine", mine_whatever_is_there),
-    Mutation("a lost answer is not looked up", f"{_LOOP}:_Attempt._is_stored_and_mine", not_looked_up),
+    Mutation("another's commit counts as mine", f"{_PUT}:VersionPut._is_ours", mine_whatever_is_there),
+    Mutation("an unknown state counts as refused", f"{_PUT}:_unknown", claims_nothing_was_committed),
+    Mutation("a commit that was found is not synced", f"{_PUT}:require_durable", gives(None)),
+    Mutation("a put into a hole counts", f"{_PUT}:VersionPut.require_predecessor", gives(None)),
+    Mutation("a writer sleeps through a vacuum", "tidelog.log.conflict.rebase:horizon_conflict", gives(None)),
+    Mutation("a RESTORE passes the horizon", "tidelog.log.commit.restored_files:horizon_of", gives(0)),
+    Mutation("vacuum does not look again", "tidelog.log.cleanup.vacuum:_Deletion._catch_up", gives(None)),
     Mutation("dead rows are read", "tidelog.log.data.reader:read_dead_rows", forgets_a_vector),
     Mutation("vacuum deletes live files", "tidelog.log.cleanup.vacuum:_needed", deletes_live_files),
     Mutation("vacuum does not wait", "tidelog.log.cleanup.retention:explicit_cutoff_ms", by_age_zero),
@@ -130,13 +139,17 @@ def patched(mutation: Mutation) -> Iterator[None]:
         setattr(owner, name, original)
 
 
-def objection(mutation: Mutation, seeds: int = MAX_SEEDS) -> tuple[int, str] | None:
-    """The first seed that objects to the mutation, and to what; None if none does."""
+def objection(mutation: Mutation, seeds: int = MAX_SEEDS) -> tuple[str, str] | None:
+    """The first scenario that objects to the mutation, and to what; None if none does.
+
+    The scenarios are the named ones and then random ones.
+    """
+    named = ((each.name, each.scenario) for each in NAMED)
     with patched(mutation):
-        for seed in range(seeds):
-            found = run(drawn(seed))
+        for name, scenario in chain(named, ((f"seed {seed}", drawn(seed)) for seed in range(seeds))):
+            found = run(scenario)
             if found.objections:
-                return seed, str(found.objections[0])
+                return name, str(found.objections[0])
     return None
 
 

@@ -60,8 +60,10 @@ def _fault(name: str, operation: str, path: str, when: When, error: Any, burst: 
     return (Fault(name, operation, path, when, error, 1.0, burst),)
 
 
-_LOG_FILE, _DATA_FILE = r"_delta_log/\d", r".*part-"
+_LOG_FILE, _DATA_FILE = r"_delta_log/\d", r"(_dv/|.*part-)"
 _CHECKPOINT, _CHECKSUM = r"_delta_log/\d+\.checkpoint", r"_delta_log/\d+\.crc"
+# The first one's own version is the horizon of the second, which deletes what was written in between.
+_VACUUMS: tuple[Job, ...] = (Vacuum(after_ms=3 * DAY_MS), Vacuum(after_ms=3 * DAY_MS))
 # Another table at the same path, with as many versions as the old one had.
 _REPLACED: tuple[Job, ...] = (Drop(after_ms=1000), Create(), *(_insert(key) for key in range(20, 25)))
 
@@ -127,22 +129,34 @@ _CLEAN_UP = (
         {
             "overwrite-0": (_overwrite(20),),
             "vacuum-1": (Vacuum(after_ms=3 * DAY_MS),),
-            "restore-2": (GoBack(1, after_ms=3 * DAY_MS + 1000),),
+            # The version before the OVERWRITE and before the vacuum's own commit.
+            "restore-2": (GoBack(2, after_ms=3 * DAY_MS + 1000),),
         },
         holds=(Hold("vacuum-1", "unlink", _DATA_FILE, until="restore-2"),),
+    ),
+    _named(
+        "a restore between a vacuum's look and its commit",
+        "the same, but the vacuum waits before it commits its horizon",
+        known_defects.RESTORE_BESIDE_VACUUM,
+        {
+            "overwrite-0": (_overwrite(20),),
+            "vacuum-1": (Vacuum(after_ms=3 * DAY_MS),),
+            "restore-2": (GoBack(1, after_ms=3 * DAY_MS + 1000),),
+        },
+        holds=(Hold("vacuum-1", "link", COMMIT, until="restore-2"),),
     ),
     _named(
         "an insert that slept through a vacuum",
         "an insert waits for days before its commit, which then names a file that a vacuum has deleted",
         known_defects.SLEEPERS_BESIDE_VACUUM,
-        {"insert-0": (_insert(20),), "vacuum-1": (Vacuum(after_ms=3 * DAY_MS),)},
+        {"insert-0": (_insert(20),), "vacuum-1": _VACUUMS},
         holds=(Hold("insert-0", "link", COMMIT, until="vacuum-1"),),
     ),
     _named(
         "a compaction that slept through a vacuum",
         "a compaction waits for days, a vacuum deletes its outputs, and its commit takes the old rows with it",
         known_defects.SLEEPERS_BESIDE_VACUUM,
-        {"compact-0": (Compaction("minor"),), "vacuum-1": (Vacuum(after_ms=3 * DAY_MS),)},
+        {"compact-0": (Compaction("minor"),), "vacuum-1": _VACUUMS},
         holds=(Hold("compact-0", "link", COMMIT, until="vacuum-1"),),
     ),
     _named(
@@ -151,7 +165,7 @@ _CLEAN_UP = (
         known_defects.SLEEPERS_BESIDE_VACUUM,
         {
             "update-0": (Statement(Update("UPDATE", Where("k", "<=", 1), "v", added=True, number=5000)),),
-            "vacuum-1": (Vacuum(after_ms=3 * DAY_MS),),
+            "vacuum-1": _VACUUMS,
         },
         holds=(Hold("update-0", "link", COMMIT, until="vacuum-1"),),
     ),

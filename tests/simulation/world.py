@@ -132,8 +132,10 @@ class World:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether anything was ever cleaned up or dropped."""
-        return bool(self.cleaned_ms) or len(self.history.incarnations) > 1 or self.history.current.ended
+        """Whether anything was ever cleaned up or dropped, or a vacuum has committed that it will be."""
+        current = self.history.current
+        announced = any(b"tidelog/horizon" in written.content for written in current.commits.values())
+        return bool(self.cleaned_ms) or announced or len(self.history.incarnations) > 1 or current.ended
 
     @property
     def url(self) -> str:

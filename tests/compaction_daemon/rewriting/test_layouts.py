@@ -13,6 +13,7 @@ import pytest
 from tests.log.read.test_scan import put_parquet
 from tests.log.support import live_files, memory_store, new_table
 from tidelog.compaction_daemon import compact
+from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.compaction_daemon.rewriting import layouts, rewrite
 from tidelog.log import Table
 from tidelog.log.data.reader import DataFile, read_footer
@@ -99,6 +100,30 @@ def test_a_group_that_would_grow_stays_as_it_is(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(CompactionGrowthError, match="would become more than a tenth larger"):
         compact(table)
     assert {path for path, _ in table.store.walk()} == files
+
+
+def test_a_small_file_can_be_split() -> None:
+    """Two footers take more than a tenth of a small file."""
+    table = new_table(memory_store(), pa.schema([("n", pa.int64())]))
+    table.insert([{"n": number} for number in range(10)])
+    transaction = table.begin()
+    group = PlannedGroup({}, tuple(live_files(table)), outputs=2)
+    moves = rewrite.rewrite(transaction.writer, transaction.schema, group, now_ms=0)
+    assert len(moves.outputs) == 2
+
+
+def test_sorted_rows_are_written_in_the_smallest_layout() -> None:
+    """By `n` each of the long texts comes back far apart, beyond the usual dictionary."""
+    table = new_table(memory_store(), pa.schema([("n", pa.int64()), ("text", pa.string())]))
+    random_numbers = np.random.default_rng(1)
+    texts = [random_numbers.bytes(4_000).hex() for _ in range(200)]
+    for _ in range(2):
+        table.insert([{"n": number, "text": text} for text in texts for number in range(20)])
+    before = total_bytes(table)
+    table.compact(level="major", cluster_by=["n"])
+    after = total_bytes(table.refresh())
+    assert after <= 1.1 * before
+    assert sum(path.endswith(".parquet") for path, _ in table.store.walk()) == 3
 
 
 def test_the_other_groups_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,22 @@ class Held(Around):
                 self.inner.put_if_absent(path, content)
                 landed += 1
         return landed
+
+
+class Unsynced(Around):
+    """Stores commits, but cannot make them durable until it `works`."""
+
+    works = False
+
+    def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        super().put_if_absent(path, content, durable=durable)
+        if path.endswith(".json") and not self.works:
+            raise NotDurableError("fsync failed", path=self.url)
+
+    def sync(self, paths: Sequence[str]) -> None:
+        super().sync(paths)
+        if not self.works:
+            raise StoreUnavailableError("fsync failed", path=self.url)
 
 
 @pytest.fixture
@@ -109,15 +126,18 @@ def test_a_settled_version_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_version_that_may_not_survive_a_crash_is_an_unknown_state(plain: Table) -> None:
     """Even though it can be read."""
-
-    class Unsynced(Around):
-        def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
-            super().put_if_absent(path, content, durable=durable)
-            if path.endswith(".json"):
-                raise NotDurableError("fsync failed", path=self.url)
-
     with pytest.raises(CommitStateUnknownError, match="fsync failed"):
         through(Unsynced(plain.store)).insert(numbers([1]))
+
+
+def test_work_is_not_skipped_for_a_commit_that_may_not_survive_a_crash(plain: Table) -> None:
+    store = Unsynced(plain.store)
+    for _ in range(2):
+        with pytest.raises(CommitStateUnknownError, match="fsync failed"):
+            through(store).insert(numbers([1]), idempotency_key=("load", 1))
+    store.works = True
+    assert through(store).insert(numbers([1]), idempotency_key=("load", 1)).version == 1
+    assert read_numbers(reopen(plain)) == [1]
 
 
 class IntoHole(Around):

@@ -33,7 +33,7 @@ def test_a_path_below_a_file_is_not_writable(spark: SparkSession, source: Input,
     (tmp_path / "file").write_text("not a folder")
     sink = Sink(str(tmp_path / "file" / "table"))
     error = refused(source.put().stream(spark), sink, tmp_path / "cp", PathNotWritableError)
-    assert "check the path, its permissions and whether the file system is mounted read-only" in str(error)
+    assert "check the path, its permissions (reading included) and whether it is mounted read-only" in str(error)
 
 
 def test_a_file_system_that_cannot_create_folders_is_not_writable(
