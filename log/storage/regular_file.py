@@ -12,6 +12,7 @@ import errno
 import io
 import os
 import stat
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,8 @@ MAX_WHOLE_BYTES = 2**32
 """No larger file is read whole. The log of a table with ten million files is about half as large."""
 # A file up to this size is read at once: one call is faster than the few that a parquet reader makes.
 _AT_ONCE_BYTES = 2**20
+# Where Linux shows the open files of a process.
+_LINKS = Path("/proc/self/fd")
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -44,9 +47,13 @@ def read_regular_file(path: str) -> bytes:
 def open_regular_file(path: str) -> Any:
     """Open a regular file for random access by pyarrow. Raises UnreadableFileError if it is something else."""
     descriptor, size = _open(path)
-    if size > _AT_ONCE_BYTES:
+    if size > _AT_ONCE_BYTES and not _LINKS.exists():
         return pa.PythonFile(_Parts(descriptor, size), mode="r")
     try:
+        if size > _AT_ONCE_BYTES:
+            # Arrow opens the same file again. Reading through Python takes twice as long, and a thread of Arrow that
+            # still reads when Python exits would end the process with an error.
+            return pa.OSFile(f"{_LINKS}/{descriptor}")
         return pa.BufferReader(_read(descriptor, size, path))
     finally:
         os.close(descriptor)

@@ -24,6 +24,12 @@ def open_files() -> int:
     return len([*Path("/proc/self/fd").iterdir()])
 
 
+@pytest.fixture(autouse=True, params=["Linux", "elsewhere"])
+def _system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "elsewhere":
+        monkeypatch.setattr(regular_file, "_LINKS", Path("/none"))
+
+
 NO_FILES: dict[str, Callable[[Path], None]] = {
     "FIFO": os.mkfifo,
     "folder": Path.mkdir,
