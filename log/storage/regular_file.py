@@ -53,7 +53,7 @@ def open_regular_file(path: str) -> Any:
         if size > _AT_ONCE_BYTES:
             # Arrow opens the same file again. Reading through Python takes twice as long, and a thread of Arrow that
             # still reads when Python exits would end the process with an error.
-            return pa.OSFile(f"{_LINKS}/{descriptor}")
+            return pa.OSFile(f"{_LINKS}/{descriptor}")  # noqa: TID251 - it is a regular file
         return pa.BufferReader(_read(descriptor, size, path))
     finally:
         os.close(descriptor)
