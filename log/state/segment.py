@@ -64,6 +64,10 @@ def list_segment(
         )
     checkpointed = {checkpoint.version for checkpoint in usable}
     newest = max(commits | checkpointed, default=-1)
+    if version is not None and version > newest and is_there(store, version):
+        # The listing is a little old, as one of a network file system can be.
+        commits.update(range(newest + 1, version + 1))
+        newest = version
     earliest = _earliest(commits, checkpointed, newest)
     wanted = newest if version is None else version
     if not earliest <= wanted <= newest:

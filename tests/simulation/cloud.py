@@ -69,7 +69,7 @@ class SimCloud(Cloud):
         folder = prefix[_PREFIX:]
 
         def page(after: str) -> list[str]:
-            found = (path for path in self.files.names if path.startswith(folder) and path > after)
+            found = (path for path in self.world.listed(self.process) if path.startswith(folder) and path > after)
             return sorted(path for path in found if deep or "/" not in path[len(folder) :])
 
         first = self._ask("list", prefix, lambda: page(""))

@@ -231,7 +231,9 @@ class SimDisk(Disk):
         prefix = f"{folder}/" if folder else ""
         start = len(prefix)
         found: dict[str, File | None] = {
-            path: file for path, file in self.files.names.items() if path.startswith(prefix) and "/" not in path[start:]
+            path: file
+            for path, file in self.world.listed(self.process).items()
+            if path.startswith(prefix) and "/" not in path[start:]
         }
         for path in sorted(self.files.folders):
             if path and path.startswith(prefix) and "/" not in path[start:]:

@@ -5,13 +5,14 @@ A fault is allowed only where the contract of a real store allows it.
 - A disk (POSIX, also NFS): any call can fail before it has an effect. On a network file system the answer to a call
   that was carried out can get lost, so the caller sees an error *after the effect*. A folder is read in several calls:
   a name that appears or disappears meanwhile may be listed or not, but a name that was there all the time is listed.
+  A network file system may show a listing that is up to a minute old, but never older than what its own machine did.
   There is one clock for modification times. A process that dies leaves what it had written, so a temporary file can be
   torn.
 - S3, Google Cloud Storage and Azure Blob Storage: a put, a put-if-absent and a delete are atomic, and reads and
-  listings are strongly consistent, so neither a stale read nor a stale listing is simulated. But a long listing is one
-  request per page, and each page shows the state at its own time. A request can be refused (nothing was done), and its
-  answer can get lost: then it was carried out, or it was not, or it will be, at any later time, by a proxy or a socket
-  that still holds it. Modification times are in whole seconds.
+  listings are strongly consistent. Old listings are simulated here as well, because not every compatible store keeps
+  that promise. A long listing is one request per page, and each page shows the state at its own time. A request can
+  be refused (nothing was done), and its answer can get lost: then it was carried out, or it was not, or it will be, at
+  any later time, by a proxy or a socket that still holds it. Modification times are in whole seconds.
 
 What no store may do, and is not simulated: to accept two puts-if-absent of one name, to lose an acknowledged object, to
 show half an object.

@@ -21,6 +21,7 @@ class Observer(Protocol):
 
     def appeared(self, path: str, file: File) -> None: ...
     def vanished(self, path: str) -> None: ...
+    def changed(self, path: str, before: File | None) -> None: ...
 
 
 @dataclass
@@ -45,11 +46,13 @@ class Files:
         """Give the file a name, in place of the file that has it."""
         if path not in self.names:
             self.durable.discard(path)
+        self.observer.changed(path, self.names.get(path))
         self.names[path] = self.archive[path] = file
         self.observer.appeared(path, file)
 
     def remove(self, path: str) -> None:
         """Remove a name."""
+        self.observer.changed(path, self.names[path])
         del self.names[path]
         self.observer.vanished(path)
 

@@ -7,7 +7,7 @@ kept as it was found. While `defect` is in KNOWN_DEFECTS, the scenario is expect
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.log.oracle.model import Row, Where
@@ -244,7 +244,7 @@ _UNKNOWN = (
 
 def _seed(seed: int, defect: str, story: str) -> Named:
     without = tuple(name for name in SWITCHES if name != defect)
-    return Named(f"seed {seed}, {defect}", story, defect, drawn(seed, without))
+    return Named(f"seed {seed}, {defect}", story, defect, replace(drawn(seed, without), stale_ms=0))
 
 
 _SEEDS = (

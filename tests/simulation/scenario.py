@@ -49,6 +49,7 @@ class Scenario:
     longest_operation_ms: int = 0
     zombies: frozenset[str] = frozenset()
     split_listings: bool = False
+    stale_ms: int = 0
     skew_ms: int = 0
     clock_jump_chance: float = 0.0
     stickiness: float = 0.5
@@ -61,7 +62,8 @@ class Scenario:
         lines += [f"  fault: {fault.name}, {fault.chance:.0%} of {fault.operation or 'all'}" for fault in self.faults]
         lines.append(
             f"  pauses {self.pause_chance:.1%}, deaths {self.kill_chance:.1%}, zombies {sorted(self.zombies)}, "
-            f"clocks {self.skew_ms / HOUR_MS:.1f} h apart, jumps {self.clock_jump_chance:.1%}"
+            f"clocks {self.skew_ms / HOUR_MS:.1f} h apart, jumps {self.clock_jump_chance:.1%}, "
+            f"listings up to {self.stale_ms / 1000:.0f} s old"
         )
         return "\n".join(lines)
 
@@ -94,6 +96,7 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
         longest_operation_ms=(5 * DAY_MS if sleeps and random.random() < 0.3 else 18 * HOUR_MS),
         zombies=frozenset(zombies),
         split_listings=random.random() < 0.5,
+        stale_ms=Random(-1 - seed).choice((0, 0, 0, 5_000, 60_000)),
         skew_ms=random.choice(skews),
         clock_jump_chance=random.choice((0.0, 0.0, 0.05)),
         stickiness=random.choice((0.0, 0.5, 0.9, 0.98)),

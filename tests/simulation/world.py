@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from tests.log.oracle.settings import Setting, discard, fresh
 from tests.log.support import START_MS
 from tests.simulation import cloud, disk
 from tests.simulation.faults import Faults
-from tests.simulation.files import Files
+from tests.simulation.files import File, Files
 from tests.simulation.history import History, Owner
 from tests.simulation.process import Process, SimSystem
 from tests.simulation.record import Record
@@ -31,6 +32,7 @@ from tidelog.log.system import System
 MAX_SKEW_MS = 2 * HOUR_MS
 # An operation takes some dozens of steps, so that most zombies fall asleep within one.
 _ZOMBIE_CHANCE = 0.02
+_STALE_CHANCE = 0.3
 _BEGIN_MS = START_MS + 10 * 24 * HOUR_MS
 
 
@@ -60,6 +62,7 @@ class World:
         self._held: Counter[int] = Counter()
         self._waiting: dict[str, list[Any]] = {}
         self._ended: set[str] = set()
+        self._changes: list[tuple[int, int | None, str, File | None]] = []
         self.history = History(
             self.object,
             lambda: self.scheduler.now_ms,
@@ -119,6 +122,33 @@ class World:
         self._ended.add(name)
         for task in self._waiting.pop(name, ()):
             task.wake_ms = self.scheduler.now_ms
+
+    def changed(self, path: str, before: File | None) -> None:
+        """Something happens to a name, under which there was `before`."""
+        if self.scenario.stale_ms:
+            actor = self.active.actor if self.active else None
+            self._changes.append((self.scheduler.now_ms, actor, path, before))
+
+    def listed(self, process: Process) -> Mapping[str, File]:
+        """The names as a listing shows them: now and then without what others did a moment ago.
+
+        A cache is new whenever its own machine changes the folder.
+        """
+        oldest_ms = self.scheduler.now_ms - self.scenario.stale_ms
+        recent = list(
+            itertools.takewhile(
+                lambda change: change[0] > oldest_ms and change[1] != process.actor, reversed(self._changes)
+            )
+        )
+        if not recent or not process.mortal or self.random.random() >= _STALE_CHANCE:
+            return self.files.names
+        names = dict(self.files.names)
+        for _, _, path, before in recent[: self.random.randint(1, len(recent))]:
+            names.pop(path, None)
+            if before is not None:
+                names[path] = before
+        self.scheduler.note("  sees an old listing")
+        return names
 
     # --- what actors use
 

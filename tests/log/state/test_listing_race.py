@@ -6,7 +6,7 @@ import pytest
 
 from tests.log.support import memory_store, new_table, numbers, read_numbers
 from tidelog.log import Table
-from tidelog.log.errors import CorruptLogError
+from tidelog.log.errors import CorruptLogError, HistoryExpiredError
 from tidelog.log.format import filenames
 from tidelog.log.state.loader import load
 from tidelog.log.state.segment import list_segment
@@ -35,3 +35,26 @@ def test_a_commit_missing_from_a_listing_is_looked_up() -> None:
     store.delete(filenames.commit_path(3))
     with pytest.raises(CorruptLogError, match="lacks commit 3"):
         list_segment(store)
+
+
+class Old(MemoryStore):
+    """A store whose listing ends before a version, as an old one of a network file system."""
+
+    before = 0
+
+    def list(self, folder: str) -> list[FileStatus]:
+        name = filenames.commit_path(self.before).rpartition("/")[2]
+        return [status for status in super().list(folder) if status.name < name]
+
+
+def test_a_version_that_an_old_listing_lacks_is_looked_up() -> None:
+    table = new_table(memory_store())
+    for number in range(4):
+        table.insert(numbers([number]))
+    store = Old(table.path)
+    store.before = 2
+    assert [list_segment(store, version).version for version in (1, 3, 4)] == [1, 3, 4]
+    assert read_numbers(Table(store, load(store, 3))) == [0, 1, 2]
+    assert load(store).head.version == 4
+    with pytest.raises(HistoryExpiredError, match="version 5"):
+        list_segment(store, 5)
