@@ -12,20 +12,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import contenders, loops, tables
+from benchmarks import contenders, loops, starvation, tables
 from benchmarks.audit import Audit, audit, newest_version, unnamed_bytes
-from benchmarks.harness import DELTA_SPARK, REPOSITORY, TIDELOG, Goal, Harness, Report, Run, percentile, pick
+from benchmarks.harness import DELTA_SPARK, DELTALAKE, REPOSITORY, TIDELOG, Goal, Harness, Report, Run, percentile, pick
 from benchmarks.loops import Tally
 from tidelog.log import Table
 from tidelog.log.commit import turns
 
-CASES = ("race", "rebase_delete", "rebase_append")
+CASES = ("race", "starvation", "rebase_delete", "rebase_append")
 # The time besides the race itself: starting, warming up, and finishing what was begun in time.
 GRACE_S = 240
 # What turns promise: a writer asks after a time, may find the request of a dead writer, and then comes soon.
@@ -43,9 +44,21 @@ class Sizes:
     deletes_per_file: int = 100
     winners: int = 1_000
     repetitions: int = 5
+    writers: int = 8
+    kills_every_s: float = 2.0
 
 
-QUICK = Sizes(seconds=1, warm_up_seconds=0.2, files=5, rows_per_file=100, deletes_per_file=10, winners=5, repetitions=1)
+QUICK = Sizes(
+    seconds=1,
+    warm_up_seconds=0.2,
+    files=5,
+    rows_per_file=100,
+    deletes_per_file=10,
+    winners=5,
+    repetitions=1,
+    writers=2,
+    kills_every_s=0.5,
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +124,33 @@ class ConflictBench:
             Goal(0, TIDELOG),
             **facts,
         )
-        self.rows_are_right = not audits[TIDELOG].differences
+        self.rows_are_right = self.rows_are_right and not audits[TIDELOG].differences
+
+    def starvation(self) -> None:
+        """Inserts by many writers, of which some are killed: how long a living one makes no commit."""
+        sizes, work = self._sizes, self._harness.work
+        found: dict[str, starvation.Outcome] = {}
+        missing: dict[str, int] = {}
+        for engine in (TIDELOG, DELTALAKE):
+            path = work / f"starvation-{engine}"
+            found[engine] = starvation.race(
+                engine,
+                str(path),
+                work,
+                writers=sizes.writers,
+                seconds=sizes.seconds,
+                kills_every_s=sizes.kills_every_s,
+            )
+            stored = Counter(Table.open(str(path)).scan().to_arrow()["id"].to_pylist())
+            missing[engine] = sum(stored[row] != 1 for row in found[engine].ids) + sum(n > 1 for n in stored.values())
+        facts = {f"{name}_{what}": getattr(each, what) for name, each in found.items() for what in ("kills", "errors")}
+        gaps = {name: 1000 * each.longest_gap_s for name, each in found.items()}
+        goal = Goal(LONGEST_GAP_MS, TIDELOG)
+        self._report.figure("writers_longest_without_a_commit", "ms", gaps, goal, peer=DELTALAKE, **facts)
+        rates = {name: len(each.ids) / sizes.seconds for name, each in found.items()}
+        self._report.figure("writers_commits_per_second", "1/s", rates, peer=DELTALAKE, writers=sizes.writers)
+        self._report.figure("writers_rows_lost_or_doubled", "rows", missing, Goal(0, TIDELOG), peer=DELTALAKE)
+        self.rows_are_right = self.rows_are_right and not missing[TIDELOG]
 
     def rebase_delete(self) -> None:
         """Commit a delete of rows in every file, after a compaction of all files won."""

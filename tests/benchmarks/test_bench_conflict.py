@@ -30,6 +30,9 @@ CASES = {
     "batches_failed",
     "batch_median",
     "longest_without_a_commit",
+    "writers_longest_without_a_commit",
+    "writers_commits_per_second",
+    "writers_rows_lost_or_doubled",
     "compactions",
     "compactions_failed",
     "compactions_written",
@@ -58,6 +61,8 @@ def test_a_quick_run_prints_every_case_and_finds_no_wrong_row(tmp_path: Path) ->
     assert lines["statements_succeeded"][TIDELOG] >= 2
     assert lines["batches_appended"][TIDELOG] >= 1
     assert lines["rows_lost_doubled_or_wrong"][TIDELOG] == 0
+    assert lines["writers_rows_lost_or_doubled"][TIDELOG] == 0
+    assert lines["writers_commits_per_second"][TIDELOG] > 0
     assert lines["statements_failed"]["tidelog_errors"] == {}
     assert not list((tmp_path / ".cache" / "tidelog-benchmarks").iterdir())
 
