@@ -6,6 +6,7 @@ forbids the direct calls elsewhere.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -77,7 +78,9 @@ def logger(name: str) -> logging.Logger:
 
 
 def _make_presentable(record: logging.LogRecord) -> bool:
-    record.msg, record.args = presentable(record.getMessage()), ()
+    # This runs in the code that logs, such as a commit. A handler reports a format that does not fit, without raising.
+    with contextlib.suppress(Exception):
+        record.msg, record.args = presentable(record.getMessage()), ()
     if record.exc_info and not record.exc_text:
         # A formatter uses this text if it is there.
         record.exc_text = presentable_lines(logging.Formatter().formatException(record.exc_info))

@@ -9,12 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from tidelog.log import history
-from tidelog.log.errors import (
-    ConfigurationError,
-    TableExistsError,
-    TableNotFoundError,
-    TidelogError,
-)
+from tidelog.log.errors import ConfigurationError, TableExistsError, TableNotFoundError
 from tidelog.log.format.protocol import require_readable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.history import CommitRecord
@@ -31,11 +26,9 @@ from tidelog.log.state.loader import LogState, load, partition_values_at
 from tidelog.log.state.table_identity import is_same_commit, require_current, require_not_dropped, require_same_table
 from tidelog.log.statements import Statements
 from tidelog.log.storage import Store, open_store
-from tidelog.log.system import REAL_SYSTEM, System, logger, to_datetime
+from tidelog.log.system import REAL_SYSTEM, System, to_datetime
 from tidelog.log.transaction import Transaction
 from tidelog.log.upkeep import Upkeep
-
-_LOGGER = logger(__name__)
 
 
 class Table(Statements, Upkeep):
@@ -376,12 +369,9 @@ class Table(Statements, Upkeep):
         return self._state.head
 
     def _move_to_committed(self, state: LogState) -> None:
-        """Load a version that was just committed. A failure is only logged: the commit is durable."""
+        """Load a version that was just committed, unless a newer one is loaded."""
         if state.head.version > self.version:
-            try:
-                self._state = state
-            except (TidelogError, OSError) as error:
-                _LOGGER.warning("%s stays at version %d until it is refreshed: %s", self.path, self.version, error)
+            self._state = state
 
     @property
     def timeline(self) -> Timeline:

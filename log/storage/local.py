@@ -102,9 +102,13 @@ class LocalStore(Store):
         target = self._resolve(path)
         with self._errors(target):
             temporary = self._write_temporary(target, content, durable=True)
-            # Hadoop's local file system leaves a checksum next to its files, which the new content would not match.
-            self._unlink(target.with_name(f".{target.name}.crc"))
-            self._disk.rename(temporary, target)
+            try:
+                # Hadoop's local file system leaves a checksum next to its files, which the new content would not match.
+                self._unlink(target.with_name(f".{target.name}.crc"))
+                self._disk.rename(temporary, target)
+            except BaseException:
+                self._discard(temporary)
+                raise
 
     def list(self, folder: str) -> list[FileStatus]:
         """See Store."""

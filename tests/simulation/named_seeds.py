@@ -64,6 +64,14 @@ _LOG_FILE, _DATA_FILE = r"_delta_log/\d", r"(_dv/|.*part-)"
 _CHECKPOINT, _CHECKSUM = r"_delta_log/\d+\.checkpoint", r"_delta_log/\d+\.crc"
 # The first one's own version is the horizon of the second, which deletes what was written in between.
 _VACUUMS: tuple[Job, ...] = (Vacuum(after_ms=3 * DAY_MS), Vacuum(after_ms=3 * DAY_MS))
+# Commits, of which the first ones are then deleted from the log.
+_EXPIRED: tuple[Job, ...] = (
+    _insert(19, 1000),
+    *(_insert(key) for key in range(20, 24)),
+    Checkpoint(),
+    _insert(24, DAY_MS),
+    Expire(after_ms=2 * DAY_MS),
+)
 # Another table at the same path, with as many versions as the old one had.
 _REPLACED: tuple[Job, ...] = (Drop(after_ms=1000), Create(), *(_insert(key) for key in range(20, 25)))
 
@@ -175,16 +183,18 @@ _CLEAN_UP = (
         known_defects.SLEEPERS_BESIDE_EXPIRE,
         {
             "insert-0": (_insert(30, 1),),
-            "expire-1": (
-                _insert(19, 1000),
-                *(_insert(key) for key in range(20, 24)),
-                Checkpoint(),
-                _insert(24, DAY_MS),
-                Expire(after_ms=2 * DAY_MS),
-            ),
+            "expire-1": _EXPIRED,
         },
         store="cloud",
         holds=(Hold("insert-0", "put", COMMIT, until="expire-1"),),
+    ),
+    _named(
+        "two puts into a hole",
+        "the same with two writers: the second one takes what the first one put for the winner, and follows it",
+        known_defects.SLEEPERS_BESIDE_EXPIRE,
+        {"insert-0": (_insert(30, 1),), "insert-2": (_insert(31, 1),), "expire-1": _EXPIRED},
+        store="cloud",
+        holds=tuple(Hold(sleeper, "put", COMMIT, until="expire-1") for sleeper in ("insert-0", "insert-2")),
     ),
 )
 _UNKNOWN = (

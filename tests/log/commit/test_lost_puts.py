@@ -12,10 +12,14 @@ from deltalake import DeltaTable
 from tests.log.faults import Around
 from tests.log.support import Clock, memory_store, new_table, numbers, read_numbers, reopen
 from tidelog.log import Table
+from tidelog.log import table as table_module
 from tidelog.log.commit.version_put import MAX_PUTS, MAX_SETTLEMENTS
 from tidelog.log.conflict.operation_class import OperationClass
-from tidelog.log.errors import CommitStateUnknownError, StoreUnavailableError
+from tidelog.log.errors import CommitStateUnknownError, HistoryExpiredError, StoreUnavailableError
+from tidelog.log.format import filenames
+from tidelog.log.format.actions import Commit
 from tidelog.log.operations import create_table
+from tidelog.log.state import commits
 from tidelog.log.state.commits import read_info
 from tidelog.log.state.loader import load
 from tidelog.log.storage import NotDurableError, Store
@@ -165,6 +169,67 @@ def test_a_put_into_a_hole_is_not_a_commit(plain: Table, deleted: int) -> None:
     with pytest.raises(CommitStateUnknownError, match="version 0 was cleaned up"):
         through(IntoHole(plain.store, deleted)).insert(numbers([1]))
     assert read_numbers(reopen(plain)) == [10, 11, 12, 13, 14]
+
+
+def expired(table: Table) -> None:
+    """Others commit versions 1 to 5, and the log is cleaned up to their checkpoint."""
+    for value in range(10, 15):
+        table.insert(numbers([value]))
+    table.checkpoint()
+    for version in range(5):
+        table.store.delete(filenames.commit_path(version))
+
+
+def test_a_settlement_in_a_hole_is_no_winner_to_follow(plain: Table) -> None:
+    class Asleep(Held):
+        def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+            if self.left == MAX_PUTS:
+                expired(reopen(plain))
+            super().put_if_absent(path, content, durable=durable)
+
+    with pytest.raises(HistoryExpiredError, match="version 0, which the transaction is based on"):
+        through(Asleep(plain.store, MAX_PUTS)).insert(numbers([1]))
+    assert read_numbers(reopen(plain)) == [10, 11, 12, 13, 14]
+
+
+def test_a_put_into_a_hole_is_no_winner_to_follow(plain: Table) -> None:
+    """Two writers sleep through a clean-up. What the first one puts must not lead the second one."""
+
+    class Asleep(Around):
+        asleep = True
+
+        def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+            if path.endswith(".json") and self.asleep:
+                self.asleep = False
+                with pytest.raises(CommitStateUnknownError):
+                    through(IntoHole(plain.store, 3)).insert(numbers([1]))
+            super().put_if_absent(path, content, durable=durable)
+
+    with pytest.raises(HistoryExpiredError, match="version 0, which the transaction is based on"):
+        through(Asleep(plain.store)).insert(numbers([2]))
+    assert read_numbers(reopen(plain)) == [10, 11, 12, 13, 14]
+
+
+@pytest.mark.parametrize("way", ["refresh", "load"])
+def test_a_reader_that_slept_through_a_clean_up_does_not_follow_a_put_into_a_hole(
+    plain: Table, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = reopen(plain)
+    module = table_module if way == "refresh" else commits
+    probe = commits.commits_until_now
+    asleep = [True]
+
+    def slept(store: Store, version: int) -> list[Commit]:
+        if asleep:
+            asleep.pop()
+            expired(reopen(plain))
+            plain.store.put_if_absent(filenames.commit_path(1), plain.store.read(filenames.commit_path(5)))
+        return probe(store, version)
+
+    monkeypatch.setattr(module, "commits_until_now", slept)
+    found = handle.refresh() if way == "refresh" else Table(plain.store, load(plain.store))
+    assert found.version == 5
+    assert read_numbers(found) == [10, 11, 12, 13, 14]
 
 
 def test_a_version_whose_predecessor_cannot_be_looked_up_is_an_unknown_state(plain: Table) -> None:
