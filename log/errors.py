@@ -56,6 +56,7 @@ class RetryableError(TidelogError):
     """A temporary failure: make the same call again later.
 
     Nothing was committed. If a commit may have happened, or may still happen, the error is a CommitStateUnknownError.
+    One exception: `Table.drop` can fail after its commit, and says so. The same call then deletes the rest.
     """
 
     code = "TIDELOG_RETRYABLE"

@@ -23,6 +23,7 @@ from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import commits_until_now
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState, load, partition_values_at
+from tidelog.log.state.segment import is_there
 from tidelog.log.state.table_identity import is_same_commit, require_current, require_not_dropped, require_same_table
 from tidelog.log.statements import Statements
 from tidelog.log.storage import Store, open_store
@@ -107,13 +108,16 @@ class Table(Statements, Upkeep):
                 return cls._load(store)
             except TableNotFoundError:
                 pass
-        if not create_table.create(store, schema, partition_by, properties or {}, REAL_SYSTEM) and not exist_ok:
+        state = create_table.create(store, schema, partition_by, properties or {}, REAL_SYSTEM)
+        if state is not None:
+            return cls(store, state)
+        if not exist_ok:
             raise TableExistsError(
                 f"there is already a table at {store.url}",
                 advice="open it with Table.open, pass exist_ok=True, or choose another path",
                 path=store.url,
             )
-        return cls(store, load(store))
+        return cls._load(store)
 
     @classmethod
     def open(
@@ -219,10 +223,10 @@ class Table(Statements, Upkeep):
             TableNotFoundError: The table was dropped.
             UnsupportedFeatureError: The newest version requires a feature that tidelog lacks.
         """
-        if is_same_commit(self._store, self._head):
-            new = commits_until_now(self._store, self.version)
-            if not new:
-                return self
+        new = commits_until_now(self._store, self.version) if is_same_commit(self._store, self._head) else None
+        if new == []:
+            return self
+        if new and is_there(self._store, self.version):
             state = self._state.advance(new)
         else:
             # A clean-up removed the loaded version's commit, or the path holds another table.

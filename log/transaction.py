@@ -119,8 +119,12 @@ class Transaction:
 
         Raises:
             ConfigurationError: The log cannot hold the key.
+            CommitStateUnknownError: The table has this version, but a crash of the machine may undo it.
         """
-        return progress(self.transactions, key, self._system.now_ms())
+        found = progress(self.transactions, key, self._system.now_ms())
+        if found is None:
+            self.require_durable_base()
+        return found
 
     def require_durable_base(self) -> None:
         """Make sure that the base version survives a crash of the machine, before work is skipped because it is there.
@@ -141,7 +145,6 @@ class Transaction:
         rows = conform.to_arrow_table(data, self.schema)
         progress = None if idempotency_key is None else self.progress(idempotency_key)
         if idempotency_key is not None and progress is None:
-            self.require_durable_base()
             self._without_commit = self._unchanged()
             return self
         with self._deleting_files_on_error():

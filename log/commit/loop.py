@@ -43,6 +43,7 @@ from tidelog.log.state.table_identity import (
     TABLE_ID,
     foreign_table,
     require_current,
+    require_not_dropped,
     require_same_table,
     same_commit_reads,
 )
@@ -121,6 +122,7 @@ def _until_decided(attempt: _Attempt, store: Store, system: System) -> Result:
         turn.let_others_go()
     try:
         for number in range(MAX_ATTEMPTS):
+            require_not_dropped(store.url, attempt.state.head)
             require_writable(attempt.state.head.protocol, attempt.state.head.metadata, store.url)
             result = attempt.put()
             if result:
@@ -142,8 +144,8 @@ def _until_decided(attempt: _Attempt, store: Store, system: System) -> Result:
     )
 
 
-def put_first_version(store: Store, staged: Staged, system: System, dropped: LogState | None = None) -> bool:
-    """Put the version that creates a table: 0, or the one after a table that was dropped. Return False if it exists.
+def put_first_version(store: Store, staged: Staged, system: System, dropped: LogState | None = None) -> Result | None:
+    """Put the version that creates a table: 0, or the one after a table that was dropped. Return None if it exists.
 
     An empty commit cannot take its place, so if the put cannot be settled, the state is unknown.
     """
@@ -151,7 +153,7 @@ def put_first_version(store: Store, staged: Staged, system: System, dropped: Log
         raise AssertionError(staged)
     empty = Head(-1, 0, None, staged.protocol, staged.metadata, {}, {}, Totals(0, 0))
     base = dropped or LogState(store, empty, files.EMPTY, ())
-    return _Attempt(store, staged, base, system, can_settle=False).put() is not None
+    return _Attempt(store, staged, base, system, can_settle=False).put()
 
 
 class _Attempt:
@@ -246,10 +248,14 @@ class _Attempt:
 
     def rebase(self, turn: Turn) -> Result | None:
         """Rebase over the new winners. Return a result only if nothing is left to commit."""
+        before = self.state.head.version
         new = []
-        for winner in commits_after(self._store, self.state.head.version):
+        for winner in commits_after(self._store, before):
             new.append(winner)
             turn.ask_if_due()  # a slow reader would never catch up with fast writers
+        if before >= 0 and not is_there(self._store, before):
+            # Clean-up deletes oldest first. It may have deleted these versions as well, and others put some again.
+            raise self._cleaned_up(before)
         self._rebased_over += [winner.version for winner in new]
         self.state = self.state.advance(new)
         table_id = self._base.head.metadata.id
@@ -333,6 +339,16 @@ class _Attempt:
         require_current(self._store.url, base.metadata.id, newest, advice=_OPEN_AGAIN)
         head_version = self.state.head.version
         if newest.version != head_version and not is_there(self._store, head_version):
-            segment = list_segment(self._store)
-            what = f"version {head_version}, which the transaction is based on, has been cleaned up in the meantime"
-            raise range_error(self._store, what, segment.earliest_version, segment.version)
+            raise self._cleaned_up(head_version)
+
+    def _cleaned_up(self, version: int) -> HistoryExpiredError:
+        """The error for a transaction that slept while the log was cleaned up."""
+        segment = list_segment(self._store)
+        what = f"version {version}, which the transaction is based on, has been cleaned up in the meantime"
+        return range_error(
+            self._store,
+            what,
+            segment.earliest_version,
+            segment.version,
+            "; nothing was committed, so begin again on the newest version",
+        )

@@ -68,7 +68,9 @@ class VersionPut:
         while decided is None and empty is not None and self._rounds < MAX_PUTS + MAX_SETTLEMENTS:
             decided = self._try(empty(), stored=False)
         if decided is None:
-            raise self._unknown(f"the store did not say what it holds ({self._unanswered})") from self._unanswered
+            raise self._unknown(
+                f"the store did not say what it holds ({_text(self._unanswered)})"
+            ) from self._unanswered
         return decided
 
     def require_predecessor(self) -> None:
@@ -92,7 +94,7 @@ class VersionPut:
                 return
             raise self._unknown(f"version {self._version - 1} was cleaned up, so readers may not look for this one")
         if failure is not None:
-            raise self._unknown(f"version {self._version - 1} could not be looked up ({failure})") from failure
+            raise self._unknown(f"version {self._version - 1} could not be looked up ({_text(failure)})") from failure
 
     def _try(self, content: bytes, *, stored: bool) -> bool | None:
         """Put `content`. Returns `stored` if that worked, else whether the version is the transaction's own.
@@ -105,7 +107,7 @@ class VersionPut:
         try:
             self._store.put_if_absent(self._path, content)
         except NotDurableError as error:
-            raise self._unknown(str(error.message)) from error
+            raise self._unknown(_text(error)) from error
         except (ConfigurationError, NotStoredError):
             if self._unanswered is None:
                 raise  # this put stored nothing, and there was none before it
@@ -144,13 +146,26 @@ class VersionPut:
 def require_durable(store: Store, version: int, txn_id: str) -> None:
     """Make sure that a version which is in the log, and all before it, survive a crash of the machine.
 
-    Raises CommitStateUnknownError if they may not.
+    Their content was synced before it got its name, so what may be missing on the disk are names. Raises
+    CommitStateUnknownError if they cannot be synced.
     """
     try:
         store.sync([filenames.commit_path(version)])
     except (OSError, TidelogError) as error:
-        why = f"it exists, but may not survive a crash of the machine ({error})"
-        raise _unknown(store, version, txn_id, why) from error
+        raise CommitStateUnknownError(
+            f"version {version} of {store.url} is in the log, but may not survive a crash of the machine: "
+            f"{_text(error)}",
+            advice="repair the disk, then look whether the version is still there, or repeat what has an idempotency "
+            "key",
+            path=store.url,
+            version=version,
+            txn_id=txn_id,
+        ) from error
+
+
+def _text(error: Exception | None) -> str:
+    """What happened, without the advice of an error that knows nothing of commits."""
+    return error.message if isinstance(error, TidelogError) else str(error)
 
 
 def _unknown(store: Store, version: int, txn_id: str, why: str) -> CommitStateUnknownError:

@@ -10,16 +10,19 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tidelog.log.commit import loop
+from tidelog.log.commit.result import Result
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.writer import check_partition_columns, check_statistics_columns
 from tidelog.log.errors import (
+    CommitStateUnknownError,
     ConfigurationError,
     CorruptLogError,
     TableNotFoundError,
     TidelogError,
     UnsupportedFeatureError,
 )
+from tidelog.log.format import commit_info
 from tidelog.log.format import properties as table_properties
 from tidelog.log.format.actions import Format, Metadata
 from tidelog.log.format.properties import FIRST_VERSION
@@ -36,8 +39,8 @@ _LOGGER = logger(__name__)
 
 def create(
     store: Store, schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, object], system: System
-) -> bool:
-    """Write the first version of a new, empty table. Returns False if the path holds a table already.
+) -> LogState | None:
+    """Write the first version of a new, empty table, and return its state. None if the path holds a table already.
 
     That is version 0 or, where a table was dropped, the next one. Raises SchemaMismatchError for a schema that Delta
     cannot hold, ConfigurationError for an invalid property.
@@ -46,28 +49,46 @@ def create(
     try:
         state = load(store)
     except TableNotFoundError:
-        return loop.put_first_version(store, staged, system)
+        return _created(store, loop.put_first_version(store, staged, system))
     except (CorruptLogError, UnsupportedFeatureError):
-        return False
+        return None
     if not is_dropped(state.head.protocol):
-        return False
+        return None
     return _create_again(store, staged, state, system)
 
 
-def _create_again(store: Store, staged: Staged, dropped: LogState, system: System) -> bool:
+def _created(store: Store, result: Result | None) -> LogState | None:
+    """The state of the new table; None if there is none. After the commit no error may say that it was not made."""
+    if result is None or result.commit is None:
+        return None
+    version = result.commit.version
+    try:
+        return load(store, version)
+    except (TidelogError, OSError) as error:
+        raise CommitStateUnknownError(
+            f"the table at {store.url} was created as version {version}, but cannot be read: {error}",
+            advice="open it with Table.open once the store answers",
+            path=store.url,
+            version=version,
+            txn_id=commit_info.txn_id(result.commit.info) or "",
+        ) from error
+
+
+def _create_again(store: Store, staged: Staged, dropped: LogState, system: System) -> LogState | None:
     """Write the version after the drop of another table."""
     if staged.metadata is None:
         raise AssertionError(staged)
     configuration = {**staged.metadata.configuration, FIRST_VERSION: str(dropped.head.version + 1)}
     metadata = msgspec.structs.replace(staged.metadata, configuration=configuration)
-    if not loop.put_first_version(store, replace(staged, metadata=metadata), system, dropped):
-        return False
+    state = _created(store, loop.put_first_version(store, replace(staged, metadata=metadata), system, dropped))
+    if state is None:
+        return None
     try:
         # Other engines would go on from the old table's transaction ids. They forget them with this checkpoint.
-        checkpoint(store, load(store, dropped.head.version + 1), system)
+        checkpoint(store, state, system)
     except (TidelogError, OSError) as error:
         _LOGGER.warning("could not write the first checkpoint of the new table at %s: %s", store.url, error)
-    return True
+    return state
 
 
 def _first_commit(

@@ -19,7 +19,13 @@ from tidelog.log.commit import loop
 from tidelog.log.commit.result import Committed
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
-from tidelog.log.errors import ConflictError
+from tidelog.log.errors import (
+    ConflictError,
+    PathNotWritableError,
+    StoreAccessError,
+    StoreUnavailableError,
+    TidelogError,
+)
 from tidelog.log.format import filenames
 from tidelog.log.format.protocol import DROPPED, is_dropped, require_writable, with_feature
 from tidelog.log.pruning.partition_scope import Scope
@@ -51,7 +57,17 @@ def drop(store: Store, system: System) -> None:
     was_dropped = is_dropped(state.head.protocol)
     if not was_dropped:
         state = _end(store, state, system)
-    if not _delete_files(store, state) and was_dropped:
+    try:
+        deleted = _delete_files(store, state)
+    except (StoreUnavailableError, StoreAccessError, PathNotWritableError, OSError) as error:
+        kind = type(error) if isinstance(error, TidelogError) else StoreUnavailableError
+        raise kind(
+            f"the table at {store.url} was dropped at version {state.head.version}, but not all of its files could be "
+            f"deleted: {error.message if isinstance(error, TidelogError) else error}",
+            advice="call drop again to delete the rest",
+            path=store.url,
+        ) from error
+    if was_dropped and not deleted:
         require_not_dropped(store.url, state.head)
 
 

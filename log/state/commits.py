@@ -66,6 +66,9 @@ def commits_until_now(store: Store, version: int) -> list[Commit]:
     """The commits from `version` + 1 to the newest one there was when this was called, or a little later.
 
     Unlike `commits_after` it ends even if others commit faster than the store answers.
+
+    They are the table's only if the commit at `version` still exists afterwards. Clean-up deletes oldest first, so then
+    none of them had been deleted. Otherwise one can be a leftover of a writer that slept through a clean-up.
     """
     found = list(islice(commits_after(store, version), _MAX_PROBES))
     if len(found) == _MAX_PROBES:

@@ -15,7 +15,7 @@ from tidelog.log.state import checkpoint_reader, checkpoint_writer, checksum, co
 from tidelog.log.state.checkpoint_reader import UnreadableCheckpointError
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, PartialHead, Totals
-from tidelog.log.state.segment import CheckpointFiles, Segment, list_segment
+from tidelog.log.state.segment import CheckpointFiles, Segment, is_there, list_segment
 from tidelog.log.storage import Store
 from tidelog.log.system import logger
 
@@ -119,8 +119,13 @@ def load(store: Store, version: int | None = None) -> LogState:
         except UnreadableCheckpointError as error:
             unreadable.add(_next_older(segment, error))
             continue
+        if version is not None:
+            return state
         # Probing finds commits that landed while the log was being listed.
-        return state if version is not None else state.advance(commits.commits_until_now(store, segment.version))
+        new = commits.commits_until_now(store, segment.version)
+        if new and not is_there(store, segment.version):
+            continue  # a clean-up ran meanwhile: see `commits_until_now`
+        return state.advance(new)
 
 
 def _load_segment(store: Store, segment: Segment) -> LogState:

@@ -40,6 +40,7 @@ _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EI
 # Errors by which the operating system refuses a link. After others, such as EIO, it may have been created.
 _REFUSED = _NO_HARD_LINKS | _NOT_WRITABLE | {errno.ENOSPC, errno.EDQUOT}
 
+_NO_COMMIT = "; nothing was committed"
 
 _T = TypeVar("_T")
 
@@ -355,7 +356,7 @@ class LocalStore(Store):
                 ) from error
             raise failed(
                 f"writing {target} failed: {error.strerror}",
-                advice="free up space or repair the disk, then retry; nothing was committed",
+                advice=f"free up space or repair the disk, then retry{_NO_COMMIT if failed is NotStoredError else ''}",
                 path=str(self._root),
             ) from error
 
