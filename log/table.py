@@ -224,10 +224,8 @@ class Table(Statements, Upkeep):
             UnsupportedFeatureError: The newest version requires a feature that tidelog lacks.
         """
         new = commits_until_now(self._store, self.version) if is_same_commit(self._store, self._head) else None
-        if new == []:
-            return self
-        if new and is_there(self._store, self.version):
-            state = self._state.advance(new)
+        if new is not None and (not new or is_there(self._store, self.version)):
+            state = self._state.advance(new) if new else self._state
         else:
             # A clean-up removed the loaded version's commit, or the path holds another table.
             state = load(self._store)

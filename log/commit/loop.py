@@ -235,8 +235,6 @@ class _Attempt:
             self.is_in_doubt = False
             raise
         self.is_in_doubt = stored
-        if stored:
-            putting.require_predecessor()
         return stored
 
     def _settlement(self) -> bytes:

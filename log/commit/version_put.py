@@ -48,10 +48,15 @@ class VersionPut:
         self._txn_id = txn_id
         self._path = filenames.commit_path(version)
         self._unanswered: Exception | None = None
+        self._may_have_landed = False
         self._rounds = 0
 
     def put(self, content: bytes, empty: Callable[[], bytes] | None = None) -> bool:
         """Put the version. True once it is durable; False once it is proven that it never will be.
+
+        Afterwards the version before must still exist, unless the first put found the version taken. A clean-up deletes
+        commits oldest first. A writer that slept through it can put a version where one was deleted, below a
+        checkpoint, where no reader looks; or the deleted one was its own. Looking before the put would prove nothing.
 
         Args:
             content: The commit.
@@ -71,16 +76,12 @@ class VersionPut:
             raise self._unknown(
                 f"the store did not say what it holds ({_text(self._unanswered)})"
             ) from self._unanswered
+        if decided or self._may_have_landed:
+            self._require_predecessor()
         return decided
 
-    def require_predecessor(self) -> None:
-        """Check after a put that the version was not put into a hole: the version before it must still exist.
-
-        A clean-up deletes commits oldest first. A writer that slept through it can put a version where one was deleted,
-        below a checkpoint, where no reader looks. Looking before the put would prove nothing.
-
-        Raises CommitStateUnknownError if the version before is gone, or the store does not answer.
-        """
+    def _require_predecessor(self) -> None:
+        """Raise CommitStateUnknownError if the version before is gone, or the store does not answer."""
         failure: Exception | None = None
         for number in range(MAX_LOOKS if self._version else 0):
             if number:
@@ -111,9 +112,12 @@ class VersionPut:
         except (ConfigurationError, NotStoredError):
             if self._unanswered is None:
                 raise  # this put stored nothing, and there was none before it
-        except (OSError, TidelogError) as error:
-            # A version that exists may be ours: HTTP clients repeat a request on their own if a connection breaks.
+        except FileExistsError as error:
+            # It may be ours: HTTP clients repeat a request on their own if a connection breaks.
             self._unanswered = self._unanswered or error
+        except (OSError, TidelogError) as error:
+            self._unanswered = self._unanswered or error
+            self._may_have_landed = True
         else:
             return stored
         return self._is_ours()

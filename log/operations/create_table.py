@@ -22,7 +22,7 @@ from tidelog.log.errors import (
     TidelogError,
     UnsupportedFeatureError,
 )
-from tidelog.log.format import commit_info
+from tidelog.log.format import commit_info, filenames
 from tidelog.log.format import properties as table_properties
 from tidelog.log.format.actions import Format, Metadata
 from tidelog.log.format.properties import FIRST_VERSION
@@ -31,6 +31,7 @@ from tidelog.log.format.schema import table_schema, to_schema_string
 from tidelog.log.read.changes import change_schema
 from tidelog.log.state.checkpointing import checkpoint
 from tidelog.log.state.loader import LogState, load
+from tidelog.log.state.segment import is_there
 from tidelog.log.storage import Store
 from tidelog.log.system import System, logger
 
@@ -49,7 +50,7 @@ def create(
     try:
         state = load(store)
     except TableNotFoundError:
-        return _created(store, loop.put_first_version(store, staged, system))
+        return _created(store, staged, loop.put_first_version(store, staged, system))
     except (CorruptLogError, UnsupportedFeatureError):
         return None
     if not is_dropped(state.head.protocol):
@@ -57,12 +58,17 @@ def create(
     return _create_again(store, staged, state, system)
 
 
-def _created(store: Store, result: Result | None) -> LogState | None:
+def _created(store: Store, staged: Staged, result: Result | None) -> LogState | None:
     """The state of the new table; None if there is none. After the commit no error may say that it was not made."""
-    if result is None or result.commit is None:
+    if result is None or result.commit is None or staged.metadata is None:
         return None
     version = result.commit.version
     try:
+        state = load(store)
+        if state.head.metadata.id != staged.metadata.id and not is_there(store, version + 1):
+            # Another table's first versions were cleaned up, so the name was free, and no reader looks there.
+            store.delete(filenames.commit_path(version))
+            return None
         return load(store, version)
     except (TidelogError, OSError) as error:
         raise CommitStateUnknownError(
@@ -80,7 +86,8 @@ def _create_again(store: Store, staged: Staged, dropped: LogState, system: Syste
         raise AssertionError(staged)
     configuration = {**staged.metadata.configuration, FIRST_VERSION: str(dropped.head.version + 1)}
     metadata = msgspec.structs.replace(staged.metadata, configuration=configuration)
-    state = _created(store, loop.put_first_version(store, replace(staged, metadata=metadata), system, dropped))
+    staged = replace(staged, metadata=metadata)
+    state = _created(store, staged, loop.put_first_version(store, staged, system, dropped))
     if state is None:
         return None
     try:

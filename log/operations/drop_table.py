@@ -31,7 +31,7 @@ from tidelog.log.format.protocol import DROPPED, is_dropped, require_writable, w
 from tidelog.log.pruning.partition_scope import Scope
 from tidelog.log.state.commits import written_ms
 from tidelog.log.state.loader import LogState, load
-from tidelog.log.state.segment import is_there
+from tidelog.log.state.segment import is_there, list_segment
 from tidelog.log.state.table_identity import require_not_dropped
 from tidelog.log.storage import FileStatus, Store
 from tidelog.log.system import System, logger
@@ -107,7 +107,8 @@ def _delete_files(store: Store, state: LogState) -> int:
     if ended_ms is None:
         return 0  # a newer table has cleaned up its log
     found = list(store.walk())
-    was_alone = not is_there(store, version + 1)
+    # A newer table may have cleaned up its first versions.
+    was_alone = not is_there(store, version + 1) and list_segment(store).version == version
     own = list(_own(state, found))
     if len(own) < sum(not path.startswith(f"{filenames.LOG_FOLDER}/") for path, _ in found):
         _LOGGER.info("keeping the files below %s that do not belong to the dropped table", store.url)

@@ -77,6 +77,7 @@ class LocalStore(Store):
         self._system = system
         self._disk = disk
         self._confined = confined
+        self._durable_folders: set[Path] = set()
         self.url = str(self._root)
 
     @_reading
@@ -260,14 +261,22 @@ class LocalStore(Store):
     def _make_folder(self, folder: Path) -> None:
         """Create a folder and its missing parents durably."""
         missing = []
-        while not self._disk.is_folder(folder):
-            missing.append(folder)
-            folder = folder.parent
+        existing = folder
+        while not self._disk.is_folder(existing):
+            missing.append(existing)
+            existing = existing.parent
         for child in reversed(missing):
             if self._disk.exists(child) and not self._disk.is_folder(child):
                 raise NotADirectoryError(errno.ENOTDIR, "a file has the name of a folder", str(child))
             self._disk.make_folder(child)
             self._fsync_folder(child.parent)
+            self._durable_folders.add(child)
+        while folder not in self._durable_folders and folder.is_relative_to(self._root):
+            # Whoever made it can have died before the sync.
+            with contextlib.suppress(PermissionError):  # of the root's parent, which may be anybody's
+                self._fsync_folder(folder.parent)
+            self._durable_folders.add(folder)
+            folder = folder.parent
 
     def _link(self, temporary: Path, target: Path) -> None:
         """The durable step. An error proves that nothing was linked only if it says so and the name is free."""

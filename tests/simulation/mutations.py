@@ -106,7 +106,7 @@ MUTATIONS = (
     Mutation("another's commit counts as mine", f"{_PUT}:VersionPut._is_ours", mine_whatever_is_there),
     Mutation("an unknown state counts as refused", f"{_PUT}:_unknown", claims_nothing_was_committed),
     Mutation("a commit that was found is not synced", f"{_PUT}:require_durable", gives(None)),
-    Mutation("a put into a hole counts", f"{_PUT}:VersionPut.require_predecessor", gives(None)),
+    Mutation("a put into a hole counts", f"{_PUT}:VersionPut._require_predecessor", gives(None)),
     Mutation("a writer sleeps through a vacuum", "tidelog.log.conflict.rebase:horizon_conflict", gives(None)),
     Mutation("a RESTORE passes the horizon", "tidelog.log.commit.restored_files:horizon_of", gives(0)),
     Mutation("vacuum does not look again", "tidelog.log.cleanup.vacuum:_Deletion._catch_up", gives(None)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,8 +16,10 @@ from tests.log.storage.servers import Server
 from tests.log.support import NUMBERS, Clock, memory_store, new_table, numbers, put_foreign, read_numbers, reopen
 from tidelog.log import Table, Transaction
 from tidelog.log.errors import (
+    CommitStateUnknownError,
     ConfigurationError,
     HistoryExpiredError,
+    StoreUnavailableError,
     TableExistsError,
     TableNotFoundError,
     TableReplacedError,
@@ -27,7 +29,7 @@ from tidelog.log.format import filenames
 from tidelog.log.operations import create_table, drop_table
 from tidelog.log.state import checkpoint_writer, checksum
 from tidelog.log.state.loader import LogState, load
-from tidelog.log.storage import Store
+from tidelog.log.storage import FileStatus, Store
 from tidelog.log.system import REAL_SYSTEM
 
 DAY_MS = 86_400_000
@@ -143,6 +145,76 @@ def test_of_two_creators_one_wins() -> None:
     with pytest.raises(TableExistsError):
         Table.create(inner.url, NUMBERS)
     assert Table.open(inner.url).schema == OTHER
+
+
+def expire_all(store: Store) -> None:
+    """Clean up the log as far as it goes, long after everything was written."""
+    late = Clock(REAL_SYSTEM.now_ms() + 40 * DAY_MS)
+    table = Table(store, load(store), late)
+    table.insert(numbers([110]))
+    table.checkpoint()
+    late.ms += 40 * DAY_MS
+    Table(store, load(store), late).expire(older_than=timedelta(days=2))
+
+
+def test_a_drop_that_slept_through_a_create_and_an_expiry_deletes_nothing_of_the_new_table() -> None:
+    inner = memory_store()
+    version = old_table(inner).version
+    news: list[Table] = []
+
+    class Asleep(Around):
+        def walk(self, folder: str = "") -> Iterator[tuple[str, FileStatus]]:
+            news.append(new_table(inner))
+            news[0].insert(numbers(range(100, 110)))
+            return super().walk(folder)
+
+        def modified_ms(self, path: str) -> int:
+            if path == filenames.commit_path(version + 2):
+                expire_all(inner)
+            return super().modified_ms(path)
+
+    drop_table.drop(Asleep(inner), REAL_SYSTEM)
+    assert read_numbers(Table.open(inner.url)) == list(range(100, 111))
+
+
+def test_a_create_that_slept_through_a_create_and_an_expiry_leaves_nothing() -> None:
+    inner = memory_store()
+
+    class Asleep(Around):
+        asleep = True
+
+        def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+            if path == filenames.commit_path(0) and self.asleep:
+                self.asleep = False
+                new_table(inner).insert(numbers([1]))
+                expire_all(inner)
+            super().put_if_absent(path, content, durable=durable)
+
+    assert create_table.create(Asleep(inner), OTHER, (), {}, Clock()) is None
+    assert filenames.commit_path(0) not in {path for path, _ in inner.walk()}
+    assert read_numbers(Table.open(inner.url)) == [1, 110]
+
+
+class Unreachable(Around):
+    """Does not answer once a table exists."""
+
+    def read(self, path: str) -> bytes:
+        raise StoreUnavailableError("no answer", path=path)
+
+
+def test_a_create_whose_table_cannot_be_read_does_not_say_that_nothing_was_committed() -> None:
+    inner = memory_store()
+    with pytest.raises(CommitStateUnknownError, match="was created as version 0, but cannot be read: "):
+        create_table.create(Unreachable(inner), NUMBERS, (), {}, Clock())
+    assert Table.open(inner.url).version == 0
+
+
+def test_a_handle_of_a_dropped_table_is_told_so() -> None:
+    store = memory_store()
+    version = old_table(store).version
+    drop_table.drop(store, Clock())
+    with pytest.raises(TableNotFoundError, match=f"was dropped at version {version + 1}"):
+        Table(store, load(store), Clock()).insert(numbers([1]))
 
 
 def test_dropping_and_creating_again_and_again() -> None:

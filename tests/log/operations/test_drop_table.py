@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -93,11 +94,13 @@ def test_an_interrupted_drop_hides_the_table_and_can_be_finished(
         delete(self, name)
 
     monkeypatch.setattr(LocalStore, "delete", failing)
+    told: list[str] = []
     for survived in range(100):
         left = survived
         try:
             Table.drop(path)
-        except StoreUnavailableError:
+        except StoreUnavailableError as error:
+            told.append(str(error))
             with pytest.raises(TableNotFoundError, match="was dropped"):
                 Table.open(path)
             if survived == 0:
@@ -109,6 +112,10 @@ def test_an_interrupted_drop_hides_the_table_and_can_be_finished(
             continue
         break
     assert survived > 1
+    assert all(
+        re.search("was dropped at version 4, but not all of its files .* call drop again", text) for text in told
+    )
+    assert not [text for text in told if "nothing was committed" in text]
     assert files_beside_the_log(older.store) == []
 
 

@@ -101,6 +101,40 @@ def test_a_failed_fsync_of_the_log_folder_is_an_unknown_state(table: Table, disk
     assert read_numbers(Table.open(table.path)) == [1], "its file has been kept"
 
 
+class Watched(Disk):
+    """Notes which folders are synced."""
+
+    def __init__(self) -> None:
+        self.opened: dict[int, Path] = {}
+        self.synced: list[Path] = []
+
+    def open_descriptor(self, path: Path) -> int:
+        descriptor = super().open_descriptor(path)
+        self.opened[descriptor] = path
+        return descriptor
+
+    def fsync(self, descriptor: int) -> None:
+        super().fsync(descriptor)
+        if descriptor in self.opened:
+            self.synced.append(self.opened[descriptor])
+
+    def close(self, descriptor: int) -> None:
+        super().close(descriptor)
+        self.opened.pop(descriptor, None)
+
+
+def test_folders_that_others_made_are_durable_as_well(tmp_path: Path) -> None:
+    """Whoever made them can have died before the sync. One look for each folder and process is enough."""
+    root, disk = tmp_path / "t", Watched()
+    (root / "a" / "b").mkdir(parents=True)
+    store = LocalStore(str(root), disk=disk)
+    store.put_if_absent("a/b/1", b"")
+    assert set(disk.synced) == {tmp_path, root, root / "a", root / "a" / "b"}
+    disk.synced.clear()
+    store.put_if_absent("a/b/2", b"")
+    assert disk.synced == [root / "a" / "b"]
+
+
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
 def test_a_file_system_that_cannot_fsync_folders_is_usable(table: Table, disk: Faulty, code: int) -> None:
     disk.strike("fsync folder", code)
