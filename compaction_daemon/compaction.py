@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 from tidelog.compaction_daemon.planning.plan import Plan, PlannedGroup
 from tidelog.compaction_daemon.planning.planner import CompactionRequest, column_names, plan_snapshot
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Committed, OperationClass, Table, Transaction
 from tidelog.log.errors import CompactionGrowthError, ConfigurationError
-from tidelog.log.internals import MemoryStore, MoveGroup, Store, num_records, paths
+from tidelog.log.internals import MemoryStore, MoveGroup, Store, logger, num_records, paths
+
+_LOGGER = logger(__name__)
 
 # The most that one MINOR compaction rewrites: it should be done before other commits take its files.
 MAX_MINOR_BYTES = 512 * 2**20
@@ -54,6 +57,9 @@ class CompactionReport:
         """Whether a version was committed."""
         return self.version is not None
 
+
+# Groups by the files, with their deletion vectors, that they have as inputs.
+GrowingGroups: TypeAlias = set[frozenset[tuple[str, str | None]]]
 
 NOTHING = CompactionReport(None, 0, 0, 0, 0, 0, 0, ())
 
@@ -141,12 +147,28 @@ def compact(
     request = CompactionRequest(level, where, growth, column_names(cluster_by), purge)
     opened = Table.open(table) if isinstance(table, str) else table
     _require_usable(opened.store, executor)
-    transaction = opened.begin()
-    planned = plan_snapshot(opened.at(), request)
+    return compact_once(opened, request, executor)
+
+
+def compact_once(
+    table: Table, request: CompactionRequest, executor: Executor | None = None, growing: GrowingGroups | None = None
+) -> CompactionReport:
+    """Do what `compact` does.
+
+    `growing` are groups that are known to take more space when they are rewritten. They are left out, and groups that
+    turn out to be such are added instead of raising CompactionGrowthError.
+    """
+    transaction = table.begin()
+    planned = plan_snapshot(table.at(), request)
+    if growing is not None:
+        planned = replace(planned, groups=tuple(group for group in planned.groups if _inputs(group) not in growing))
     if not planned.groups:
         transaction.abort()
         return NOTHING
-    groups = _rewrite(transaction, planned, executor)
+    groups = _rewrite(transaction, planned, executor, growing)
+    if not groups:
+        transaction.abort()
+        return NOTHING
     outcome = transaction.commit()
     dropped = {id(group) for group in transaction.dropped}
     kept = [group for group in groups if id(group) not in dropped]
@@ -164,20 +186,27 @@ def compact(
     )
 
 
-def _rewrite(transaction: Transaction, planned: Plan, executor: Executor | None) -> list[MoveGroup]:
+def _rewrite(
+    transaction: Transaction, planned: Plan, executor: Executor | None, growing: GrowingGroups | None = None
+) -> list[MoveGroup]:
     """Rewrite and stage the first groups of a plan, up to the bounds of one compaction.
 
     The plan must be for the transaction's base version.
     """
     level = OperationClass(planned.level.upper())
     work = partial(rewrite, transaction.writer, transaction.schema, now_ms=transaction.writer.system.now_ms())
-    groups = _run(work, _within_budget(planned.groups, level), executor, transaction.writer.store)
-    transaction.stage_moves(groups, operation_class=level)
+    groups = _run(work, _within_budget(planned.groups, level), executor, transaction.writer.store, growing)
+    if groups or growing is None:
+        transaction.stage_moves(groups, operation_class=level)
     return groups
 
 
 def _run(
-    work: Callable[[PlannedGroup], MoveGroup], chosen: Sequence[PlannedGroup], executor: Executor | None, store: Store
+    work: Callable[[PlannedGroup], MoveGroup],
+    chosen: Sequence[PlannedGroup],
+    executor: Executor | None,
+    store: Store,
+    growing: GrowingGroups | None,
 ) -> list[MoveGroup]:
     """Rewrite the groups. If one fails, the outputs of the rest are deleted, since nothing will commit them."""
     futures: list[Future[MoveGroup]] = []
@@ -187,7 +216,7 @@ def _run(
                 futures.append(_done(work, group))
             else:
                 futures.append(executor.submit(work, group))
-        return _without_growing(futures)
+        return _without_growing(chosen, futures, growing)
     except BaseException:
         running = [future for future in futures if not future.cancel()]
         wait(running)
@@ -195,17 +224,26 @@ def _run(
         raise
 
 
-def _without_growing(futures: Iterable[Future[MoveGroup]]) -> list[MoveGroup]:
+def _without_growing(
+    chosen: Sequence[PlannedGroup], futures: Sequence[Future[MoveGroup]], growing: GrowingGroups | None
+) -> list[MoveGroup]:
     """The rewritten groups. One that would grow stays as it is, and the rest is committed without it."""
-    groups, growing = [], None
-    for future in futures:
+    groups, refused = [], None
+    for planned, future in zip(chosen, futures, strict=True):
         try:
             groups.append(future.result())
         except CompactionGrowthError as error:
-            growing = error
-    if growing is not None and not groups:
-        raise growing
+            refused = error
+            if growing is not None:
+                growing.add(_inputs(planned))
+                _LOGGER.warning("%s", error)
+    if refused is not None and not groups and growing is None:
+        raise refused
     return groups
+
+
+def _inputs(group: PlannedGroup) -> frozenset[tuple[str, str | None]]:
+    return frozenset(add.key for add in group.inputs)
 
 
 def _done(work: Callable[[PlannedGroup], MoveGroup], group: PlannedGroup) -> Future[MoveGroup]:

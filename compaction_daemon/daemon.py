@@ -12,8 +12,9 @@ from types import FrameType
 
 import pyarrow as pa
 
-from tidelog.compaction_daemon.compaction import NOTHING, CompactionReport, compact
+from tidelog.compaction_daemon.compaction import NOTHING, CompactionReport, GrowingGroups, compact_once
 from tidelog.compaction_daemon.planning.minor import GROWTH
+from tidelog.compaction_daemon.planning.planner import CompactionRequest
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, ConflictError, RetryableError, TidelogError
 from tidelog.log.internals import REAL_SYSTEM, System, logger, properties
@@ -126,6 +127,9 @@ class Daemon:
         # An Event would not do: its lock can be held when a signal handler wants it. A SimpleQueue is made for that.
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._failures: dict[str, int] = {}
+        self._request = CompactionRequest(growth=self._config.growth)
+        # A rewrite that costs space is tried once, until the files change.
+        self._growing: dict[str, GrowingGroups] = {}
         self._resume_s: dict[str, float] = {}
 
     def _opened(self, table: Table | str, clock: System | None) -> Table:
@@ -183,7 +187,7 @@ class Daemon:
         try:
             # The checkpoint comes first: a file that cannot be compacted must not prevent checkpoints.
             checkpointed = self._checkpoint_if_due(table.refresh())
-            compaction = compact(table, growth=self._config.growth)
+            compaction = compact_once(table, self._request, growing=self._growing.setdefault(table.path, set()))
         except (TidelogError, OSError, pa.ArrowException) as error:
             return self._failed(table, compaction, error)
         self._failures.pop(table.path, None)

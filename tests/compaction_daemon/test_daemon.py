@@ -174,7 +174,7 @@ def test_errors_are_reported_and_logged(
     def fails(*_: object, **__: object) -> Any:
         raise error
 
-    monkeypatch.setattr(daemon_module, "compact", fails)
+    monkeypatch.setattr(daemon_module, "compact_once", fails)
     with caplog.at_level(logging.INFO):
         (step,) = Daemon([table]).step().tables
     assert type(step.error) is reported
@@ -188,7 +188,7 @@ def test_an_unexpected_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(daemon_module, "compact", fails)
+    monkeypatch.setattr(daemon_module, "compact_once", fails)
     with pytest.raises(ZeroDivisionError):
         Daemon([memory_table()]).step()
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.log.read.test_scan import put_parquet
 from tests.log.support import live_files, memory_store, new_table
-from tidelog.compaction_daemon import compact
+from tidelog.compaction_daemon import Daemon, DaemonConfig, compact
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.compaction_daemon.rewriting import layouts, rewrite
 from tidelog.log import Table
@@ -145,3 +145,24 @@ def test_the_other_groups_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None
     assert (report.groups, report.files_removed, report.files_added) == (1, 4, 1)
     after = {add.path for add in live_files(table.refresh()) if add.partition_values["p"] == "large"}
     assert after == before
+
+
+def test_a_daemon_tries_a_group_that_would_grow_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = repetitive(files=3, rows=1)
+    rewrites: list[int] = []
+    write = rewrite._write_in_order
+
+    def counted(*arguments: Any) -> Any:
+        rewrites.append(1)
+        return write(*arguments)
+
+    monkeypatch.setattr(rewrite, "_write_in_order", counted)
+    monkeypatch.setattr(rewrite, "MOST_GROWTH", 0.01)
+    daemon = Daemon([table], config=DaemonConfig(growth=1.0))
+    for _ in range(3):
+        (step,) = daemon.step().tables
+        assert (step.error, step.did_anything) == (None, False)
+    assert len(rewrites) == 1
+    table.insert([{"n": 9, "text": "more"}])
+    monkeypatch.setattr(rewrite, "MOST_GROWTH", 1.1)
+    assert daemon.step().did_anything, "the group is another one now"
