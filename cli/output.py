@@ -199,7 +199,9 @@ def one_line(text: str) -> str:
 
 def lines(text: str) -> str:
     """A message of several lines without control characters and without credentials."""
-    return "\n".join(one_line(line) for line in text.split("\n"))
+    from tidelog.log.internals import presentable_lines  # noqa: PLC0415 - as above
+
+    return presentable_lines(text)
 
 
 def plain_text(value: Any) -> str:

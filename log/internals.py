@@ -17,7 +17,7 @@ from tidelog.log.format.statistics import num_records
 
 # isort: split
 # --- text for people
-from tidelog.log.presentable import presentable, printable, without_credentials
+from tidelog.log.presentable import presentable, presentable_lines, printable, without_credentials
 
 # isort: split
 # --- stores, and the clock and the environment
@@ -162,6 +162,7 @@ __all__ = [
     "pointed_version",
     "predicate",
     "presentable",
+    "presentable_lines",
     "printable",
     "properties",
     "prune_values",

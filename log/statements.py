@@ -66,9 +66,13 @@ class Statements:
 
         Raises:
             SchemaMismatchError: The data does not fit the table's schema.
-            ConcurrentTransactionException: Another writer committed with the same application id meanwhile.
+            ConflictError: Another commit came first, and the insert is not run again by itself. It is a
+                ConcurrentTransactionException if that commit has the same application id, a MetadataChangedException
+                or ProtocolChangedException if it changed the schema or the protocol, and a TransactionExpiredError if
+                a vacuum passed the version that the insert began on.
             RetryableError: The store or other writers prevented the commit. A key makes it safe to repeat the insert.
             CommitStateUnknownError: The commit may or may not be durable.
+            TableReplacedError, TableNotFoundError: The path now holds a different table, or the table was dropped.
         """
         return committed(self.begin().insert(data, idempotency_key=idempotency_key).commit())
 
@@ -146,6 +150,10 @@ class Statements:
             PredicateError: `where` uses another column, or something that tidelog does not evaluate.
             ConfigurationError: `data` has rows outside of `where`, or the arguments do not fit.
             AppendOnlyError: The table forbids changing rows.
+            ConflictError: Another commit came first, for example one that changed the schema; a TransactionExpiredError
+                if a vacuum passed the version that this began on. It is not run again by itself.
+            RetryableError: The store or other writers prevented the commit.
+            CommitStateUnknownError: The commit may or may not be durable.
         """
         return committed(self.begin().overwrite(data, where=where, dynamic=dynamic).commit())
 
@@ -158,6 +166,10 @@ class Statements:
         Raises:
             PredicateError: `where` uses another column, or something that tidelog does not evaluate.
             AppendOnlyError: The table forbids changing rows.
+            ConflictError: Another commit came first, for example one that changed the schema; a TransactionExpiredError
+                if a vacuum passed the version that this began on. It is not run again by itself.
+            RetryableError: The store or other writers prevented the commit.
+            CommitStateUnknownError: The commit may or may not be durable.
         """
         return committed(self.begin().truncate(where=where).commit())
 
@@ -175,6 +187,10 @@ class Statements:
             ConfigurationError: Not exactly one argument was given, or the version has other partition columns or
                 another column mapping.
             AppendOnlyError: The table forbids changing rows.
+            ConflictError: Another commit came first, for example one that changed the schema; a TransactionExpiredError
+                if a vacuum passed the version that this began on. It is not run again by itself.
+            RetryableError: The store or other writers prevented the commit.
+            CommitStateUnknownError: The commit may or may not be durable.
         """
         return committed(self.begin().restore(version=version, timestamp=timestamp).commit())
 

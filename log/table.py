@@ -163,7 +163,10 @@ class Table(Statements, Upkeep):
 
         Raises:
             TableNotFoundError: There is no table at `path`.
-            StoreUnavailableError: A file could not be deleted; call `drop` again.
+            StoreUnavailableError, PathNotWritableError: The commit failed, or a file could not be deleted after it.
+                Call `drop` again.
+            CommitStateUnknownError: The table may or may not be dropped. Call `drop` again.
+            ConflictError, CommitContentionError: Other writers came first each time. Nothing was dropped.
         """
         drop_table.drop(open_store(path, storage_options), REAL_SYSTEM)
 

@@ -328,7 +328,9 @@ class Transaction:
             ConflictError: Another commit came first, and the operation has to run again.
             CommitContentionError: Other writers won every attempt.
             CommitStateUnknownError: The commit may or may not be durable.
-            StoreUnavailableError: The store does not answer. Nothing was committed.
+            StoreUnavailableError, PathNotWritableError: The store does not answer, or refuses. Nothing was committed.
+            HistoryExpiredError: The base version was cleaned up, or a RESTORE needs files from before the horizon.
+            CorruptLogError: A file of the log that the commit depends on is damaged.
             TableReplacedError, TableNotFoundError: The path now holds a different table, or the table was dropped.
                 Nothing was committed.
             ConfigurationError: Nothing is staged, or the transaction has ended.

@@ -114,8 +114,8 @@ class Upkeep:
         Versions before the cut-off can lose files. Time travel to them, and a stream that lags behind further, then
         fail with an error that names the file. Before anything is deleted, a commit without rows (`VACUUM` in the
         history) announces it: then transactions that began before the cut-off are refused, and so is a restore of files
-        that were removed before it. A call that has nothing to delete makes no commit, except to date a file that is
-        younger than the newest version and that no version needs, so that a later call can delete it.
+        that were removed before it. A call that has nothing to delete makes no commit, with one exception: if an
+        unneeded file is newer than the newest version, it commits a version, so that a later call can delete the file.
 
         These stay: files and folders whose names begin with `_` or `.`, except the table's own deletion vectors, change
         data and row maps; other tables inside this one; links. A file that cannot be deleted is reported, and deletion

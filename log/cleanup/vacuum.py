@@ -118,11 +118,13 @@ def vacuum_files(
 
 @dataclass(frozen=True, slots=True)
 class _Ages:
-    """Times in ms to compare a file's time with: before `old` it can be deleted, from `ahead` to `now` not yet.
+    """Times in ms that a file's time is compared with.
 
-    `old` is when the commit file of the horizon was written, by the store's clock. A cut-off before that, by the clock
-    of this machine, only keeps more files. A file since `ahead` is not older than the commit file of any version: no
-    later vacuum could delete it either, if no version followed.
+    A file from before `old` can be deleted. `old` is when the commit file of the horizon was written, by the store's
+    clock, or the cut-off, by this machine's clock, if that is earlier.
+
+    A file from `ahead` to `now` is as new as the newest commit file, or newer. Until another version is committed, no
+    vacuum can delete it.
     """
 
     old: int
@@ -165,7 +167,7 @@ def _needed(store: Store, state: LogState, earliest: int, cutoff_ms: int) -> Ref
 class _Found:
     """Files that can be deleted, their sizes, and Hadoop's hidden checksums, which are deleted with them.
 
-    `is_ahead` is true if there are unneeded files that no version's commit file is newer than.
+    `is_ahead` is true if an unneeded file is as new as the newest commit file, or newer.
     """
 
     paths: list[str]

@@ -91,7 +91,8 @@ def commit(
             version before was cleaned up in the meantime.
         ConfigurationError, StoreUnavailableError: The store refused the commit. Nothing was committed.
         TableReplacedError, TableNotFoundError: The path now holds a different table, or the table was dropped.
-        HistoryExpiredError: The base version was cleaned up.
+        HistoryExpiredError: The base version was cleaned up, or a RESTORE needs files from before the horizon.
+        CorruptLogError: The commit of the base version or of a winner is damaged. Nothing was committed.
     """
     if metadata_retry is None:
         metadata_retry = properties.metadata_retry(base.head.metadata.configuration)

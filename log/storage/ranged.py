@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from tidelog.log.storage.seekable import SeekableFile
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -17,33 +18,13 @@ READ_AHEAD_BYTES = 2**20
 TAIL_BYTES = 2**18
 
 
-class RangedFile(io.RawIOBase):
+class RangedFile(SeekableFile):
     """A file of `size` bytes, read with `fetch(start, end)`. Caches only the latest small part."""
 
     def __init__(self, size: int, fetch: Callable[[int, int], bytes]) -> None:
-        super().__init__()
-        self._size = size
+        super().__init__(size)
         self._fetch = fetch
-        self._position = 0
         self._start, self._part = 0, b""
-
-    def readable(self) -> bool:
-        """See io.RawIOBase."""
-        return True
-
-    def seekable(self) -> bool:
-        """See io.RawIOBase."""
-        return True
-
-    def tell(self) -> int:
-        """See io.RawIOBase."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """See io.RawIOBase."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, base + offset)
-        return self._position
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Read into the buffer until it is full or the file ends."""

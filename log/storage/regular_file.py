@@ -9,7 +9,6 @@ it kills the process (SIGBUS).
 from __future__ import annotations
 
 import errno
-import io
 import os
 import stat
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidelog.log.storage.seekable import SeekableFile
 from tidelog.log.storage.store import UnreadableFileError
 
 MAX_WHOLE_BYTES = 2**32
@@ -89,32 +89,12 @@ def _read(descriptor: int, size: int, path: str) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-class _Parts(io.RawIOBase):
+class _Parts(SeekableFile):
     """An open file, read in parts. Closed when nobody uses it any more."""
 
     def __init__(self, descriptor: int, size: int) -> None:
-        super().__init__()
+        super().__init__(size)
         self._descriptor = descriptor
-        self._size = size
-        self._position = 0
-
-    def readable(self) -> bool:
-        """See io.RawIOBase."""
-        return True
-
-    def seekable(self) -> bool:
-        """See io.RawIOBase."""
-        return True
-
-    def tell(self) -> int:
-        """See io.RawIOBase."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """See io.RawIOBase."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, base + offset)
-        return self._position
 
     def read(self, size: int = -1) -> bytes:
         """Read `size` bytes, or all. Fewer if the file ends, which can be earlier than it was."""

@@ -107,8 +107,9 @@ class Ledger:
         return transactions.get(self.owner_id) == self._owner
 
     def claim(self, transactions: Mapping[str, int], now_ms: int) -> list[SetTransaction]:
-        """The entry that gives the name to the batch's query. None if it has the name, so that two new owners conflict
-        and two batches of one owner do not.
+        """The entry that gives the name to the batch's query, in a list; it is empty if the query has the name already.
+
+        So two new owners conflict, and two batches of one owner do not.
         """
         values = {} if self.is_claimed(transactions) else {self.owner_id: self._owner}
         return _actions(values, now_ms)

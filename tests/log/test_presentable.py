@@ -153,6 +153,13 @@ def test_log_records_are_printable_whatever_prints_them() -> None:
     assert [line for line in lines if not line.isprintable()] == []
 
 
+def test_a_log_record_that_cannot_be_formatted_stays_as_it_is_and_raises_nothing() -> None:
+    log = logger("tidelog.test")
+    record = log.makeRecord("tidelog.test", logging.INFO, __file__, 1, "%d rows of %s", ("many", "t"), None)
+    assert log.filter(record)
+    assert (record.msg, record.args) == ("%d rows of %s", ("many", "t"))
+
+
 def test_the_daemon_logs_printable_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tables = [make_table(tmp_path / "good"), make_table(tmp_path / "bad", features=(f"feature{NASTY}",))]
     caplog.set_level(logging.DEBUG)

@@ -7,21 +7,19 @@ Each mutation patches a function by its name, as those of the oracle do.
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
+from tests.patching import Function, gives, patched
 from tests.simulation.named_seeds import NAMED
 from tests.simulation.run import run
 from tests.simulation.scenario import drawn
 from tidelog.log.errors import StoreUnavailableError
 
-Function: TypeAlias = Callable[..., Any]
 MAX_SEEDS = 300
 
 
@@ -32,11 +30,6 @@ class Mutation:
     name: str
     target: str
     replaced: Callable[[Function], Function]
-
-
-def gives(value: Any) -> Callable[[Function], Function]:
-    """Replace a function by one that always returns `value`."""
-    return lambda _original: lambda *_args, **_kwargs: value
 
 
 def rename_over(original: Function) -> Function:
@@ -121,22 +114,6 @@ MUTATIONS = (
     Mutation("new rows are not checked", "tidelog.log.conflict.rebase:Rebase._possible_matches", gives({})),
     Mutation("rows deleted by winners stay", "tidelog.log.conflict.deletes:FollowedDeletes.dead_images", gives({})),
 )
-
-
-@contextmanager
-def patched(mutation: Mutation) -> Iterator[None]:
-    """Apply the mutation within the block."""
-    module_name, _, path = mutation.target.partition(":")
-    *owners, name = path.split(".")
-    owner: Any = importlib.import_module(module_name)
-    for part in owners:
-        owner = getattr(owner, part)
-    original = vars(owner)[name]
-    setattr(owner, name, mutation.replaced(original))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 def objection(mutation: Mutation, seeds: int = MAX_SEEDS) -> tuple[str, str] | None:

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.log.faults import Around
+from tests.log.operations.dropping import old_table
 from tests.log.storage.servers import Server
 from tests.log.support import NUMBERS, Clock, memory_store, new_table, numbers, put_foreign, read_numbers, reopen
 from tidelog.log import Table, Transaction
@@ -34,16 +35,6 @@ from tidelog.log.system import REAL_SYSTEM
 
 DAY_MS = 86_400_000
 OTHER = pa.schema([("other", pa.string())])
-
-
-def old_table(store: Store) -> Table:
-    """Five versions, with a checkpoint, deletion vectors and an application's progress."""
-    table = new_table(store)
-    table.insert(numbers(range(5)), idempotency_key=("app", 7))
-    table.delete("n = 1")
-    table.checkpoint()
-    table.insert(numbers([9]))
-    return table
 
 
 def drop_and_create(store: Store, commits: int = 1) -> Table:

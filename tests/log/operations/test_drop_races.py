@@ -8,10 +8,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from tests.log.faults import Around
+from tests.log.operations.dropping import old_table
 from tests.log.support import NUMBERS, Clock, memory_store, new_table, numbers, read_numbers
 from tidelog.log import Table
 from tidelog.log.errors import (
@@ -26,17 +26,6 @@ from tidelog.log.storage import Store
 from tidelog.log.system import REAL_SYSTEM
 
 DAY_MS = 86_400_000
-OTHER = pa.schema([("other", pa.string())])
-
-
-def old_table(store: Store) -> Table:
-    """Five versions, with a checkpoint, deletion vectors and an application's progress."""
-    table = new_table(store)
-    table.insert(numbers(range(5)), idempotency_key=("app", 7))
-    table.delete("n = 1")
-    table.checkpoint()
-    table.insert(numbers([9]))
-    return table
 
 
 class Paused(Around):

@@ -9,12 +9,10 @@ an error, so this table stays up to date.
 from __future__ import annotations
 
 import functools
-import importlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,8 +20,7 @@ import numpy as np
 from tests.log.oracle.history import Report, Turn, explore, run
 from tests.log.oracle.settings import SETTINGS, Setting
 from tests.log.oracle.world import Verdict
-
-Function: TypeAlias = Callable[..., Any]
+from tests.patching import Function, gives, patched
 
 
 @dataclass(frozen=True)
@@ -41,11 +38,6 @@ class Mutation:
 
 class Objected(Exception):  # noqa: N818 - the wanted result, not an error
     """The oracle found a fault that the unpatched code does not have."""
-
-
-def gives(value: Any) -> Callable[[Function], Function]:
-    """Replace a function by one that always returns `value`."""
-    return lambda original: functools.wraps(original)(lambda *_args, **_kwargs: value)
 
 
 def none_lost(original: Function) -> Function:
@@ -256,22 +248,6 @@ TRAPS = (
     "DELETE k=1; foreign RESTORE; DELETE k<=3@0",
     "MAJOR clustered; MINOR@0; DELETE k=1@1",
 )
-
-
-@contextmanager
-def patched(mutation: Mutation) -> Iterator[None]:
-    """Apply the mutation within the block."""
-    module_name, _, path = mutation.target.partition(":")
-    *owners, name = path.split(".")
-    owner: Any = importlib.import_module(module_name)
-    for part in owners:
-        owner = getattr(owner, part)
-    original = vars(owner)[name]
-    setattr(owner, name, mutation.replaced(original))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 class _Alert(Report):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.log.oracle.history import run
-from tests.log.oracle.mutations import MUTATIONS, Mutation, patched
+from tests.log.oracle.mutations import MUTATIONS, Mutation
 from tests.log.oracle.settings import SETTINGS
+from tests.patching import patched
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])

@@ -53,7 +53,14 @@ class Faulty(Disk):
         if self.kind == "link" and ours:
             self._fail()
 
+    def rename(self, source: Path, target: Path) -> None:
+        if self.kind == "rename":
+            self._fail()
+        super().rename(source, target)
+
     def unlink(self, path: Path) -> None:
+        if self.kind == "unlink checksum" and path.suffix == ".crc":
+            self._fail()
         if self.kind == "unlink" and path.suffix == ".tmp" and not self.after:
             self._fail()
         super().unlink(path)
@@ -176,3 +183,14 @@ def test_a_link_that_fails_and_may_still_be_carried_out_is_an_unknown_state(tabl
     assert not isinstance(raised.value, NotStoredError)
     with pytest.raises(CommitStateUnknownError):
         table.insert(numbers([1]))
+
+
+@pytest.mark.parametrize("kind", ["rename", "unlink checksum"])
+def test_a_pointer_that_cannot_be_replaced_leaves_no_temporary_file(table: Table, disk: Faulty, kind: str) -> None:
+    table.store.replace("pointer", b"1")
+    before = sorted(path for path, _ in table.store.walk())
+    disk.strike(kind, errno.EIO)
+    with pytest.raises(StoreUnavailableError):
+        table.store.replace("pointer", b"2")
+    assert sorted(path for path, _ in table.store.walk()) == before
+    assert table.store.read("pointer") == b"1"
