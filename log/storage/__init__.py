@@ -11,6 +11,7 @@
 - `location`: parse object store URLs
 - `options`: parse storage options and redact their secrets
 - `retries`: bounded retries of one request
+- `sent_once`: keep aiohttp, below all three, from repeating a request by itself
 - `ranged`: read a large object in parts
 - `probe`: prove that a server honours conditional puts
 - `doctor`: test whether a store keeps the promises that a table needs

@@ -15,6 +15,7 @@ import requests.exceptions
 from gcsfs.retry import ChecksumError, HttpError
 
 from tidelog.log.storage.cloud import FIXED, Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
+from tidelog.log.storage.sent_once import sent_once
 from tidelog.log.storage.store import FileStatus
 
 _NO_ANSWER = (aiohttp.ClientError, requests.exceptions.RequestException, ChecksumError)
@@ -25,6 +26,9 @@ _BOUNDARY = b"--==0=="
 # The core class, because the one that gcsfs exports asks another service for the bucket's type before each call.
 class _FileSystem(gcsfs.core.GCSFileSystem):  # type: ignore[misc]
     """gcsfs without its own retries: repeating a conditional put would find its own object and report failure."""
+
+    async def _set_session(self) -> aiohttp.ClientSession:
+        return sent_once(await super()._set_session())
 
     async def _request(self, *args: Any, **kwargs: Any) -> Any:
         return await gcsfs.core.GCSFileSystem._request.__wrapped__(self, *args, **kwargs)  # noqa: SLF001

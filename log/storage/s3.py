@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 import aiohttp
 import botocore.exceptions
 import s3fs
+from aiobotocore.httpsession import AIOHTTPSession
 
 from tidelog.log.storage.cloud import FIXED, Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
+from tidelog.log.storage.sent_once import sent_once
 from tidelog.log.storage.store import FileStatus
 
 _CODES = {
@@ -48,12 +50,20 @@ _NO_ANSWER = (
 )
 
 
+class _HttpSession(AIOHTTPSession):  # type: ignore[misc]
+    """aiobotocore's connections, without aiohttp's own repetitions."""
+
+    async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
+        return sent_once(await super()._get_session(proxy_url))
+
+
 class S3(Cloud):
     """`If-None-Match: *` on PutObject and on CompleteMultipartUpload, which s3fs sends for `mode="create"`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         # ObjectStore retries. A client that repeats a conditional put finds its own object and reports a failure.
-        config = {**options.get("config_kwargs", {}), "retries": {"total_max_attempts": 1}}
+        once = {"retries": {"total_max_attempts": 1}, "http_session_cls": _HttpSession}
+        config = {**options.get("config_kwargs", {}), **once}
         super().__init__(s3fs.S3FileSystem(**{**options, **FIXED, "config_kwargs": config}))
         self._fs.retries = 1
         self._fs.connect()
