@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -57,6 +58,14 @@ class _HttpSession(AIOHTTPSession):  # type: ignore[misc]
         return sent_once(await super()._get_session(proxy_url))
 
 
+class _FileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
+    """s3fs whose clean-up after a failed upload does not hide how the upload failed."""
+
+    async def _abort_mpu(self, bucket: str, key: str, mpu: str) -> None:
+        with contextlib.suppress(Exception):
+            await super()._abort_mpu(bucket, key, mpu)
+
+
 class S3(Cloud):
     """`If-None-Match: *` on PutObject and on CompleteMultipartUpload, which s3fs sends for `mode="create"`."""
 
@@ -64,7 +73,7 @@ class S3(Cloud):
         # ObjectStore retries. A client that repeats a conditional put finds its own object and reports a failure.
         once = {"retries": {"total_max_attempts": 1}, "http_session_cls": _HttpSession}
         config = {**options.get("config_kwargs", {}), **once}
-        super().__init__(s3fs.S3FileSystem(**{**options, **FIXED, "config_kwargs": config}))
+        super().__init__(_FileSystem(**{**options, **FIXED, "config_kwargs": config}))
         self._fs.retries = 1
         self._fs.connect()
 
