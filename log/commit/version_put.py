@@ -113,7 +113,7 @@ class VersionPut:
             if self._unanswered is None:
                 raise  # this put stored nothing, and there was none before it
         except FileExistsError as error:
-            # It may be ours: HTTP clients repeat a request on their own if a connection breaks.
+            # It may be ours: a proxy may repeat a request on its own if a connection breaks.
             self._unanswered = self._unanswered or error
         except (OSError, TidelogError) as error:
             self._unanswered = self._unanswered or error

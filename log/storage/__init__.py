@@ -12,6 +12,7 @@
 - `options`: parse storage options and redact their secrets
 - `retries`: bounded retries of one request
 - `seekable`: the position in a file that is read in parts
+- `sent_once`: keep aiohttp, below all three, from repeating a request by itself
 - `ranged`: read a large object in parts
 - `probe`: prove that a server honours conditional puts
 - `doctor`: test whether a store keeps the promises that a table needs

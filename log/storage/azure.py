@@ -13,6 +13,7 @@ from azure.storage.blob import BlobProperties
 from fsspec.asyn import sync
 
 from tidelog.log.storage.cloud import FIXED, Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
+from tidelog.log.storage.sent_once import sent_once
 from tidelog.log.storage.store import FileStatus
 
 _CODES = {
@@ -40,6 +41,13 @@ class Azure(Cloud):
         super().__init__(_FileSystem(**{**options, **FIXED}))
         # ObjectStore retries. A client that repeats a conditional put finds its own object and reports a failure.
         self._fs.service_client._config.retry_policy.total_retries = 0  # noqa: SLF001 - adlfs offers no option
+        sync(self._fs.loop, self._open)
+
+    async def _open(self) -> None:
+        """Make the session now that all clients of this service share; the library would make it later."""
+        transport = self._fs.service_client._pipeline._transport  # noqa: SLF001 - adlfs offers no option
+        await transport.open()
+        sent_once(transport.session)
 
     @property
     def endpoint(self) -> str:

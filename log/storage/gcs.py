@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ import requests.exceptions
 from gcsfs.retry import ChecksumError, HttpError
 
 from tidelog.log.storage.cloud import FIXED, Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
+from tidelog.log.storage.sent_once import sent_once
 from tidelog.log.storage.store import FileStatus
 
 _NO_ANSWER = (aiohttp.ClientError, requests.exceptions.RequestException, ChecksumError)
@@ -26,8 +28,17 @@ _BOUNDARY = b"--==0=="
 class _FileSystem(gcsfs.core.GCSFileSystem):  # type: ignore[misc]
     """gcsfs without its own retries: repeating a conditional put would find its own object and report failure."""
 
-    async def _request(self, *args: Any, **kwargs: Any) -> Any:
-        return await gcsfs.core.GCSFileSystem._request.__wrapped__(self, *args, **kwargs)  # noqa: SLF001
+    async def _set_session(self) -> aiohttp.ClientSession:
+        return sent_once(await super()._set_session())
+
+    async def _request(self, method: str, path: str, *args: Any, **kwargs: Any) -> Any:
+        send = gcsfs.core.GCSFileSystem._request.__wrapped__  # noqa: SLF001
+        if method != "DELETE" or "upload_id=" not in path:
+            return await send(self, method, path, *args, **kwargs)
+        # The clean-up after a failed upload: its own error must not hide how the upload failed.
+        with contextlib.suppress(Exception):
+            await send(self, method, path, *args, **kwargs)
+        return None, {}, None, b""
 
 
 class GCS(Cloud):

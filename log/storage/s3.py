@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -9,8 +10,10 @@ from urllib.parse import urlsplit
 import aiohttp
 import botocore.exceptions
 import s3fs
+from aiobotocore.httpsession import AIOHTTPSession
 
 from tidelog.log.storage.cloud import FIXED, Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
+from tidelog.log.storage.sent_once import sent_once
 from tidelog.log.storage.store import FileStatus
 
 _CODES = {
@@ -48,13 +51,29 @@ _NO_ANSWER = (
 )
 
 
+class _HttpSession(AIOHTTPSession):  # type: ignore[misc]
+    """aiobotocore's connections, without aiohttp's own repetitions."""
+
+    async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
+        return sent_once(await super()._get_session(proxy_url))
+
+
+class _FileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
+    """s3fs whose clean-up after a failed upload does not hide how the upload failed."""
+
+    async def _abort_mpu(self, bucket: str, key: str, mpu: str) -> None:
+        with contextlib.suppress(Exception):
+            await super()._abort_mpu(bucket, key, mpu)
+
+
 class S3(Cloud):
     """`If-None-Match: *` on PutObject and on CompleteMultipartUpload, which s3fs sends for `mode="create"`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         # ObjectStore retries. A client that repeats a conditional put finds its own object and reports a failure.
-        config = {**options.get("config_kwargs", {}), "retries": {"total_max_attempts": 1}}
-        super().__init__(s3fs.S3FileSystem(**{**options, **FIXED, "config_kwargs": config}))
+        once = {"retries": {"total_max_attempts": 1}, "http_session_cls": _HttpSession}
+        config = {**options.get("config_kwargs", {}), **once}
+        super().__init__(_FileSystem(**{**options, **FIXED, "config_kwargs": config}))
         self._fs.retries = 1
         self._fs.connect()
 

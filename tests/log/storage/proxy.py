@@ -18,6 +18,7 @@ class Fault(Enum):
     DROPPED_BEFORE = "the connection breaks before the request reaches the server"
     DROPPED_AFTER = "the server carries it out and the connection breaks before the answer"
     HELD = "the connection breaks, and the server carries the request out when the proxy releases it"
+    GONE_AFTER = "the server carries it out, and goes down without an answer: nobody can connect any more"
     ERROR_AFTER = "the server carries it out and the answer is 500"
     SLOW_DOWN = "the answer is 503 SlowDown and nothing is done"
     TOO_MANY = "the answer is 429 and nothing is done"
@@ -78,6 +79,13 @@ class _Server(ThreadingHTTPServer):
         self.target = urlsplit(target)
         self.proxy = Proxy(f"http://127.0.0.1:{self.server_address[1]}")
         self.lock = threading.Lock()
+        self.gone = False
+
+    def go_down(self) -> None:
+        """Refuse new connections; those that are open break at their next request."""
+        self.gone = True
+        self.shutdown()  # first: the kernel accepts connections while the serving thread waits for one
+        self.server_close()
 
     def fault(self, method: str, path: str) -> Fault | None:
         with self.lock:
@@ -98,6 +106,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_any(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.server.gone:
+            return self.drop()
         fault = self.server.fault(self.command, self.path)
         if fault in {Fault.SLOW_DOWN, Fault.TOO_MANY, Fault.CONFLICT, Fault.DENIED}:
             return self.refuse(fault)
@@ -109,7 +119,9 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is Fault.UNCONDITIONAL:
             del self.headers["If-None-Match"]
         response, content = self.forward(body)
-        if fault is Fault.DROPPED_AFTER:
+        if fault is Fault.GONE_AFTER:
+            self.server.go_down()
+        if fault in {Fault.DROPPED_AFTER, Fault.GONE_AFTER}:
             return self.drop()
         if fault is Fault.ERROR_AFTER:
             return self.refuse(fault)
