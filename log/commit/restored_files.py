@@ -8,9 +8,9 @@ import pyarrow.compute as pc
 from tidelog.log.conflict.horizon import horizon_of
 from tidelog.log.errors import HistoryExpiredError
 from tidelog.log.format import deletion_vector, paths, properties
-from tidelog.log.format.actions import AddFile
+from tidelog.log.format.actions import AddFile, FileKey
 from tidelog.log.state import files
-from tidelog.log.state.commits import read_commits
+from tidelog.log.state.commits import read_commit
 from tidelog.log.state.head import Head
 from tidelog.log.storage import Store
 
@@ -31,11 +31,13 @@ def require_restorable(store: Store, adds: list[AddFile], version: int, head: He
     """
     horizon = horizon_of(head.transactions)
     if adds and version < horizon:
-        removed_later = {
-            remove.key
-            for commit in read_commits(store, range(horizon + 1, head.version + 1))
-            for remove in commit.removes
-        }
+        removed_later: set[FileKey] = set()
+        try:
+            for number in range(horizon + 1, head.version + 1):
+                removed_later.update(remove.key for remove in read_commit(store, number).removes)
+        except FileNotFoundError as error:
+            what = f"the commits since version {horizon}, which say what vacuum keeps, were cleaned up"
+            raise _not_restorable(store, version, head, what, horizon) from error
         doomed = next((add.path for add in adds if add.key not in removed_later), None)
         if doomed is not None:
             what = f"its file {doomed} was removed at or before version {horizon}, and vacuum deletes such files"

@@ -26,6 +26,7 @@ from tests.log.support import (
 )
 from tidelog.compaction_daemon import stage
 from tidelog.log import OperationClass, Table, Transaction
+from tidelog.log.commit.restored_files import require_restorable
 from tidelog.log.errors import ConflictError, HistoryExpiredError, TransactionExpiredError
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
@@ -203,6 +204,19 @@ def test_the_error_of_a_restore_behind_the_horizon() -> None:
     with pytest.raises(HistoryExpiredError, match="vacuum deletes such files") as error:
         table.restore(version=5)
     assert (error.value.earliest_version, error.value.latest_version) == (7, 8)
+
+
+def test_a_restore_whose_proof_was_cleaned_up_is_refused() -> None:
+    table, _, _ = build("restore")
+    file = live_files(on(table, table.store))[0]
+    table.truncate()
+    table.insert(numbers([8]))
+    assert table.vacuum().earliest_version == 7
+    table.insert(numbers([9]))
+    head = load(table.store).head
+    table.store.delete("_delta_log/00000000000000000008.json")
+    with pytest.raises(HistoryExpiredError, match=r"the commits since version 7, .* were cleaned up"):
+        require_restorable(table.store, [file], 5, head)
 
 
 def test_a_restore_brings_back_what_was_removed_after_the_horizon() -> None:
