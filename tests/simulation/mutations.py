@@ -90,6 +90,11 @@ def newest_first(original: Function) -> Function:
     return lambda listing, _kept: original(listing, 2**62)
 
 
+def from_the_newest(original: Function) -> Function:
+    """The log is cleaned up from the newest commit to the oldest, so that one who dies leaves a gap."""
+    return lambda listing, kept: original(listing, kept)[::-1]
+
+
 _LOOP = "tidelog.log.commit.loop"
 _PUT = "tidelog.log.commit.version_put"
 MUTATIONS = (
@@ -108,6 +113,7 @@ MUTATIONS = (
     Mutation("vacuum does not wait", "tidelog.log.cleanup.retention:explicit_cutoff_ms", by_age_zero),
     Mutation("own files are discarded after the commit", f"{_LOOP}:discard", always_discards),
     Mutation("expire deletes what is needed", "tidelog.log.cleanup.retention:expired_log_files", newest_first),
+    Mutation("expire begins with the newest", "tidelog.log.cleanup.retention:expired_log_files", from_the_newest),
     Mutation(
         "a second copy of a stream does not conflict", "tidelog.log.conflict.rebase:application_conflict", gives(None)
     ),

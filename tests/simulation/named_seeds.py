@@ -196,6 +196,13 @@ _CLEAN_UP = (
         store="cloud",
         holds=tuple(Hold(sleeper, "put", COMMIT, until="expire-1") for sleeper in ("insert-0", "insert-2")),
     ),
+    _named(
+        "an expire that dies halfway",
+        "an expire dies after some of its deletions; the commits that are left have no gap",
+        known_defects.SLEEPERS_BESIDE_EXPIRE,
+        {"expire-0": _EXPIRED},
+        holds=(Hold("expire-0", "unlink", _LOG_FILE, nth=5, dies=True),),
+    ),
 )
 _UNKNOWN = (
     _named(
