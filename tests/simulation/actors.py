@@ -37,6 +37,8 @@ from tidelog.log.statements import run_statement
 Outcome: TypeAlias = tuple[Told, int | None]
 _NEW_HANDLE = (TableReplacedError, TableNotFoundError, HistoryExpiredError, CorruptLogError)
 _TRIES = 4
+# What clean-ups keep.
+KEPT = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class Expire(Job):
     def run(self, actor: Actor, record: Record) -> Outcome:
         table = actor.table().refresh()
         record.table_id = table.id
-        table.expire(older_than=timedelta(days=1))
+        table.expire(older_than=KEPT)
         return Told.IDLE, None
 
 
@@ -155,7 +157,7 @@ class Vacuum(Job):
     def run(self, actor: Actor, record: Record) -> Outcome:
         table = actor.table().refresh()
         record.table_id = table.id
-        table.vacuum(older_than=timedelta(days=1))
+        table.vacuum(older_than=KEPT)
         return Told.IDLE, None
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 
 from tests.log.oracle import checks as oracle
@@ -11,18 +13,48 @@ from tests.log.oracle.model import Row
 from tests.log.oracle.operations import Insert, Kind
 from tests.log.oracle.settings import INITIAL_VERSION, SCHEMA, Setting
 from tests.log.oracle.view import BrokenLogError, Reader, View, actions, follow, initial
-from tests.simulation.actors import Actor, Created, RestoreTo, rows_of
+from tests.simulation.actors import KEPT, Actor, Created, RestoreTo, rows_of
 from tests.simulation.files import Stored
 from tests.simulation.history import Incarnation, Owner
 from tests.simulation.process import Process
 from tests.simulation.record import Record, Seen, Told
 from tests.simulation.world import World
 from tidelog.log import Table
-from tidelog.log.errors import CorruptLogError, DataFileMissingError, HistoryExpiredError, TableNotFoundError
+from tidelog.log.errors import DataFileMissingError, HistoryExpiredError, TableNotFoundError
 
 _BEGINNINGS: dict[Setting, tuple[dict[int, View], Reader]] = {}
 # How many of the retained versions are read again, beside the newest one.
 _SAMPLE = 2
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What no clean-up may take: the log from the version `log` on, and the data files from the version `data` on.
+
+    A clean-up keeps what is a day old by the clock of its machine, so the bounds follow from what that clock showed.
+    `data` is the horizon that was announced, and `announceable` how late it may be.
+    """
+
+    log: int
+    data: int
+    announceable: int
+
+    @classmethod
+    def of(cls, world: World, table: Incarnation) -> Kept:
+        log = _at_cutoff(world, table, "Expire")
+        return cls(
+            log,
+            max(written.horizon for written in table.commits.values()),
+            max(log, _at_cutoff(world, table, "Vacuum")),
+        )
+
+
+def _at_cutoff(world: World, table: Incarnation, job: str) -> int:
+    """The newest version of the table at the cut-off of any such clean-up of it; its first one if there was none."""
+    looked = (each.latest_ms for each in world.records.values() if each.what == job and each.table_id == table.table_id)
+    cutoff_ms = max(looked, default=0) - KEPT // timedelta(milliseconds=1)
+    older = (version for version, written in table.commits.items() if written.timestamp_ms <= cutoff_ms)
+    return max(older, default=table.first)
 
 
 class TableHistory:
@@ -224,16 +256,24 @@ def _check_readable(world: World, table: TableHistory, process: Process) -> None
     _compare(world, f"a new reader of {head}", table.rows(head), Counter(rows_of(opened.scan().to_arrow())))
     _check_contiguous(world, head)
     earliest = opened.history()[-1].version
+    kept = Kept.of(world, table.table)
+    if earliest > kept.log:
+        world.object("lost", f"the history begins with version {earliest}, though every one from {kept.log} on is kept")
+    if kept.data > kept.announceable:
+        world.object("lost", f"the horizon is {kept.data}, though every version from {kept.announceable} on is kept")
     retained = range(max(earliest, table.table.first), head)
     for version in world.random.sample(retained, min(_SAMPLE, len(retained))):
         try:
             rows = Counter(rows_of(opened.at(version=version).scan().to_arrow()))
-        except (HistoryExpiredError, DataFileMissingError):
-            if not world.cleaned_ms:
+        except HistoryExpiredError:
+            if version >= kept.log:
+                raise
+        except DataFileMissingError:
+            if version >= kept.data:
                 raise
         else:
             _compare(world, f"a reader of {version}", table.rows(version), rows)
-    _check_feed(world, table, opened, max(earliest, table.table.first))
+    _check_feed(world, table, opened, max(earliest, table.table.first), kept)
 
 
 def _check_contiguous(world: World, head: int) -> None:
@@ -249,13 +289,13 @@ def _check_contiguous(world: World, head: int) -> None:
         world.object("contiguous", f"the versions {sorted(missing)} are missing")
 
 
-def _check_feed(world: World, table: TableHistory, opened: Table, after: int) -> None:
+def _check_feed(world: World, table: TableHistory, opened: Table, after: int, kept: Kept) -> None:
     head = table.table.head
     after = world.random.randint(after, head)
     try:
         changes = opened.changes(after=after, until=head).to_arrow()
-    except (HistoryExpiredError, CorruptLogError):
-        if not world.cleaned_ms:
+    except HistoryExpiredError:
+        if after >= max(kept.log, kept.data):
             raise
         return
     replayed = table.rows(after)

@@ -40,6 +40,16 @@ class Written:
         return own and not kinds & {"add", "remove", "cdc", "metaData", "protocol", "domainMetadata"}
 
     @property
+    def horizon(self) -> int:
+        """The version before which a vacuum that it announces may delete data files; -1 if it announces none."""
+        marks = (txn for txn in actions(self.lines, "txn") if txn["appId"] == "tidelog/horizon")
+        return max((int(txn["version"]) for txn in marks), default=-1)
+
+    @property
+    def timestamp_ms(self) -> int:
+        return int(self.lines[0]["commitInfo"]["inCommitTimestamp"])
+
+    @property
     def ends_table(self) -> bool:
         return any("tidelog.dropped" in (each.get("writerFeatures") or ()) for each in actions(self.lines, "protocol"))
 

@@ -80,6 +80,17 @@ def by_age_zero(original: Function) -> Function:
     return lambda older_than, now_ms, configuration: original(older_than, now_ms, configuration) + 40 * 3_600_000
 
 
+def up_to_now(original: Function) -> Function:
+    """An expire keeps nothing for readers of older versions."""
+    return lambda older_than, now_ms, configuration: original(older_than, now_ms, configuration) and now_ms
+
+
+def at_the_head(original: Function) -> Function:
+    """A vacuum chooses the newest version as its horizon."""
+    del original
+    return lambda _store, newest, _cutoff_ms: newest
+
+
 def always_discards(original: Function) -> Function:
     """The files of a transaction are deleted although its commit names them."""
     return lambda store, staged, _commit=None: original(store, staged)
@@ -114,6 +125,8 @@ MUTATIONS = (
     Mutation("own files are discarded after the commit", f"{_LOOP}:discard", always_discards),
     Mutation("expire deletes what is needed", "tidelog.log.cleanup.retention:expired_log_files", newest_first),
     Mutation("expire begins with the newest", "tidelog.log.cleanup.retention:expired_log_files", from_the_newest),
+    Mutation("expire does not wait", "tidelog.log.cleanup.retention:log_cutoff_ms", up_to_now),
+    Mutation("vacuum's horizon is too late", "tidelog.log.cleanup.vacuum:_version_at", at_the_head),
     Mutation(
         "a second copy of a stream does not conflict", "tidelog.log.conflict.rebase:application_conflict", gives(None)
     ),

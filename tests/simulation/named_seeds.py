@@ -203,6 +203,12 @@ _CLEAN_UP = (
         {"expire-0": _EXPIRED},
         holds=(Hold("expire-0", "unlink", _LOG_FILE, nth=5, dies=True),),
     ),
+    _named(
+        "an expire beside a young checkpoint",
+        "the newest checkpoint is younger than the cut-off; the versions between them stay readable",
+        known_defects.SLEEPERS_BESIDE_EXPIRE,
+        {"expire-0": (Checkpoint(), _insert(20, 3 * DAY_MS), _insert(21), Checkpoint(), Expire())},
+    ),
 )
 _UNKNOWN = (
     _named(

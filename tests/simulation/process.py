@@ -69,7 +69,11 @@ class SimSystem(System):
         scenario = self._world.scenario
         if scenario.clock_jump_chance and self._world.random.random() < scenario.clock_jump_chance:
             self._skew_ms = self._world.random.randint(-scenario.skew_ms, scenario.skew_ms)
-        return self._world.scheduler.now_ms + self._skew_ms
+        now_ms = self._world.scheduler.now_ms + self._skew_ms
+        record = self._world.records.get((self._process.actor, self._process.operation))
+        if record is not None:
+            record.latest_ms = max(record.latest_ms, now_ms)
+        return now_ms
 
     def monotonic_s(self) -> float:
         self._process.call("clock", "")

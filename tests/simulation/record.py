@@ -35,6 +35,8 @@ class Record:
     version: int | None = None
     error: str = ""
     ended_ms: int | None = None
+    latest_ms: int = 0
+    """The latest time that its clock showed it."""
 
     def __str__(self) -> str:
         told = f"{self.told.name} {self.version if self.error == '' else self.error}"
