@@ -316,16 +316,16 @@ class Actor:
         world.object("readable", f"{self.plan.name} was told {_text(error)}")
 
     def _require_durable(self, record: Record) -> None:
-        path = f"_delta_log/{record.version:020d}.json"
-        world = self.world
-        written = world.history.current.commits.get(record.version or 0)
-        if not _has_key(record.operation) and (
-            written is None or written.owner != (self.number, self.process.operation)
-        ):
-            return  # there was nothing to do: it is the version that the actor saw
-        file = world.files.names.get(path)
-        if file is not None and (path not in world.files.durable or file.synced < len(file.content)):
-            world.object("durable", f"{self.plan.name} was told that {path} is committed, which a power failure loses")
+        """A power failure must leave a commit that the actor was told of, and the files that it names."""
+        files, who = self.world.files, (self.number, self.process.operation)
+        commits = [each for table in self.world.history.incarnations for each in table.commits.values()]
+        mine = [each for each in commits if each.owner == who and not each.is_empty]
+        if not mine and _has_key(record.operation):
+            mine = [each for each in commits if each.version == record.version]
+        for written in mine:  # none if there was nothing to do: then the version is one that the actor saw
+            lost = [path for path in written.files if path in files.names and not files.survives(path)]
+            if lost:
+                self.world.object("durable", f"{record} is told as committed, and a power failure loses {lost}")
 
     def _wait(self, ms: int) -> None:
         if ms:

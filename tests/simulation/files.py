@@ -56,6 +56,11 @@ class Files:
         del self.names[path]
         self.observer.vanished(path)
 
+    def survives(self, path: str) -> bool:
+        """Whether a power failure leaves this file whole and with this name. The file must exist."""
+        file = self.names[path]
+        return path in self.durable and file.synced >= len(file.content)
+
     def below(self, folder: str) -> Iterator[str]:
         """The paths at any depth below a folder."""
         prefix = f"{folder}/" if folder else ""

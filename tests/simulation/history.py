@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,17 @@ class Written:
         kinds = {kind for line in self.lines for kind in line}
         own = all(txn["appId"].startswith("tidelog/") for txn in actions(self.lines, "txn"))
         return own and not kinds & {"add", "remove", "cdc", "metaData", "protocol", "domainMetadata"}
+
+    @property
+    def files(self) -> Iterator[str]:
+        """The path of the commit, and of the files that it adds."""
+        yield f"_delta_log/{self.version:020d}.json"
+        for action in actions(self.lines, "add"):
+            yield action["path"]
+            vector = _vector_path(action)
+            if vector is not None:
+                yield vector
+        yield from (action["path"] for action in actions(self.lines, "cdc"))
 
     @property
     def horizon(self) -> int:

@@ -91,6 +91,17 @@ def at_the_head(original: Function) -> Function:
     return lambda _store, newest, _cutoff_ms: newest
 
 
+def syncs_the_log_only(original: Function) -> Function:
+    """Files that were written unsynced stay so."""
+    return lambda self, paths: original(self, [path for path in paths if path.startswith("_delta_log/")])
+
+
+def creates_unsynced(original: Function) -> Function:
+    """A file counts as durable once it is closed."""
+    del original
+    return lambda self, path: self.create_unsynced(path)
+
+
 def always_discards(original: Function) -> Function:
     """The files of a transaction are deleted although its commit names them."""
     return lambda store, staged, _commit=None: original(store, staged)
@@ -107,14 +118,17 @@ def from_the_newest(original: Function) -> Function:
 
 
 _LOOP = "tidelog.log.commit.loop"
+_DISK = "tidelog.log.storage.local:LocalStore"
 _PUT = "tidelog.log.commit.version_put"
 MUTATIONS = (
     Mutation("winners are not judged", "tidelog.log.conflict.rebase:Rebase.fold", gives(None)),
-    Mutation("a put on a disk overwrites", "tidelog.log.storage.local:LocalStore._link", rename_over),
+    Mutation("a put on a disk overwrites", f"{_DISK}._link", rename_over),
     Mutation("a put in a cloud overwrites", "tests.simulation.cloud:SimCloud.put", put_without_condition),
     Mutation("another's commit counts as mine", f"{_PUT}:VersionPut._is_ours", mine_whatever_is_there),
     Mutation("an unknown state counts as refused", f"{_PUT}:_unknown", claims_nothing_was_committed),
     Mutation("a commit that was found is not synced", f"{_PUT}:require_durable", gives(None)),
+    Mutation("data files are not synced together", f"{_DISK}.sync", syncs_the_log_only),
+    Mutation("a data file is not synced", f"{_DISK}.create", creates_unsynced),
     Mutation("a put into a hole counts", f"{_PUT}:VersionPut._require_predecessor", gives(None)),
     Mutation("a writer sleeps through a vacuum", "tidelog.log.conflict.rebase:horizon_conflict", gives(None)),
     Mutation("a RESTORE passes the horizon", "tidelog.log.commit.restored_files:horizon_of", gives(0)),
