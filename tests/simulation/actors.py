@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -204,7 +203,7 @@ class Drop(Job):
     def run(self, actor: Actor, record: Record) -> Outcome:
         record.operation = Created("DROP")
         Table.drop(actor.world.url)
-        return Told.NOTHING, None
+        return Told.COMMITTED, None
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,7 @@ class Create(Job):
         record.operation = Created("CREATE")
         setting = actor.world.scenario.setting
         actor.handle = None
-        with contextlib.suppress(TableExistsError):
+        try:
             # The table that it returns has the real clock.
             Table.create(
                 actor.world.url,
@@ -224,7 +223,9 @@ class Create(Job):
                     "delta.enableChangeDataFeed": setting.feed,
                 },
             )
-        return Told.NOTHING, None
+        except TableExistsError:
+            return Told.IDLE, None
+        return Told.COMMITTED, None
 
 
 @dataclass(frozen=True)

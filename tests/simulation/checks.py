@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -133,6 +134,7 @@ def audit(world: World, actors: list[Actor]) -> None:
         for table in tables.values():
             _ = table.views
         check_told(world, tables)
+        check_tables(world)
         for actor in actors:
             for seen in actor.seen:
                 check_seen(world, tables, seen)
@@ -179,6 +181,33 @@ def _check_idle(world: World, table: TableHistory, record: Record, version: int)
     view = table.views.get(version)
     if view is None or not operation.effect(view.moment({})).is_empty:
         world.object("committed", f"{record} is not in the log")
+
+
+def check_tables(world: World) -> None:
+    """A drop that returned ended a table, or found it ended; a create that returned made a table of its own."""
+    tables = world.history.incarnations
+    for who, record in world.records.items():
+        if not isinstance(record.operation, Created):
+            continue
+        made = [(table.table_id, table.first) for table in tables if table.commits[table.first].owner == who]
+        ended = [(table.table_id, table.head) for table in tables if table.ended and table.last.owner == who]
+        if len(made + ended) > 1:
+            world.object("once", f"{record} was committed as {made + ended}")
+        if record.told is Told.IDLE and made:
+            world.object("refused", f"{record} is in the log as {made}")
+        if record.told is Told.COMMITTED and not (made or ended or _was_dropped(tables, record)):
+            world.object("committed", f"{record} is not in the log")
+
+
+def _was_dropped(tables: list[Incarnation], record: Record) -> bool:
+    """Whether it is a drop, and the path held a dropped table at some time while it ran."""
+    assert record.ended_ms is not None
+    return record.what == "Drop" and any(
+        table.ended
+        and table.last.ms <= record.ended_ms
+        and (following is None or following.commits[following.first].ms >= record.began_ms)
+        for table, following in itertools.zip_longest(tables, tables[1:])
+    )
 
 
 def check_keys(world: World) -> None:

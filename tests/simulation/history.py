@@ -84,6 +84,10 @@ class Incarnation:
     def first(self) -> int:
         return min(self.commits)
 
+    @property
+    def last(self) -> Written:
+        return self.commits[self.head]
+
 
 @dataclass
 class History:

@@ -141,6 +141,8 @@ MUTATIONS = (
     Mutation("expire begins with the newest", "tidelog.log.cleanup.retention:expired_log_files", from_the_newest),
     Mutation("expire does not wait", "tidelog.log.cleanup.retention:log_cutoff_ms", up_to_now),
     Mutation("vacuum's horizon is too late", "tidelog.log.cleanup.vacuum:_version_at", at_the_head),
+    Mutation("a drop does nothing", "tidelog.log.operations.drop_table:drop", gives(None)),
+    Mutation("a create after a drop does nothing", "tidelog.log.operations.create_table:_create_again", gives(True)),
     Mutation(
         "a second copy of a stream does not conflict", "tidelog.log.conflict.rebase:application_conflict", gives(None)
     ),
