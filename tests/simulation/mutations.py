@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,22 @@ from tests.simulation.named_seeds import NAMED
 from tests.simulation.run import run
 from tests.simulation.scenario import drawn
 from tidelog.log.errors import StoreUnavailableError
+from tidelog.log.storage import Store
 
 MAX_SEEDS = 300
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """`replaced` takes the function or method at `target` (module:name) and returns a wrong one."""
+    """`replaced` takes the function or method at `target` (module:name) and returns a wrong one.
+
+    `others` are further targets, for a rule that several places keep: each alone would be enough.
+    """
 
     name: str
     target: str
     replaced: Callable[[Function], Function]
+    others: tuple[str, ...] = ()
 
 
 def rename_over(original: Function) -> Function:
@@ -102,6 +108,18 @@ def creates_unsynced(original: Function) -> Function:
     return lambda self, path: self.create_unsynced(path)
 
 
+def deletes_the_log_too(original: Function) -> Function:
+    """A drop leaves nothing, so that the version numbers of the next table start again."""
+
+    def delete_files(store: Store, state: Any) -> int:
+        found = original(store, state)
+        for path, _ in list(store.walk("_delta_log")):
+            store.delete(path)
+        return int(found)
+
+    return delete_files
+
+
 def always_discards(original: Function) -> Function:
     """The files of a transaction are deleted although its commit names them."""
     return lambda store, staged, _commit=None: original(store, staged)
@@ -117,6 +135,7 @@ def from_the_newest(original: Function) -> Function:
     return lambda listing, kept: original(listing, kept)[::-1]
 
 
+_DROP = "tidelog.log.operations.drop_table"
 _LOOP = "tidelog.log.commit.loop"
 _DISK = "tidelog.log.storage.local:LocalStore"
 _PUT = "tidelog.log.commit.version_put"
@@ -141,7 +160,21 @@ MUTATIONS = (
     Mutation("expire begins with the newest", "tidelog.log.cleanup.retention:expired_log_files", from_the_newest),
     Mutation("expire does not wait", "tidelog.log.cleanup.retention:log_cutoff_ms", up_to_now),
     Mutation("vacuum's horizon is too late", "tidelog.log.cleanup.vacuum:_version_at", at_the_head),
-    Mutation("a drop does nothing", "tidelog.log.operations.drop_table:drop", gives(None)),
+    Mutation("a drop does nothing", f"{_DROP}:drop", gives(None)),
+    Mutation("a drop deletes files of any age", f"{_DROP}:written_ms", gives(2**62)),
+    Mutation("version numbers start again", f"{_DROP}:_delete_files", deletes_the_log_too),
+    Mutation("a new table keeps the old one's keys", "tidelog.log.state.head:_creates_again", gives(False)),
+    Mutation(
+        "a writer follows another table",
+        f"{_LOOP}:require_current",
+        gives(None),
+        (
+            f"{_LOOP}:foreign_table",
+            "tidelog.log.table:require_current",
+            "tidelog.log.cleanup.current_state:require_current",
+            "tidelog.log.state.checkpointing:require_current",
+        ),
+    ),
     Mutation("a create after a drop does nothing", "tidelog.log.operations.create_table:_create_again", gives(True)),
     Mutation(
         "a second copy of a stream does not conflict", "tidelog.log.conflict.rebase:application_conflict", gives(None)
@@ -157,7 +190,9 @@ def objection(mutation: Mutation, seeds: int = MAX_SEEDS) -> tuple[str, str] | N
     The scenarios are the named ones and then random ones.
     """
     named = ((each.name, each.scenario) for each in NAMED)
-    with patched(mutation):
+    with ExitStack() as undone:
+        for target in (mutation.target, *mutation.others):
+            undone.enter_context(patched(replace(mutation, target=target)))
         for name, scenario in chain(named, ((f"seed {seed}", drawn(seed)) for seed in range(seeds))):
             found = run(scenario)
             if found.objections:

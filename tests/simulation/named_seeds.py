@@ -92,6 +92,13 @@ _DROP = (
         holds=(Hold("drop-0", "unlink", _LOG_FILE, until="drop-1"),),
     ),
     _named(
+        "a drop lists the files of the next table",
+        "a drop waits before it lists the files; then those of a new table at the path are among them",
+        known_defects.DROP,
+        {"drop-0": (Drop(),), "drop-1": _REPLACED},
+        holds=(Hold("drop-0", "entries", "$", until="drop-1"),),
+    ),
+    _named(
         "a late checkpoint of the old table",
         "a checkpoint waits until the table was dropped and created again, and lands in the new table's log",
         known_defects.DROP,
