@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import os
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -132,7 +133,8 @@ class SimDisk(Disk):
             file.synced = len(file.content)
         else:
             prefix = f"{key}/" if key else ""
-            names = (path for path in self.files.names if path.startswith(prefix) and "/" not in path[len(prefix) :])
+            every = itertools.chain(self.files.names, self.files.folders)
+            names = (path for path in every if path.startswith(prefix) and "/" not in path[len(prefix) :])
             self.files.durable.update(names)
         _answer(after, key)
 
@@ -184,6 +186,7 @@ class SimDisk(Disk):
         ):
             raise _error(errno.ENOTEMPTY, key)
         self.files.folders.discard(key)
+        self.files.durable.discard(key)
 
     def is_folder(self, path: Path) -> bool:
         key = _key(path)

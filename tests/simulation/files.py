@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -26,7 +27,7 @@ class Observer(Protocol):
 
 @dataclass
 class Files:
-    """The files by their paths below the table's root. `durable` are the names that survive a power failure."""
+    """The files by their paths below the table's root. `durable` are the names, also of folders, that survive a power failure."""
 
     observer: Observer
     names: dict[str, File] = field(default_factory=dict)
@@ -40,7 +41,9 @@ class Files:
             self.names[path] = self.archive[path] = File(content, modified_ms, len(content))
             self.durable.add(path)
             parts = path.split("/")[:-1]
-            self.folders.update("/".join(parts[: length + 1]) for length in range(len(parts)))
+            folders = ["/".join(parts[: length + 1]) for length in range(len(parts))]
+            self.folders.update(folders)
+            self.durable.update(folders)
 
     def add(self, path: str, file: File) -> None:
         """Give the file a name, in place of the file that has it."""
@@ -59,7 +62,8 @@ class Files:
     def survives(self, path: str) -> bool:
         """Whether a power failure leaves this file whole and with this name. The file must exist."""
         file = self.names[path]
-        return path in self.durable and file.synced >= len(file.content)
+        folders = self.folders.intersection(itertools.accumulate(path.split("/"), "{}/{}".format)) - {""}
+        return self.durable.issuperset({path, *folders}) and file.synced >= len(file.content)
 
     def below(self, folder: str) -> Iterator[str]:
         """The paths at any depth below a folder."""

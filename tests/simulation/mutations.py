@@ -120,6 +120,11 @@ def deletes_the_log_too(original: Function) -> Function:
     return delete_files
 
 
+def syncs_no_root(original: Function) -> Function:
+    """The names of new folders in the table's own folder stay unsynced."""
+    return lambda self, folder: None if folder == self._root else original(self, folder)
+
+
 def always_discards(original: Function) -> Function:
     """The files of a transaction are deleted although its commit names them."""
     return lambda store, staged, _commit=None: original(store, staged)
@@ -149,6 +154,7 @@ MUTATIONS = (
     Mutation("data files are not synced together", f"{_DISK}.sync", syncs_the_log_only),
     Mutation("a data file is not synced", f"{_DISK}.create", creates_unsynced),
     Mutation("a put into a hole counts", f"{_PUT}:VersionPut._require_predecessor", gives(None)),
+    Mutation("the root is not synced", f"{_DISK}._fsync_folder", syncs_no_root),
     Mutation("a writer sleeps through a vacuum", "tidelog.log.conflict.rebase:horizon_conflict", gives(None)),
     Mutation("a RESTORE passes the horizon", "tidelog.log.commit.restored_files:horizon_of", gives(0)),
     Mutation("vacuum does not look again", "tidelog.log.cleanup.vacuum:_Deletion._catch_up", gives(None)),

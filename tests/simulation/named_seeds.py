@@ -269,6 +269,13 @@ _UNKNOWN = (
         {"insert-0": (_insert(20),)},
         faults=_fault("lost", "link", COMMIT, When.BEFORE_THE_ANSWER, errno.EIO),
     ),
+    _named(
+        "a folder that another one made and did not sync",
+        "a writer makes a folder and dies; another one puts its file there, but a power failure loses the folder",
+        faults.FOLDER_SYNC,
+        {"insert-0": (_insert(20),), "insert-1": (_insert(21, 1000),)},
+        holds=(Hold("insert-0", "fsync", "$", dies=True),),
+    ),
 )
 
 
