@@ -193,7 +193,7 @@ def check_tables(world: World) -> None:
         ended = [(table.table_id, table.head) for table in tables if table.ended and table.last.owner == who]
         if len(made + ended) > 1:
             world.object("once", f"{record} was committed as {made + ended}")
-        if record.told is Told.IDLE and made:
+        if record.told in {Told.IDLE, Told.REFUSED} and made:
             world.object("refused", f"{record} is in the log as {made}")
         if record.told is Told.COMMITTED and not (made or ended or _was_dropped(tables, record)):
             world.object("committed", f"{record} is not in the log")

@@ -27,7 +27,10 @@ class Observer(Protocol):
 
 @dataclass
 class Files:
-    """The files by their paths below the table's root. `durable` are the names, also of folders, that survive a power failure."""
+    """The files by their paths below the table's root.
+
+    `durable` are the names, also of folders, that survive a power failure.
+    """
 
     observer: Observer
     names: dict[str, File] = field(default_factory=dict)

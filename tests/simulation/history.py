@@ -122,7 +122,7 @@ class History:
         written = Written(version, file.content, lines, who, self.now_ms())
         metadata = actions(lines, "metaData")
         known = {each.table_id for each in self.incarnations}
-        if metadata and metadata[-1]["id"] not in known:
+        if metadata and metadata[-1]["id"] not in known and version > self.current.head:
             self.incarnations.append(Incarnation(metadata[-1]["id"]))
         elif self.current.ended or version != self.current.head + 1:
             self.strays.append(written)
