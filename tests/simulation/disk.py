@@ -16,7 +16,6 @@ import pyarrow as pa
 from tests.simulation.faults import Fault, When
 from tests.simulation.files import File
 from tests.simulation.process import Process
-from tests.simulation.scheduler import Killed
 from tidelog.log.storage.disk import Disk
 
 ROOT = Path("/simulated/table")
@@ -57,14 +56,19 @@ class Entry:
 
 
 class SimFile(io.BytesIO):
-    """A file that is being written. What is written shows when it is flushed."""
+    """A file that is being written. What is written shows when it is flushed.
+
+    A process that dies before it has synced or closed the file leaves any part of it.
+    """
 
     def __init__(self, disk: SimDisk, file: File, path: str) -> None:
         super().__init__()
         self._disk, self._file, self._path = disk, file, path
 
     def flush(self) -> None:
-        if not self._disk.process.is_gone:
+        if self._disk.process.dead and not self._file.synced:  # torn
+            self._file.content = self.getvalue()[: self._disk.world.beside.randint(0, len(self.getvalue()))]
+        elif not self._disk.process.is_gone:
             self._file.content = self.getvalue()
             self._file.modified_ms = self._disk.world.scheduler.now_ms
 
@@ -123,12 +127,7 @@ class SimDisk(Disk):
     def fsync(self, descriptor: int) -> None:
         key = self._descriptors[descriptor]
         file = self.files.names.get(key)
-        try:
-            after = self._call("fsync", key)
-        except Killed:
-            if file is not None and file.synced < len(file.content):  # torn
-                file.content = file.content[: self.world.random.randint(0, len(file.content))]
-            raise
+        after = self._call("fsync", key)
         if file is not None:
             file.synced = len(file.content)
         else:

@@ -134,6 +134,20 @@ CLOUD_FAULTS = (
     Fault("a commit is held", "put", COMMIT, When.LATE, NoAnswerError, 0.1, 6, defect=LATE_PUTS),
 )
 FAULTS = {"disk": DISK_FAULTS, "cloud": CLOUD_FAULTS}
+# These are drawn with a generator of their own, so that each seed draws what it drew before they were added.
+FURTHER_FAULTS = {
+    "disk": (
+        Fault(
+            "a sync is made, and the answer lost", "fsync", ANY, When.BEFORE_THE_ANSWER, errno.EIO, 0.03, 1, FOLDER_SYNC
+        ),
+        Fault("a listing is made, and the answer lost", "entries", ANY, When.BEFORE_THE_ANSWER, errno.EIO, 0.02),
+        Fault("a folder is made, and the answer lost", "make_folder", ANY, When.BEFORE_THE_ANSWER, errno.EIO, 0.2),
+        Fault("a file is created, and the answer lost", "open_new", ANY, When.BEFORE_THE_ANSWER, errno.EIO, 0.05),
+        Fault("a lookup fails", "stat", ANY, When.NEVER, errno.EIO, 0.05, burst=5),
+        Fault("a name cannot be looked up", "exists", ANY, When.NEVER, errno.EIO, 0.1, burst=2),
+    ),
+    "cloud": (Fault("a lookup fails", "stat", ANY, When.NEVER, NoAnswerError, 0.05, burst=30),),
+}
 
 
 @dataclass
@@ -165,14 +179,14 @@ class Faults:
         return None
 
 
-def drawn(random: Random, store: str, left_out: Iterable[str]) -> tuple[Fault, ...]:
-    """The faults of a scenario: none, or some, more or less often than usual."""
+def drawn(random: Random, table: Iterable[Fault], left_out: Iterable[str]) -> tuple[Fault, ...]:
+    """Faults of a scenario: none, or some of a table, more or less often than usual."""
     if random.random() < 0.3:
         return ()
     excluded = set(left_out)
     factor = random.choice((0.3, 1.0, 3.0))
     return tuple(
         replace(fault, chance=min(0.9, fault.chance * factor))
-        for fault in FAULTS[store]
+        for fault in table
         if fault.defect not in excluded and random.random() < 0.3
     )

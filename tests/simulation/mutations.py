@@ -187,7 +187,9 @@ MUTATIONS = (
             "tidelog.log.state.checkpointing:require_current",
         ),
     ),
-    Mutation("a create after a drop does nothing", "tidelog.log.operations.create_table:_create_again", claims_it_was_created),
+    Mutation(
+        "a create after a drop does nothing", "tidelog.log.operations.create_table:_create_again", claims_it_was_created
+    ),
     Mutation(
         "a second copy of a stream does not conflict", "tidelog.log.conflict.rebase:application_conflict", gives(None)
     ),

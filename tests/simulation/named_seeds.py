@@ -291,7 +291,10 @@ _UNKNOWN = (
 
 def _seed(seed: int, defect: str, story: str) -> Named:
     without = tuple(name for name in SWITCHES if name != defect)
-    return Named(f"seed {seed}, {defect}", story, defect, replace(drawn(seed, without), stale_ms=0))
+    found = drawn(seed, without)
+    old = {fault.name for fault in faults.FAULTS[found.store]}
+    kept = tuple(fault for fault in found.faults if fault.name in old)
+    return Named(f"seed {seed}, {defect}", story, defect, replace(found, faults=kept, stale_ms=0))
 
 
 _SEEDS = (

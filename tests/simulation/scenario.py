@@ -85,18 +85,23 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
         or ("expire" in kinds and known_defects.SLEEPERS_BESIDE_EXPIRE in known)
     )
     zombies = {plan.name for plan in plans if sleeps and random.random() < 0.15}
+    found = faults.drawn(random, faults.FAULTS[store], known)
+    # What was added later has a generator of its own, so that everything else stays as each seed drew it.
+    beside = Random(-1 - seed)
+    stale_ms = beside.choice((0, 0, 0, 5_000, 60_000))
+    further = faults.drawn(beside, faults.FURTHER_FAULTS[store], known)
     return Scenario(
         seed,
         store,
         setting,
         plans,
-        faults.drawn(random, store, known),
+        found and (*found, *further),
         pause_chance=random.choice((0.0, 0.01, 0.05)),
         kill_chance=random.choice((0.0, 0.0, 0.001, 0.01)),
         longest_operation_ms=(5 * DAY_MS if sleeps and random.random() < 0.3 else 18 * HOUR_MS),
         zombies=frozenset(zombies),
         split_listings=random.random() < 0.5,
-        stale_ms=Random(-1 - seed).choice((0, 0, 0, 5_000, 60_000)),
+        stale_ms=stale_ms,
         skew_ms=random.choice(skews),
         clock_jump_chance=random.choice((0.0, 0.0, 0.05)),
         stickiness=random.choice((0.0, 0.5, 0.9, 0.98)),

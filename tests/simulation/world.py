@@ -53,6 +53,7 @@ class World:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.random = Random(scenario.seed)
+        self.beside = Random(-1 - scenario.seed)
         self.scheduler = Scheduler(self.random, scenario.stickiness, _BEGIN_MS)
         self.faults = Faults(self.random, scenario.faults)
         self.objections: list[Objection] = []
