@@ -119,7 +119,7 @@ class SimCloud(Cloud):
         path = key[_PREFIX:]
         if create and path in self.files.names:
             raise FileExistsError(path)
-        self.files.add(path, File(content, self.world.scheduler.now_ms, len(content)))
+        self.files.add(path, File(content, self.world.stamp_ms(), len(content)))
         self.files.durable.add(path)
 
     def _remove(self, key: str) -> None:

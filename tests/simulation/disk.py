@@ -70,7 +70,7 @@ class SimFile(io.BytesIO):
             self._file.content = self.getvalue()[: self._disk.world.beside.randint(0, len(self.getvalue()))]
         elif not self._disk.process.is_gone:
             self._file.content = self.getvalue()
-            self._file.modified_ms = self._disk.world.scheduler.now_ms
+            self._file.modified_ms = self._disk.world.stamp_ms()
 
     def fileno(self) -> int:
         return self._disk.descriptor(self._path)
@@ -107,7 +107,7 @@ class SimDisk(Disk):
             raise _error(errno.ENOENT, key)
         if key in self.files.names:
             raise _error(errno.EEXIST, key)
-        file = File(b"", self.world.scheduler.now_ms)
+        file = File(b"", self.world.stamp_ms())
         self.files.add(key, file)
         _answer(after, key)
         return cast("BinaryIO", SimFile(self, file, key))

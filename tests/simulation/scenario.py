@@ -52,6 +52,7 @@ class Scenario:
     stale_ms: int = 0
     skew_ms: int = 0
     clock_jump_chance: float = 0.0
+    store_jump_chance: float = 0.0
     stickiness: float = 0.5
     holds: tuple[Hold, ...] = ()
     checks_durability: bool = True
@@ -63,6 +64,7 @@ class Scenario:
         lines.append(
             f"  pauses {self.pause_chance:.1%}, deaths {self.kill_chance:.1%}, zombies {sorted(self.zombies)}, "
             f"clocks {self.skew_ms / HOUR_MS:.1f} h apart, jumps {self.clock_jump_chance:.1%}, "
+            f"the store's clock jumps {self.store_jump_chance:.1%}, "
             f"listings up to {self.stale_ms / 1000:.0f} s old"
         )
         return "\n".join(lines)
@@ -90,6 +92,7 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
     beside = Random(-1 - seed)
     stale_ms = beside.choice((0, 0, 0, 5_000, 60_000))
     further = faults.drawn(beside, faults.FURTHER_FAULTS[store], known)
+    store_jump_chance = beside.choice((0.0, 0.0, 0.02))
     return Scenario(
         seed,
         store,
@@ -102,6 +105,7 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
         zombies=frozenset(zombies),
         split_listings=random.random() < 0.5,
         stale_ms=stale_ms,
+        store_jump_chance=store_jump_chance,
         skew_ms=random.choice(skews),
         clock_jump_chance=random.choice((0.0, 0.0, 0.05)),
         stickiness=random.choice((0.0, 0.5, 0.9, 0.98)),

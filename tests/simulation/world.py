@@ -33,6 +33,7 @@ MAX_SKEW_MS = 2 * HOUR_MS
 # An operation takes some dozens of steps, so that most zombies fall asleep within one.
 _ZOMBIE_CHANCE = 0.02
 _STALE_CHANCE = 0.3
+_STORE_JUMPS_MS = (1_000, HOUR_MS, 72 * HOUR_MS)
 _BEGIN_MS = START_MS + 10 * 24 * HOUR_MS
 
 
@@ -60,6 +61,7 @@ class World:
         self.records: dict[Owner, Record] = {}
         self.cleaned_ms: list[int] = []
         self.active: Process | None = None
+        self._ahead_ms = 0
         self._held: Counter[int] = Counter()
         self._waiting: dict[str, list[Any]] = {}
         self._ended: set[str] = set()
@@ -150,6 +152,13 @@ class World:
                 names[path] = before
         self.scheduler.note("  sees an old listing")
         return names
+
+    def stamp_ms(self) -> int:
+        """The modification time of what is written now, by the store's clock: it may jump, but never back."""
+        if self.scenario.store_jump_chance and self.beside.random() < self.scenario.store_jump_chance:
+            self._ahead_ms += self.beside.choice(_STORE_JUMPS_MS)
+            self.scheduler.note(f"  the store's clock is now {self._ahead_ms} ms ahead")
+        return self.scheduler.now_ms + self._ahead_ms
 
     # --- what actors use
 
