@@ -82,7 +82,7 @@ def deletes_live_files(original: Function) -> Function:
 
 
 def by_age_zero(original: Function) -> Function:
-    """Clean-up finds everything old enough."""
+    """Vacuum finds everything old enough."""
     return lambda older_than, now_ms, configuration: original(older_than, now_ms, configuration) + 40 * 3_600_000
 
 
@@ -166,7 +166,7 @@ MUTATIONS = (
     Mutation("vacuum does not look again", "tidelog.log.cleanup.vacuum:_Deletion._catch_up", gives(None)),
     Mutation("dead rows are read", "tidelog.log.data.reader:read_dead_rows", forgets_a_vector),
     Mutation("vacuum deletes live files", "tidelog.log.cleanup.vacuum:_needed", deletes_live_files),
-    Mutation("vacuum does not wait", "tidelog.log.cleanup.retention:explicit_cutoff_ms", by_age_zero),
+    Mutation("vacuum does not wait", "tidelog.log.cleanup.retention:data_cutoff_ms", by_age_zero),
     Mutation("own files are discarded after the commit", f"{_LOOP}:discard", always_discards),
     Mutation("expire deletes what is needed", "tidelog.log.cleanup.retention:expired_log_files", newest_first),
     Mutation("expire begins with the newest", "tidelog.log.cleanup.retention:expired_log_files", from_the_newest),
