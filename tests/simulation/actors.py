@@ -36,8 +36,8 @@ from tidelog.log.statements import run_statement
 Outcome: TypeAlias = tuple[Told, int | None]
 _NEW_HANDLE = (TableReplacedError, TableNotFoundError, HistoryExpiredError, CorruptLogError)
 _TRIES = 4
-# What clean-ups keep.
-KEPT = timedelta(days=1)
+# Clean-ups keep what is younger.
+CLEAN_UP_AGE = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Expire(Job):
     def run(self, actor: Actor, record: Record) -> Outcome:
         table = actor.table().refresh()
         record.table_id = table.id
-        table.expire(older_than=KEPT)
+        table.expire(older_than=CLEAN_UP_AGE)
         return Told.IDLE, None
 
 
@@ -156,7 +156,7 @@ class Vacuum(Job):
     def run(self, actor: Actor, record: Record) -> Outcome:
         table = actor.table().refresh()
         record.table_id = table.id
-        table.vacuum(older_than=KEPT)
+        table.vacuum(older_than=CLEAN_UP_AGE)
         return Told.IDLE, None
 
 

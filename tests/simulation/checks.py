@@ -14,7 +14,7 @@ from tests.log.oracle.model import Row
 from tests.log.oracle.operations import Insert, Kind
 from tests.log.oracle.settings import INITIAL_VERSION, SCHEMA, Setting
 from tests.log.oracle.view import BrokenLogError, Reader, View, actions, follow, initial
-from tests.simulation.actors import KEPT, Actor, Created, RestoreTo, rows_of
+from tests.simulation.actors import CLEAN_UP_AGE, Actor, Created, RestoreTo, rows_of
 from tests.simulation.files import Stored
 from tests.simulation.history import Incarnation, Owner
 from tests.simulation.process import Process
@@ -53,7 +53,7 @@ class Kept:
 def _at_cutoff(world: World, table: Incarnation, job: str) -> int:
     """The newest version of the table at the cut-off of any such clean-up of it; its first one if there was none."""
     looked = (each.latest_ms for each in world.records.values() if each.what == job and each.table_id == table.table_id)
-    cutoff_ms = max(looked, default=0) - KEPT // timedelta(milliseconds=1)
+    cutoff_ms = max(looked, default=0) - CLEAN_UP_AGE // timedelta(milliseconds=1)
     older = (version for version, written in table.commits.items() if written.timestamp_ms <= cutoff_ms)
     return max(older, default=table.first)
 
