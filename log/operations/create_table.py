@@ -98,6 +98,11 @@ def _first_commit(
         raise ConfigurationError(
             "partition_by must be a list of column names, not a string", advice=f"pass [{partition_by!r}]"
         )
+    if not isinstance(partition_by, Sequence):
+        raise ConfigurationError(
+            f"partition_by must be a list of column names, not {type(partition_by).__name__}",
+            advice="leave it out for a table without partitions",
+        )
     configuration = {**table_properties.NEW_TABLE_DEFAULTS, **table_properties.validate(properties)}
     if isinstance(schema, pa.Schema):
         require_depth(schema)
