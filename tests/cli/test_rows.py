@@ -49,7 +49,11 @@ DAYS = {
 def test_dates_and_times_in_all_years_are_shown() -> None:
     days = pa.array(list(DAYS), pa.int32()).cast(pa.date32())
     far = pa.array([2**63 - 1, -(2**63), 253_402_300_800_000_000, -62_135_596_800_000_001, None, 1], pa.int64())
-    texts = ["+294247-01-10T04:00:54.775807", "-290308-12-21T19:59:05.224192", "+10000-01-01T00:00:00"]
+    texts: list[str | None] = [
+        "+294247-01-10T04:00:54.775807",
+        "-290308-12-21T19:59:05.224192",
+        "+10000-01-01T00:00:00",
+    ]
     texts += ["0000-12-31T23:59:59.999999", None, "1970-01-01T00:00:00.000001"]
     for column, expected in [
         (days, list(DAYS.values())),
