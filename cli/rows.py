@@ -1,6 +1,7 @@
 """How `scan` and `changes` write rows: as a table, JSON lines or CSV.
 
-In JSON a timestamp is ISO-8601 text (in UTC with `Z`; without a zone for `timestamp_ntz`), a date `2026-01-31`, a
+In JSON a timestamp is ISO-8601 text (in UTC with `Z`; without a zone for `timestamp_ntz`), a date `2026-01-31` (in the
+years that Python lacks `-0044-03-15` or `+12026-01-31`, a timestamp accordingly), a
 decimal a text with all its digits, binary base64, a map an object if its keys are texts and otherwise a list of
 `{"key", "value"}`, and a number that JSON lacks `"NaN"`, `"Infinity"` or `"-Infinity"`. In CSV null is nothing, an
 empty text `""`, and a nested value its JSON.
@@ -13,10 +14,10 @@ import itertools
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import date, datetime
+from datetime import MAXYEAR, UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -32,6 +33,11 @@ from tidelog.log.internals import RowReader
 _TABLE_ROWS = 100
 # Showing the count costs more than a row does.
 _COUNTED_AT_ONCE = 1000
+# The calendar repeats itself after these.
+_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
+# From the first day of the year 1 to 1970.
+_EPOCH_DAYS = 719_162
+_DAY_US = 86_400_000_000
 
 
 class OutputFormat(StrEnum):
@@ -112,8 +118,47 @@ def rows_of(batch: pa.RecordBatch) -> Iterable[dict[str, Any]]:
     """The rows of a batch as values of JSON."""
     kinds = [field.type for field in batch.schema]
     names = batch.schema.names
-    for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+    for values in zip(*(_python_values(column) for column in batch.columns), strict=True):
         yield {name: to_json(value, kind) for name, value, kind in zip(names, values, kinds, strict=True)}
+
+
+def _python_values(column: pa.Array) -> list[Any]:
+    """The values of a column. A date or timestamp outside of Python's years 1 to 9999 becomes its text."""
+    try:
+        return cast("list[Any]", column.to_pylist())
+    except (OverflowError, ValueError):
+        return [_python_value(scalar) for scalar in column]
+
+
+def _python_value(scalar: pa.Scalar) -> Any:
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pt.is_struct(kind):
+        return {field.name: _python_value(scalar[index]) for index, field in enumerate(kind)}
+    if pt.is_map(kind):
+        return [(_python_value(entry[0]), _python_value(entry[1])) for entry in scalar.values]
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        return [_python_value(item) for item in scalar.values]
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        if pt.is_date32(kind):
+            return _far_date(scalar.value)
+        if pt.is_timestamp(kind) and kind.unit == "us":
+            days, microseconds = divmod(scalar.value, _DAY_US)
+            time = (datetime.min.replace(tzinfo=UTC) + timedelta(microseconds=microseconds)).time().isoformat()
+            return f"{_far_date(days)}T{time}{'Z' if kind.tz else ''}"
+        raise
+
+
+def _far_date(days: int) -> str:
+    """The ISO-8601 text of a date in any year, by its days since 1970."""
+    cycles, rest = divmod(days + _EPOCH_DAYS, _CYCLE_DAYS)
+    near = date.fromordinal(rest + 1)
+    year = near.year + cycles * _CYCLE_YEARS
+    sign = "-" if year < 0 else "+" if year > MAXYEAR else ""
+    return f"{sign}{abs(year):04d}-{near.month:02d}-{near.day:02d}"
 
 
 def to_json(value: Any, kind: pa.DataType) -> Any:

@@ -30,6 +30,9 @@ from tidelog.log.storage import Store
 # costs no more, and it does not widen the window for further winners.
 MAX_READ_FILES = 64
 MAX_READ_BYTES = 256 * 2**20
+# The most new files that can match in one race, whether or not their rows have to be read. Of each one the footer is
+# read, and its matching rows stay in memory.
+MAX_ANSWERED_FILES = 4_096
 # What a rebase keeps in memory of the vectors and row maps of its race, which can be those of thousands of winners.
 # What does not fit is read again when it is needed, which is slower and gives the same result.
 MAX_KEPT_BYTES = 256 * 2**20
@@ -92,7 +95,15 @@ class StoreBlobs:
 def answer(
     question: Question, store: Store, metadata: Metadata, known: dict[tuple[str, str | None], Answer]
 ) -> dict[str, Answer | None]:
-    """The matching rows of each file; None for files beyond the bounds. `known` caches answers for later attempts."""
+    """The matching rows of each file; None for files beyond the bounds.
+
+    `known` keeps the answers for later attempts, but only those about files that this one still asks about.
+    """
+    wanted = {file.key for file in question.files.values()}
+    for key in known.keys() - wanted:
+        del known[key]
+    if len(wanted) > MAX_ANSWERED_FILES:
+        return dict.fromkeys(question.files)
     asked = {path: file for path, file in question.files.items() if file.key not in known}
     if question.reads.keys is None and is_partition_only(question.reads.predicate, metadata):
         # Then all live rows of a file match, and its deletion vector says which rows are live.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
 
-from tidelog.log.data import python_rows
+from tidelog.log.data import blocks, python_rows
 from tidelog.log.data.cast import cast, match_names, missing
 from tidelog.log.errors import SchemaMismatchError
 
@@ -35,7 +37,7 @@ def hold(data: Any) -> pa.Table | Sequence[Any]:
     if isinstance(data, pa.Table):
         return data
     if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data).read_all()
+        return _reader(data).read_all()
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
@@ -44,6 +46,39 @@ def hold(data: Any) -> pa.Table | Sequence[Any]:
         f"cannot write data of type {type(data).__name__}",
         advice="pass an Arrow table, a pandas, Polars or DuckDB frame, a RecordBatchReader or a list of dicts",
     )
+
+
+def _reader(data: Any) -> pa.RecordBatchReader:
+    """The stream of a frame. pandas converts its columns here; Polars and others have Arrow's types already."""
+    _require_end(data)
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except (pa.ArrowNotImplementedError, ValueError, TypeError, OverflowError) as error:
+        column = _unreadable_column(data)
+        what = f"a {type(data).__name__}" if column is None else f"column {column!r} of the data"
+        reason = error if isinstance(error, UnicodeError) or not error.args else error.args[0]
+        advice = "give it values of one type, valid text and a name of its own"
+        if column is None:
+            advice = "pass a table or a frame with columns"
+        raise SchemaMismatchError(f"{what} cannot be read: {reason}", advice=advice, column=column or "") from error
+
+
+def _require_end(frame: Any) -> None:
+    """Raise SchemaMismatchError if a column of Python objects in a pandas frame is nested without end."""
+    kinds = getattr(frame, "dtypes", None)
+    for place, kind in enumerate(getattr(kinds, "array", ())):  # only pandas has that
+        if kind == object:  # noqa: E721 - a dtype of NumPy
+            python_rows.require_end(frame.iloc[:, place], str(frame.columns[place]))
+
+
+def _unreadable_column(frame: Any) -> str | None:
+    """The first column of a pandas frame that is there twice, or that Arrow has no type for; None if there is none."""
+    for name in getattr(frame, "columns", ()):
+        try:
+            pa.RecordBatchReader.from_stream(frame[[name]])
+        except Exception:  # noqa: BLE001 - this only looks for the cause of an error
+            return str(name)
+    return None
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -56,8 +91,34 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _column(table: pa.Table, source: str | None, field: pa.Field) -> pa.ChunkedArray:
     if source is None:
         return pa.chunked_array([missing(table.num_rows, field, field.name)])
-    chunks = [cast(chunk, field, field.name) for chunk in table[source].chunks]
+    chunks = [cast(piece, field, field.name) for chunk in table[source].chunks for piece in _pieces(chunk, field.type)]
     return pa.chunked_array(chunks, field.type)
+
+
+def _pieces(values: pa.Array, kind: pa.DataType) -> Iterable[pa.Array]:
+    """`values` in parts that fit into one array of the type. Dictionaries and Arrow's large types can hold more."""
+    if values.type.equals(kind) or len(values) <= 1:
+        return [values]
+    if pt.is_dictionary(values.type):
+        rows = max(1, blocks.BLOCK_BYTES // max(1, _longest(values.dictionary)))
+        return [values.slice(start, rows) for start in range(0, len(values), rows)]
+    if values.nbytes <= blocks.BLOCK_BYTES:
+        return [values]
+    # All slices of a view share its bytes, so it would be cut into single rows.
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(values.type)
+    table = pa.table([values if plain is None else values.cast(plain)], names=["values"])
+    if table.slice(0, len(values) // 2).nbytes == table.nbytes:  # a view inside a list or struct
+        return [values]
+    # A copy of each, one at a time: in a slice, the offsets would still be too large for the type.
+    return (pa.concat_arrays([block["values"].chunk(0)]) for block in blocks.blocks(table))
+
+
+def _longest(texts: pa.Array) -> int:
+    """The bytes of the longest text; 0 if these are no texts."""
+    if pt.is_string_view(texts.type) or pt.is_binary_view(texts.type):
+        texts = texts.cast(pa.large_binary())
+    kinds = (pt.is_string, pt.is_large_string, pt.is_binary, pt.is_large_binary)
+    return int(pc.max(pc.binary_length(texts)).as_py() or 0) if any(kind(texts.type) for kind in kinds) else 0
 
 
 def without_index(table: pa.Table, schema: pa.Schema) -> pa.Table:

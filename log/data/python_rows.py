@@ -7,15 +7,20 @@ Arrow infers and is then cast like any column, so that the same rules hold for d
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.log.data.cast import cast, match_names, misfit, missing, offsets_with_nulls, spread_struct
 from tidelog.log.errors import SchemaMismatchError
+from tidelog.log.format.schema import MAX_LEVELS
+
+# What Arrow makes lists and structs of.
+_CONTAINERS = (list, tuple, dict, set, ValuesView, np.ndarray)
 
 
 def to_table(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
@@ -38,6 +43,7 @@ def plain_column(values: list[Any], where: str) -> pa.Array:
 
     Raises SchemaMismatchError if they have no common type.
     """
+    require_end(values, where)
     try:
         return pa.array(values)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
@@ -46,6 +52,39 @@ def plain_column(values: list[Any], where: str) -> pa.Array:
             advice="use one type for all of its values",
             column=where,
         ) from error
+
+
+def require_end(values: Iterable[Any], where: str) -> None:
+    """Raise SchemaMismatchError for lists and dicts that are nested without end, or deeper than a table can hold.
+
+    Arrow would follow them until the process crashes.
+    """
+    for _ in range(MAX_LEVELS + 1):
+        values = _contents(values)
+        if not values:
+            return
+    raise SchemaMismatchError(
+        f"column {where!r} of the data is nested too deeply, or holds a list or dict that contains itself",
+        advice="write flatter values",
+        column=where,
+    )
+
+
+def _contents(values: Iterable[Any]) -> list[Any]:
+    """What is in the lists and dicts among the values. One that occurs several times counts once."""
+    if not _has_containers(values):
+        return []
+    containers = {id(value): value for value in values if isinstance(value, _CONTAINERS)}.values()
+    inner = (
+        value.values() if isinstance(value, dict) else value.ravel() if isinstance(value, np.ndarray) else value
+        for value in containers
+        if not isinstance(value, np.ndarray) or value.dtype == object
+    )
+    return list(itertools.chain.from_iterable(inner))
+
+
+def _has_containers(values: Iterable[Any]) -> bool:
+    return any(issubclass(kind, _CONTAINERS) for kind in set(map(type, values)))
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], fields: Sequence[pa.Field], where: str) -> list[pa.Array]:
@@ -70,6 +109,9 @@ def _column(values: list[Any], field: pa.Field, where: str) -> pa.Array:
         return _maps(values, field, where)
     if pt.is_list(kind):
         return _lists(values, field, where)
+    if _has_containers(values):
+        # Arrow would look into them first, and a list that contains itself has no end.
+        raise misfit(where, field, _type_name(values))
     try:
         found = pa.array(values)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
@@ -101,10 +143,23 @@ def _lists(values: list[Any], field: pa.Field, where: str) -> pa.Array:
 
 def _maps(values: list[Any], field: pa.Field, where: str) -> pa.Array:
     present = _present(values, field, where, (Mapping, Sequence))
-    pairs = [pair for value in present for pair in (value.items() if isinstance(value, Mapping) else value)]
+    pairs = [pair for value in present for pair in _pairs(value, field, where)]
     keys = _column([key for key, _ in pairs], field.type.key_field, f"{where}.key")
     items = _column([item for _, item in pairs], field.type.item_field, f"{where}.value")
     return pa.MapArray.from_arrays(_offsets(values), keys, items, type=field.type)
+
+
+def _pairs(value: Mapping[Any, Any] | Sequence[Any], field: pa.Field, where: str) -> Iterable[Any]:
+    """The keys and values of a map."""
+    if isinstance(value, Mapping):
+        return value.items()
+    if all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in value):  # noqa: PLR2004 - a key and a value
+        return value
+    raise SchemaMismatchError(
+        f"column {where!r} is {field.type} in the table, but a list of other things than pairs in the data",
+        advice="write a map as a dict, or as a list of (key, value) pairs",
+        column=where,
+    )
 
 
 def _present(values: list[Any], field: pa.Field, where: str, kinds: Any) -> list[Any]:

@@ -199,6 +199,7 @@ def validate(configuration: Mapping[str, object]) -> dict[str, str]:
     Keys without the prefix `tidelog.` or `delta.` are the user's own and are not checked. Raises ConfigurationError,
     which names the key and the allowed values.
     """
+    require_names(configuration)
     texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in configuration.items()}
     for key, text in texts.items():
         _require_unicode(key, text)
@@ -214,6 +215,14 @@ def validate(configuration: Mapping[str, object]) -> dict[str, str]:
             message = f"the table property {key!r} cannot be {text[:_LONGEST_QUOTE]!r}"
             raise ConfigurationError(message, advice=str(error)) from error
     return texts
+
+
+def require_names(configuration: object) -> None:
+    """Raise ConfigurationError unless `configuration` is a dict with strings as keys."""
+    if not isinstance(configuration, Mapping) or not all(isinstance(key, str) for key in configuration):
+        raise ConfigurationError(
+            "properties must be a dict with strings as keys", advice="pass, for example, {'delta.appendOnly': True}"
+        )
 
 
 def _require_unicode(key: str, text: str) -> None:

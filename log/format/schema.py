@@ -17,6 +17,7 @@ the log; `physical_name` and `field_id` read them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -64,6 +65,8 @@ _WIDENED: dict[pa.DataType, str] = {
     pa.binary_view(): "binary",
     pa.date64(): "date",
 }
+# Parquet readers that build on Arrow take 100 levels: the root, the value, and these. A list or a map has two.
+MAX_LEVELS = 98
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 
 
@@ -117,7 +120,8 @@ def is_variant(field: pa.Field) -> bool:
 
 
 def to_schema_string(schema: pa.Schema) -> str:
-    """The `schemaString` of an Arrow schema. Raises SchemaMismatchError for a type that Delta does not have."""
+    """The `schemaString` of an Arrow schema. Raises SchemaMismatchError for a type that a table cannot hold."""
+    require_depth(schema)
     fields = [_delta_field(field, field.name) for field in schema]
     return msgspec.json.encode({"type": "struct", "fields": fields}).decode()
 
@@ -125,6 +129,28 @@ def to_schema_string(schema: pa.Schema) -> str:
 def table_schema(schema: pa.Schema) -> pa.Schema:
     """`schema` with every type replaced by the one that reading the table returns."""
     return from_schema_string(to_schema_string(schema))
+
+
+def require_depth(fields: Iterable[pa.Field]) -> None:
+    """Raise SchemaMismatchError for a column nested so deeply that a data file with it could not be read."""
+    for field in fields:
+        left = [(field.type, MAX_LEVELS)]
+        while left:
+            kind, levels = left.pop()
+            if pt.is_dictionary(kind):
+                left.append((kind.value_type, levels))
+                continue
+            if not kind.num_fields:
+                continue
+            is_list = not (pt.is_struct(kind) or pt.is_map(kind))  # the entries of a map are a struct
+            levels -= 2 if is_list else 1
+            if levels < 0:
+                raise SchemaMismatchError(
+                    f"column {field.name!r} is nested too deeply: no data file with it could be read",
+                    advice=f"use at most {MAX_LEVELS} structs inside each other, or {MAX_LEVELS // 2} lists or maps",
+                    column=field.name,
+                )
+            left += [(kind.field(index).type, levels) for index in range(kind.num_fields)]
 
 
 def has_timestamp_ntz(kind: pa.DataType | pa.Schema) -> bool:

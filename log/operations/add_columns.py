@@ -16,7 +16,7 @@ from tidelog.log.format import properties
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.column_mapping import highest_id, mapped
 from tidelog.log.format.protocol import allows, has_change_data_feed
-from tidelog.log.format.schema import columns_of, has_timestamp_ntz, to_schema_string
+from tidelog.log.format.schema import columns_of, has_timestamp_ntz, require_depth, to_schema_string
 from tidelog.log.operations.create_table import require_distinct
 from tidelog.log.read.changes import change_schema
 from tidelog.log.state.head import Head
@@ -27,11 +27,12 @@ def stage_add_columns(head: Head, path: str, system: System, fields: Any) -> Sta
     """Stage adding `fields`, an Arrow schema or a list of Arrow fields, after the table's columns. None if it is empty.
 
     Raises ConfigurationError for a name that exists or a column that cannot be null, SchemaMismatchError for a type
-    that Delta lacks, UnsupportedFeatureError for a type that the table's protocol does not allow.
+    that a table cannot hold, UnsupportedFeatureError for a type that the table's protocol does not allow.
     """
     new = _fields_of(fields)
     if not new:
         return None
+    require_depth(new)
     old = columns_of(head.metadata, path)
     for field in new:
         _require_addable(field, old)

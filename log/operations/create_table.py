@@ -27,7 +27,7 @@ from tidelog.log.format import properties as table_properties
 from tidelog.log.format.actions import Format, Metadata
 from tidelog.log.format.properties import FIRST_VERSION
 from tidelog.log.format.protocol import for_new_table, is_dropped
-from tidelog.log.format.schema import table_schema, to_schema_string
+from tidelog.log.format.schema import require_depth, table_schema, to_schema_string
 from tidelog.log.read.changes import change_schema
 from tidelog.log.state.checkpointing import checkpoint
 from tidelog.log.state.loader import LogState, load
@@ -105,7 +105,14 @@ def _first_commit(
         raise ConfigurationError(
             "partition_by must be a list of column names, not a string", advice=f"pass [{partition_by!r}]"
         )
+    if not isinstance(partition_by, Sequence):
+        raise ConfigurationError(
+            f"partition_by must be a list of column names, not {type(partition_by).__name__}",
+            advice="leave it out for a table without partitions",
+        )
     configuration = {**table_properties.NEW_TABLE_DEFAULTS, **table_properties.validate(properties)}
+    if isinstance(schema, pa.Schema):
+        require_depth(schema)
     _require_schema(schema)
     columns = table_schema(schema)
     if table_properties.flag(configuration, table_properties.ENABLE_CHANGE_DATA_FEED):

@@ -15,7 +15,7 @@ from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.format import properties
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.column_mapping import Field, highest_id, mapped
-from tidelog.log.format.schema import from_schema_string, to_schema_string
+from tidelog.log.format.schema import from_schema_string, require_depth, to_schema_string
 from tidelog.log.operations.add_columns import require_timestamps
 from tidelog.log.operations.create_table import require_distinct
 from tidelog.log.read.changes import change_schema
@@ -27,9 +27,10 @@ def evolved(head: Head, path: str, system: System, data: pa.Schema) -> Metadata 
     """The table's metadata plus the columns and fields that are new in `data`, all nullable; None if nothing is new.
 
     Names are compared without case. Raises SchemaMismatchError for a column that has only nulls and no type, or a type
-    that Delta lacks, ConfigurationError for a name that the change feed needs or that occurs twice,
+    that a table cannot hold, ConfigurationError for a name that the change feed needs or that occurs twice,
     UnsupportedFeatureError for a type that the table's protocol does not allow.
     """
+    require_depth(data)
     schema = msgspec.json.decode(head.metadata.schema_string)
     merge = _Merge(head.metadata, schema["fields"], system)
     fields = merge.fields(schema["fields"], _optional(data), "")

@@ -60,10 +60,7 @@ def stage_set_properties(
 
 
 def _require_changeable(changes: Any, metadata: Metadata) -> None:
-    if not isinstance(changes, Mapping) or not all(isinstance(key, str) for key in changes):
-        raise ConfigurationError(
-            "properties must be a dict with strings as keys", advice="pass, for example, {'delta.appendOnly': True}"
-        )
+    table_properties.require_names(changes)
     for key, value in changes.items():
         present = metadata.configuration.get(key)
         if key in _FIXED and present != (None if value is None else str(value)):

@@ -88,7 +88,11 @@ def evaluate(text: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
             if _failure(tree, table.schema) is not None:
                 raise _not_evaluable(tree, table.schema) from error
             quoted = clipped(text)
-            raise PredicateError(f"{quoted!r} cannot be evaluated on all rows: {error}", token=quoted) from error
+            raise PredicateError(
+                f"{quoted!r} cannot be evaluated on all rows: {error}",
+                advice="leave the rows out for which it fails, or make the column wider",
+                token=quoted,
+            ) from error
     chunks = [_new_value(_number_for(chunk, field.type), field) for chunk in values.chunks]
     return pa.chunked_array(chunks, field.type)
 
@@ -140,7 +144,8 @@ def _not_evaluable(expression: Expression, schema: pa.Schema) -> PredicateError:
     if failure is None:
         return PredicateError(f"{text!r} is not a condition", advice="write a comparison such as k > 5", token=text)
     if not isinstance(failure, (pa.ArrowNotImplementedError, pa.ArrowTypeError)):
-        return PredicateError(f"{text!r} cannot be evaluated: {failure}", token=text)
+        advice = "use numbers that the types of both sides can hold: smaller ones, or with fewer digits"
+        return PredicateError(f"{text!r} cannot be evaluated: {failure}", advice=advice, token=text)
     types = {to_sql(column): column_type(column, schema) for column in column_nodes(part)}
     reason = ": " + ", ".join(f"{name} is {kind}" for name, kind in types.items()) if types else ""
     return PredicateError(f"the types in {text!r} do not match{reason}", advice="use values of one type", token=text)

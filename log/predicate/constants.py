@@ -70,7 +70,7 @@ def members(value: Value, kind: pa.DataType) -> list[Value]:
         coerced = int(coerced) if pt.is_integer(kind) else Decimal(coerced)
     try:
         return [pa.scalar(coerced, kind).as_py()]
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, OverflowError) as error:
         if pt.is_integer(kind) or pt.is_decimal(kind):  # too large, or more digits than the column has
             return []
         raise _not_comparable(value, kind) from error
@@ -80,4 +80,5 @@ def members(value: Value, kind: pa.DataType) -> list[Value]:
 
 def _not_comparable(value: Value, kind: pa.DataType) -> PredicateError:
     text = to_sql(Literal(value))
-    return PredicateError(f"{text} cannot be compared with a column of type {kind}", token=text)
+    message = f"{text} cannot be compared with a column of type {kind}"
+    return PredicateError(message, advice="use a value of that type", token=text)

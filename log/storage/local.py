@@ -11,21 +11,28 @@ import contextlib
 import errno
 import functools
 import os
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from tidelog.log.errors import (
-    ConfigurationError,
     PathNotWritableError,
     StoreAccessError,
     StoreNotSupportedError,
     StoreUnavailableError,
 )
 from tidelog.log.storage.disk import REAL_DISK, Disk
-from tidelog.log.storage.store import FileStatus, NotDurableError, NotStoredError, Store, outside
+from tidelog.log.storage.local_paths import absolute, without_scheme
+from tidelog.log.storage.store import (
+    FileStatus,
+    NotDurableError,
+    NotReadError,
+    NotStoredError,
+    Store,
+    UnreadableFileError,
+    outside,
+)
 from tidelog.log.system import REAL_SYSTEM, System
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
@@ -33,7 +40,6 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, er
 _NO_FOLDER_FSYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}
 # How often a folder is made for a file while drops and clean-ups remove empty folders.
 _FOLDER_TRIES = 5
-_SCHEME = re.compile(r"^file:(//)?", re.IGNORECASE)
 # No file can exist at a path below a file, or with such a name.
 _NO_SUCH_PATH = {errno.ENOTDIR, errno.ENAMETOOLONG}
 _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT}
@@ -46,7 +52,7 @@ _T = TypeVar("_T")
 
 
 def _reading(method: Callable[[LocalStore, str], _T]) -> Callable[[LocalStore, str], _T]:
-    """Convert the operating system's errors of a method that reads a path."""
+    """Convert the operating system's errors of a method that reads a path, but not those that the store promises."""
 
     @functools.wraps(method)
     def converted(store: LocalStore, path: str) -> _T:
@@ -61,7 +67,15 @@ def _reading(method: Callable[[LocalStore, str], _T]) -> Callable[[LocalStore, s
                     advice="give this user permission to read the table's files and to list its folders",
                     path=store.url,
                 ) from error
-            raise
+            if error.errno == errno.ELOOP:
+                raise UnreadableFileError(error.errno, "a symbolic link that leads nowhere", path) from error
+            if isinstance(error, (FileNotFoundError, UnreadableFileError)):
+                raise
+            raise NotReadError(
+                f"reading {path or 'the folder'} of {store.url} failed: {error.strerror or error}",
+                advice="repair the disk, or what else the message names, then retry",
+                path=store.url,
+            ) from error
 
     return converted
 
@@ -72,7 +86,7 @@ class LocalStore(Store):
     def __init__(
         self, root: str, *, system: System = REAL_SYSTEM, disk: Disk = REAL_DISK, confined: bool = False
     ) -> None:
-        self._root = _absolute(root)
+        self._root = absolute(root)
         self._base = str(self._root)
         self._system = system
         self._disk = disk
@@ -133,7 +147,7 @@ class LocalStore(Store):
 
     def names(self, folder: str) -> Collection[str]:
         """See Store."""
-        return [entry.name for entry in self._entries(folder) if entry.is_file()]
+        return [entry.name for entry in self._entries(folder) if _is_file(entry)]
 
     def delete(self, path: str) -> None:
         """See Store."""
@@ -214,7 +228,7 @@ class LocalStore(Store):
         """What is in a folder; nothing if there is no such folder."""
         try:
             return self._scan(folder)
-        except FileNotFoundError:
+        except (FileNotFoundError, UnreadableFileError):
             return []
 
     @_reading
@@ -229,7 +243,7 @@ class LocalStore(Store):
 
         Creating a Path takes longer than reading a commit, and a writer that lost many races reads many.
         """
-        found = os.path.join(self._base, _without_scheme(path))  # noqa: PTH118 - see above
+        found = os.path.join(self._base, without_scheme(path))  # noqa: PTH118 - see above
         if self._confined:
             root = os.path.realpath(self._base)
             if os.path.commonpath([root, os.path.realpath(found)]) != root:
@@ -370,22 +384,18 @@ class LocalStore(Store):
             ) from error
 
 
-def _without_scheme(path: str) -> str:
-    return _SCHEME.sub("", path)
-
-
-def _absolute(root: str) -> Path:
+def _is_file(entry: os.DirEntry[str]) -> bool:
     try:
-        return Path(_without_scheme(root)).expanduser().absolute()
-    except (RuntimeError, OSError) as error:  # there is no such user, or the current folder was deleted
-        raise ConfigurationError(
-            f"the path {root!r} cannot be made absolute: {error}", advice="pass an absolute path", path=root
-        ) from error
+        return entry.is_file()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise
 
 
 def _status(entry: os.DirEntry[str]) -> FileStatus | None:
     try:
-        if not entry.is_file():
+        if not _is_file(entry):
             return None
         stat = entry.stat()
     except FileNotFoundError:  # deleted while the folder was listed

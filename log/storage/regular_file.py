@@ -21,6 +21,9 @@ from tidelog.log.storage.store import UnreadableFileError
 
 MAX_WHOLE_BYTES = 2**32
 """No larger file is read whole. The log of a table with ten million files is about half as large."""
+MAX_SHORTCUT_BYTES = 2**26
+"""The same for files that the log can be read without. A checksum with 100,000 streams has a tenth of that."""
+_SHORTCUTS = (".crc", "/_last_checkpoint")
 # A file up to this size is read at once: one call is faster than the few that a parquet reader makes.
 _AT_ONCE_BYTES = 2**20
 # Where Linux shows the open files of a process.
@@ -80,13 +83,16 @@ def _require_regular(found: os.stat_result, path: str) -> None:
 
 
 def _read(descriptor: int, size: int, path: str) -> bytes:
-    if size > MAX_WHOLE_BYTES:
+    if size > (MAX_SHORTCUT_BYTES if path.endswith(_SHORTCUTS) else MAX_WHOLE_BYTES):
         raise UnreadableFileError(errno.EFBIG, f"{size} bytes are too many to read at once", path)
     parts, left = [], size
-    while left and (part := os.read(descriptor, left)):
-        parts.append(part)
-        left -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    try:
+        while left and (part := os.read(descriptor, left)):
+            parts.append(part)
+            left -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+    except MemoryError as error:
+        raise UnreadableFileError(errno.ENOMEM, f"{size} bytes are more than the memory holds", path) from error
 
 
 class _Parts(SeekableFile):

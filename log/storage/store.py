@@ -28,7 +28,7 @@ class FileStatus:
 
 
 class UnreadableFileError(OSError):
-    """What a path names is not a regular file, or it is too large to be read whole."""
+    """What a path names is not a regular file, or it is too large to be read whole, or for the memory."""
 
 
 def outside(path: str, url: str) -> OutsideFileError:
@@ -47,6 +47,10 @@ class NotStoredError(StoreUnavailableError):
 
 class NotDurableError(StoreUnavailableError):
     """A put created the file, but a crash of the machine may undo that. Putting or reading it again proves nothing."""
+
+
+class NotReadError(StoreUnavailableError, OSError):
+    """The operating system could not read a file. An OSError, too, so that what is only a shortcut is done without."""
 
 
 class Store(ABC):

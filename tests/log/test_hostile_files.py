@@ -26,7 +26,7 @@ from tidelog.log.commit.conflict_ledger import LEDGER_FOLDER, read_ledger
 from tidelog.log.conflict import moves
 from tidelog.log.data.reader import DataFile, physical_rows
 from tidelog.log.data.row_maps import read_row_map, row_map_schema
-from tidelog.log.errors import CorruptLogError, DataError, DataFileDamagedError
+from tidelog.log.errors import CorruptLogError, DataError, DataFileDamagedError, TableNotFoundError
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import DeletionVectorDescriptor
 from tidelog.log.storage import Store
@@ -64,6 +64,7 @@ LIES: dict[str, Callable[[Path], None]] = {
     "FIFO": os.mkfifo,
     "device": lambda path: path.symlink_to("/dev/zero"),
     "1 TiB": sparse,
+    "link to itself": lambda path: path.symlink_to(path.name),
 }
 every_lie = pytest.mark.parametrize("lie", list(LIES))
 
@@ -124,10 +125,28 @@ def test_a_shortcut_is_done_without(table: Table, lie: str) -> None:
     assert count(table) == ROWS + 1
 
 
+def test_a_shortcut_of_4_gib_is_done_without(table: Table) -> None:
+    """A checkpoint is read in parts, so it may be as large."""
+    for name in (filenames.LAST_CHECKPOINT, filenames.checksum_path(1)):
+        path = folder(table) / name
+        path.unlink(missing_ok=True)
+        path.touch()
+        os.truncate(path, 2**32 - 1)
+        assert count(table) == ROWS
+    table.insert([{"n": 1, "p": "b"}])
+    assert count(table) == ROWS + 1
+
+
 @every_lie
 def test_an_entry_of_the_conflict_ledger(table: Table, lie: str) -> None:
     put(lie, folder(table) / LEDGER_FOLDER / "1700000000000-11111111-2222-3333-4444-555555555555.json")
     assert list(read_ledger(table.store)) == []
+
+
+def test_a_log_folder_that_is_a_link_to_itself_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").symlink_to("_delta_log")
+    with pytest.raises(TableNotFoundError):
+        Table.open(str(tmp_path))
 
 
 @every_lie

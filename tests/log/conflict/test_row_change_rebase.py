@@ -12,7 +12,9 @@ from tests.log.conflict.tables import SCHEMA, data, filled, rows
 from tests.log.support import Clock, memory_store, new_table, numbers, read_numbers, reopen
 from tidelog.compaction_daemon import compact, stage, vacuum
 from tidelog.log import Committed, Superseded, Table
+from tidelog.log.commit.race import Race
 from tidelog.log.errors import ConcurrentAppendException, ConcurrentDeleteDeleteException, HistoryExpiredError
+from tidelog.log.state.commits import commits_after
 from tidelog.log.state.loader import load
 
 
@@ -93,6 +95,40 @@ def test_too_many_files_to_read_are_a_conflict_and_the_statement_runs_again(monk
         deleting.commit()
     table.delete("v = 1")
     assert [v for _, v in rows(table)] == [2] * 5
+
+
+def test_too_many_files_that_match_by_partition_are_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.log.commit.rebase_reads.MAX_ANSWERED_FILES", 5)
+    for count in (5, 6):
+        table = new_table(memory_store(), SCHEMA, partition_by=["v"])
+        table.insert(data((0, 1)))
+        deleting = reopen(table).begin().delete("v = 1")
+        for number in range(count):
+            table.insert(data((number, 1), (number, 2)))
+        if count == 5:
+            assert isinstance(deleting.commit(), Committed)
+            continue
+        with pytest.raises(ConcurrentAppendException, match="too many new rows to check"):
+            deleting.commit()
+        table.delete("v = 1")
+        assert [v for _, v in rows(table)] == [2] * count
+
+
+def test_a_race_keeps_no_answers_about_files_that_are_gone() -> None:
+    table = new_table(memory_store(), SCHEMA, partition_by=["v"])
+    table.insert(data((0, 1)))
+    base = load(table.store)
+    staged = reopen(table).begin().delete("v = 1")._staged
+    assert staged is not None
+    race = Race(table.store, base, staged, metadata_retry=True)
+    for number in range(6):
+        before = table.version
+        table.insert(data((number, 1)))
+        if number % 2:
+            table.delete("v = 1")
+        for winner in commits_after(table.store, before):
+            race.judge([winner])
+        assert len(race._answers) <= 2
 
 
 # --- files that a clean-up deleted ------------------------------------------------------------------------------------

@@ -108,6 +108,38 @@ def test_numbers_beyond_all_columns_are_compared(table: Table) -> None:
         table.update("i = 5", {"i": long})
 
 
+@pytest.mark.parametrize("column", ["i", "small"])
+@pytest.mark.parametrize("number", [str(2**63), str(2**64), "-99999999999999999999", "1e20", "-1e20", "1" + "0" * 90])
+def test_a_long_list_takes_the_numbers_that_a_short_one_takes(column: str, number: str, table: Table) -> None:
+    for others in (["5"], [*map(str, range(60))]):
+        for values in ([number, *others], [*others, number]):
+            listed = ", ".join(values)
+            assert table.scan(where=f"{column} IN ({listed})").count() == (column == "i")
+            assert table.scan(where=f"{column} NOT IN ({listed})").count() == 0
+
+
+def test_the_levels_of_a_sum_are_those_of_the_page(table: Table) -> None:
+    """A comparison is one level, and so is each term."""
+    assert table.scan(where=" + ".join(["i"] * 99) + " = 495").count() == 1
+    with pytest.raises(PredicateError, match="nested too deeply"):
+        table.scan(where=" + ".join(["i"] * 100) + " = 500")
+
+
+def test_an_expression_that_cannot_be_evaluated_has_advice() -> None:
+    made = new_table(memory_store(), pa.schema([("k", pa.int64()), ("dec", pa.decimal128(38, 2))]))
+    made.insert([{"k": 1}])
+    calls: list[Callable[[], object]] = [
+        lambda: made.scan(where=f"dec = 0.{'5' * 41}").count(),
+        lambda: made.update("k = 1", {"k": "k + 9223372036854775807"}),
+        lambda: made.update("k = 1", {"k": "9223372036854775807 + 1"}),
+    ]
+    for call in calls:
+        with pytest.raises(PredicateError, match="cannot be evaluated") as raised:
+            call()
+        assert raised.value.advice
+    assert made.scan(where=f"dec = 0.{'5' * 40}").count() == 0
+
+
 @pytest.mark.parametrize("column", ["m", "i", "f"])
 def test_a_number_of_more_than_76_digits_is_an_error(column: str, table: Table) -> None:
     number = "1." + "9" * 76

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +18,7 @@ from tidelog.log.state.loader import load
 from tidelog.log.storage import NotDurableError, NotStoredError
 from tidelog.log.storage.disk import Disk
 from tidelog.log.storage.local import LocalStore
+from tidelog.log.storage.store import NotReadError
 
 
 class Faulty(Disk):
@@ -25,9 +29,22 @@ class Faulty(Disk):
         self.code = 0
         self.after = False
         self._linked = False
+        self.unreadable = ""
 
     def strike(self, kind: str, code: int, *, after: bool = False) -> None:
         self.kind, self.code, self.after, self._linked = kind, code, after, False
+
+    def read(self, path: str) -> bytes:
+        self._look(path)
+        return super().read(path)
+
+    def open_input(self, path: Path) -> Any:
+        self._look(str(path))
+        return super().open_input(path)
+
+    def entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        self._look(f"{folder}/")
+        return super().entries(folder)
 
     def open_descriptor(self, path: Path) -> int:
         if self.kind == "open folder" and path.name == "_delta_log":
@@ -66,6 +83,10 @@ class Faulty(Disk):
         super().unlink(path)
         if self.kind == "unlink" and path.suffix == ".tmp":
             self._fail()
+
+    def _look(self, path: str) -> None:
+        if self.unreadable and path.endswith(self.unreadable):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def _fail(self) -> None:
         raise OSError(self.code, os.strerror(self.code))
@@ -194,3 +215,28 @@ def test_a_pointer_that_cannot_be_replaced_leaves_no_temporary_file(table: Table
         table.store.replace("pointer", b"2")
     assert sorted(path for path, _ in table.store.walk()) == before
     assert table.store.read("pointer") == b"1"
+
+
+def test_a_read_that_fails_is_a_store_that_does_not_answer(table: Table, disk: Faulty) -> None:
+    table.insert(numbers([1]))
+    Table.open(table.path).delete("n = 1")
+    calls: dict[str, list[Callable[[], object]]] = {
+        "2.json": [lambda: table.insert(numbers([2])), table.refresh],
+        "_delta_log/": [lambda: load(table.store), lambda: table.store.names("_delta_log")],
+    }
+    for unreadable, fail in calls.items():
+        for call in fail:
+            disk.unreadable = unreadable
+            with pytest.raises(StoreUnavailableError, match="failed: Input/output error; repair the disk") as caught:
+                call()
+            assert isinstance(pickle.loads(pickle.dumps(caught.value)), NotReadError)
+
+
+@pytest.mark.parametrize("unreadable", [".crc", "_last_checkpoint", ".checkpoint.parquet"])
+def test_a_shortcut_that_cannot_be_read_is_done_without(table: Table, disk: Faulty, unreadable: str) -> None:
+    table.insert(numbers([1]))
+    table.checkpoint()
+    disk.unreadable = unreadable
+    assert read_numbers(Table(table.store, load(table.store), Clock())) == [1]
+    table.insert(numbers([2]))
+    assert read_numbers(table) == [1, 2]

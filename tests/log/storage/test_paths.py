@@ -38,6 +38,9 @@ NO_PATHS: list[Any] = [
     "/data/\ud800",
     "s3://bucket/\ud800",
     "~nobody-has-this-name/t",
+    "file://host/tmp/t",
+    "FILE://127.0.0.1/tmp/t",
+    "file://localhost",
 ]
 USES: dict[str, Callable[[Any], object]] = {
     "open": Table.open,
@@ -88,3 +91,9 @@ def test_a_name_that_is_not_utf_8_is_a_path(tmp_path: Path) -> None:
     """Linux gives such names to programs with surrogate escapes, which stand for bytes."""
     path = str(tmp_path / os.fsdecode(b"caf\xe9"))
     assert open_store(path).url == path
+
+
+@pytest.mark.parametrize("prefix", ["file://", "file:", "file://localhost", "FILE://LocalHost"])
+def test_a_file_url_can_name_this_machine(prefix: str, tmp_path: Path) -> None:
+    Table.create(f"{prefix}{tmp_path}/t", NUMBERS)
+    assert Table.open(str(tmp_path / "t")).path == str(tmp_path / "t")

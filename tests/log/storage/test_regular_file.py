@@ -72,6 +72,33 @@ def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:
     assert open_regular_file(str(path)).size() == 2**40
 
 
+@pytest.mark.parametrize("name", ["00000000000000000007.crc", "_last_checkpoint"])
+def test_a_shortcut_has_a_smaller_bound(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.touch()
+    os.truncate(path, regular_file.MAX_SHORTCUT_BYTES + 1)
+    with pytest.raises(UnreadableFileError, match="too many"):
+        read_regular_file(str(path))
+    os.truncate(path, regular_file.MAX_SHORTCUT_BYTES)
+    assert len(read_regular_file(str(path))) == regular_file.MAX_SHORTCUT_BYTES
+    (tmp_path / "7.json").touch()
+    os.truncate(tmp_path / "7.json", regular_file.MAX_SHORTCUT_BYTES + 1)
+    assert len(read_regular_file(str(tmp_path / "7.json"))) > regular_file.MAX_SHORTCUT_BYTES
+
+
+def test_a_file_that_the_memory_cannot_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"content")
+
+    def fail(*_: int) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(os, "read", fail)
+    for read in (read_regular_file, open_regular_file):
+        with pytest.raises(UnreadableFileError, match="7 bytes are more than the memory holds"):
+            read(str(path))
+
+
 @pytest.mark.parametrize("size", [0, 1, regular_file._AT_ONCE_BYTES, 3 * regular_file._AT_ONCE_BYTES + 7])
 def test_the_content_is_the_same_in_every_way(size: int, tmp_path: Path) -> None:
     path = tmp_path / "f"
