@@ -109,17 +109,17 @@ def test_a_map_can_be_a_dict_or_a_list_of_pairs() -> None:
     assert found["c"].to_pylist() == [[("a", 1)], [("a", 1), ("b", 2)], [], None]
 
 
-FRAMES = [
-    pd.DataFrame({"x": [1], "c": [LONE_SURROGATE]}),
-    pd.DataFrame({"x": [1, 2], "c": [1, "x"]}),
-    pd.DataFrame({"c": [object()]}),
-    pd.DataFrame({"c": [10**30]}),
-    pd.DataFrame({"c": [1j]}),
-    pd.DataFrame([[1, 2]], columns=["c", "c"]),
-]
+FRAMES = {
+    "a lone surrogate": pd.DataFrame({"x": [1], "c": [LONE_SURROGATE]}),
+    "numbers and text": pd.DataFrame({"x": [1, 2], "c": [1, "x"]}),
+    "an object": pd.DataFrame({"c": [object()]}),
+    "a large number": pd.DataFrame({"c": [10**30]}),
+    "a complex number": pd.DataFrame({"c": [1j]}),
+    "two columns of a name": pd.DataFrame([[1, 2]], columns=["c", "c"]),
+}
 
 
-@pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: repr(frame.to_numpy().tolist()))
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES.keys())
 def test_a_column_of_a_frame_that_arrow_cannot_take_is_named(frame: pd.DataFrame) -> None:
     table = new_table(memory_store(), pa.schema([("x", pa.int64()), ("c", pa.string())]))
     for write in (table.insert, table.overwrite, functools.partial(table.upsert, keys=["x"])):
