@@ -97,7 +97,7 @@ def test_values_that_are_only_repeated_are_not_endless() -> None:
 # --- values of the wrong kind ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [["ab" * 3], ["ab"], [1], (1,), [(1, 2, 3)], [None], [{"a", "b"}]], ids=str)
+@pytest.mark.parametrize("value", [["ab" * 3], ["ab"], [1], (1,), [(1, 2, 3)], [None], [{"a"}]], ids=str)
 def test_a_map_of_other_things_than_pairs_is_an_error(value: Any) -> None:
     with pytest.raises(SchemaMismatchError, match=r"'c' is map<.*list of \(key, value\) pairs"):
         to_arrow_table([{"c": value}], pa.schema([("c", pa.map_(pa.string(), pa.string()))]))
