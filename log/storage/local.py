@@ -23,7 +23,7 @@ from tidelog.log.errors import (
     StoreUnavailableError,
 )
 from tidelog.log.storage.disk import REAL_DISK, Disk
-from tidelog.log.storage.local_paths import absolute, without_scheme
+from tidelog.log.storage.local_paths import absolute, is_file, status_of, without_scheme
 from tidelog.log.storage.store import (
     FileStatus,
     NotDurableError,
@@ -128,7 +128,7 @@ class LocalStore(Store):
 
     def list(self, folder: str) -> list[FileStatus]:
         """See Store."""
-        found = [_status(entry) for entry in self._entries(folder)]
+        found = [status_of(entry) for entry in self._entries(folder)]
         return sorted((status for status in found if status), key=lambda status: status.name)
 
     def walk(self, folder: str = "") -> Iterator[tuple[str, FileStatus]]:
@@ -142,12 +142,12 @@ class LocalStore(Store):
                     continue
                 if entry.is_dir():
                     folders.append(path)
-                elif status := _status(entry):
+                elif status := status_of(entry):
                     yield path, status
 
     def names(self, folder: str) -> Collection[str]:
         """See Store."""
-        return [entry.name for entry in self._entries(folder) if _is_file(entry)]
+        return [entry.name for entry in self._entries(folder) if is_file(entry)]
 
     def delete(self, path: str) -> None:
         """See Store."""
@@ -382,22 +382,3 @@ class LocalStore(Store):
                 advice=f"free up space or repair the disk, then retry{_NO_COMMIT if failed is NotStoredError else ''}",
                 path=str(self._root),
             ) from error
-
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_file()
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            return False
-        raise
-
-
-def _status(entry: os.DirEntry[str]) -> FileStatus | None:
-    try:
-        if not _is_file(entry):
-            return None
-        stat = entry.stat()
-    except FileNotFoundError:  # deleted while the folder was listed
-        return None
-    return FileStatus(entry.name, stat.st_size, stat.st_mtime_ns // 1_000_000)

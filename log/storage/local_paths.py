@@ -1,11 +1,14 @@
-"""Local paths and `file:` URLs."""
+"""Local paths, `file:` URLs, and what is in a folder."""
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from pathlib import Path
 
 from tidelog.log.errors import ConfigurationError
+from tidelog.log.storage.store import FileStatus
 
 _SCHEME = re.compile(r"^file:(//(localhost(?=/))?)?", re.IGNORECASE)
 # Between `file://` and the path a URL can name a host. Without one, `~` is the user's home, as in a plain path.
@@ -32,3 +35,24 @@ def absolute(root: str) -> Path:
         raise ConfigurationError(
             f"the path {root!r} cannot be made absolute: {error}", advice="pass an absolute path", path=root
         ) from error
+
+
+def is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether the entry is a file, or a link to one."""
+    try:
+        return entry.is_file()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise
+
+
+def status_of(entry: os.DirEntry[str]) -> FileStatus | None:
+    """What a listing says of a file; None if the entry is something else, or gone."""
+    try:
+        if not is_file(entry):
+            return None
+        stat = entry.stat()
+    except FileNotFoundError:  # deleted while the folder was listed
+        return None
+    return FileStatus(entry.name, stat.st_size, stat.st_mtime_ns // 1_000_000)
