@@ -92,8 +92,8 @@ SCENARIOS = (
 )
 
 
-# One program runs the scenarios of a group side by side. `make test` runs `main`: each mode, each writer, each kind.
-_MAIN = {"append-driver", "upsert-spark", "overwrite-partitions-driver", "tasks", "two sinks"}
+# One program runs the scenarios of a group side by side. `make test` runs `main`: each writer, and a kill in a job.
+_MAIN = {"append-driver", "upsert-spark", "tasks"}
 GROUPS = {
     "main": tuple(scenario for scenario in SCENARIOS if scenario.name in _MAIN),
     "rest": tuple(scenario for scenario in SCENARIOS if scenario.name not in _MAIN),

@@ -82,6 +82,7 @@ def test_delta_rs_writes_after_columns_were_added(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.full
 def test_delta_spark_continues_after_our_commits(tmp_path: Path, delta: DeltaSpark) -> None:
     """Two properties turn features on first, one of them in-commit timestamps."""
     table = table_of(tmp_path, "without commit times")
