@@ -26,6 +26,7 @@
     |   `-- CheckpointResetError          the stream's checkpoint or table is another one
     |-- PredicateError                    change the predicate
     |-- SchemaMismatchError               change the data or the table's schema
+    |   `-- SchemaChangedError            load the table again, and restart the query
     |-- FencedError                       stop this process: another one has taken over
     |-- DataError                         look at the stored data
     |   |-- CorruptLogError               the log or another file of the table is damaged
@@ -258,6 +259,18 @@ class SchemaMismatchError(TidelogError):
 
     code = "TIDELOG_SCHEMA_MISMATCH"
     column: str = ""
+
+
+class SchemaChangedError(SchemaMismatchError):
+    """A commit, `version`, gave the table other columns while a stream was reading it.
+
+    Load the table again with `readStream`, and restart the query with the same checkpoint. It continues where it
+    stopped.
+    """
+
+    code = "TIDELOG_SCHEMA_CHANGED"
+    path: str
+    version: int
 
 
 class FencedError(TidelogError):

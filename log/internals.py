@@ -9,10 +9,10 @@ from __future__ import annotations
 
 # --- names and values on disk
 from tidelog.log.format import partition_values, paths, properties
-from tidelog.log.format.actions import AddCDCFile, AddFile, SetTransaction
+from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, Metadata, SetTransaction
 from tidelog.log.format.commit_info import operation_name
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
-from tidelog.log.format.schema import is_variant, physical_name
+from tidelog.log.format.schema import columns_of, is_variant, physical_name
 from tidelog.log.format.statistics import num_records
 
 # isort: split
@@ -27,7 +27,7 @@ from tidelog.log.storage.local import LocalStore
 from tidelog.log.storage.location import parse_location
 from tidelog.log.storage.memory import MemoryStore
 from tidelog.log.storage.options import Redactor, parse_option_texts
-from tidelog.log.system import REAL_SYSTEM, System, environment, logger, to_datetime
+from tidelog.log.system import REAL_SYSTEM, System, environment, logger, to_datetime, utc_text
 
 # isort: split
 # --- the state of a version
@@ -37,7 +37,7 @@ from tidelog.log.state.commits import read_info
 from tidelog.log.state.file_values import FileValues
 from tidelog.log.state.files import to_adds
 from tidelog.log.state.head import Head
-from tidelog.log.state.loader import LogState, load
+from tidelog.log.state.loader import LogState, load, partition_values_at
 from tidelog.log.state.segment import list_segment, pointed_version, range_error
 
 # isort: split
@@ -54,9 +54,10 @@ from tidelog.log.data.reader import (
     read_footer,
     read_numbered_batches,
 )
-from tidelog.log.pruning.file_pruning import prune_values
+from tidelog.log.pruning.file_pruning import may_match, prune_values
 from tidelog.log.read.change_files import ChangeFile, appended_files, read_change_batches
-from tidelog.log.read.changes import change_schema
+from tidelog.log.read.change_shim import Change, commit_changes
+from tidelog.log.read.changes import Mode, change_schema, require_mode
 from tidelog.log.read.debt import SMALL_SHARE
 from tidelog.log.read.scan import RowReader, Selection
 
@@ -99,7 +100,9 @@ __all__ = [
     "AddCDCFile",
     "AddFile",
     "BoolArray",
+    "Change",
     "ChangeFile",
+    "Commit",
     "DataFile",
     "DataWriter",
     "FileStatus",
@@ -117,6 +120,8 @@ __all__ = [
     "LostRace",
     "Matched",
     "MemoryStore",
+    "Metadata",
+    "Mode",
     "MoveGroup",
     "Overwrite",
     "Pairs",
@@ -135,6 +140,8 @@ __all__ = [
     "appended_files",
     "blocks",
     "change_schema",
+    "columns_of",
+    "commit_changes",
     "commit_records",
     "committed",
     "conform",
@@ -150,12 +157,14 @@ __all__ = [
     "load",
     "logger",
     "match_names",
+    "may_match",
     "num_records",
     "open_store",
     "operation_name",
     "parse_location",
     "parse_option_texts",
     "partition_values",
+    "partition_values_at",
     "paths",
     "physical_name",
     "physical_rows",
@@ -174,6 +183,7 @@ __all__ = [
     "read_info",
     "read_ledger",
     "read_numbered_batches",
+    "require_mode",
     "require_row_changes",
     "require_same_table",
     "row_map_schema",
@@ -189,6 +199,7 @@ __all__ = [
     "to_adds",
     "to_datetime",
     "to_timestamp_ms",
+    "utc_text",
     "without_credentials",
     "without_progress",
 ]

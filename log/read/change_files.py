@@ -65,6 +65,11 @@ class ChangeFile:
     stats: str | None = None
 
     @property
+    def num_files(self) -> int:
+        """1, as for every unit of the feed that is one file."""
+        return 1
+
+    @property
     def partition_values(self) -> Mapping[str, str | None]:
         """The file's partition values."""
         return self.file.partition_values

@@ -78,11 +78,11 @@ class Selection:
         needed = {*chosen, *(() if self.tree is None else predicate.columns(self.tree))}
         self.read_schema = pa.schema([field for field in schema if field.name in needed])
         self._filter = None if self.tree is None else predicate.to_arrow(self.tree, self.read_schema)
-        self._all = schema
+        self.all_columns = schema
 
     def without_columns(self) -> Selection:
         """The same filter, for readers that only count: nothing but the columns of the predicate is read."""
-        return Selection(self._all, self.where, [])
+        return Selection(self.all_columns, self.where, [])
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Filter and project a batch that has the columns of `read_schema`. Raises PredicateError."""

@@ -42,6 +42,11 @@ class Snapshot:
         self._state = state
 
     @property
+    def state(self) -> LogState:
+        """The state of the log that the snapshot shows, for tidelog's other packages."""
+        return self._state
+
+    @property
     def version(self) -> int:
         """The ID version."""
         return self._state.head.version

@@ -9,8 +9,6 @@
 | `file_partitions` | the files of a read, grouped into tasks |
 | `read_options` | the options of a read, parsed and checked |
 | `session_zone` | the session's time zone, for timestamps without one |
-| `feed_planner` | which change files a micro-batch reads |
-| `offsets` | a stream's position in the table's history, as Spark's offset log stores it |
 | `write_options` | the options of `df.write`, parsed and checked |
 | `errors_first` | errors as Spark shows them: tidelog's line first, without its internals |
 | `batch_writer` | `df.write`: tasks write files, the driver commits them |

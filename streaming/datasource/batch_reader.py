@@ -2,26 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tidelog.log import Snapshot, Table
+from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import REAL_SYSTEM, ChangeFile, DataFile, num_records, to_adds
+from tidelog.log.internals import REAL_SYSTEM, Change
 from tidelog.streaming.datasource.errors_first import error_first
-from tidelog.streaming.datasource.feed_planner import FeedPlanner
 from tidelog.streaming.datasource.file_partitions import (
     FilesPartition,
+    announced_columns,
+    exactly,
     grouped_into_tasks,
+    snapshot_to_read,
     start_version,
     table_to_read,
 )
-from tidelog.streaming.datasource.offsets import Offset
 from tidelog.streaming.datasource.read_options import ReadOptions
 from tidelog.streaming.datasource.session_zone import require_unchanged
+from tidelog.streaming.feed_planning.offsets import Offset
+from tidelog.streaming.feed_planning.planner import FeedPlanner
+from tidelog.streaming.feed_planning.snapshot_units import SnapshotUnits
+
+
+@dataclass
+class NetPartition(InputPartition):
+    """The input of the one task that reads net changes, because the rows of a key belong together."""
+
+    path: str
+    storage_options: Mapping[str, str] = field(repr=False)
+    after: int
+    until: int
+    keys: Sequence[str]
+    where: str | None
+    out_schema: pa.Schema
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The selected rows, with exactly the columns and types that Spark expects."""
+        table = Table.open(self.path, storage_options=dict(self.storage_options))
+        changes = table.changes(
+            after=self.after,
+            until=self.until,
+            mode="net",
+            where=self.where,
+            columns=self.out_schema.names,
+            keys=self.keys,
+        )
+        for batch in changes.to_batches():
+            yield exactly(batch, self.out_schema)
 
 
 class BatchReader(DataSourceReader):
@@ -39,34 +71,33 @@ class BatchReader(DataSourceReader):
     @error_first
     def partitions(self) -> Sequence[InputPartition]:
         """The files of the snapshot or of the interval, grouped into tasks."""
-        table = table_to_read(self._options)
-        if self._options.is_interval:
-            return grouped_into_tasks(table, self._interval_files(table), table.at(), self._options, self._schema)
-        snapshot = _snapshot(table, self._options)
-        return grouped_into_tasks(table, _snapshot_files(snapshot), snapshot, self._options, self._schema)
+        options = self._options
+        table = table_to_read(options)
+        if not options.is_interval:
+            snapshot = snapshot_to_read(table, options)
+            units = SnapshotUnits(snapshot, options.query_columns.selection(snapshot.schema))
+            return self._tasks(table, snapshot.schema, units.between(0, units.count))
+        after = start_version(table, options)
+        until = table.version if options.end is None else table.timeline.interval_end(options.end)
+        if options.changes == "net":
+            return [self._net(table, after, until)]
+        planner = FeedPlanner(table, REAL_SYSTEM, options.query_columns)
+        changes = planner.between(Offset(table.id, after), Offset(table.id, until))
+        return self._tasks(table, table.schema, list(changes))
 
     @error_first
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
         require_unchanged(self._options.zone)
         # Spark makes up one empty partition if there are none.
-        return partition.read() if isinstance(partition, FilesPartition) else iter(())
+        return partition.read() if isinstance(partition, FilesPartition | NetPartition) else iter(())
 
-    def _interval_files(self, table: Table) -> list[ChangeFile]:
-        start = Offset(table.id, start_version(table, self._options))
-        end = table.version if self._options.end is None else table.timeline.interval_end(self._options.end)
-        return list(FeedPlanner(table, REAL_SYSTEM).between(start, Offset(table.id, end)))
+    def _tasks(self, table: Table, table_schema: pa.Schema, changes: Sequence[Change]) -> list[InputPartition]:
+        return grouped_into_tasks(table.store, changes, self._options.query_columns, table_schema, self._schema)
 
-
-def _snapshot(table: Table, options: ReadOptions) -> Snapshot:
-    if isinstance(options.snapshot, int):
-        return table.at(version=options.snapshot)
-    return table.at(timestamp=options.snapshot) if options.snapshot is not None else table.at()
-
-
-def _snapshot_files(snapshot: Snapshot) -> list[ChangeFile]:
-    stamp = int(snapshot.timestamp.timestamp() * 1000)
-    return [
-        ChangeFile(DataFile.of(add), snapshot.version, stamp, add.size, num_records(add.stats))
-        for add in to_adds(snapshot.files())
-    ]
+    def _net(self, table: Table, after: int, until: int) -> NetPartition:
+        options = self._options
+        columns = announced_columns(options.query_columns.all_columns(table.schema), self._schema)
+        # Raises errors about the keys and the interval here, before any task runs.
+        table.changes(after=after, until=until, mode="net", keys=options.keys)
+        return NetPartition(options.path, options.storage_options, after, until, options.keys, options.where, columns)

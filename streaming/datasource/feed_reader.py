@@ -3,73 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
-from tidelog.log.internals import REAL_SYSTEM, range_error
+from tidelog.log.internals import REAL_SYSTEM, Change, to_datetime, utc_text
 from tidelog.streaming.datasource.errors_first import error_first
-from tidelog.streaming.datasource.feed_planner import FeedPlanner
 from tidelog.streaming.datasource.file_partitions import (
     FilesPartition,
     grouped_into_tasks,
     start_version,
     table_to_read,
 )
-from tidelog.streaming.datasource.offsets import Offset
 from tidelog.streaming.datasource.read_options import ReadOptions, parse_read
 from tidelog.streaming.datasource.session_zone import require_unchanged
+from tidelog.streaming.feed_planning.limits import DEFAULT_FILES, NO_LIMITS, Limits
+from tidelog.streaming.feed_planning.offsets import Offset
+from tidelog.streaming.feed_planning.planner import FeedPlanner
 
 
 class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The change feed of a stream. It runs in a separate process, without a Spark session."""
+    """The change feed of a stream. It runs in a separate process, without a Spark session.
 
-    def __init__(self, raw_options: Mapping[str, str], schema: StructType, session_zone: str | None = None) -> None:
+    `schema_version` is the version whose columns the query has; None if the query gave its own with `.schema(...)`.
+    """
+
+    def __init__(
+        self,
+        raw_options: Mapping[str, str],
+        schema: StructType,
+        session_zone: str | None = None,
+        schema_version: int | None = None,
+    ) -> None:
         self._raw = dict(raw_options)
         self._schema = schema
         self._session_zone = session_zone
+        self._schema_version = schema_version
         self._opened: tuple[ReadOptions, FeedPlanner] | None = None
         self._target_version: int | None = None
 
     @error_first
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new stream begins: after `startingVersion` or `startingTimestamp`, else at the first version."""
+        """Where a new stream begins: as its options say, else at the first version."""
         options, planner = self._open()
-        return Offset(planner.table.id, start_version(planner.table, options)).to_json()
+        table = planner.table
+        if options.initial_snapshot:
+            return planner.snapshot_start().to_json()
+        return Offset(table.id, start_version(table, options)).to_json()
 
     @error_first
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next micro-batch; `start` itself if there are no new rows, so that Spark runs none."""
-        _, planner = self._open()
+        options, planner = self._open()
         begin = self._offset(start)
         if self._target_version is None:
             planner.refresh_if_due()
-        if begin.version > planner.table.version and begin.version > planner.table.refresh().version:
-            raise range_error(
-                planner.table.store,
-                f"the stream has read version {begin.version} of {planner.table.path}, which no longer exists: the "
-                "table was restored from an older copy, and the stream would miss the commits that reuse its versions",
-                0,
-                planner.table.version,
-            )
+        planner.require_reached(begin)
         until = planner.table.version if self._target_version is None else self._target_version
-        max_files = limit.max_files if isinstance(limit, ReadMaxFiles) else None
-        return planner.advance(begin, until, max_files).to_json()
+        end = planner.advance(begin, until, _limits(options, limit))
+        # Spark compares the text of offsets, and an older tidelog may have written this one.
+        return start if end == begin else end.to_json()
 
     @error_first
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The limit set with `maxFilesPerTrigger`."""
+        """One of the limits that the options set; `latestOffset` applies all of them."""
         options, _ = self._open()
-        return ReadAllAvailable() if options.max_files is None else ReadMaxFiles(options.max_files)
+        limits = options.limits
+        if limits.files is not None:
+            return ReadMaxFiles(limits.files)
+        if limits.size_bytes is not None:
+            return ReadMaxBytes(limits.size_bytes)
+        return ReadMaxFiles(DEFAULT_FILES) if limits.rows is None else ReadMaxRows(limits.rows)
 
     @error_first
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """The newest version seen, for the query's progress."""
+        """The newest version seen and its time, for the query's progress."""
         _, planner = self._open()
-        return Offset(planner.table.id, planner.table.version).to_json()
+        table = planner.table
+        until = utc_text(to_datetime(table.timeline.timestamp_ms))
+        return Offset(table.id, table.version, complete_until=until).to_json()
 
     @error_first
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -79,13 +102,11 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @error_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The change files between two offsets, grouped into tasks."""
+        """The changes between two offsets, grouped into tasks."""
         options, planner = self._open()
-        first, last = self._offset(start), self._offset(end)
-        if planner.table.version < last.version:
-            planner.table.refresh()
-        changes = list(planner.between(first, last))
-        return grouped_into_tasks(planner.table, changes, planner.table.at(), options, self._schema)
+        changes = self.changes_between(start, end)
+        table = planner.table
+        return grouped_into_tasks(table.store, changes, options.query_columns, table.schema, self._schema)
 
     @error_first
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -93,10 +114,25 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         require_unchanged(parse_read(self._raw, streaming=True, session_zone=self._session_zone).zone)
         return partition.read() if isinstance(partition, FilesPartition) else iter(())
 
+    def changes_between(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[Change]:
+        """The changes of a micro-batch, in commit order."""
+        _, planner = self._open()
+        first, last = self._offset(start), self._offset(end)
+        planner.require_reached(last)
+        return planner.between(first, last)
+
     def _open(self) -> tuple[ReadOptions, FeedPlanner]:
         if self._opened is None:
             options = parse_read(self._raw, streaming=True, session_zone=self._session_zone)
-            self._opened = options, FeedPlanner(table_to_read(options), REAL_SYSTEM)
+            planner = FeedPlanner(
+                table_to_read(options),
+                REAL_SYSTEM,
+                options.query_columns,
+                skips_changes=options.skip_change_commits,
+                counts_rows=options.limits.rows is not None,
+                schema_version=self._schema_version,
+            )
+            self._opened = options, planner
         return self._opened
 
     def _offset(self, raw: Mapping[str, Any]) -> Offset:
@@ -104,3 +140,9 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = Offset.from_json(raw)
         offset.require_table(planner.table.id, planner.table.path)
         return offset
+
+
+def _limits(options: ReadOptions, limit: ReadLimit) -> Limits:
+    if isinstance(limit, ReadAllAvailable):
+        return NO_LIMITS
+    return options.limits if options.limits != NO_LIMITS else replace(NO_LIMITS, files=DEFAULT_FILES)

@@ -1,8 +1,8 @@
-"""What a read consists of: its table, start and columns, and its files, grouped into Spark's tasks."""
+"""What a read consists of: its table and start, and its files, grouped into Spark's tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,9 +11,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidelog.log import Snapshot, Table
-from tidelog.log.errors import ConfigurationError, HistoryExpiredError, SchemaMismatchError
-from tidelog.log.internals import ChangeFile, Selection, Store, change_schema, read_change_batches
+from tidelog.log.errors import HistoryExpiredError, SchemaMismatchError
+from tidelog.log.internals import Change, Selection, Store, read_change_batches
 from tidelog.streaming.datasource.read_options import EXCLUSIVE_START, ReadOptions
+from tidelog.streaming.feed_planning.query_columns import QueryColumns
 
 # A task's Python worker costs some tens of milliseconds, so small files share one task. A core reads this number of
 # bytes in about a second.
@@ -23,10 +24,10 @@ _PARTITION_FILES = 32
 
 @dataclass
 class FilesPartition(InputPartition):
-    """The input of one task: change files, and the rows and columns to read from them."""
+    """The input of one task: changes, and the rows and columns to read from them."""
 
     store: Store
-    changes: Sequence[ChangeFile]
+    changes: Sequence[Change]
     row_schema: pa.Schema
     where: str | None
     out_schema: pa.Schema
@@ -37,20 +38,31 @@ class FilesPartition(InputPartition):
         for change in self.changes:
             for batch in read_change_batches(self.store, change, selection.read_schema):
                 for piece in selection.apply(batch):
-                    yield pa.RecordBatch.from_arrays(
-                        [_exactly(piece.column(field.name), field.type) for field in self.out_schema],
-                        schema=self.out_schema,
-                    )
+                    yield exactly(piece, self.out_schema)
+
+
+def exactly(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with exactly the columns and types of `schema`, which Spark has announced."""
+    columns = [batch.column(field.name) for field in schema]
+    return pa.RecordBatch.from_arrays(
+        [
+            values if values.type.equals(field.type) else values.cast(field.type)
+            for values, field in zip(columns, schema, strict=True)
+        ],
+        schema=schema,
+    )
 
 
 def table_to_read(options: ReadOptions) -> Table:
-    """The table of a read. Raises ConfigurationError for a change mode that Spark's readers do not support."""
-    if options.changes not in (None, "append"):
-        raise ConfigurationError(
-            f"format('tidelog') does not support the change mode {options.changes!r}",
-            advice="use append, or call Table.changes(...)",
-        )
+    """The table of a read."""
     return Table.open(options.path, storage_options=options.storage_options)
+
+
+def snapshot_to_read(table: Table, options: ReadOptions) -> Snapshot:
+    """The version that `versionAsOf` or `timestampAsOf` names, else the newest."""
+    if isinstance(options.snapshot, int):
+        return table.at(version=options.snapshot)
+    return table.at(timestamp=options.snapshot) if options.snapshot is not None else table.at()
 
 
 def start_version(table: Table, options: ReadOptions) -> int:
@@ -65,37 +77,36 @@ def start_version(table: Table, options: ReadOptions) -> int:
         raise HistoryExpiredError(error.message, advice=f"{error.advice}; {EXCLUSIVE_START}", **error.fields) from None
 
 
-def row_schema_of(snapshot: Snapshot, options: ReadOptions) -> pa.Schema:
-    """All columns that a row can have."""
-    return snapshot.schema if options.changes is None else change_schema(snapshot.schema)
-
-
-def read_columns(snapshot: Snapshot, options: ReadOptions) -> pa.Schema:
+def read_columns(table_schema: pa.Schema, columns: QueryColumns) -> pa.Schema:
     """The columns of the read, all nullable: a Python source cannot vouch for other writers' files."""
-    chosen = Selection(row_schema_of(snapshot, options), options.where, options.columns).schema
+    chosen = columns.selection(table_schema).schema
     return pa.schema([field.with_nullable(True) for field in chosen])  # noqa: FBT003 - pyarrow's signature
 
 
 def grouped_into_tasks(
-    table: Table, changes: Sequence[ChangeFile], snapshot: Snapshot, options: ReadOptions, schema: StructType
+    store: Store, changes: Iterable[Change], columns: QueryColumns, table_schema: pa.Schema, schema: StructType
 ) -> list[InputPartition]:
     """Group `changes`, in their order, into tasks of a bounded number of files and bytes."""
-    row_schema = row_schema_of(snapshot, options)
-    out_schema = to_arrow_schema(schema, timezone="UTC")
-    _require_columns(row_schema, out_schema)
-    groups: list[list[ChangeFile]] = []
-    size = 0
+    row_schema = columns.all_columns(table_schema)
+    out_schema = announced_columns(row_schema, schema)
+    groups: list[list[Change]] = []
+    size = files = 0
     for change in changes:
-        if not groups or size + change.size_bytes > _PARTITION_BYTES or len(groups[-1]) == _PARTITION_FILES:
+        if not groups or size + change.size_bytes > _PARTITION_BYTES or files + change.num_files > _PARTITION_FILES:
             groups.append([])
-            size = 0
+            size = files = 0
         groups[-1].append(change)
         size += change.size_bytes
-    return [FilesPartition(table.store, group, row_schema, options.where, out_schema) for group in groups]
+        files += change.num_files
+    return [FilesPartition(store, group, row_schema, columns.where, out_schema) for group in groups]
 
 
-def _require_columns(row_schema: pa.Schema, asked: pa.Schema) -> None:
-    """Raise SchemaMismatchError for a column of the reader's `.schema(...)` that the table does not have."""
+def announced_columns(row_schema: pa.Schema, schema: StructType) -> pa.Schema:
+    """The columns that Spark expects.
+
+    Raises SchemaMismatchError for a column of the reader's `.schema(...)` that the table does not have.
+    """
+    asked = to_arrow_schema(schema, timezone="UTC")
     for field in asked:
         if field.name not in row_schema.names:
             raise SchemaMismatchError(
@@ -103,7 +114,4 @@ def _require_columns(row_schema: pa.Schema, asked: pa.Schema) -> None:
                 advice=f"leave .schema(...) out, or choose from {', '.join(row_schema.names)}",
                 column=field.name,
             )
-
-
-def _exactly(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    return values if values.type.equals(kind) else values.cast(kind)
+    return asked

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import BEFORE_FIRST, Point
+from tidelog.log.internals import BEFORE_FIRST, Mode, Point, properties, require_mode
 from tidelog.streaming.datasource.session_zone import in_zone
+from tidelog.streaming.feed_planning.limits import Limits
+from tidelog.streaming.feed_planning.query_columns import QueryColumns
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -24,11 +26,24 @@ READ_OPTIONS = {
     "endingversion": "endingVersion",
     "endingtimestamp": "endingTimestamp",
     "changes": "changes",
+    "keys": "keys",
+    "initialsnapshot": "initialSnapshot",
+    "skipchangecommits": "skipChangeCommits",
+    "consumer": "consumer",
     "maxfilespertrigger": "maxFilesPerTrigger",
+    "maxbytespertrigger": "maxBytesPerTrigger",
+    "maxrowspertrigger": "maxRowsPerTrigger",
     "columns": "columns",
     "where": "where",
 }
-_STREAM_ONLY = {"maxfilespertrigger"}
+_STREAM_ONLY = {
+    "initialsnapshot",
+    "skipchangecommits",
+    "consumer",
+    "maxfilespertrigger",
+    "maxbytespertrigger",
+    "maxrowspertrigger",
+}
 _BATCH_ONLY = {"versionasof", "timestampasof", "endingversion", "endingtimestamp"}
 # For CREATE TABLE Spark passes the properties of the new catalog entry as options; this one is always among them.
 _OF_CATALOG_TABLE = "owner"
@@ -46,12 +61,21 @@ class ReadOptions:
     start: Point | None
     end: Point | None
     latest: bool
-    changes: str | None
-    max_files: int | None
+    changes: Mode | None
+    keys: tuple[str, ...]
+    initial_snapshot: bool
+    skip_change_commits: bool
+    consumer: str | None
+    limits: Limits
     columns: tuple[str, ...] | None
     where: str | None
     storage_options: Mapping[str, str] = field(repr=False)
     zone: str | None
+
+    @property
+    def query_columns(self) -> QueryColumns:
+        """What the read selects."""
+        return QueryColumns(self.changes, self.where, self.columns)
 
     @property
     def is_interval(self) -> bool:
@@ -73,15 +97,24 @@ def parse_read(
     path = require_path(options, 'use .load("/path/to/table")')
     moments = _Moments(session_zone)
     start, latest = _start(options, moments)
+    _refuse_conflicting(options)
     return ReadOptions(
         path=path,
         snapshot=_one_of(options, "versionasof", "timestampasof", moments),
         start=start,
         end=_one_of(options, "endingversion", "endingtimestamp", moments),
         latest=latest,
-        changes=options.get("changes"),
-        max_files=_count(options, "maxfilespertrigger"),
-        columns=tuple(name.strip() for name in options["columns"].split(",")) if "columns" in options else None,
+        changes=_mode(options, streaming=streaming),
+        keys=_names(options, "keys") or (),
+        initial_snapshot=_flag(options, "initialsnapshot"),
+        skip_change_commits=_flag(options, "skipchangecommits"),
+        consumer=options.get("consumer"),
+        limits=Limits(
+            _count(options, "maxfilespertrigger"),
+            _size(options, "maxbytespertrigger"),
+            _count(options, "maxrowspertrigger"),
+        ),
+        columns=_names(options, "columns"),
         where=options.get("where"),
         storage_options=secrets,
         zone=moments.used_zone,
@@ -132,6 +165,60 @@ def _refuse_misplaced(options: Mapping[str, str], *, streaming: bool | None) -> 
         if key in misplaced:
             kind = "batch reads" if streaming else "streams"
             raise ConfigurationError(f"the option {READ_OPTIONS[key]!r} is for {kind} only", advice="leave it out")
+
+
+def _refuse_conflicting(options: Mapping[str, str]) -> None:
+    if _flag(options, "initialsnapshot"):
+        for key in ("startingversion", "startingtimestamp"):
+            if key in options:
+                raise ConfigurationError(
+                    f"the options 'initialSnapshot' and {READ_OPTIONS[key]!r} exclude each other",
+                    advice="leave one out: with initialSnapshot a stream reads the table as it is, then what follows",
+                )
+    if _flag(options, "skipchangecommits") and options.get("changes", "append") != "append":
+        raise ConfigurationError(
+            "the option 'skipChangeCommits' is for the change mode 'append'",
+            advice="leave it out: the mode 'cdc' shows the commits that changed rows",
+        )
+    if "keys" in options and options.get("changes") != "net":
+        raise ConfigurationError("the option 'keys' is for the change mode 'net'", advice="leave it out")
+
+
+def _mode(options: Mapping[str, str], *, streaming: bool | None) -> Mode | None:
+    if "changes" not in options:
+        return None
+    mode = require_mode(options["changes"])
+    if mode == "net" and streaming:
+        raise ConfigurationError(
+            "a stream cannot have the change mode 'net', which is the effect of a whole interval",
+            advice="use cdc, or read batches with spark.read",
+        )
+    return mode
+
+
+def _names(options: Mapping[str, str], key: str) -> tuple[str, ...] | None:
+    return tuple(name.strip() for name in options[key].split(",")) if key in options else None
+
+
+def _flag(options: Mapping[str, str], key: str) -> bool:
+    text = options.get(key, "false").strip().lower()
+    if text not in {"true", "false"}:
+        raise ConfigurationError(
+            f"the option {READ_OPTIONS[key]!r} cannot be {options[key]!r}", advice="give true or false"
+        )
+    return text == "true"
+
+
+def _size(options: Mapping[str, str], key: str) -> int | None:
+    if key not in options:
+        return None
+    try:
+        return properties.parse_size_bytes(options[key])
+    except ValueError as error:
+        raise ConfigurationError(
+            f"the option {READ_OPTIONS[key]!r} cannot be {options[key]!r}",
+            advice="give bytes, or a size such as 128 MiB",
+        ) from error
 
 
 def _start(options: Mapping[str, str], moments: _Moments) -> tuple[Point | None, bool]:

@@ -25,7 +25,7 @@ from tidelog.streaming.datasource.batch_reader import BatchReader
 from tidelog.streaming.datasource.batch_writer import BatchWriter
 from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.feed_reader import FeedReader
-from tidelog.streaming.datasource.file_partitions import read_columns, table_to_read
+from tidelog.streaming.datasource.file_partitions import read_columns, snapshot_to_read, table_to_read
 from tidelog.streaming.datasource.read_options import parse_read, split_names
 from tidelog.streaming.datasource.write_options import parse_write
 
@@ -71,6 +71,8 @@ class TidelogDataSource(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
         self._raw = dict(options)
+        # Spark keeps this object from the load of the table to the start of the query.
+        self._schema_version: int | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -87,7 +89,10 @@ class TidelogDataSource(DataSource):
             PredicateError: `columns` or `where` do not fit the table.
         """
         options = parse_read(self._raw, session_zone=self.session_zone)
-        return from_arrow_schema(read_columns(table_to_read(options).at(), options))
+        table = table_to_read(options)
+        self._schema_version = table.version
+        snapshot = snapshot_to_read(table, options)
+        return from_arrow_schema(read_columns(snapshot.schema, options.query_columns))
 
     @error_first
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -103,7 +108,7 @@ class TidelogDataSource(DataSource):
 
         It checks its options on its first call, since Spark hides an error raised here.
         """
-        return FeedReader(self._raw, schema, self.session_zone)
+        return FeedReader(self._raw, schema, self.session_zone, self._schema_version)
 
     @error_first
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature

@@ -29,8 +29,10 @@ from tidelog.log.format.actions import Protocol, encode_action
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
 from tidelog.log.storage.local import LocalStore
-from tidelog.streaming.datasource.feed_planner import FeedPlanner
-from tidelog.streaming.datasource.offsets import Offset
+from tidelog.streaming.feed_planning.limits import NO_LIMITS
+from tidelog.streaming.feed_planning.offsets import Offset
+from tidelog.streaming.feed_planning.planner import FeedPlanner
+from tidelog.streaming.feed_planning.query_columns import QueryColumns
 from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch
 
@@ -146,14 +148,16 @@ def test_commit_times_do_not_change_without_in_commit_timestamps(tmp_path: Path)
 
 
 def test_a_feed_that_lags_behind_gets_an_error(table: Table, clock: Clock) -> None:
-    behind, current = (FeedPlanner(Table(table.store, load(table.store)), clock) for _ in range(2))
+    behind, current = (
+        FeedPlanner(Table(table.store, load(table.store)), clock, QueryColumns(None, None, None)) for _ in range(2)
+    )
     expire(table, older_than=timedelta(days=2))
     with pytest.raises(HistoryExpiredError) as gone:
-        behind.advance(Offset(table.id, 4), 10, None)
+        behind.advance(Offset(table.id, 4), 10, NO_LIMITS)
     assert (gone.value.earliest_version, gone.value.latest_version) == (6, 10)
     with pytest.raises(HistoryExpiredError):
         table.changes(after=4)
-    assert current.advance(Offset(table.id, 5), 10, None) == Offset(table.id, 10)
+    assert current.advance(Offset(table.id, 5), 10, NO_LIMITS).version == 10
     assert sorted(table.changes(after=5).to_arrow()["n"].to_pylist()) == [6, 7, 8, 9, 10]
 
 

@@ -40,15 +40,23 @@ class Query:
 
         The first trigger of a query always runs one, even if it is empty, because it records where the query began.
         """
-        start = self.offset or _through_json(self.reader.initialOffset())
-        limit: ReadLimit = self.reader.getDefaultReadLimit()
-        end = _through_json(self.reader.latestOffset(start, limit))
+        start = self.start()
+        end = self.end(start)
         if end == self.offset:
             return None
         rows = self.replay(start, end)
         self.reader.commit(end)
         self.offset = end
         return rows
+
+    def start(self) -> dict[str, Any]:
+        """Where the next micro-batch begins."""
+        return self.offset or _through_json(self.reader.initialOffset())
+
+    def end(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Where it ends."""
+        limit: ReadLimit = self.reader.getDefaultReadLimit()
+        return _through_json(self.reader.latestOffset(start, limit))
 
     def replay(self, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
         """The rows between two offsets, as Spark reads them at first, and again after a crash."""

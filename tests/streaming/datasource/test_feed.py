@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,9 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.streaming.support import NUMBERS, drain, drain_feed, feed, rewrite_all, wait_until
+from tests.streaming.support import NUMBERS, PATIENCE_S, drain, drain_feed, feed, rewrite_all, wait_until
 from tidelog.log import Table
+from tidelog.log.format import filenames
 
 pytestmark = pytest.mark.spark
 
@@ -156,7 +159,7 @@ def test_limit_columns_where_and_commit_columns_on_a_partitioned_table(spark: Sp
         columns="text, part, _commit_version, _commit_timestamp",
         where="part <= '2026-01-02'",
     )
-    assert [len(batch) for batch in batches] == [2, 1, 1]
+    assert [len(batch) for batch in batches] == [2, 2]
     rows = [row.asDict() for batch in batches for row in batch]
     assert [row["text"] for row in rows] == ["1-2", "2-2", "1-3", "2-3"]
     assert [str(row["part"]) for row in rows] == ["2026-01-01", "2026-01-02"] * 2
@@ -183,6 +186,63 @@ def test_a_starting_timestamp_and_a_given_schema(spark: SparkSession, table: Tab
     drain(stream, lambda batch, _: rows.extend(batch.collect()), tmp_path / "cp")
     assert rows == [(2,)]
     assert stream.schema.simpleString() == "struct<n:int>"
+
+
+def changes_of(batches: list[list[Any]]) -> list[list[tuple[str, int, int]]]:
+    return [[(row["_change_type"], row["_commit_version"], row["n"]) for row in batch] for batch in batches]
+
+
+def test_the_table_as_it_is_then_every_change(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    """Without a gap or an overlap, also where the commits before the snapshot are expired."""
+    put(table, 1, 2)
+    put(table, 3)
+    table.delete("n = 2")
+    table.checkpoint()
+    for version in range(3):
+        Path(table.path, filenames.commit_path(version)).unlink()
+    options = {"initialSnapshot": "true", "changes": "cdc"}
+    first = drain_feed(spark, table.path, tmp_path / "cp", maxFilesPerTrigger=1, **options)
+    assert changes_of(first) == [[("insert", 3, 1)], [("insert", 3, 3)]]
+    table.delete("n = 1")
+    put(table, 4)
+    rewrite_all(table)
+    rest = drain_feed(spark, table.path, tmp_path / "cp", **options)
+    assert changes_of(rest) == [[("delete", 4, 1), ("insert", 5, 4)]]
+    assert drain_feed(spark, table.path, tmp_path / "cp", **options) == []
+
+
+def test_progress_shows_how_far_the_stream_is_complete(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    put(table, 1)
+    table.delete("n = 1")
+    put(table, 2)
+    newest = table.at().timestamp
+    writer = feed(spark, table.path, skipChangeCommits="true").writeStream.format("noop")
+    query = writer.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True).start()
+    assert query.awaitTermination(PATIENCE_S)
+    progress = query.lastProgress
+    assert progress is not None
+    end = json.loads(progress["sources"][0]["endOffset"])
+    assert end["version"] == 3
+    assert end["skippedCommits"] == 1
+    assert datetime.fromisoformat(end["completeUntil"]) == newest
+
+
+def test_new_columns_stop_the_query_and_a_restart_continues(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    put(table, 1)
+    running = Running(feed(spark, table.path), tmp_path / "cp")
+    try:
+        running.wait_for(1)
+        put(table, 2)
+        table.add_columns([pa.field("note", pa.string())])
+        table.insert([{"n": 3, "note": "new"}])
+        wait_until(lambda: not running.query.isActive, "the query has stopped")
+    finally:
+        running.query.stop()
+    assert running.batches == [[1], [2]]
+    message = str(running.query.exception())
+    assert "TIDELOG_SCHEMA_CHANGED: version 3 of" in message
+    assert "restart the query with the same checkpoint" in message
+    assert drain_feed(spark, table.path, tmp_path / "cp") == [[(3, "new")]]
 
 
 # --- errors, as Spark shows them -------------------------------------------------------------------------------------

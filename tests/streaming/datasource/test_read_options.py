@@ -7,6 +7,7 @@ import pytest
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.read.timeline import BEFORE_FIRST
 from tidelog.streaming.datasource.read_options import parse_read
+from tidelog.streaming.feed_planning.limits import NO_LIMITS, Limits
 
 PATH = {"path": "/data/t"}
 
@@ -16,7 +17,12 @@ def test_a_path_alone_is_the_newest_snapshot() -> None:
     assert options.path == "/data/t"
     assert not options.is_interval
     assert (options.snapshot, options.start, options.end, options.latest) == (None, None, None, False)
-    assert (options.changes, options.max_files, options.columns, options.where) == (None, None, None, None)
+    assert (options.changes, options.limits, options.columns, options.where) == (None, NO_LIMITS, None, None)
+
+
+def test_the_limits_of_a_stream() -> None:
+    options = {"maxFilesPerTrigger": "3", "maxBytesPerTrigger": "10 MiB", "maxRowsPerTrigger": "1000"}
+    assert parse_read(PATH | options).limits == Limits(3, 10 * 2**20, 1000)
 
 
 def test_option_names_ignore_case() -> None:
@@ -58,7 +64,7 @@ def test_storage_options_lose_the_prefix_and_keep_their_case() -> None:
         ({"path": ""}, None, "Spark did not pass a table path"),
         (PATH | {"verssionAsOf": "1"}, None, "unknown option 'verssionasof'; use one of path, versionAsOf"),
         (PATH | {"verssionAsOf": "1"}, None, "where, storageOption.<name>"),
-        (PATH | {"consumer": "me"}, True, "unknown option 'consumer'"),
+        (PATH | {"consumers": "me"}, True, "unknown option 'consumers'"),
         (PATH | {"versionAsOf": "1"}, True, "'versionAsOf' is for batch reads only; leave it out"),
         (PATH | {"endingTimestamp": "1"}, True, "'endingTimestamp' is for batch reads only"),
         (PATH | {"maxFilesPerTrigger": "1"}, False, "'maxFilesPerTrigger' is for streams only; leave it out"),

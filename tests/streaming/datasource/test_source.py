@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+from pyspark.sql.streaming.datasource import ReadMaxFiles
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from tests.streaming.datasource.engine import Query
@@ -109,7 +109,7 @@ def test_a_limit_counts_files_and_splits_commits(parts: Table, limit: int) -> No
 
 def test_without_a_limit_there_is_one_batch(parts: Table) -> None:
     assert len(query(parts).run()) == 1
-    assert isinstance(query(parts).reader.getDefaultReadLimit(), ReadAllAvailable)
+    assert query(parts).reader.getDefaultReadLimit() == ReadMaxFiles(10_000)
     assert query(parts, maxFilesPerTrigger="7").reader.getDefaultReadLimit() == ReadMaxFiles(7)
 
 
@@ -291,7 +291,7 @@ def test_a_commit_that_removed_rows_fails_the_stream(table: Table) -> None:
     stream.run()
     remove_one_file(table)
     with pytest.raises(
-        NotAppendOnlyError, match=r"version 2 of .* with startingVersion=2 .* Table\.changes\(after=1\)"
+        NotAppendOnlyError, match=r"version 2 of .* changes=cdc.* skipChangeCommits=true; .* startingVersion=2 "
     ):
         stream.run()
     put(table, 2)
@@ -339,8 +339,23 @@ def test_expired_history_is_an_error_with_the_available_versions(parts: Table) -
     ("options", "kind", "message"),
     [
         ({"verson": "1"}, ConfigurationError, "unknown option 'verson'; use one of"),
-        ({"changes": "net"}, ConfigurationError, "does not support the change mode 'net'; use append, or call"),
-        ({"versionAsOf": "1"}, ConfigurationError, "'versionAsOf' is for batch reads only"),
+        ({"changes": "net"}, ConfigurationError, "a stream cannot have the change mode 'net'"),
+        ({"changes": "all"}, ConfigurationError, "unknown change mode 'all'; use one of append, cdc, net"),
+        ({"keys": "n"}, ConfigurationError, "the option 'keys' is for the change mode 'net'"),
+        ({"initialSnapshot": "yes"}, ConfigurationError, "'initialSnapshot' cannot be 'yes'; give true or false"),
+        ({"maxBytesPerTrigger": "big"}, ConfigurationError, "'maxBytesPerTrigger' cannot be 'big'; give bytes, or"),
+        ({"maxRowsPerTrigger": "0"}, ConfigurationError, "give a whole number above zero"),
+        (
+            {"initialSnapshot": "true", "startingVersion": "1"},
+            ConfigurationError,
+            "the options 'initialSnapshot' and 'startingVersion' exclude each other",
+        ),
+        (
+            {"skipChangeCommits": "true", "changes": "cdc"},
+            ConfigurationError,
+            "'skipChangeCommits' is for the change mode 'append'",
+        ),
+        ({"versionAsOf": "0"}, ConfigurationError, "'versionAsOf' is for batch reads only"),
         ({"endingVersion": "1"}, ConfigurationError, "'endingVersion' is for batch reads only"),
         ({"startingTimestamp": "yesterday"}, ConfigurationError, "cannot be 'yesterday'; write ISO-8601"),
         ({"startingTimestamp": "2026-01-01T00:00:00"}, ConfigurationError, "no time zone"),
@@ -365,7 +380,9 @@ def test_a_wrong_option_of_a_stream(
             "a read cannot have both a version and an interval",
         ),
         ({"maxFilesPerTrigger": "1"}, ConfigurationError, "the option 'maxFilesPerTrigger' is for streams only"),
-        ({"changes": "cdc"}, ConfigurationError, "does not support the change mode 'cdc'; use append, or call"),
+        ({"keys": "n"}, ConfigurationError, "the option 'keys' is for the change mode 'net'"),
+        ({"changes": "net"}, ConfigurationError, "keys"),
+        ({"initialSnapshot": "true"}, ConfigurationError, "the option 'initialSnapshot' is for streams only"),
         ({"mergeSchema": "true"}, ConfigurationError, "unknown option 'mergeschema'; use one of"),
         ({"endingVersion": "99"}, HistoryExpiredError, "the available versions are 0 to 4"),
         ({"versionAsOf": "-1"}, HistoryExpiredError, "version -1 is not in the log; the available versions are 0 to 4"),

@@ -1,0 +1,10 @@
+"""Plan the change feed of a stream: how far the next micro-batch goes, and what it reads. Knows the log but not Spark.
+
+| module | contents |
+|---|---|
+| `offsets` | a stream's position in the table's history, as Spark's offset log stores it |
+| `limits` | how much one micro-batch may read |
+| `commit_units` | the files that hold the changes of each commit |
+| `snapshot_units` | the files of the snapshot that a stream begins with |
+| `planner` | from one offset to the next, and what lies between two of them |
+"""

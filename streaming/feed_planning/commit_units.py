@@ -1,0 +1,138 @@
+"""The files that hold the changes of each commit, as the feed reads them: kept for some time, without statistics."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tidelog.log import Table
+from tidelog.log.errors import NotAppendOnlyError
+from tidelog.log.internals import (
+    Change,
+    ChangeFile,
+    Commit,
+    Metadata,
+    Mode,
+    Selection,
+    commit_changes,
+    may_match,
+    partition_values_at,
+    physical_rows,
+)
+
+# A file takes a few hundred bytes here, so this many take some tens of megabytes.
+_CACHED_FILES = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a micro-batch reads as a whole: a file, or the files that a commit rewrote.
+
+    `files` is 0 if no row of it can be selected; it is then not read, and counts nothing.
+    """
+
+    change: Change
+    files: int
+    size_bytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitUnits:
+    """The units of one commit. `metadata` is what the commit made the table's, if it did."""
+
+    version: int
+    timestamp_ms: int
+    units: Sequence[Unit]
+    is_skipped: bool
+    metadata: Metadata | None
+
+
+class CommitReader:
+    """Reads what each commit changed. Not thread-safe."""
+
+    def __init__(
+        self, table: Table, mode: Mode, selection: Selection, *, skips_changes: bool, counts_rows: bool
+    ) -> None:
+        """`counts_rows` says whether a row count that the log lacks is read from the file."""
+        self.table = table
+        self._mode: Mode = mode
+        self._selection = selection
+        self._skips_changes = skips_changes
+        self._counts_rows = counts_rows
+        self._cache: OrderedDict[int, CommitUnits] = OrderedDict()
+        self._cached_files = 0
+
+    def between(self, after: int, until: int) -> Iterator[CommitUnits]:
+        """The commits in (after, until], oldest first.
+
+        Raises HistoryExpiredError if some of them are expired, NotAppendOnlyError at a commit that cannot be shown.
+        """
+        version = after + 1
+        while version <= until and version in self._cache:
+            self._cache.move_to_end(version)
+            yield self._cache[version]
+            version += 1
+        if version > until:
+            return
+        for commit, stamp in self.table.timeline.between(version - 1, until):
+            found = self._cache.get(commit.version) or self._of(commit, stamp)
+            self._remember(found)
+            yield found
+
+    def unit(self, change: Change, *, matches: bool) -> Unit:
+        """A change with its numbers for the limits."""
+        if not matches:
+            return Unit(change, 0, 0, 0)
+        rows = change.rows
+        if rows is None:
+            rows = self._counted(change) if self._counts_rows else 0
+        return Unit(change, change.num_files, change.size_bytes, rows)
+
+    def _of(self, commit: Commit, stamp: int) -> CommitUnits:
+        metadata = next((action for action in commit.others if isinstance(action, Metadata)), None)
+        head = self.table.at().state.head
+        values_of = partial(partition_values_at, self.table.store, head.metadata)
+        try:
+            changes = commit_changes(commit, stamp, self._mode, self.table.path, values_of)
+        except NotAppendOnlyError as error:
+            if not self._skips_changes:
+                raise _with_options(error) from None
+            return CommitUnits(commit.version, stamp, (), is_skipped=True, metadata=metadata)
+        tree = self._selection.tree
+        matches = [True] * len(changes)
+        if tree is not None:
+            matches = list(may_match(changes, tree, self._selection.all_columns, head.metadata))
+        units = tuple(
+            self.unit(_without_statistics(change), matches=is_match)
+            for change, is_match in zip(changes, matches, strict=True)
+        )
+        return CommitUnits(commit.version, stamp, units, is_skipped=False, metadata=metadata)
+
+    def _counted(self, change: Change) -> int:
+        return physical_rows(self.table.store, change.file) if isinstance(change, ChangeFile) else 0
+
+    def _remember(self, found: CommitUnits) -> None:
+        if found.version not in self._cache:
+            self._cached_files += 1 + len(found.units)
+        self._cache[found.version] = found
+        while self._cached_files > _CACHED_FILES and len(self._cache) > 1:
+            _, dropped = self._cache.popitem(last=False)
+            self._cached_files -= 1 + len(dropped.units)
+
+
+def _with_options(error: NotAppendOnlyError) -> NotAppendOnlyError:
+    """The error with the advice that fits `format("tidelog")` and `Feed`."""
+    advice = (
+        "read all changes with the option changes=cdc, or leave such commits out with skipChangeCommits=true; a stream "
+        f"with a new checkpoint and startingVersion={error.version} begins after it (a start is exclusive here, and "
+        "inclusive in Delta)"
+    )
+    return NotAppendOnlyError(error.message, advice=advice, **error.fields)
+
+
+def _without_statistics(change: Change) -> Change:
+    """Nothing here reads the statistics again, and they make up most of a file's size."""
+    return replace(change, stats=None) if isinstance(change, ChangeFile) else change.without_statistics()

@@ -1,0 +1,167 @@
+"""Plan the change feed: how far a micro-batch goes from an offset, and what lies between two offsets.
+
+A commit that changed no rows (a compaction, a property) has nothing to read, so it never moves an offset by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tidelog.log import Table
+from tidelog.log.errors import NotAppendOnlyError, SchemaChangedError
+from tidelog.log.internals import Change, System, range_error, to_datetime, utc_text
+from tidelog.streaming.feed_planning.commit_units import CommitReader, CommitUnits
+from tidelog.streaming.feed_planning.limits import Admission, Limits
+from tidelog.streaming.feed_planning.offsets import COMPLETE, Offset
+from tidelog.streaming.feed_planning.query_columns import QueryColumns
+from tidelog.streaming.feed_planning.snapshot_units import SnapshotUnits
+
+# Spark polls an idle stream many times a second. While commits arrive, nearly every poll looks at the log; the longer
+# the table stays quiet, the fewer do, down to one a second after half a minute.
+_FASTEST_POLL_S = 0.02
+_SLOWEST_POLL_S = 1.0
+_QUIET_SPAN_S = 30.0
+
+
+class FeedPlanner:
+    """The change feed of one table. Not thread-safe.
+
+    `schema_version` is the version whose columns the query has: a later commit with other columns ends it. None if the
+    query chose its columns itself.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        system: System,
+        columns: QueryColumns,
+        *,
+        skips_changes: bool = False,
+        counts_rows: bool = False,
+        schema_version: int | None = None,
+    ) -> None:
+        self._system = system
+        self._columns = columns
+        self._selection = columns.selection(table.schema)
+        self._commits = CommitReader(
+            table, columns.mode or "append", self._selection, skips_changes=skips_changes, counts_rows=counts_rows
+        )
+        self._schema_version = schema_version
+        self._snapshot: SnapshotUnits | None = None
+        self._last_news_s = system.monotonic_s()
+        self._refreshed_s = float("-inf")
+
+    @property
+    def table(self) -> Table:
+        """The table as of the last refresh."""
+        return self._commits.table
+
+    def refresh_if_due(self) -> None:
+        """Refresh the table, unless that was done a moment ago."""
+        now = self._system.monotonic_s()
+        quiet = now - self._last_news_s
+        age = min(_SLOWEST_POLL_S, max(_FASTEST_POLL_S, quiet / _QUIET_SPAN_S * _SLOWEST_POLL_S))
+        if now - self._refreshed_s < age:
+            return
+        before = self.table.version
+        self.table.refresh()
+        self._refreshed_s = now
+        if self.table.version != before:
+            self._last_news_s = now
+
+    def require_reached(self, offset: Offset) -> None:
+        """Raise HistoryExpiredError if the table has no version that the stream has read, even after a refresh."""
+        if offset.version > self.table.version and offset.version > self.table.refresh().version:
+            raise range_error(
+                self.table.store,
+                f"the stream has read version {offset.version} of {self.table.path}, which no longer exists: the table "
+                "was restored from an older copy, and the stream would miss the commits that reuse its versions",
+                0,
+                self.table.version,
+            )
+
+    def snapshot_start(self) -> Offset:
+        """Where a stream begins that reads the table as it is, then what follows."""
+        table = self.table
+        units = self._units_of_snapshot(table.version)
+        offset = Offset(table.id, table.version)
+        return replace(offset, files=0, snapshot=True) if units.count else offset
+
+    def advance(self, start: Offset, until_version: int, limits: Limits) -> Offset:
+        """The end of a micro-batch that begins at `start`, within `limits`, never past `until_version`.
+
+        Returns `start` itself if nothing is ahead, even if compactions were committed. What comes before a commit that
+        cannot be shown is read first; the next call raises its error.
+
+        Raises:
+            HistoryExpiredError: A commit that the stream needs is expired.
+            NotAppendOnlyError: The next commit removed or changed rows, in the mode `append`.
+            SchemaChangedError: The next commit changed the columns that the query reads.
+        """
+        admission = Admission(limits)
+        if start.snapshot:
+            return self._advance_in_snapshot(start, admission)
+        self._snapshot = None
+        seen, has_rows = start, False
+        try:
+            for commit in self._commits.between(start.last_complete, until_version):
+                self._require_same_columns(commit)
+                done = start.files if commit.version == start.version and start.files != COMPLETE else 0
+                taken = done + _taken(commit, done, admission)
+                rows_taken = any(unit.files for unit in commit.units[done:taken])
+                if taken < len(commit.units):
+                    if rows_taken:
+                        return replace(seen, version=commit.version, files=taken)
+                    break
+                has_rows = has_rows or rows_taken
+                seen = replace(
+                    seen,
+                    version=commit.version,
+                    files=COMPLETE,
+                    complete_until=utc_text(to_datetime(commit.timestamp_ms)),
+                    skipped=seen.skipped + commit.is_skipped,
+                )
+        except (NotAppendOnlyError, SchemaChangedError):
+            if not has_rows:
+                raise
+        return seen if has_rows else start
+
+    def between(self, start: Offset, end: Offset) -> Iterator[Change]:
+        """What to read after `start`, up to and including `end`, in commit order."""
+        if start.snapshot:
+            units = self._units_of_snapshot(start.version)
+            yield from units.between(start.files, end.files if end.snapshot else units.count)
+            start = replace(start, files=COMPLETE, snapshot=False)
+        if end.snapshot:
+            return
+        for commit in self._commits.between(start.last_complete, end.version):
+            low = start.files if commit.version == start.version else 0
+            high = end.files if commit.version == end.version and end.files != COMPLETE else len(commit.units)
+            yield from (unit.change for unit in commit.units[low:high] if unit.files)
+
+    def _advance_in_snapshot(self, start: Offset, admission: Admission) -> Offset:
+        units = self._units_of_snapshot(start.version)
+        taken = units.advance(start.files, admission)
+        if taken < units.count:
+            return replace(start, files=taken)
+        until = utc_text(to_datetime(units.timestamp_ms))
+        return replace(start, files=COMPLETE, snapshot=False, complete_until=until)
+
+    def _units_of_snapshot(self, version: int) -> SnapshotUnits:
+        if self._snapshot is None or self._snapshot.version != version:
+            self._snapshot = SnapshotUnits(self.table.at(version=version), self._selection)
+        return self._snapshot
+
+    def _require_same_columns(self, commit: CommitUnits) -> None:
+        if self._schema_version is None or commit.metadata is None or commit.version <= self._schema_version:
+            return
+        self._columns.require_same(self._selection.schema, commit.version, commit.metadata, self.table.path)
+
+
+def _taken(commit: CommitUnits, done: int, admission: Admission) -> int:
+    """How many units after the first `done` the micro-batch takes. Those without rows come along for nothing."""
+    for number, unit in enumerate(commit.units[done:]):
+        if unit.files and not admission.admits(unit.files, unit.size_bytes, unit.rows):
+            return number
+    return len(commit.units) - done

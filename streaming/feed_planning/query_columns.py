@@ -1,0 +1,58 @@
+"""The columns of a read, and what happens to a stream when the table's columns change.
+
+Spark fixes the columns of a query when it loads the table. So a stream stops before the first commit that gives it
+other columns; loaded again, it continues there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tidelog.log.errors import ConfigurationError, PredicateError, SchemaChangedError
+from tidelog.log.internals import Metadata, Mode, Selection, change_schema, columns_of
+
+
+@dataclass(frozen=True, slots=True)
+class QueryColumns:
+    """What a read selects. `mode` is None for a read without the feed's own columns."""
+
+    mode: Mode | None
+    where: str | None
+    columns: Sequence[str] | None
+
+    def all_columns(self, table_schema: pa.Schema) -> pa.Schema:
+        """All columns that a row can have."""
+        return table_schema if self.mode is None else change_schema(table_schema, self.mode)
+
+    def selection(self, table_schema: pa.Schema) -> Selection:
+        """The rows and columns that the read selects. Raises PredicateError and ConfigurationError."""
+        return Selection(self.all_columns(table_schema), self.where, self.columns)
+
+    def require_same(self, before: pa.Schema, version: int, metadata: Metadata, path: str) -> None:
+        """Raise SchemaChangedError if `metadata`, of a commit `version`, gives the read other columns than `before`."""
+        try:
+            now: pa.Schema | None = self.selection(columns_of(metadata, path)).schema
+        except (ConfigurationError, PredicateError):
+            now = None
+        if now == before:
+            return
+        raise SchemaChangedError(
+            f"version {version} of {path} changed the columns that the stream reads: {_difference(before, now)}",
+            advice="load the table again (readStream ... load) and restart the query with the same checkpoint; it "
+            "continues with this version",
+            path=path,
+            version=version,
+        )
+
+
+def _difference(before: pa.Schema, now: pa.Schema | None) -> str:
+    if now is None:
+        return "one of them is gone"
+    old, new = ({field.name: field.type for field in schema} for schema in (before, now))
+    parts = [f"{name} is new" for name in new if name not in old]
+    parts += [f"{name} is gone" for name in old if name not in new]
+    parts += [f"{name} was {old[name]} and is {new[name]}" for name in old if name in new and old[name] != new[name]]
+    return ", ".join(parts) or "their order or their nullability"

@@ -1,0 +1,60 @@
+"""The files of the snapshot that a stream begins with, in an order that a restart finds again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.log import Snapshot
+from tidelog.log.internals import (
+    ChangeFile,
+    DataFile,
+    FileValues,
+    Int64Array,
+    Selection,
+    num_records,
+    prune_values,
+    to_adds,
+)
+from tidelog.streaming.feed_planning.limits import Admission
+
+_NUMBER = "number"
+
+
+class SnapshotUnits:
+    """The files of one snapshot, oldest first. They stay in Arrow columns: a million of them take some 100 MB."""
+
+    def __init__(self, snapshot: Snapshot, selection: Selection) -> None:
+        self.version = snapshot.version
+        self.timestamp_ms = int(snapshot.timestamp.timestamp() * 1000)
+        files = snapshot.files()
+        order = pc.sort_indices(files, sort_keys=[("modificationTime", "ascending"), ("path", "ascending")])
+        self._files: pa.Table = files.take(order)
+        self.count: int = files.num_rows
+        values = FileValues(self._files)
+        if selection.tree is not None:
+            numbered = FileValues(self._files.append_column(_NUMBER, pa.array(np.arange(self.count))))
+            metadata = snapshot.state.head.metadata
+            kept = prune_values(numbered, selection.tree, selection.all_columns, metadata).files
+            self._matching = np.sort(kept[_NUMBER].to_numpy())
+        else:
+            self._matching = np.arange(self.count)
+        self._sizes: Int64Array = self._files["size"].to_numpy()
+        self._rows: Int64Array = pc.fill_null(values.live_rows(), 0).to_numpy()
+
+    def advance(self, start: int, admission: Admission) -> int:
+        """How many files are read once the next micro-batch has taken what it admits after the first `start`."""
+        ahead = self._matching[np.searchsorted(self._matching, start) :]
+        for number in ahead:
+            if not admission.admits(1, int(self._sizes[number]), int(self._rows[number])):
+                return int(number)
+        return self.count
+
+    def between(self, start: int, end: int) -> list[ChangeFile]:
+        """The files after the first `start`, up to the first `end`, that can have selected rows."""
+        low, high = np.searchsorted(self._matching, [start, end])
+        return [
+            ChangeFile(DataFile.of(add), self.version, self.timestamp_ms, add.size, num_records(add.stats))
+            for add in to_adds(self._files.take(pa.array(self._matching[low:high])))
+        ]
