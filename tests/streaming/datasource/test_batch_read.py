@@ -55,6 +55,20 @@ def test_the_newest_snapshot(spark: SparkSession, table: Table) -> None:
     assert frame.where("n = 6").groupBy("part").count().collect() == [(0, 1)]
 
 
+def test_queries_over_one_frame_do_not_affect_each_other(spark: SparkSession, table: Table) -> None:
+    """Spark 4.2 keeps pushed filters with the loaded table, where the next query finds them (decision 19)."""
+    setting = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(setting, "true")
+    try:
+        frame = read(spark, table.path)
+        low, high = frame.where("n < 2"), frame.where("n > 3").selectExpr("n AS m")
+        assert low.crossJoin(high).count() == 6
+        assert (low.count(), high.count(), frame.count()) == (2, 3, 9)
+        assert frame.where("n > 5 OR n < 2").count() == 3
+    finally:
+        spark.conf.unset(setting)
+
+
 def test_an_older_snapshot(spark: SparkSession, table: Table) -> None:
     assert numbers(spark, table, versionAsOf=2) == [1, 1, 2, 2]
     assert numbers(spark, table, versionAsOf=0) == []
