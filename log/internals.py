@@ -55,9 +55,11 @@ from tidelog.log.data.reader import (
     read_numbered_batches,
 )
 from tidelog.log.pruning.file_pruning import prune_values
-from tidelog.log.read.change_files import ChangeFile, appended_files, read_change_batches
+from tidelog.log.read.change_files import ChangeFile
 from tidelog.log.read.changes import change_schema
+from tidelog.log.read.commit_changes import commit_changes, read_change_batches
 from tidelog.log.read.debt import SMALL_SHARE
+from tidelog.log.read.rewrites import Change
 from tidelog.log.read.scan import RowReader, Selection
 
 # isort: split
@@ -99,6 +101,7 @@ __all__ = [
     "AddCDCFile",
     "AddFile",
     "BoolArray",
+    "Change",
     "ChangeFile",
     "DataFile",
     "DataWriter",
@@ -132,9 +135,9 @@ __all__ = [
     "Store",
     "System",
     "WrittenFiles",
-    "appended_files",
     "blocks",
     "change_schema",
+    "commit_changes",
     "commit_records",
     "committed",
     "conform",

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.log import Snapshot, Table
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import REAL_SYSTEM, ChangeFile, DataFile, num_records, to_adds
+from tidelog.log.internals import REAL_SYSTEM, Change, ChangeFile, DataFile, num_records, to_adds
 from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.feed_planner import FeedPlanner
 from tidelog.streaming.datasource.file_partitions import (
@@ -52,7 +52,7 @@ class BatchReader(DataSourceReader):
         # Spark makes up one empty partition if there are none.
         return partition.read() if isinstance(partition, FilesPartition) else iter(())
 
-    def _interval_files(self, table: Table) -> list[ChangeFile]:
+    def _interval_files(self, table: Table) -> list[Change]:
         start = Offset(table.id, start_version(table, self._options))
         end = table.version if self._options.end is None else table.timeline.interval_end(self._options.end)
         return list(FeedPlanner(table, REAL_SYSTEM).between(start, Offset(table.id, end)))
@@ -64,7 +64,7 @@ def _snapshot(table: Table, options: ReadOptions) -> Snapshot:
     return table.at(timestamp=options.snapshot) if options.snapshot is not None else table.at()
 
 
-def _snapshot_files(snapshot: Snapshot) -> list[ChangeFile]:
+def _snapshot_files(snapshot: Snapshot) -> list[Change]:
     stamp = int(snapshot.timestamp.timestamp() * 1000)
     return [
         ChangeFile(DataFile.of(add), snapshot.version, stamp, add.size, num_records(add.stats))

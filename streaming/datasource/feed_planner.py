@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tidelog.log import Table
 from tidelog.log.errors import NotAppendOnlyError
-from tidelog.log.internals import ChangeFile, System, appended_files
+from tidelog.log.internals import Change, ChangeFile, System, commit_changes
 from tidelog.streaming.datasource.offsets import COMPLETE, Offset
 
 # A change file takes a few hundred bytes here, so the plans of this many versions take a few megabytes at most.
@@ -30,7 +30,7 @@ class FeedPlanner:
     def __init__(self, table: Table, system: System) -> None:
         self._table = table
         self._system = system
-        self._cache: OrderedDict[int, list[ChangeFile]] = OrderedDict()
+        self._cache: OrderedDict[int, list[Change]] = OrderedDict()
         self._last_news_s = system.monotonic_s()
         self._refreshed_s = float("-inf")
 
@@ -70,14 +70,14 @@ class FeedPlanner:
             left = None if left is None else left - ahead
         return end
 
-    def between(self, start: Offset, end: Offset) -> Iterator[ChangeFile]:
+    def between(self, start: Offset, end: Offset) -> Iterator[Change]:
         """The change files after `start` up to and including `end`, in commit order."""
         for version, files in self._versions(_last_complete(start), end.version):
             low = start.files if version == start.version else 0
             high = end.files if version == end.version and end.files != COMPLETE else len(files)
             yield from files[low:high]
 
-    def _versions(self, after: int, until: int) -> Iterator[tuple[int, list[ChangeFile]]]:
+    def _versions(self, after: int, until: int) -> Iterator[tuple[int, list[Change]]]:
         version = after + 1
         while version <= until:
             if version in self._cache:
@@ -87,16 +87,16 @@ class FeedPlanner:
                 continue
             for commit, stamp in self._table.timeline.between(version - 1, until):
                 try:
-                    found = appended_files(commit, stamp, self._table.path)
+                    found = commit_changes(commit, stamp, "append", self._table.change_source)
                 except NotAppendOnlyError as error:
                     raise _with_options(error) from None
                 # Nothing here reads the statistics, which make up most of a file's size.
-                files = [replace(file, stats=None) for file in found]
+                files = [replace(file, stats=None) if isinstance(file, ChangeFile) else file for file in found]
                 self._remember(commit.version, files)
                 yield commit.version, files
             return
 
-    def _remember(self, version: int, files: list[ChangeFile]) -> None:
+    def _remember(self, version: int, files: list[Change]) -> None:
         self._cache[version] = files
         while len(self._cache) > _CACHED_VERSIONS:
             self._cache.popitem(last=False)

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.log import Snapshot, Table
 from tidelog.log.errors import ConfigurationError, HistoryExpiredError, SchemaMismatchError
-from tidelog.log.internals import ChangeFile, Selection, Store, change_schema, read_change_batches
+from tidelog.log.internals import Change, Selection, Store, change_schema, read_change_batches
 from tidelog.streaming.datasource.read_options import EXCLUSIVE_START, ReadOptions
 
 # A task's Python worker costs some tens of milliseconds, so small files share one task. A core reads this number of
@@ -26,7 +26,7 @@ class FilesPartition(InputPartition):
     """The input of one task: change files, and the rows and columns to read from them."""
 
     store: Store
-    changes: Sequence[ChangeFile]
+    changes: Sequence[Change]
     row_schema: pa.Schema
     where: str | None
     out_schema: pa.Schema
@@ -77,13 +77,13 @@ def read_columns(snapshot: Snapshot, options: ReadOptions) -> pa.Schema:
 
 
 def grouped_into_tasks(
-    table: Table, changes: Sequence[ChangeFile], snapshot: Snapshot, options: ReadOptions, schema: StructType
+    table: Table, changes: Sequence[Change], snapshot: Snapshot, options: ReadOptions, schema: StructType
 ) -> list[InputPartition]:
     """Group `changes`, in their order, into tasks of a bounded number of files and bytes."""
     row_schema = row_schema_of(snapshot, options)
     out_schema = to_arrow_schema(schema, timezone="UTC")
     _require_columns(row_schema, out_schema)
-    groups: list[list[ChangeFile]] = []
+    groups: list[list[Change]] = []
     size = 0
     for change in changes:
         if not groups or size + change.size_bytes > _PARTITION_BYTES or len(groups[-1]) == _PARTITION_FILES:
