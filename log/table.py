@@ -326,7 +326,7 @@ class Table(Statements, Upkeep):
             mode: Which changes to return:
 
                 - `cdc`: every change, with `_change_type` (`insert`, `update_preimage`, `update_postimage` or
-                  `delete`); an update made while `delta.enableChangeDataFeed` was off is a delete and an insert
+                  `delete`); rows that a commit rewrote unchanged are no changes
                 - `append`: the inserted rows, without `_change_type`; a commit that removed or changed rows is an error
                 - `net`: the net effect, at most one row per key; holds all changes of the interval in memory
             where: SQL text over the columns of the result; only changes for which it is true are returned.
@@ -337,7 +337,7 @@ class Table(Statements, Upkeep):
             HistoryExpiredError: Commits of the interval are no longer retained, or do not exist yet.
             NotAppendOnlyError: In mode `append` a commit removed or changed rows; the error names its version.
             DuplicateKeyError: In mode `net` a key has several rows at once. Raised by reading the result.
-            PredicateError, ConfigurationError: `where` or another argument is wrong.
+            PredicateError, ConfigurationError: `where` or another argument is wrong, or `until` lies before `after`.
 
         Example:
             >>> last = table.version
@@ -346,17 +346,16 @@ class Table(Statements, Upkeep):
         chosen = require_mode(mode)
         self.refresh()
         timeline = self.timeline
-        first = timeline.before_first if after is None else timeline.interval_end(after)
-        last = self.version if until is None else timeline.interval_end(until)
+        interval = timeline.interval(after, until)
         return Changes(
             self._store,
-            changes_of(timeline.between(first, last), chosen, self.change_source),
+            changes_of(timeline.between(interval.after, interval.until), chosen, self.change_source),
             self.schema,
             self._head.metadata,
             request=ChangeRequest(
                 chosen, where, columns, key_columns(keys, self.schema, self.properties) if chosen == "net" else ()
             ),
-            complete_until_ms=self._head.timestamp_ms,
+            complete_until_ms=interval.complete_until_ms,
         )
 
     def begin(self) -> Transaction:

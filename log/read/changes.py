@@ -80,8 +80,10 @@ class Changes(RowReader):
     Attributes:
         schema: The chosen columns. To choose from are the table's own, `_change_type` (string; not in the mode
             `append`), `_commit_version` (int64) and `_commit_timestamp` (timestamp in microseconds, UTC).
-        complete_until: The commit time (UTC) of the table's newest version when the changes were requested. Every later
-            commit has a later time, so a reader that gave no `until` can continue with `after=changes.complete_until`.
+        complete_until: A time (UTC) up to which the result is complete: it has the changes of every commit of the
+            interval up to this time, and no later commit can get a time at or before it. So a reader can continue with
+            `after=changes.complete_until`. It is the commit time of the interval's last version, whether that changed
+            rows or not; or `until`, if that is a time and the table has a later commit.
 
     Raises:
         HistoryExpiredError: While reading, if a vacuum deleted a file that holds changes.
