@@ -10,3 +10,5 @@ Int64Array: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 """Row positions, file numbers, group numbers or counts."""
 BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 """One flag per row."""
+UInt64Array: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
+"""Hashes, or the words that they are made of."""

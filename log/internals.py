@@ -37,7 +37,7 @@ from tidelog.log.state.commits import read_info
 from tidelog.log.state.file_values import FileValues
 from tidelog.log.state.files import to_adds
 from tidelog.log.state.head import Head
-from tidelog.log.state.loader import LogState, load, partition_values_at
+from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.segment import list_segment, pointed_version, range_error
 
 # isort: split
@@ -55,10 +55,11 @@ from tidelog.log.data.reader import (
     read_numbered_batches,
 )
 from tidelog.log.pruning.file_pruning import may_match, prune_values
-from tidelog.log.read.change_files import ChangeFile, appended_files, read_change_batches
-from tidelog.log.read.change_shim import Change, commit_changes
-from tidelog.log.read.changes import Mode, change_schema, require_mode
+from tidelog.log.read.change_files import ChangeFile
+from tidelog.log.read.changes import change_schema, require_mode
+from tidelog.log.read.commit_changes import Mode, changed_rows, commit_changes, read_change_batches
 from tidelog.log.read.debt import SMALL_SHARE
+from tidelog.log.read.rewrites import Change
 from tidelog.log.read.scan import RowReader, Selection
 
 # isort: split
@@ -137,9 +138,9 @@ __all__ = [
     "Store",
     "System",
     "WrittenFiles",
-    "appended_files",
     "blocks",
     "change_schema",
+    "changed_rows",
     "columns_of",
     "commit_changes",
     "commit_records",
@@ -164,7 +165,6 @@ __all__ = [
     "parse_location",
     "parse_option_texts",
     "partition_values",
-    "partition_values_at",
     "paths",
     "physical_name",
     "physical_rows",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 
 import pyarrow as pa
 
@@ -15,14 +14,15 @@ from tidelog.log.format.schema import columns_of
 from tidelog.log.history import CommitRecord
 from tidelog.log.operations import create_table, drop_table
 from tidelog.log.operations.keys import key_columns
-from tidelog.log.read.changes import ChangeRequest, Changes, change_files_of, require_mode
+from tidelog.log.read.changes import ChangeRequest, Changes, changes_of, require_mode
+from tidelog.log.read.commit_changes import ChangeSource
 from tidelog.log.read.scan import Scan, columns_text
 from tidelog.log.read.snapshot import Snapshot
 from tidelog.log.read.timeline import Point, Timeline, require_version
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import commits_until_now
 from tidelog.log.state.head import Head
-from tidelog.log.state.loader import LogState, load, partition_values_at
+from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.segment import is_there
 from tidelog.log.state.table_identity import is_same_commit, require_current, require_not_dropped, require_same_table
 from tidelog.log.statements import Statements
@@ -326,7 +326,7 @@ class Table(Statements, Upkeep):
             mode: Which changes to return:
 
                 - `cdc`: every change, with `_change_type` (`insert`, `update_preimage`, `update_postimage` or
-                  `delete`); an update made while `delta.enableChangeDataFeed` was off is a delete and an insert
+                  `delete`); rows that a commit rewrote unchanged are no changes
                 - `append`: the inserted rows, without `_change_type`; a commit that removed or changed rows is an error
                 - `net`: the net effect, at most one row per key; holds all changes of the interval in memory
             where: SQL text over the columns of the result; only changes for which it is true are returned.
@@ -337,7 +337,7 @@ class Table(Statements, Upkeep):
             HistoryExpiredError: Commits of the interval are no longer retained, or do not exist yet.
             NotAppendOnlyError: In mode `append` a commit removed or changed rows; the error names its version.
             DuplicateKeyError: In mode `net` a key has several rows at once. Raised by reading the result.
-            PredicateError, ConfigurationError: `where` or another argument is wrong.
+            PredicateError, ConfigurationError: `where` or another argument is wrong, or `until` lies before `after`.
 
         Example:
             >>> last = table.version
@@ -346,18 +346,16 @@ class Table(Statements, Upkeep):
         chosen = require_mode(mode)
         self.refresh()
         timeline = self.timeline
-        first = timeline.before_first if after is None else timeline.interval_end(after)
-        last = self.version if until is None else timeline.interval_end(until)
-        values_at = partial(partition_values_at, self._store, self._head.metadata)
+        interval = timeline.interval(after, until)
         return Changes(
             self._store,
-            change_files_of(timeline.between(first, last), chosen, self.path, values_at),
+            changes_of(timeline.between(interval.after, interval.until), chosen, self.change_source),
             self.schema,
             self._head.metadata,
             request=ChangeRequest(
                 chosen, where, columns, key_columns(keys, self.schema, self.properties) if chosen == "net" else ()
             ),
-            complete_until_ms=self._head.timestamp_ms,
+            complete_until_ms=interval.complete_until_ms,
         )
 
     def begin(self) -> Transaction:
@@ -377,6 +375,11 @@ class Table(Statements, Upkeep):
         """Load a version that was just committed, unless a newer one is loaded."""
         if state.head.version > self.version:
             self._state = state
+
+    @property
+    def change_source(self) -> ChangeSource:
+        """What the changes of a commit depend on, beside the commit."""
+        return ChangeSource(self._store, self._head.metadata)
 
     @property
     def timeline(self) -> Timeline:

@@ -66,7 +66,7 @@ def classify(commit: Commit, before: Before | None = None) -> OperationClass:
 
     Without `before`, rule 4 cannot apply, and such a commit is UPDATE_DELETE.
     """
-    recorded = _recorded(commit)
+    recorded = recorded_class(commit)
     return classify_with_evidence(commit, before).operation_class if recorded is None else recorded
 
 
@@ -75,7 +75,7 @@ def classify_with_evidence(commit: Commit, before: Before | None = None) -> Clas
 
     A vector at least as large as the old one is assumed to contain it; only reading both could prove that.
     """
-    recorded = _recorded(commit)
+    recorded = recorded_class(commit)
     if recorded is not None:
         rows_return = recorded is OperationClass.OVERWRITE
         return Classified(recorded, _resurrected(commit, before) if rows_return else frozenset())
@@ -92,7 +92,7 @@ def classify_with_evidence(commit: Commit, before: Before | None = None) -> Clas
     return Classified(OperationClass.INSERT)
 
 
-def _recorded(commit: Commit) -> OperationClass | None:
+def recorded_class(commit: Commit) -> OperationClass | None:
     """The class that tidelog recorded. None for another engine's commit, which can hold a copied record."""
     recorded = commit_info.tidelog(commit.info).get("class")
     if not is_own(commit) or not isinstance(recorded, str) or recorded not in OperationClass.__members__:

@@ -9,6 +9,7 @@ From rows to a file:
 - `blocks`: rows in blocks that a single Arrow array can hold
 - `grouping`: number rows by the values of some columns
 - `row_values`: compare and show rows, also with dates that Python lacks
+- `row_hashes`: a number for each row, to find equal rows among many
 - `physical_schema`: a table's columns under the names, ids and types that its data files use
 - `writer`: write data files and change files, one partition each, with statistics
 - `external_files`: the `add` actions of files that another program wrote, such as Spark's JVM

@@ -13,6 +13,9 @@ from tidelog.log.format.actions import CommitInfo
 # The last millisecond of the year 9999.
 MAX_TIMESTAMP_MS = 253_402_300_799_999
 
+# The key of an UPSERT's key columns, in what tidelog records.
+UPSERT_KEYS = "keys"
+
 _T = TypeVar("_T", int, str, dict[str, Any])
 
 
@@ -37,6 +40,12 @@ def operation_name(info: CommitInfo) -> str:
     return _typed(info, "operation", str) or ""
 
 
+def operation_parameters(info: CommitInfo) -> dict[str, str]:
+    """The operation's parameters, with every value as text."""
+    raw = _typed(info, "operationParameters", dict) or {}
+    return {str(key): str(value) for key, value in raw.items()}
+
+
 def user_metadata(info: CommitInfo) -> str | None:
     """The text that a user attached to the commit."""
     return _typed(info, "userMetadata", str)
@@ -51,6 +60,12 @@ def metrics(info: CommitInfo) -> dict[str, str]:
 def tidelog(info: CommitInfo) -> dict[str, Any]:
     """What tidelog recorded about the commit: operation class, lineage, batch."""
     return _typed(info, "tidelog", dict) or {}
+
+
+def upsert_keys(info: CommitInfo) -> tuple[str, ...]:
+    """The key columns of an UPSERT, as tidelog recorded them; empty for other operations."""
+    found = tidelog(info).get(UPSERT_KEYS)
+    return tuple(str(name) for name in found) if isinstance(found, list) else ()
 
 
 def _typed(info: CommitInfo, key: str, kind: type[_T]) -> _T | None:

@@ -19,6 +19,7 @@ from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Reads, RowDelete, Staged
 from tidelog.log.data.reader import DataFile, read_numbered_batches
 from tidelog.log.data.writer import DataWriter
+from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.operations.keys import Keys
 from tidelog.log.operations.row_matcher import Matched, RowMatcher, file_metrics
@@ -110,6 +111,7 @@ def staged_upsert(
         reads=Reads(keys.predicate(), keys.table),
         parameters=_parameters(keys.names, delete_where),
         metrics=metrics,
+        record={commit_info.UPSERT_KEYS: list(keys.names)},
     )
 
 

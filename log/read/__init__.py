@@ -4,7 +4,10 @@
 - `scan`: `Scan`, the rows of a snapshot, filtered and projected
 - `debt`: `Debt`, what compaction and a checkpoint would save
 - `timeline`: the retained commits, by ID version and by time
-- `change_files`: which files hold the changes of a commit, and their rows
+- `commit_changes`: the changes of one commit, as units that can be read independently
+- `change_files`: a unit that is one file
+- `rewrites`: a unit that took rows away and added rows, of which some may be the same
+- `rewritten_rows`: the rows of such a unit that changed
 - `changes`: `Changes`, the rows changed between two points in the history
 - `net_changes`: the net effect of a run of changes, one row per key
 """

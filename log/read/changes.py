@@ -6,34 +6,23 @@ feed. Compactions add no changes, because the rows come from the files that the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import compress
-from typing import Literal, TypeAlias, get_args
 
 import pyarrow as pa
 
 from tidelog.log.data.writer import CHANGE_TYPE
 from tidelog.log.errors import ConfigurationError, DataFileMissingError, HistoryExpiredError
-from tidelog.log.format.actions import Commit, Metadata, RemoveFile
+from tidelog.log.format.actions import Commit, Metadata
 from tidelog.log.format.schema import TIMESTAMP
-from tidelog.log.pruning.file_pruning import may_match
-from tidelog.log.read.change_files import (
-    COMMIT_TIMESTAMP,
-    COMMIT_VERSION,
-    ChangeFile,
-    appended_files,
-    changed_files,
-    read_change_batches,
-)
+from tidelog.log.read.change_files import COMMIT_TIMESTAMP, COMMIT_VERSION
+from tidelog.log.read.commit_changes import CHANGE_MODES, ChangeSource, Mode, commit_changes, read_change_batches
 from tidelog.log.read.net_changes import net_changes
+from tidelog.log.read.rewrites import Change, pruned
 from tidelog.log.read.scan import RowReader, Selection, columns_text
 from tidelog.log.storage import Store
 from tidelog.log.system import to_datetime
-
-Mode: TypeAlias = Literal["append", "cdc", "net"]
-CHANGE_MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 def change_schema(table_schema: pa.Schema, mode: Mode = "append") -> pa.Schema:
@@ -70,25 +59,12 @@ class ChangeRequest:
     keys: Sequence[str]
 
 
-def change_files_of(
-    commits: Iterable[tuple[Commit, int]],
-    mode: Mode,
-    path: str,
-    partition_values_of: Callable[[int, RemoveFile], dict[str, str | None]],
-) -> list[ChangeFile]:
-    """The files that hold the changes of these commits, with their times; see `changed_files`.
+def changes_of(commits: Iterable[tuple[Commit, int]], mode: Mode, source: ChangeSource) -> list[Change]:
+    """The units that hold the changes of these commits, with their times; see `commit_changes`.
 
     Raises NotAppendOnlyError.
     """
-    return [
-        file
-        for commit, stamp in commits
-        for file in (
-            appended_files(commit, stamp, path)
-            if mode == "append"
-            else changed_files(commit, stamp, partition_values_of)
-        )
-    ]
+    return [change for commit, stamp in commits for change in commit_changes(commit, stamp, mode, source)]
 
 
 class Changes(RowReader):
@@ -104,8 +80,10 @@ class Changes(RowReader):
     Attributes:
         schema: The chosen columns. To choose from are the table's own, `_change_type` (string; not in the mode
             `append`), `_commit_version` (int64) and `_commit_timestamp` (timestamp in microseconds, UTC).
-        complete_until: The commit time (UTC) of the table's newest version when the changes were requested. Every later
-            commit has a later time, so a reader that gave no `until` can continue with `after=changes.complete_until`.
+        complete_until: A time (UTC) up to which the result is complete: it has the changes of every commit of the
+            interval up to this time, and no later commit can get a time at or before it. So a reader can continue with
+            `after=changes.complete_until`. It is the commit time of the interval's last version, whether that changed
+            rows or not; or `until`, if that is a time and the table has a later commit.
 
     Raises:
         HistoryExpiredError: While reading, if a vacuum deleted a file that holds changes.
@@ -122,7 +100,7 @@ class Changes(RowReader):
     def __init__(
         self,
         store: Store,
-        files: Sequence[ChangeFile],
+        changes: Sequence[Change],
         table_schema: pa.Schema,
         metadata: Metadata,
         *,
@@ -137,8 +115,8 @@ class Changes(RowReader):
         self.complete_until: datetime = to_datetime(complete_until_ms)
         tree = self._selection.tree
         if tree is not None and request.mode != "net":
-            files = list(compress(files, may_match(files, tree, self._full_schema, metadata)))
-        self._files = files
+            changes = pruned(changes, tree, self._full_schema, metadata)
+        self._changes = changes
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Read the rows as record batches of `schema`.
@@ -170,7 +148,7 @@ class Changes(RowReader):
         return f"Changes({self._store.url!r}, mode={self._request.mode!r}, columns={columns_text(self.schema)}{where})"
 
     def _read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for change in self._files:
+        for change in self._changes:
             try:
                 yield from read_change_batches(self._store, change, schema)
             except DataFileMissingError as error:
@@ -182,5 +160,5 @@ class Changes(RowReader):
                     "delta.deletedFileRetentionDuration",
                     path=self._store.url,
                     earliest_version=change.version,
-                    latest_version=self._files[-1].version,
+                    latest_version=self._changes[-1].version,
                 ) from error

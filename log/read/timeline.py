@@ -27,6 +27,22 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """The commits after the version `after`, up to and including `until`.
+
+    `complete_until_ms` is a time T: the interval has every commit of its range up to T, and no later commit can appear
+    at or before T, because commit times increase. So the next interval can start after T. It is
+
+    - the given end, if that is a time and the table has a later commit
+    - else the commit time of `until`; if that commit has expired, the last millisecond before the next one
+    """
+
+    after: int
+    until: int
+    complete_until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
     """The commits from `first_version`, which created the table, up to `version`, the newest that is loaded.
 
@@ -79,6 +95,26 @@ class Timeline:
         if found is None:
             raise self._outside(at_ms, "before the retained history", earliest)
         return found
+
+    def interval(self, after: Point | None, until: Point | None) -> Interval:
+        """The interval (after, until]; None means the beginning or the newest version.
+
+        It is empty if both ends mean the same version. Raises ConfigurationError if the end lies before the start, and
+        HistoryExpiredError like `interval_end`.
+        """
+        first = self.before_first if after is None else self.interval_end(after)
+        last = self.version if until is None else self.interval_end(until)
+        start_ms, end_ms = (
+            None if point is None or isinstance(point, int) else to_timestamp_ms(point) for point in (after, until)
+        )
+        if last < first or (start_ms is not None and end_ms is not None and end_ms < start_ms):
+            raise ConfigurationError(
+                f"the interval ends before it starts: after={after}, until={until}",
+                advice="swap the two ends (after is exclusive, until inclusive)",
+            )
+        if end_ms is not None and last < self.version:
+            return Interval(first, last, end_ms)
+        return Interval(first, last, self._time_of(last))
 
     def interval_end(self, point: Point) -> int:
         """The version that the start or the end of an interval means; `before_first` for a time before that version.
@@ -143,6 +179,13 @@ class Timeline:
         if 0 <= version < self.first_version:
             what = f"version {version} belongs to an older table at {self.store.url}, which was dropped"
             raise range_error(self.store, what, self._earliest_version(), self.version)
+
+    def _time_of(self, version: int) -> int:
+        """The commit time of `version`, or of the last millisecond before the next one if it is gone or was never."""
+        if version == self.version:
+            return self.timestamp_ms
+        stamp = self.times.at(version) if version >= self.first_version else -1
+        return stamp if stamp >= 0 else self.times.at(version + 1) - 1
 
     def _earliest_version(self) -> int:
         return max(self.first_version, earliest_version(self.store, self.version))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+
+import pyarrow as pa
 
 from tidelog.log import Table
 from tidelog.log.errors import NotAppendOnlyError
@@ -16,10 +17,11 @@ from tidelog.log.internals import (
     Metadata,
     Mode,
     Selection,
+    changed_rows,
     commit_changes,
     may_match,
-    partition_values_at,
     physical_rows,
+    predicate,
 )
 
 # A file takes a few hundred bytes here, so this many take some tens of megabytes.
@@ -84,6 +86,7 @@ class CommitReader:
 
     def unit(self, change: Change, *, matches: bool) -> Unit:
         """A change with its numbers for the limits."""
+        change = _without_statistics(change)
         if not matches:
             return Unit(change, 0, 0, 0)
         rows = change.rows
@@ -93,26 +96,23 @@ class CommitReader:
 
     def _of(self, commit: Commit, stamp: int) -> CommitUnits:
         metadata = next((action for action in commit.others if isinstance(action, Metadata)), None)
-        head = self.table.at().state.head
-        values_of = partial(partition_values_at, self.table.store, head.metadata)
+        source, skips = self.table.change_source, self._skips_changes
         try:
-            changes = commit_changes(commit, stamp, self._mode, self.table.path, values_of)
+            changes = commit_changes(commit, stamp, self._mode, source, skip_changes=skips)
         except NotAppendOnlyError as error:
-            if not self._skips_changes:
-                raise _with_options(error) from None
-            return CommitUnits(commit.version, stamp, (), is_skipped=True, metadata=metadata)
+            raise _with_options(error) from None
         tree = self._selection.tree
         matches = [True] * len(changes)
         if tree is not None:
-            matches = list(may_match(changes, tree, self._selection.all_columns, head.metadata))
-        units = tuple(
-            self.unit(_without_statistics(change), matches=is_match)
-            for change, is_match in zip(changes, matches, strict=True)
-        )
-        return CommitUnits(commit.version, stamp, units, is_skipped=False, metadata=metadata)
+            matches = _matches(changes, tree, self._selection.all_columns, source.metadata)
+        units = tuple(self.unit(change, matches=is_match) for change, is_match in zip(changes, matches, strict=True))
+        is_skipped = self._mode == "append" and skips and changed_rows(commit)
+        return CommitUnits(commit.version, stamp, units, is_skipped=is_skipped, metadata=metadata)
 
     def _counted(self, change: Change) -> int:
-        return physical_rows(self.table.store, change.file) if isinstance(change, ChangeFile) else 0
+        files = [file for file in change.files if file.rows is None]
+        known = sum(file.rows for file in change.files if file.rows is not None)
+        return known + sum(physical_rows(self.table.store, file.file) for file in files)
 
     def _remember(self, found: CommitUnits) -> None:
         if found.version not in self._cache:
@@ -133,6 +133,16 @@ def _with_options(error: NotAppendOnlyError) -> NotAppendOnlyError:
     return NotAppendOnlyError(error.message, advice=advice, **error.fields)
 
 
+def _matches(changes: Sequence[Change], tree: predicate.Expression, schema: pa.Schema, metadata: Metadata) -> list[bool]:
+    """For each change, whether a file of it can have a row for which `tree` is true."""
+    answers = iter(may_match([file for change in changes for file in change.files], tree, schema, metadata))
+    # A list, since all answers of a change must be taken.
+    return [any([next(answers) for _ in change.files]) for change in changes]  # noqa: C419
+
+
 def _without_statistics(change: Change) -> Change:
     """Nothing here reads the statistics again, and they make up most of a file's size."""
-    return replace(change, stats=None) if isinstance(change, ChangeFile) else change.without_statistics()
+    if isinstance(change, ChangeFile):
+        return replace(change, stats=None)
+    removed, added = (tuple(replace(file, stats=None) for file in side) for side in (change.removed, change.added))
+    return replace(change, removed=removed, added=added)

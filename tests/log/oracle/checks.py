@@ -286,6 +286,35 @@ def changes(commit: Commit) -> list[Change]:
     return found
 
 
+def shown(commit: Commit) -> Counter[Change]:
+    """The changes as tidelog's feed shows them: no rows that were rewritten unchanged, and the images of updates."""
+    found = changes(commit)
+    replaces = commit.operation.kind is Kind.REPLACING and not isinstance(commit.operation, Restore)
+    if actions(commit.lines, "cdc") or replaces:
+        return Counter(found)
+    taken = Counter(row for kind, row in found if kind in TAKES)
+    given = Counter(row for kind, row in found if kind not in TAKES)
+    taken, given = taken - given, given - taken
+    updates = commit.lines[0]["commitInfo"]["operation"] == "UPDATE"
+    images = Counter(row.k for row in taken) & Counter(row.k for row in given)
+    by_key = commit.operation.kind is Kind.UPSERT
+    return Counter(
+        [
+            *_labelled(taken, images if by_key else None, "update_preimage", "delete", updates=updates),
+            *_labelled(given, images if by_key else None, "update_postimage", "insert", updates=updates),
+        ]
+    )
+
+
+def _labelled(
+    rows: Counter[Row], images: Counter[int] | None, image: str, other: str, *, updates: bool
+) -> Iterator[Change]:
+    left = Counter(images or {})
+    for row in sorted(rows.elements(), key=lambda row: row.k):
+        yield (image if updates or left[row.k] > 0 else other), row
+        left[row.k] -= 1
+
+
 def time_version(commit: Commit) -> Iterator[str]:
     """Only a change of rows makes a time version."""
     if not commit.ours:

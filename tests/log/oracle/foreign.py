@@ -76,7 +76,7 @@ class Foreign:
             return False
         info = {
             "inCommitTimestamp": site.view.timestamp_ms + 1,
-            "operation": self.kind.name,
+            "operation": self.kind.name.removeprefix("COPY_").removeprefix("VECTOR_"),
             "engineInfo": "Another-Engine/1.0",
             # Wrong for most of these, as it often is in practice.
             "isBlindAppend": True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -87,8 +88,15 @@ def test_an_interval_excludes_its_start_and_includes_its_end(
     upper: Any = int(until) if until_as == "v" else at(until)
     if until_as == "x":
         upper = upper.isoformat()
-    found = TABLE.changes(mode="append", after=lower, until=upper).to_arrow().to_pylist()
-    assert found == inserted(int(after), int(until))
+    ends_first = int(until) < int(after) or (after_as == "t" and until_as != "v" and until < after)
+    if ends_first:
+        with pytest.raises(ConfigurationError, match=re.escape(f"after={lower}, until={upper}")):
+            TABLE.changes(mode="append", after=lower, until=upper)
+        return
+    changes = TABLE.changes(mode="append", after=lower, until=upper)
+    assert changes.to_arrow().to_pylist() == inserted(int(after), int(until))
+    # A time between two commits is complete until that time, unless it lies after the newest commit.
+    assert changes.complete_until == at(int(until) if until_as == "v" else min(until, LAST))
 
 
 def test_adjacent_intervals_have_all_changes_once() -> None:
@@ -113,9 +121,18 @@ def test_a_time_before_the_table_means_its_beginning() -> None:
     assert TABLE.changes(mode="append", until=at(-100)).count() == 0
 
 
-def test_an_interval_that_ends_before_its_start_is_empty() -> None:
-    assert TABLE.changes(mode="append", after=4, until=2).count() == 0
-    assert TABLE.changes(mode="append", after=4, until=4).count() == 0
+@pytest.mark.parametrize(("after", "until"), [(4, 2), (at(4), at(2)), (4, at(2)), (at(4), 2), (at(4.7), at(4.3))])
+def test_an_interval_that_ends_before_its_start_is_an_error(after: Any, until: Any) -> None:
+    with pytest.raises(ConfigurationError, match="ends before it starts") as raised:
+        TABLE.changes(after=after, until=until)
+    assert f"after={after}, until={until}" in str(raised.value)
+
+
+@pytest.mark.parametrize("mode", ["append", "cdc"])
+def test_an_interval_can_be_empty(mode: str) -> None:
+    """Also at the newest version, and between two commits, where version 4 means the time up to version 5."""
+    for after, until in ((4, 4), (at(4), 4), (4, at(4.5)), (at(4.5), 4), (LAST, None), (at(LAST), None), (-1, -1)):
+        assert TABLE.changes(mode=mode, after=after, until=until).to_arrow().num_rows == 0
 
 
 def test_columns_and_predicates_can_use_commit_columns() -> None:
