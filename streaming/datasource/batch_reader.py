@@ -18,8 +18,8 @@ from tidelog.streaming.datasource.file_partitions import (
     announced_columns,
     exactly,
     grouped_into_tasks,
+    interval,
     snapshot_to_read,
-    start_version,
     table_to_read,
 )
 from tidelog.streaming.datasource.read_options import ReadOptions
@@ -77,8 +77,7 @@ class BatchReader(DataSourceReader):
             snapshot = snapshot_to_read(table, options)
             units = SnapshotUnits(snapshot, options.query_columns.selection(snapshot.schema))
             return self._tasks(table, snapshot.schema, units.between(0, units.count))
-        after = start_version(table, options)
-        until = table.version if options.end is None else table.timeline.interval_end(options.end)
+        after, until = interval(table, options)
         if options.changes == "net":
             return [self._net(table, after, until)]
         planner = FeedPlanner(table, REAL_SYSTEM, options.query_columns)

@@ -67,14 +67,20 @@ def snapshot_to_read(table: Table, options: ReadOptions) -> Snapshot:
 
 def start_version(table: Table, options: ReadOptions) -> int:
     """The version that a read of changes starts after."""
-    if options.latest:
-        return table.version
-    if options.start is None:
-        return table.timeline.before_first
+    after, _ = interval(table, options)
+    return after
+
+
+def interval(table: Table, options: ReadOptions) -> tuple[int, int]:
+    """The versions (after, until] that a read of changes covers.
+
+    Raises ConfigurationError if the end lies before the start, HistoryExpiredError for an end outside the history.
+    """
     try:
-        return table.timeline.interval_end(options.start)
+        found = table.timeline.interval(table.version if options.latest else options.start, options.end)
     except HistoryExpiredError as error:
         raise HistoryExpiredError(error.message, advice=f"{error.advice}; {EXCLUSIVE_START}", **error.fields) from None
+    return found.after, found.until
 
 
 def read_columns(table_schema: pa.Schema, columns: QueryColumns) -> pa.Schema:

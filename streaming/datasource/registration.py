@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from tidelog.streaming.datasource.source import TidelogDataSource
+from tidelog.streaming.datasource.table_functions import register_functions
 from tidelog.streaming.executors.session import context_of
 
 
@@ -37,3 +38,4 @@ def register(spark: SparkSession) -> None:
         session_zone = zone
 
     spark.dataSource.register(InSessionZone)
+    register_functions(spark)

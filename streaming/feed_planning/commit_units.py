@@ -133,7 +133,9 @@ def _with_options(error: NotAppendOnlyError) -> NotAppendOnlyError:
     return NotAppendOnlyError(error.message, advice=advice, **error.fields)
 
 
-def _matches(changes: Sequence[Change], tree: predicate.Expression, schema: pa.Schema, metadata: Metadata) -> list[bool]:
+def _matches(
+    changes: Sequence[Change], tree: predicate.Expression, schema: pa.Schema, metadata: Metadata
+) -> list[bool]:
     """For each change, whether a file of it can have a row for which `tree` is true."""
     answers = iter(may_match([file for change in changes for file in change.files], tree, schema, metadata))
     # A list, since all answers of a change must be taken.

@@ -384,6 +384,11 @@ def test_a_wrong_option_of_a_stream(
         ({"changes": "net"}, ConfigurationError, "keys"),
         ({"initialSnapshot": "true"}, ConfigurationError, "the option 'initialSnapshot' is for streams only"),
         ({"mergeSchema": "true"}, ConfigurationError, "unknown option 'mergeschema'; use one of"),
+        (
+            {"startingVersion": "3", "endingVersion": "1"},
+            ConfigurationError,
+            "the interval ends before it starts: after=3, until=1",
+        ),
         ({"endingVersion": "99"}, HistoryExpiredError, "the available versions are 0 to 4"),
         ({"versionAsOf": "-1"}, HistoryExpiredError, "version -1 is not in the log; the available versions are 0 to 4"),
         ({"timestampAsOf": "2999-01-01T00:00:00Z"}, HistoryExpiredError, "is in the future; the available"),

@@ -1,0 +1,222 @@
+"""Table functions for SQL: `tidelog_read`, `tidelog_changes` and `tidelog_history`, which `register` makes available.
+
+    SELECT * FROM tidelog_changes('/data/events', 3, 7)
+    SELECT * FROM tidelog_read('/data/events', version => 3, where => 'price > 100')
+    SELECT * FROM tidelog_history('/data/events')
+
+Spark asks `analyze` for the columns when it plans a query, and runs `eval` in one task. So a function is for a person's
+question; a job reads a large table with `tidelog.streaming.read` and `changes`. The version is chosen while the query
+is planned, so what is committed later does not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udtf
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
+
+from tidelog.log import Changes, Scan, Table
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.internals import Point, RowReader
+from tidelog.streaming.datasource.errors_first import error_first
+
+_HISTORY = pa.schema(
+    [
+        ("version", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("time_version", pa.timestamp("us", tz="UTC")),
+        ("operation_class", pa.string()),
+        ("data_change", pa.bool_()),
+        ("metrics", pa.map_(pa.string(), pa.string())),
+        ("user_metadata", pa.string()),
+    ]
+)
+
+
+@dataclass
+class Planned(AnalyzeResult):
+    """What `analyze` found: the columns, and what `eval` reads."""
+
+    schema: StructType
+    path: str = ""
+    after: int = 0
+    until: int = 0
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+
+class _Function:
+    """What the table functions share: `analyze` plans, and `eval` reads what was planned."""
+
+    def __init__(self, planned: Planned) -> None:
+        self._planned = planned
+
+    def _rows(self, reader: RowReader) -> Iterator[tuple[Any, ...]]:
+        for batch in reader.to_batches():
+            columns = [_values(column) for column in batch.columns]
+            yield from zip(*columns, strict=True)
+
+
+class TidelogChanges(_Function):
+    """`tidelog_changes(path, after, until, mode => 'cdc', where => ..., columns => ..., keys => ...)`."""
+
+    @staticmethod
+    @error_first
+    def analyze(
+        path: AnalyzeArgument,
+        after: AnalyzeArgument | None = None,
+        until: AnalyzeArgument | None = None,
+        mode: AnalyzeArgument | None = None,
+        where: AnalyzeArgument | None = None,
+        columns: AnalyzeArgument | None = None,
+        keys: AnalyzeArgument | None = None,
+        storage_options: AnalyzeArgument | None = None,
+    ) -> Planned:
+        """The columns of the changes. The ends of the interval are versions or times; None for an open end."""
+        table = _table(path, storage_options)
+        interval = table.timeline.interval(_point("after", after), _point("until", until))
+        given = {
+            "mode": _text("mode", mode) or "cdc",
+            "where": _text("where", where),
+            "columns": _names("columns", columns),
+            "keys": _names("keys", keys) or (),
+        }
+        changes = table.changes(after=interval.after, until=interval.until, **given)
+        return Planned(
+            schema=_spark_schema(changes.schema),
+            path=table.path,
+            after=interval.after,
+            until=interval.until,
+            given=given,
+        )
+
+    def eval(self, *_: Any, storage_options: Mapping[str, str] | None = None, **__: Any) -> Iterator[tuple[Any, ...]]:
+        """The rows, in commit order."""
+        planned = self._planned
+        table = Table.open(planned.path, storage_options=storage_options)
+        changes: Changes = table.changes(after=planned.after, until=planned.until, **planned.given)
+        return self._rows(changes)
+
+
+class TidelogRead(_Function):
+    """`tidelog_read(path, version => ..., timestamp => ..., where => ..., columns => ...)`."""
+
+    @staticmethod
+    @error_first
+    def analyze(
+        path: AnalyzeArgument,
+        version: AnalyzeArgument | None = None,
+        timestamp: AnalyzeArgument | None = None,
+        where: AnalyzeArgument | None = None,
+        columns: AnalyzeArgument | None = None,
+        storage_options: AnalyzeArgument | None = None,
+    ) -> Planned:
+        """The columns of the table at a version or a time, by default the newest."""
+        table = _table(path, storage_options)
+        snapshot = table.at(version=_value("version", version), timestamp=_moment("timestamp", timestamp))
+        given = {"where": _text("where", where), "columns": _names("columns", columns)}
+        scan = snapshot.scan(**given)
+        return Planned(schema=_spark_schema(scan.schema), path=table.path, until=snapshot.version, given=given)
+
+    def eval(self, *_: Any, storage_options: Mapping[str, str] | None = None, **__: Any) -> Iterator[tuple[Any, ...]]:
+        """The rows."""
+        planned = self._planned
+        table = Table.open(planned.path, storage_options=storage_options)
+        scan: Scan = table.at(version=planned.until).scan(**planned.given)
+        return self._rows(scan)
+
+
+class TidelogHistory(_Function):
+    """`tidelog_history(path, limit => ...)`: the retained commits, newest first."""
+
+    @staticmethod
+    @error_first
+    def analyze(
+        path: AnalyzeArgument,
+        limit: AnalyzeArgument | None = None,
+        storage_options: AnalyzeArgument | None = None,
+    ) -> Planned:
+        """The columns of the history."""
+        table = _table(path, storage_options)
+        schema = _spark_schema(_HISTORY)
+        given = {"limit": _value("limit", limit)}
+        return Planned(schema=schema, path=table.path, until=table.version, given=given)
+
+    def eval(self, *_: Any, storage_options: Mapping[str, str] | None = None, **__: Any) -> Iterator[tuple[Any, ...]]:
+        """One row for each commit."""
+        planned = self._planned
+        for record in Table.open(planned.path, storage_options=storage_options).history(planned.given["limit"]):
+            yield (
+                record.version,
+                record.timestamp,
+                record.time_version,
+                record.operation_class,
+                record.data_change,
+                {name: str(value) for name, value in record.metrics.items()},
+                record.user_metadata,
+            )
+
+
+FUNCTIONS = {"tidelog_changes": TidelogChanges, "tidelog_read": TidelogRead, "tidelog_history": TidelogHistory}
+
+
+def register_functions(spark: SparkSession) -> None:
+    """Make the functions available to the session's SQL."""
+    for name, function in FUNCTIONS.items():
+        spark.udtf.register(name, udtf(function))
+
+
+def _table(path: AnalyzeArgument, storage_options: AnalyzeArgument | None) -> Table:
+    found = _text("path", path)
+    if not found:
+        raise ConfigurationError("the path is missing", advice="give the table's path as the first argument")
+    return Table.open(found, storage_options=_value("storage_options", storage_options))
+
+
+def _value(name: str, argument: AnalyzeArgument | None) -> Any:
+    if argument is None:
+        return None
+    if argument.isTable or not argument.isConstantExpression:
+        raise ConfigurationError(
+            f"the argument {name!r} is not a constant", advice="write a literal, or an expression of literals"
+        )
+    return argument.value
+
+
+def _text(name: str, argument: AnalyzeArgument | None) -> str | None:
+    value = _value(name, argument)
+    if value is not None and not isinstance(value, str):
+        raise ConfigurationError(f"the argument {name!r} cannot be {value!r}", advice="write a string")
+    return value
+
+
+def _names(name: str, argument: AnalyzeArgument | None) -> list[str] | None:
+    text = _text(name, argument)
+    return None if text is None else [part.strip() for part in text.split(",")]
+
+
+def _moment(name: str, argument: AnalyzeArgument | None) -> datetime | str | None:
+    value = _value(name, argument)
+    # Spark gives a TIMESTAMP as a local time without a zone.
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
+
+
+def _point(name: str, argument: AnalyzeArgument | None) -> Point | None:
+    return _moment(name, argument)
+
+
+def _spark_schema(schema: pa.Schema) -> StructType:
+    nullable = pa.schema([column.with_nullable(True) for column in schema])  # noqa: FBT003 - pyarrow's signature
+    return from_arrow_schema(nullable, prefer_timestamp_ntz=True)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
+    return values
