@@ -12,7 +12,7 @@ from tidelog.log.format import partition_values, paths, properties
 from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, Metadata, SetTransaction
 from tidelog.log.format.commit_info import operation_name
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
-from tidelog.log.format.schema import columns_of, is_variant, physical_name
+from tidelog.log.format.schema import columns_of, field_id, is_variant, physical_name
 from tidelog.log.format.statistics import num_records
 
 # isort: split
@@ -55,10 +55,11 @@ from tidelog.log.data.reader import (
     read_numbered_batches,
 )
 from tidelog.log.pruning.file_pruning import may_match, prune_values
-from tidelog.log.read.change_files import ChangeFile
-from tidelog.log.read.changes import change_schema, require_mode
+from tidelog.log.read.change_files import COMMIT_TIMESTAMP, COMMIT_VERSION, ChangeFile
+from tidelog.log.read.changes import change_schema, expired_changes, require_mode
 from tidelog.log.read.commit_changes import Mode, changed_rows, commit_changes, read_change_batches
 from tidelog.log.read.debt import SMALL_SHARE
+from tidelog.log.read.net_changes import net_changes
 from tidelog.log.read.rewrites import Change
 from tidelog.log.read.scan import RowReader, Selection
 
@@ -70,7 +71,7 @@ from tidelog.log.data.external_files import take_up
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.row_maps import ROW_MAP_COLUMNS, row_map_schema
 from tidelog.log.data.type_names import sql_type
-from tidelog.log.data.writer import DataWriter, Layout
+from tidelog.log.data.writer import CHANGE_TYPE, DataWriter, Layout
 
 # isort: split
 # --- staging operations and committing them
@@ -93,6 +94,9 @@ __all__ = [
     "BATCH_ROWS",
     "BEFORE_FIRST",
     "BLOCK_BYTES",
+    "CHANGE_TYPE",
+    "COMMIT_TIMESTAMP",
+    "COMMIT_VERSION",
     "POLICIES",
     "REAL_SYSTEM",
     "ROW_MAP_COLUMNS",
@@ -149,6 +153,8 @@ __all__ = [
     "delete_unnamed",
     "environment",
     "examine",
+    "expired_changes",
+    "field_id",
     "free_name",
     "group_numbers",
     "is_variant",
@@ -159,6 +165,7 @@ __all__ = [
     "logger",
     "match_names",
     "may_match",
+    "net_changes",
     "num_records",
     "open_store",
     "operation_name",

@@ -15,8 +15,13 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = ("cli", "compaction_daemon", "log", "streaming")
 
 
+def files_of(folder: Path) -> list[Path]:
+    """The modules, and the Java source that one of them compiles."""
+    return [path for path in folder.rglob("*") if path.suffix in {".py", ".java"}]
+
+
 def modules() -> set[str]:
-    inside = {f"tidelog/{path.relative_to(ROOT)}" for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    inside = {f"tidelog/{path.relative_to(ROOT)}" for folder in FOLDERS for path in files_of(ROOT / folder)}
     return {"tidelog/__init__.py", *inside}
 
 

@@ -1,8 +1,8 @@
 """tidelog: a streaming table for PySpark.
 
-    from tidelog import Daemon, Sink, Table, register
+    from tidelog import Daemon, Sink, Table, changes, read, register
 
-`Table` and `Daemon` need neither Spark nor Java; `Sink` and `register` need PySpark. Names are imported when they are
+`Table` and `Daemon` need neither Spark nor Java; the others need PySpark. Names are imported when they are
 first used, so `from tidelog import Table` does not load Spark.
 """
 
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidelog.compaction_daemon import Daemon
     from tidelog.log import Table
-    from tidelog.streaming import Sink, register
+    from tidelog.streaming import Sink, changes, read, register
 
-__all__ = ["Daemon", "Sink", "Table", "__version__", "register"]
+__all__ = ["Daemon", "Sink", "Table", "__version__", "changes", "read", "register"]
 
 try:
     __version__ = version("tidelog")
@@ -28,6 +28,8 @@ _HOMES = {
     "Daemon": "tidelog.compaction_daemon",
     "Sink": "tidelog.streaming",
     "Table": "tidelog.log",
+    "changes": "tidelog.streaming",
+    "read": "tidelog.streaming",
     "register": "tidelog.streaming",
 }
 

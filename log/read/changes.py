@@ -118,6 +118,21 @@ class Changes(RowReader):
             changes = pruned(changes, tree, self._full_schema, metadata)
         self._changes = changes
 
+    @property
+    def mode(self) -> Mode:
+        """Which changes these are."""
+        return self._request.mode
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The key columns, in the mode `net`."""
+        return self._request.keys
+
+    @property
+    def units(self) -> Sequence[Change]:
+        """What can hold rows of the result, in commit order; in the mode `net`, all that holds changes."""
+        return self._changes
+
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Read the rows as record batches of `schema`.
 
@@ -152,13 +167,16 @@ class Changes(RowReader):
             try:
                 yield from read_change_batches(self._store, change, schema)
             except DataFileMissingError as error:
-                raise HistoryExpiredError(
-                    f"the changes of version {change.version} of {self._store.url} are no longer available: a vacuum "
-                    "deleted their files",
-                    advice=f"start after version {change.version} (a start is exclusive here, and inclusive in Delta's "
-                    "change feed) or read a snapshot; to keep deleted files longer, raise "
-                    "delta.deletedFileRetentionDuration",
-                    path=self._store.url,
-                    earliest_version=change.version,
-                    latest_version=self._changes[-1].version,
-                ) from error
+                raise expired_changes(self._store, change.version, self._changes[-1].version) from error
+
+
+def expired_changes(store: Store, version: int, latest_version: int) -> HistoryExpiredError:
+    """The error for changes of `version` whose file is missing."""
+    return HistoryExpiredError(
+        f"the changes of version {version} of {store.url} are no longer available: a vacuum deleted their files",
+        advice=f"start after version {version} (a start is exclusive here, and inclusive in Delta's change feed) or "
+        "read a snapshot; to keep deleted files longer, raise delta.deletedFileRetentionDuration",
+        path=store.url,
+        earliest_version=version,
+        latest_version=latest_version,
+    )

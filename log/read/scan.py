@@ -78,11 +78,11 @@ class Selection:
         needed = {*chosen, *(() if self.tree is None else predicate.columns(self.tree))}
         self.read_schema = pa.schema([field for field in schema if field.name in needed])
         self._filter = None if self.tree is None else predicate.to_arrow(self.tree, self.read_schema)
-        self.all_columns = schema
+        self.row_schema = schema
 
     def without_columns(self) -> Selection:
         """The same filter, for readers that only count: nothing but the columns of the predicate is read."""
-        return Selection(self.all_columns, self.where, [])
+        return Selection(self.row_schema, self.where, [])
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Filter and project a batch that has the columns of `read_schema`. Raises PredicateError."""
@@ -154,6 +154,11 @@ class Scan(RowReader):
         if tree is None:
             return Pruned(values.files, values.files.num_rows, 0, 0)
         return prune_values(values, tree, self._table_schema, self._metadata)
+
+    @property
+    def files(self) -> pa.Table:
+        """The files that can hold rows of the scan, with the columns of the `add` action."""
+        return self._pruned.files
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Read the rows as record batches of `schema`, file by file as they are consumed."""

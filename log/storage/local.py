@@ -81,7 +81,10 @@ def _reading(method: Callable[[LocalStore, str], _T]) -> Callable[[LocalStore, s
 
 
 class LocalStore(Store):
-    """The files below a folder. The first write creates the folder."""
+    """The files below a folder. The first write creates the folder.
+
+    If it `is_confined`, no path can lead out of the folder, not even through a link.
+    """
 
     def __init__(
         self, root: str, *, system: System = REAL_SYSTEM, disk: Disk = REAL_DISK, confined: bool = False
@@ -90,7 +93,7 @@ class LocalStore(Store):
         self._base = str(self._root)
         self._system = system
         self._disk = disk
-        self._confined = confined
+        self.is_confined = confined
         self._durable_folders: set[Path] = set()
         self.url = str(self._root)
 
@@ -244,7 +247,7 @@ class LocalStore(Store):
         Creating a Path takes longer than reading a commit, and a writer that lost many races reads many.
         """
         found = os.path.join(self._base, without_scheme(path))  # noqa: PTH118 - see above
-        if self._confined:
+        if self.is_confined:
             root = os.path.realpath(self._base)
             if os.path.commonpath([root, os.path.realpath(found)]) != root:
                 raise outside(path, self.url)

@@ -82,7 +82,7 @@ class TidelogChanges(_Function):
         """The columns of the changes. The ends of the interval are versions or times; None for an open end."""
         table = _table(path, storage_options)
         interval = table.timeline.interval(_point("after", after), _point("until", until))
-        given = {
+        given: dict[str, Any] = {
             "mode": _text("mode", mode) or "cdc",
             "where": _text("where", where),
             "columns": _names("columns", columns),
@@ -121,7 +121,7 @@ class TidelogRead(_Function):
         """The columns of the table at a version or a time, by default the newest."""
         table = _table(path, storage_options)
         snapshot = table.at(version=_value("version", version), timestamp=_moment("timestamp", timestamp))
-        given = {"where": _text("where", where), "columns": _names("columns", columns)}
+        given: dict[str, Any] = {"where": _text("where", where), "columns": _names("columns", columns)}
         scan = snapshot.scan(**given)
         return Planned(schema=_spark_schema(scan.schema), path=table.path, until=snapshot.version, given=given)
 
@@ -170,7 +170,8 @@ FUNCTIONS = {"tidelog_changes": TidelogChanges, "tidelog_read": TidelogRead, "ti
 def register_functions(spark: SparkSession) -> None:
     """Make the functions available to the session's SQL."""
     for name, function in FUNCTIONS.items():
-        spark.udtf.register(name, udtf(function))
+        handler: Any = udtf(function)
+        spark.udtf.register(name, handler)
 
 
 def _table(path: AnalyzeArgument, storage_options: AnalyzeArgument | None) -> Table:

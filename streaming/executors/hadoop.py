@@ -86,14 +86,28 @@ def can_write(spark: SparkSession, store: Store, *, required: bool) -> bool:
     If it cannot and `required` is set, raises what `require_connector` and `hadoop_url` raise.
     """
     try:
-        url = hadoop_url(store.url, store.storage_options)
-        require_connector(spark, url, write_options(store.storage_options, url))
+        _require_reached(spark, store)
     except ConfigurationError as error:
         if required:
             raise
         _LOGGER.info("not using Spark's own writer: %s", error)
         return False
     return True
+
+
+def can_read(spark: SparkSession, store: Store) -> bool:
+    """Whether the session's JVM can read from `store`, checked before any task runs."""
+    try:
+        _require_reached(spark, store)
+    except ConfigurationError as error:
+        _LOGGER.info("not using Spark's own reader: %s", error)
+        return False
+    return True
+
+
+def _require_reached(spark: SparkSession, store: Store) -> None:
+    url = hadoop_url(store.url, store.storage_options)
+    require_connector(spark, url, write_options(store.storage_options, url))
 
 
 def require_connector(spark: SparkSession, url: str, options: Mapping[str, str] = NO_OPTIONS) -> None:

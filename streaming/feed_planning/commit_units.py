@@ -104,7 +104,7 @@ class CommitReader:
         tree = self._selection.tree
         matches = [True] * len(changes)
         if tree is not None:
-            matches = _matches(changes, tree, self._selection.all_columns, source.metadata)
+            matches = _matches(changes, tree, self._selection.row_schema, source.metadata)
         units = tuple(self.unit(change, matches=is_match) for change, is_match in zip(changes, matches, strict=True))
         is_skipped = self._mode == "append" and skips and changed_rows(commit)
         return CommitUnits(commit.version, stamp, units, is_skipped=is_skipped, metadata=metadata)

@@ -36,7 +36,7 @@ class SnapshotUnits:
         if selection.tree is not None:
             numbered = FileValues(self._files.append_column(_NUMBER, pa.array(np.arange(self.count))))
             metadata = snapshot.state.head.metadata
-            kept = prune_values(numbered, selection.tree, selection.all_columns, metadata).files
+            kept = prune_values(numbered, selection.tree, selection.row_schema, metadata).files
             self._matching = np.sort(kept[_NUMBER].to_numpy())
         else:
             self._matching = np.arange(self.count)

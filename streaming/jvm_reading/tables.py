@@ -1,0 +1,119 @@
+"""`read(spark, path)` and `changes(spark, path)`: a table's rows and changes as DataFrames, for batch jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tidelog.log import Table
+from tidelog.log.internals import AddFile, ChangeFile, DataFile, Point, Selection, change_schema, num_records, to_adds
+from tidelog.streaming.executors.session import context_of
+from tidelog.streaming.jvm_reading.net import net_rows
+from tidelog.streaming.jvm_reading.rows import jvm_rows
+
+
+def read(
+    spark: SparkSession,
+    path: str,
+    *,
+    version: int | None = None,
+    timestamp: datetime | str | None = None,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Read a version of a table, with Spark's own parquet reader wherever it gives the rows of `Table.scan`.
+
+    The frame is lazy. Its files are chosen by this call, so later commits do not show. Rows come in no particular
+    order. Spark reads only the columns that a query needs, and leaves out partitions and row groups by the query's
+    filters; `where` also leaves out files by their statistics.
+
+    Args:
+        spark: A classic Spark session.
+        path: A local path or a URL. All executors must reach it.
+        version: An ID version.
+        timestamp: An aware datetime or ISO-8601 text with a zone; by default the newest version is read.
+        columns: The columns to read, in this order. None reads all columns.
+        where: SQL text; only rows for which it is true are read.
+        storage_options: Credentials and endpoints of the store, as for `Table.open`. Plans and logs do not show them.
+
+    Returns:
+        A DataFrame with the columns, types and nullability of `Table.scan`.
+
+    Raises:
+        TableNotFoundError: There is no table at the path.
+        HistoryExpiredError: The version or time is outside the retained history.
+        PredicateError, ConfigurationError: `where` or another argument is wrong.
+        PrerequisiteError: Java or Spark is missing or too old, or the session is a Spark Connect session.
+
+    Example:
+        read(spark, "/data/events", columns=["id", "price"]).filter("price > 100").count()
+    """
+    table = _opened(spark, path, storage_options)
+    snapshot = table.at(version=version, timestamp=timestamp)
+    scan = snapshot.scan(where, columns)
+    files = [_file(add, snapshot.version) for add in to_adds(scan.files)]
+    return jvm_rows(spark, table.store, files, snapshot.schema, scan.schema.names, where, of_snapshot=True)
+
+
+def changes(  # noqa: PLR0913 - the arguments of `Table.changes`
+    spark: SparkSession,
+    path: str,
+    *,
+    after: Point | None = None,
+    until: Point | None = None,
+    mode: str = "cdc",
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    keys: Sequence[str] = (),
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Read the changes in (after, until], with Spark's own parquet reader wherever it gives those of `Table.changes`.
+
+    The frame is lazy. Its files are chosen by this call, so later commits do not show. Rows come in no particular
+    order; `_commit_version` has the order of the commits. In the mode `net` a task holds the changes of its share of
+    the keys in memory.
+
+    Args:
+        spark: A classic Spark session.
+        path: A local path or a URL. All executors must reach it.
+        after: The starting point, an ID version or a time. It is exclusive, unlike Delta's. None begins with the first
+            commit.
+        until: The end, inclusive. None ends with the newest commit.
+        mode: `cdc`, `append` or `net`, as for `Table.changes`.
+        columns: The columns of the result, in this order. None for all columns.
+        where: SQL text over the columns of the result; only changes for which it is true are returned.
+        keys: The key columns for `net`; by default those of `tidelog.primaryKey`.
+        storage_options: Credentials and endpoints of the store, as for `Table.open`. Plans and logs do not show them.
+
+    Returns:
+        A DataFrame with the columns, types and nullability of `Table.changes`.
+
+    Raises:
+        TableNotFoundError: There is no table at the path.
+        HistoryExpiredError: Commits of the interval are no longer retained, or do not exist yet.
+        NotAppendOnlyError: In mode `append` a commit removed or changed rows.
+        PredicateError, ConfigurationError: `where` or another argument is wrong.
+        PrerequisiteError: Java or Spark is missing or too old, or the session is a Spark Connect session.
+
+    Example:
+        changes(spark, "/data/events", after=12).groupBy("_change_type").count().show()
+    """
+    table = _opened(spark, path, storage_options)
+    found = table.changes(after=after, until=until, mode=mode, where=where, columns=columns, keys=keys)
+    schema = change_schema(table.schema, found.mode)
+    if found.mode != "net":
+        return jvm_rows(spark, table.store, found.units, schema, found.schema.names, where)
+    rows = jvm_rows(spark, table.store, found.units, schema, schema.names, None)
+    return net_rows(rows, Selection(schema, where, columns), found.keys, table.path)
+
+
+def _opened(spark: SparkSession, path: str, storage_options: Mapping[str, str] | None) -> Table:
+    context_of(spark)
+    return Table.open(path, storage_options=storage_options)
+
+
+def _file(add: AddFile, version: int) -> ChangeFile:
+    return ChangeFile(DataFile.of(add), version, 0, add.size, num_records(add.stats))

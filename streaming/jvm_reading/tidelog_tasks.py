@@ -1,0 +1,39 @@
+"""DataFrames whose rows come from tidelog's own code, run in Spark's tasks."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from tidelog.streaming.jvm_reading.file_scan import spark_schema
+
+_Part = TypeVar("_Part")
+
+
+def in_tasks(
+    spark: SparkSession,
+    parts: Sequence[_Part],
+    work: Callable[[_Part], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+) -> DataFrame:
+    """The rows that `work` yields for the parts, one task each, when the frame is computed.
+
+    The batches have exactly `schema`. `work` and the parts must be picklable; they are not shown in plans.
+    """
+    context = spark.sparkContext
+    pickled = context.parallelize([(pickle.dumps(part),) for part in parts], len(parts))
+    tasks = spark.createDataFrame(pickled, "part binary")
+    return tasks.mapInArrow(partial(_worked, work), spark_schema(schema))
+
+
+def _worked(
+    work: Callable[[_Part], Iterator[pa.RecordBatch]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for part in batch.column(0):
+            yield from work(pickle.loads(part.as_py()))  # noqa: S301 - made by `in_tasks`
