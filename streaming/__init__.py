@@ -3,31 +3,43 @@
 query = events.writeStream.foreachBatch(Sink("/data/events")).option("checkpointLocation", "/data/_cp").start()
 
 register(spark)
-changes = spark.readStream.format("tidelog").load("/data/events")
+stream = spark.readStream.format("tidelog").load("/data/events")
+query = Feed(spark, "/data/events").foreachBatch(function).option("checkpointLocation", "/data/_cp2").start()
 
 table(spark, "/data/events").delete("day < '2024-01-01'")
 
 read(spark, "/data/events")
 changes(spark, "/data/events", after=12)
 
-`sink/` is the sink, `datasource/` the change feed and batch reads and writes, `jvm_reading/` batch reads by Spark's own
-parquet reader, `executors/` the work on Spark's executors, and `monitoring/` what a stream reports; `prometheus`
-exports it as metrics.
+`sink/` is the sink; `datasource/` is `format("tidelog")`, with `feed_planning/` for its streams; `feed` is the change
+feed for a batch function; `jvm_reading/` is reading by Spark's own parquet reader; `executors/` is the work on Spark's
+executors, and `monitoring/` what a stream reports; `prometheus` exports it as metrics.
+
+Names are imported when they are first used: Spark's Python processes load only what they need.
 """
 
-from tidelog.streaming.datasource.registration import register
-from tidelog.streaming.datasource.source import TidelogDataSource
-from tidelog.streaming.executors.prerequisites import require_java, require_spark
-from tidelog.streaming.executors.spark_table import SparkTable, table
-from tidelog.streaming.jvm_reading.tables import changes, read
-from tidelog.streaming.monitoring.batch_log import JsonLines, subscribe
-from tidelog.streaming.monitoring.observed import observed
-from tidelog.streaming.monitoring.report import BatchReport
-from tidelog.streaming.sink.sink import Sink
-from tidelog.streaming.sink.throttle import Throttle
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidelog.streaming.datasource.registration import register
+    from tidelog.streaming.datasource.source import TidelogDataSource
+    from tidelog.streaming.executors.prerequisites import require_java, require_spark
+    from tidelog.streaming.executors.spark_table import SparkTable, table
+    from tidelog.streaming.feed import Feed, FeedReport
+    from tidelog.streaming.jvm_reading.tables import changes, read
+    from tidelog.streaming.monitoring.batch_log import JsonLines, subscribe
+    from tidelog.streaming.monitoring.observed import observed
+    from tidelog.streaming.monitoring.report import BatchReport
+    from tidelog.streaming.sink.sink import Sink
+    from tidelog.streaming.sink.throttle import Throttle
 
 __all__ = [
     "BatchReport",
+    "Feed",
+    "FeedReport",
     "JsonLines",
     "Sink",
     "SparkTable",
@@ -42,3 +54,35 @@ __all__ = [
     "subscribe",
     "table",
 ]
+
+_HOMES = {
+    "BatchReport": "monitoring.report",
+    "Feed": "feed",
+    "FeedReport": "feed",
+    "JsonLines": "monitoring.batch_log",
+    "Sink": "sink.sink",
+    "SparkTable": "executors.spark_table",
+    "Throttle": "sink.throttle",
+    "TidelogDataSource": "datasource.source",
+    "changes": "jvm_reading.tables",
+    "observed": "monitoring.observed",
+    "read": "jvm_reading.tables",
+    "register": "datasource.registration",
+    "require_java": "executors.prerequisites",
+    "require_spark": "executors.prerequisites",
+    "subscribe": "monitoring.batch_log",
+    "table": "executors.spark_table",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

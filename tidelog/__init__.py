@@ -1,6 +1,6 @@
 """tidelog: a streaming table for PySpark.
 
-    from tidelog import Daemon, Sink, Table, changes, read, register
+    from tidelog import Daemon, Feed, Sink, Table, changes, read, register
 
 `Table` and `Daemon` need neither Spark nor Java; the others need PySpark. Names are imported when they are
 first used, so `from tidelog import Table` does not load Spark.
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidelog.compaction_daemon import Daemon
     from tidelog.log import Table
-    from tidelog.streaming import Sink, changes, read, register
+    from tidelog.streaming import Feed, Sink, changes, read, register
 
-__all__ = ["Daemon", "Sink", "Table", "__version__", "changes", "read", "register"]
+__all__ = ["Daemon", "Feed", "Sink", "Table", "__version__", "changes", "read", "register"]
 
 try:
     __version__ = version("tidelog")
@@ -26,6 +26,7 @@ except PackageNotFoundError:  # run from a source tree that was never installed
 
 _HOMES = {
     "Daemon": "tidelog.compaction_daemon",
+    "Feed": "tidelog.streaming",
     "Sink": "tidelog.streaming",
     "Table": "tidelog.log",
     "changes": "tidelog.streaming",

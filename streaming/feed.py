@@ -1,0 +1,179 @@
+"""`Feed`: the change feed for `foreachBatch` in volume, read by Spark's own parquet reader.
+
+A stream of `format("tidelog")` brings its rows through Python workers. A `Feed` streams references to files instead, a
+few bytes each, and its batch function gets a DataFrame that the JVM reads. Offsets, options, rows and errors are the
+same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from tidelog.log import Table
+from tidelog.log.internals import Change, to_timestamp_ms
+from tidelog.streaming.datasource import references
+from tidelog.streaming.datasource.read_options import parse_read
+from tidelog.streaming.executors.session import context_of
+from tidelog.streaming.feed_planning.offsets import Offset
+from tidelog.streaming.jvm_reading.rows import jvm_rows
+
+BatchFunction = Callable[[DataFrame, int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedReport:
+    """What a micro-batch of a Feed was given; see `Feed.last`. Immutable.
+
+    Attributes:
+        batch_id: Spark's number of the batch.
+        version: The newest version of which the batch has changes; None if it has none.
+        files: How many files it reads.
+        bytes: Their size.
+        complete_until: Every commit up to this time (UTC) is in this batch or an earlier one, so a time window of
+            commits that ends here can be closed. None as long as no version has been read as a whole.
+        skipped_commits: How many commits `skip_change_commits` has left out since the stream began.
+    """
+
+    batch_id: int
+    version: int | None
+    files: int
+    bytes: int
+    complete_until: datetime | None
+    skipped_commits: int
+
+
+class Feed:
+    """The changes of a table for a batch function, exactly as often as Spark calls it.
+
+    Spark's checkpoint holds the position. After a crash Spark calls the function again with the same changes, so a
+    function that writes elsewhere should be idempotent, as `Sink` is.
+
+    Args:
+        spark: A classic Spark session.
+        path: The table: a local path or an fsspec URL.
+        changes: `append`: the inserted rows; a commit that removed or changed rows is an error. `cdc`: every change,
+            with `_change_type`. Both have `_commit_version` and `_commit_timestamp`.
+        starting_version: Begin after this version; `earliest` (the default) or `latest`. Ignored once the checkpoint
+            has a position, as all options about the start.
+        starting_timestamp: Begin after this time: ISO-8601 with a time zone, or an aware datetime.
+        initial_snapshot: Begin with the table as it is, then follow it.
+        consumer: A name under which the stream's position keeps `expire` and `vacuum` from what it still needs.
+        max_files: The most files in one micro-batch; without any limit, 10,000.
+        max_bytes: The most bytes in one micro-batch. One file is always read.
+        max_rows: The most rows in one micro-batch. One file is always read.
+        columns: The columns to read, in this order; None for all.
+        where: SQL text; only rows for which it is true are read.
+        skip_change_commits: With `append`, leave commits out that removed or changed rows, instead of failing.
+        storage_options: Credentials and endpoints of the store.
+
+    Attributes:
+        last: What the newest micro-batch was given; None before the first.
+
+    Raises:
+        ConfigurationError: An argument is wrong. A wrong interval is found when the query starts.
+        TableNotFoundError: There is no table at the path.
+        PrerequisiteError: Java or Spark is missing or too old, or the session is a Spark Connect session.
+
+    Example:
+        feed = Feed(spark, "/data/events", changes="cdc", initial_snapshot=True)
+        query = feed.foreachBatch(apply).option("checkpointLocation", "/data/_cp").start()
+    """
+
+    def __init__(  # noqa: PLR0913 - the public signature
+        self,
+        spark: SparkSession,
+        path: str,
+        *,
+        changes: str = "append",
+        starting_version: int | str | None = None,
+        starting_timestamp: datetime | str | None = None,
+        initial_snapshot: bool = False,
+        consumer: str | None = None,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+        max_rows: int | None = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        skip_change_commits: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        context_of(spark)
+        given = {
+            "path": path,
+            "changes": changes,
+            "startingVersion": starting_version,
+            "startingTimestamp": _time_text(starting_timestamp),
+            "initialSnapshot": str(initial_snapshot).lower(),
+            "consumer": consumer,
+            "maxFilesPerTrigger": max_files,
+            "maxBytesPerTrigger": max_bytes,
+            "maxRowsPerTrigger": max_rows,
+            "columns": None if columns is None else ",".join(columns),
+            "where": where,
+            "skipChangeCommits": str(skip_change_commits).lower(),
+        }
+        self._options = {name: str(value) for name, value in given.items() if value is not None}
+        self._options |= {f"storageOption.{name}": text for name, text in (storage_options or {}).items()}
+        self._spark = spark
+        self._read = parse_read(self._options, streaming=True)
+        self._read.query_columns.selection(self._open().schema)
+        self.last: FeedReport | None = None
+
+    def foreachBatch(self, function: BatchFunction) -> DataStreamWriter:  # noqa: N802 - Spark's name
+        """A query that calls `function(changes, batch_id)` for each micro-batch.
+
+        It has the columns that the table has now. When a commit changes them, the query stops with a
+        SchemaChangedError; call `foreachBatch` again and start the query with the same checkpoint.
+
+        Args:
+            function: Is called with a DataFrame and the number of the batch. The DataFrame is valid in the call only.
+
+        Returns:
+            Spark's writer, for `.option("checkpointLocation", ...)`, `.trigger(...)` and `.start()`.
+        """
+        table = self._open()
+        selection = self._read.query_columns.selection(table.schema)
+        self._spark.dataSource.register(references.ReferenceSource)
+        reader = self._spark.readStream.format(references.NAME).options(**self._options)
+        stream = reader.option(references.SCHEMA_VERSION, table.version).load()
+
+        def called(batch: DataFrame, batch_id: int) -> None:
+            changes, end = references.referenced(batch)
+            self.last = _report(batch_id, changes, end)
+            frame = jvm_rows(
+                batch.sparkSession,
+                table.store,
+                changes,
+                selection.row_schema,
+                selection.schema.names,
+                selection.where,
+            )
+            function(frame, batch_id)
+
+        return stream.writeStream.foreachBatch(called)
+
+    def _open(self) -> Table:
+        return Table.open(self._read.path, storage_options=self._read.storage_options)
+
+
+def _report(batch_id: int, changes: Sequence[Change], end: Offset | None) -> FeedReport:
+    return FeedReport(
+        batch_id=batch_id,
+        version=changes[-1].version if changes else None,
+        files=sum(change.num_files for change in changes),
+        bytes=sum(change.size_bytes for change in changes),
+        complete_until=datetime.fromisoformat(end.complete_until) if end and end.complete_until else None,
+        skipped_commits=end.skipped if end else 0,
+    )
+
+
+def _time_text(moment: datetime | str | None) -> str | None:
+    if isinstance(moment, datetime):
+        to_timestamp_ms(moment)  # raises an error for a time without a zone
+        return moment.isoformat()
+    return moment
