@@ -40,6 +40,7 @@ VALUES: dict[pa.DataType, list[Any]] = {
         [None],
         [[None]],
     ],
+    pa.struct([("s", INNER)]): [None, {"s": None}, {"s": {"a": None, "b": None}}, {"s": {"a": None, "b": ""}}],
     pa.map_(pa.string(), pa.int64()): [None, [], [("a", 1)], [("a", None)], [("a", 1), ("b", 2)], [("b", 2), ("a", 1)]],
     pa.list_(INNER): [None, [None], [{"a": None, "b": None}], [{"a": 1, "b": "x"}], [{"a": 1, "b": "x"}] * 2],
 }
