@@ -25,6 +25,11 @@ _STEPS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 _SHIFTS = (np.uint64(32), np.uint64(29))
 _NULLS = (np.uint64(0x2545F4914F6CDD1D), np.uint64(0xBF58476D1CE4E5B9))
 _WORD = 8
+# The numbers of so many rows stay in the processor's cache.
+_BLOCK_ROWS = 2**14
+# Texts of about the same length are hashed word by word, all of them at once. Then at most this many times the words
+# that they have are looked at.
+_MAX_WASTE = 3
 # The bytes of a word that belong to a text of which n bytes are left.
 _MASKS = np.array([2 ** (8 * count) - 1 for count in range(_WORD + 1)], dtype=np.uint64)
 _FIXED = (pt.is_integer, pt.is_floating, pt.is_date, pt.is_timestamp)
@@ -34,8 +39,10 @@ def row_hashes(columns: Sequence[pa.Array], rows: int) -> UInt64Array:
     """The hashes of rows with these columns: an array of two lines with a number for each row."""
     state = np.empty((2, rows), dtype=np.uint64)
     state[0], state[1] = _seeds()
-    for column in columns:
-        _add(state, column)
+    for start in range(0, rows, _BLOCK_ROWS):
+        block = state[:, start : start + _BLOCK_ROWS]
+        for column in columns:
+            _add(block, column.slice(start, _BLOCK_ROWS))
     return state
 
 
@@ -54,6 +61,9 @@ def _add(state: UInt64Array, column: pa.Array) -> None:
         for half, null in zip(state, _NULLS, strict=True):
             half[~valid] ^= null
     if pt.is_struct(kind):
+        # Between the null of a struct and that of its first field, because each would take the other back.
+        nothing = np.zeros(len(column), dtype=np.uint64)
+        _mix(state, nothing, nothing)
         for child in column.flatten():  # null where the struct is
             _add(state, child)
     elif pt.is_map(kind) or pt.is_list(kind):
@@ -82,9 +92,9 @@ def _fixed_words(column: pa.Array, valid: BoolArray | None) -> UInt64Array:
         return _plain(column.cast(pa.uint8()), np.dtype(np.uint8), valid).astype(np.uint64)
     if pt.is_floating(kind):
         values = _plain(column, np.dtype(f"f{kind.bit_width // 8}"), valid)
-        # There are many NaNs, and they are equal. This sum is NaN if there is one.
-        if np.isnan(values.sum()):
-            values = np.where(np.isnan(values), values.dtype.type(np.nan), values)
+        not_numbers = np.isnan(values)
+        if not_numbers.any():  # there are many NaNs, and they are equal
+            values = np.where(not_numbers, values.dtype.type(np.nan), values)
         return values.view(f"u{kind.bit_width // 8}").astype(np.uint64, copy=False)
     return _plain(column, np.dtype(f"i{kind.bit_width // 8}"), valid).astype(np.int64, copy=False).view(np.uint64)
 
@@ -106,27 +116,50 @@ def _add_texts(state: UInt64Array, column: pa.Array, valid: BoolArray | None) ->
     starts, lengths, first, end = _places(_offsets(column), valid)
     stored = column.buffers()[2]
     size = end - first
-    padded = np.zeros(size + _WORD, dtype=np.uint8)
+    # Two words more, because the last text can begin at the last byte, and a word is cut out of two.
+    padded = np.zeros((size // _WORD + 3) * _WORD, dtype=np.uint8)
     if stored is not None and size:
         padded[:size] = np.frombuffer(stored, dtype=np.uint8, count=size, offset=first)
-    # The word that begins at each byte.
-    every = np.ndarray(shape=(size + 1,), dtype="<u8", buffer=padded, strides=(1,))
-    counts = (lengths + (_WORD - 1)) // _WORD
-    numbers, owners_start = _numbered(counts)
-    words = every[np.repeat(starts - first, counts) + numbers * _WORD]
-    last = np.cumsum(counts)[counts > 0] - 1
-    words[last] &= _MASKS[(lengths - (counts - 1) * _WORD)[counts > 0]]
-    _mix(state, *_summed((words, words), numbers, owners_start, counts))
+    aligned = padded.view(np.uint64)
+    starts = starts - first
+    counts = (lengths + (_WORD - 1)) >> 3
+    longest = int(counts.max(initial=0))
+    if longest * len(counts) <= _MAX_WASTE * int(counts.sum()):
+        sums = np.zeros((2, len(counts)), dtype=np.uint64)
+        for number in range(longest):
+            left = np.maximum(lengths - number * _WORD, 0)
+            words = _words_at(aligned, np.where(left, starts + number * _WORD, 0), left)
+            for half in (0, 1):
+                mixed = _mixed(words, np.array([number], dtype=np.uint64), half)
+                mixed[left == 0] = 0
+                sums[half] += mixed
+    else:
+        numbers, begins = _numbered(counts)
+        places = np.repeat(starts, counts) + numbers * _WORD
+        words = _words_at(aligned, places, np.repeat(lengths, counts) - numbers * _WORD)
+        sums = _summed(np.stack([words, words]), numbers, begins, counts)
+    _mix(state, sums[0], sums[1])
     _mix(state, lengths.view(np.uint64), lengths.view(np.uint64))
+
+
+def _words_at(aligned: UInt64Array, places: Int64Array, left: Int64Array) -> UInt64Array:
+    """The eight bytes from each place on, of which the first `left` count."""
+    index, shift = places >> 3, ((places & 7) << 3).view(np.uint64)
+    words: UInt64Array = aligned[index] >> shift
+    # Shifted twice, because a number cannot be shifted by all of its bits.
+    words |= (aligned[index + 1] << np.uint64(1)) << (np.uint64(63) - shift)
+    words &= _MASKS[np.minimum(left, _WORD)]
+    return words
 
 
 def _add_lists(state: UInt64Array, column: pa.Array, valid: BoolArray | None) -> None:
     starts, lengths, first, end = _places(_offsets(column), valid)
     children = [column.keys, column.items] if pt.is_map(column.type) else [column.values]
     hashes = row_hashes([child.slice(first, end - first) for child in children], end - first)
-    numbers, owners_start = _numbered(lengths)
+    numbers, begins = _numbered(lengths)
     chosen = hashes[:, np.repeat(starts - first, lengths) + numbers]
-    _mix(state, *_summed((chosen[0], chosen[1]), numbers, owners_start, lengths))
+    sums = _summed(chosen, numbers, begins, lengths)
+    _mix(state, sums[0], sums[1])
     _mix(state, lengths.view(np.uint64), lengths.view(np.uint64))
 
 
@@ -152,18 +185,19 @@ def _numbered(counts: Int64Array) -> tuple[Int64Array, Int64Array]:
     return np.arange(int(counts.sum())) - np.repeat(begins, counts), begins
 
 
-def _summed(
-    words: tuple[UInt64Array, UInt64Array], numbers: Int64Array, begins: Int64Array, counts: Int64Array
-) -> tuple[UInt64Array, UInt64Array]:
+def _summed(words: UInt64Array, numbers: Int64Array, begins: Int64Array, counts: Int64Array) -> UInt64Array:
     """One number for each owner, from those of its elements and their places."""
-    found = []
-    for half, seed, multiplier, step, shift in zip(words, _seeds(), _MULTIPLIERS, _STEPS, _SHIFTS, strict=True):
-        mixed = numbers.view(np.uint64) * step
-        mixed ^= seed
-        mixed ^= half
-        mixed *= multiplier
-        mixed ^= mixed >> shift
-        sums = np.zeros(len(mixed) + 1, dtype=np.uint64)
-        np.cumsum(mixed, out=sums[1:])
-        found.append(sums[begins + counts] - sums[begins])
-    return found[0], found[1]
+    found = np.empty((2, len(counts)), dtype=np.uint64)
+    for half, values in enumerate(words):
+        sums = np.zeros(len(values) + 1, dtype=np.uint64)
+        np.cumsum(_mixed(values, numbers.view(np.uint64), half), out=sums[1:])
+        found[half] = sums[begins + counts] - sums[begins]
+    return found
+
+
+def _mixed(words: UInt64Array, numbers: UInt64Array, half: int) -> UInt64Array:
+    """A number for each element of a sequence and its place."""
+    mixed = words ^ (numbers * _STEPS[half] ^ _seeds()[half])
+    mixed *= _MULTIPLIERS[half]
+    mixed ^= mixed >> _SHIFTS[half]
+    return mixed

@@ -1,0 +1,121 @@
+"""Hashes of rows: equal exactly if the rows are, whatever stands beside them."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tidelog.log.data import row_hashes as module
+from tidelog.log.data.row_hashes import row_hashes
+
+INNER = pa.struct([("a", pa.int64()), ("b", pa.string())])
+# Values of each type, all different as rows.
+VALUES: dict[pa.DataType, list[Any]] = {
+    pa.bool_(): [None, False, True],
+    pa.int8(): [None, -128, -1, 0, 1, 127],
+    pa.int64(): [None, -(2**63), -1, 0, 1, 2, 2**32, 2**63 - 1],
+    pa.float32(): [None, -1.5, -0.0, 0.0, 1.5, float("inf"), float("nan")],
+    pa.float64(): [None, -1.5, -0.0, 0.0, 1e-300, 5e-324, float("-inf"), float("nan")],
+    pa.decimal128(38, 2): [None, Decimal("-1.00"), Decimal("0.00"), Decimal(2**64) / 100, Decimal("1.00")],
+    pa.date32(): pa.array([None, -1, 0, 1, 2_932_897], pa.int32()).cast(pa.date32()),
+    pa.timestamp("us", "UTC"): pa.array([None, -1, 0, 1, 2**62], pa.int64()).cast(pa.timestamp("us", "UTC")),
+    pa.string(): [None, "", "\0", "\0\0", "a", "a\0", "aa", "ä", "12345678", "123456789", "12345678\0", "x" * 100],
+    pa.binary(): [None, b"", b"\0", b"\xff", b"\xff\xff", b"1234567812345678", b"12345678"],
+    INNER: [None, {"a": None, "b": None}, {"a": 0, "b": None}, {"a": None, "b": ""}, {"a": 1, "b": "x"}],
+    pa.list_(pa.int64()): [None, [], [None], [None, None], [0], [0, 0], [1, 2], [2, 1], [1], list(range(50))],
+    pa.list_(pa.list_(pa.string())): [
+        None,
+        [],
+        [[]],
+        [[], []],
+        [["a", "b"]],
+        [["a"], ["b"]],
+        [["ab"]],
+        [None],
+        [[None]],
+    ],
+    pa.struct([("s", INNER)]): [None, {"s": None}, {"s": {"a": None, "b": None}}, {"s": {"a": None, "b": ""}}],
+    pa.map_(pa.string(), pa.int64()): [None, [], [("a", 1)], [("a", None)], [("a", 1), ("b", 2)], [("b", 2), ("a", 1)]],
+    pa.list_(INNER): [None, [None], [{"a": None, "b": None}], [{"a": 1, "b": "x"}], [{"a": 1, "b": "x"}] * 2],
+}
+
+
+def hashes(*columns: pa.Array) -> list[tuple[int, int]]:
+    found = row_hashes(columns, len(columns[0]))
+    return list(zip(found[0].tolist(), found[1].tolist(), strict=True))
+
+
+def array(kind: pa.DataType) -> pa.Array:
+    values = VALUES[kind]
+    return values if isinstance(values, pa.Array) else pa.array(values, kind)
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=str)
+def test_different_values_have_different_hashes(kind: pa.DataType) -> None:
+    found = hashes(array(kind))
+    assert len({first for first, _ in found}) == len({second for _, second in found}) == len(found)
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=str)
+def test_a_hash_does_not_depend_on_the_rows_beside_it(kind: pa.DataType) -> None:
+    """Not on whether there are nulls, not on how long the others are, and not on where the array begins."""
+    values = array(kind)
+    together = hashes(values)
+    alone = [hashes(pa.concat_arrays([values.slice(row, 1)]))[0] for row in range(len(values))]
+    sliced = [hashes(values.slice(row, 1))[0] for row in range(len(values))]
+    again = hashes(pa.concat_arrays([values, values]))
+    assert together == alone == sliced == again[: len(values)] == again[len(values) :]
+
+
+def test_a_hash_does_not_depend_on_the_length_of_other_texts() -> None:
+    """Texts of about the same length are hashed in another way than a few long ones among many short ones."""
+    texts = ["", "a", "abcdefgh", "abcdefghi", "b" * 40]
+    assert hashes(pa.array([*texts, "x" * 10_000]))[: len(texts)] == hashes(pa.array(texts * 20))[: len(texts)]
+
+
+def test_columns_have_an_order_and_borders() -> None:
+    pairs = [("ab", ""), ("a", "b"), ("", "ab"), ("b", "a"), (None, "ab"), ("ab", None), (None, None), ("", "")]
+    found = hashes(*(pa.array(column, pa.string()) for column in zip(*pairs, strict=True)))
+    assert len(set(found)) == len(pairs)
+    numbers = list(itertools.product([None, -1, 0, 1, 2**63 - 1], repeat=3))
+    found = hashes(*(pa.array(column, pa.int64()) for column in zip(*numbers, strict=True)))
+    assert len(set(found)) == len(numbers)
+
+
+def test_all_nans_are_equal_and_the_zeros_are_not() -> None:
+    bits = [0x7FF8000000000000, 0xFFF8000000000000, 0x7FF0000000000001]
+    nans = pa.array(np.array([struct.unpack("d", struct.pack("Q", bit))[0] for bit in bits]))
+    assert len(set(hashes(nans))) == 1
+    zeros = pa.array([0.0, -0.0])
+    assert len(set(hashes(zeros))) == 2
+
+
+def test_values_below_a_null_do_not_count() -> None:
+    validity = pa.array([False, False, True]).buffers()[1]
+    numbers = pa.Array.from_buffers(pa.int64(), 3, [validity, pa.array([1, 2, 3]).buffers()[1]])
+    assert hashes(numbers)[0] == hashes(numbers)[1] == hashes(pa.array([None], pa.int64()))[0]
+    inner = pa.array(["a", "b", "c"])
+    texts = pa.Array.from_buffers(pa.string(), 3, [validity, *inner.buffers()[1:]])
+    assert hashes(texts)[0] == hashes(texts)[1] == hashes(pa.array([None], pa.string()))[0]
+    structs = pa.StructArray.from_arrays([inner], names=["a"], mask=pa.array([True, True, False]))
+    assert hashes(structs)[0] == hashes(structs)[1] != hashes(structs)[2]
+
+
+def test_many_rows_are_hashed_in_blocks_like_few() -> None:
+    rows = 2 * module._BLOCK_ROWS + 3
+    column = pa.array([f"{row % 7}" * (row % 3) for row in range(rows)])
+    found = hashes(column)
+    for start in (0, module._BLOCK_ROWS - 1, rows - 5):
+        assert hashes(column.slice(start, 5)) == found[start : start + 5]
+
+
+def test_rows_without_values() -> None:
+    assert len(set(hashes(pa.nulls(3)))) == 1
+    assert row_hashes([], 2).shape == (2, 2)
+    assert row_hashes([pa.array([], pa.string()), pa.array([], pa.list_(pa.int64()))], 0).shape == (2, 0)
