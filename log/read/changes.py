@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import compress
 from typing import Literal, TypeAlias, get_args
 
@@ -28,6 +29,7 @@ from tidelog.log.read.change_files import (
     read_change_batches,
 )
 from tidelog.log.read.net_changes import net_changes
+from tidelog.log.read.read_ahead import read_ahead
 from tidelog.log.read.scan import RowReader, Selection, columns_text
 from tidelog.log.storage import Store
 from tidelog.log.system import to_datetime
@@ -170,17 +172,20 @@ class Changes(RowReader):
         return f"Changes({self._store.url!r}, mode={self._request.mode!r}, columns={columns_text(self.schema)}{where})"
 
     def _read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for change in self._files:
-            try:
-                yield from read_change_batches(self._store, change, schema)
-            except DataFileMissingError as error:
-                raise HistoryExpiredError(
-                    f"the changes of version {change.version} of {self._store.url} are no longer available: a vacuum "
-                    "deleted their files",
-                    advice=f"start after version {change.version} (a start is exclusive here, and inclusive in Delta's "
-                    "change feed) or read a snapshot; to keep deleted files longer, raise "
-                    "delta.deletedFileRetentionDuration",
-                    path=self._store.url,
-                    earliest_version=change.version,
-                    latest_version=self._files[-1].version,
-                ) from error
+        readings = (partial(self._read_file, change, schema) for change in self._files)
+        return read_ahead(readings, self._store.reads_at_once)
+
+    def _read_file(self, change: ChangeFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from read_change_batches(self._store, change, schema)
+        except DataFileMissingError as error:
+            raise HistoryExpiredError(
+                f"the changes of version {change.version} of {self._store.url} are no longer available: a vacuum "
+                "deleted their files",
+                advice=f"start after version {change.version} (a start is exclusive here, and inclusive in Delta's "
+                "change feed) or read a snapshot; to keep deleted files longer, raise "
+                "delta.deletedFileRetentionDuration",
+                path=self._store.url,
+                earliest_version=change.version,
+                latest_version=self._files[-1].version,
+            ) from error
