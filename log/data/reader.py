@@ -54,7 +54,7 @@ def read_batches(
     Columns that the file lacks are null. Raises DataFileMissingError, DataFileDamagedError, and CorruptLogError if what
     the log says of the file is wrong.
     """
-    for _, batch in read_numbered_batches(store, file, schema, batch_rows=batch_rows):
+    for _, _, batch in _read(store, file, schema, None, batch_rows):
         yield batch
 
 
@@ -70,11 +70,20 @@ def read_numbered_batches(
 
     With `only`, read exactly the rows at these positions, dead or not.
     """
+    for start, wanted, batch in _read(store, file, schema, only, batch_rows):
+        yield np.arange(start, start + batch.num_rows) if wanted is None else wanted, batch
+
+
+def _read(
+    store: Store, file: DataFile, schema: pa.Schema, only: BitMap64 | None, batch_rows: int
+) -> Iterator[tuple[int, Int64Array | None, pa.RecordBatch]]:
+    """Batches with the position of the first row that was read for them, and those of their rows; None for all."""
     dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector and only is None else None
     source = _open(store, file)
     try:
         # Spark and tidelog write a checksum for each page.
-        with pq.ParquetFile(source, page_checksum_verification=True) as parquet:
+        options = {"page_checksum_verification": True, "buffer_size": store.buffer_bytes}
+        with source, pq.ParquetFile(source, **options) as parquet:
             claimed = _plausible_rows(parquet.metadata, source.size())
             if dead and dead.max() >= claimed:
                 raise _corrupt(store, file, "has a deletion vector with positions beyond its last row")
@@ -82,13 +91,15 @@ def read_numbered_batches(
                 raise ValueError("it has fewer rows than the log says")
             sources = _sources(file, parquet.schema_arrow, schema)
             present = sorted({name for name in sources.values() if name is not None})
+            # Arrow's threads decode columns side by side. They would only wait in turn for a file that Python reads.
+            threads = not isinstance(source, pa.PythonFile)
             position = 0
-            for rows, raw in _batches(parquet, present, batch_rows):
+            for rows, raw in _batches(parquet, present, batch_rows, threads=threads):
                 wanted = _wanted(dead, only, position, rows)
-                numbers = np.arange(position, position + rows) if wanted is None else wanted
-                if len(numbers):
+                if wanted is None or len(wanted):
                     # Cast first, because Arrow cannot take rows of every type that a file can have.
-                    yield numbers, _narrowed(_shape(raw, rows, file, sources, schema), wanted, position)
+                    batch = _narrowed(_shape(raw, rows, file, sources, schema), wanted, position)
+                    yield position, wanted, batch
                 position += rows
             if position != claimed:
                 raise ValueError(f"it holds {position} rows, but its footer claims {claimed}")
@@ -134,10 +145,12 @@ def physical_rows(store: Store, file: DataFile) -> int:
     return int(read_footer(store, file).num_rows)
 
 
-def _batches(parquet: pq.ParquetFile, columns: Sequence[str], size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _batches(
+    parquet: pq.ParquetFile, columns: Sequence[str], size: int, *, threads: bool
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The file's batches with their row counts, because a batch without columns has none."""
     if columns:
-        for batch in parquet.iter_batches(batch_size=size, columns=list(columns)):
+        for batch in parquet.iter_batches(batch_size=size, columns=list(columns), use_threads=threads):
             yield batch.num_rows, batch
         return
     left = parquet.metadata.num_rows

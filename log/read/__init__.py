@@ -1,6 +1,7 @@
 """Read a table: its state at a version, its rows, its history, and the changes between two versions.
 
 - `snapshot`: `Snapshot`, the table at one version
+- `read_ahead`: read several files at the same time, and give their rows in order
 - `scan`: `Scan`, the rows of a snapshot, filtered and projected
 - `debt`: `Debt`, what compaction and a checkpoint would save
 - `timeline`: the retained commits, by ID version and by time

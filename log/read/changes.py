@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from tidelog.log.format.schema import TIMESTAMP
 from tidelog.log.read.change_files import COMMIT_TIMESTAMP, COMMIT_VERSION
 from tidelog.log.read.commit_changes import CHANGE_MODES, ChangeSource, Mode, commit_changes, read_change_batches
 from tidelog.log.read.net_changes import net_changes
+from tidelog.log.read.read_ahead import read_ahead
 from tidelog.log.read.rewrites import Change, pruned
 from tidelog.log.read.scan import RowReader, Selection, columns_text
 from tidelog.log.storage import Store
@@ -163,11 +165,14 @@ class Changes(RowReader):
         return f"Changes({self._store.url!r}, mode={self._request.mode!r}, columns={columns_text(self.schema)}{where})"
 
     def _read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for change in self._changes:
-            try:
-                yield from read_change_batches(self._store, change, schema)
-            except DataFileMissingError as error:
-                raise expired_changes(self._store, change.version, self._changes[-1].version) from error
+        readings = (partial(self._read_change, change, schema) for change in self._changes)
+        return read_ahead(readings, self._store.reads_at_once)
+
+    def _read_change(self, change: Change, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from read_change_batches(self._store, change, schema)
+        except DataFileMissingError as error:
+            raise expired_changes(self._store, change.version, self._changes[-1].version) from error
 
 
 def expired_changes(store: Store, version: int, latest_version: int) -> HistoryExpiredError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from tidelog.log.errors import ConfigurationError, PredicateError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.presentable import printable
 from tidelog.log.pruning.file_pruning import Pruned, prune_values, wholly_matching
+from tidelog.log.read.read_ahead import read_ahead
 from tidelog.log.state.file_values import FileValues
 from tidelog.log.state.files import to_adds
 from tidelog.log.storage import Store
@@ -204,6 +205,9 @@ class Scan(RowReader):
         return f"Scan({self._store.url!r}, columns={columns_text(self.schema)}{where})"
 
     def _read(self, files: pa.Table, selection: Selection) -> Iterator[pa.RecordBatch]:
-        for add in to_adds(files):
-            for batch in read_batches(self._store, DataFile.of(add), selection.read_schema):
-                yield from selection.apply(batch)
+        readings = (partial(self._read_file, DataFile.of(add), selection) for add in to_adds(files))
+        return read_ahead(readings, self._store.reads_at_once)
+
+    def _read_file(self, file: DataFile, selection: Selection) -> Iterator[pa.RecordBatch]:
+        for batch in read_batches(self._store, file, selection.read_schema):
+            yield from selection.apply(batch)

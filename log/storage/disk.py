@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import pyarrow as pa
+
 from tidelog.log.storage.regular_file import open_regular_file, read_regular_file
 
 _THREADS = 8
@@ -19,6 +21,11 @@ _THREADS = 8
 
 class Disk:
     """The file system of this machine."""
+
+    @property
+    def reads_at_once(self) -> int:
+        """How many files to read at the same time: the kernel reads ahead by itself, so cores to decode them count."""
+        return min(int(pa.cpu_count()), _THREADS)
 
     def read(self, path: str) -> bytes:
         """The whole content of a file."""

@@ -46,6 +46,9 @@ _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EI
 # Errors by which the operating system refuses a link. After others, such as EIO, it may have been created.
 _REFUSED = _NO_HARD_LINKS | _NOT_WRITABLE | {errno.ENOSPC, errno.EDQUOT}
 
+# A parquet reader has so much of each column in memory, whatever the size of a row group.
+_BUFFER_BYTES = 2**16
+
 _NO_COMMIT = "; nothing was committed"
 
 _T = TypeVar("_T")
@@ -96,6 +99,16 @@ class LocalStore(Store):
         self.is_confined = confined
         self._durable_folders: set[Path] = set()
         self.url = str(self._root)
+
+    @property
+    def reads_at_once(self) -> int:
+        """See Store."""
+        return self._disk.reads_at_once
+
+    @property
+    def buffer_bytes(self) -> int:
+        """See Store. Larger parts are not faster: the kernel reads ahead."""
+        return _BUFFER_BYTES
 
     @_reading
     def read(self, path: str) -> bytes:

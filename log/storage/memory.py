@@ -29,6 +29,11 @@ class MemoryStore(Store):
     def __reduce__(self) -> tuple[type[MemoryStore], tuple[str]]:
         return MemoryStore, (self.url,)
 
+    @property
+    def reads_at_once(self) -> int:
+        """See Store."""
+        return int(pa.cpu_count())
+
     def read(self, path: str) -> bytes:
         """See Store."""
         try:

@@ -43,6 +43,10 @@ _CLOUDS = {"s3": ("s3", "S3", "s3"), "gs": ("gcs", "GCS", "gcs"), "abfs": ("azur
 
 # Block size for comparing a data file with the object, after the answer to an upload got lost.
 _COMPARE_BYTES = 8 * 2**20
+# Most of a request is waiting. More of them at once would wait for the one thread that runs fsspec's event loop.
+_READS_AT_ONCE = 16
+# A request for so much takes several times as long as the wait for its first byte.
+_BUFFER_BYTES = 4 * 2**20
 _BUGS = (TypeError, AttributeError, NameError, AssertionError)
 
 # One connection per account and process: a file system keeps sockets, credentials and tasks in fsspec's event loop.
@@ -84,6 +88,16 @@ class ObjectStore(Store):
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.url!r})"
+
+    @property
+    def reads_at_once(self) -> int:
+        """See Store."""
+        return _READS_AT_ONCE
+
+    @property
+    def buffer_bytes(self) -> int:
+        """See Store."""
+        return _BUFFER_BYTES
 
     def read(self, path: str) -> bytes:
         """See Store."""

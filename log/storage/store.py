@@ -62,6 +62,16 @@ class Store(ABC):
     url: str
     storage_options: Mapping[str, Any] = MappingProxyType({})
 
+    @property
+    def reads_at_once(self) -> int:
+        """How many files to read at the same time, each in a thread, for the highest speed; 1 for no threads."""
+        return 1
+
+    @property
+    def buffer_bytes(self) -> int:
+        """How much of a column to read at once from a file of `open_input`; 0 for all that is stored together."""
+        return 0
+
     @abstractmethod
     def read(self, path: str) -> bytes:
         """The whole content of a file. Raises FileNotFoundError, UnreadableFileError."""

@@ -141,6 +141,10 @@ class SimObjectStore(ObjectStore):
         self._simulated = SimCloud(process)
 
     @property
+    def reads_at_once(self) -> int:
+        return 1  # an actor is a greenlet, which no other thread can run
+
+    @property
     def _cloud(self) -> Cloud:
         return self._simulated
 

@@ -90,6 +90,10 @@ class SimDisk(Disk):
         self.files = process.world.files
         self._descriptors: dict[int, str] = {}
 
+    @property
+    def reads_at_once(self) -> int:
+        return 1  # an actor is a greenlet, which no other thread can run
+
     def read(self, path: str) -> bytes:
         key = path[_PREFIX:]
         self._call("read", key)
