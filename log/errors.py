@@ -23,7 +23,8 @@
     |   |-- UnsupportedFeatureError       the table's protocol requires a feature that tidelog lacks
     |   |-- PrerequisiteError             Java or Spark is missing or too old
     |   |-- NotInStreamError              a Sink was called outside a streaming query
-    |   `-- CheckpointResetError          the stream's checkpoint or table is another one
+    |   |-- CheckpointResetError          the stream's checkpoint or table is another one
+    |   `-- ConsumerInUseError            another owner holds the consumer's name
     |-- PredicateError                    change the predicate
     |-- SchemaMismatchError               change the data or the table's schema
     |   `-- SchemaChangedError            load the table again, and restart the query
@@ -244,6 +245,19 @@ class CheckpointResetError(ConfigurationError):
     sink: str
 
 
+class ConsumerInUseError(ConfigurationError):
+    """Another owner, which is alive, holds the name of the consumer. Stop it, or use another name.
+
+    `tidelog consumers remove` frees the name at once. An owner that gives no sign of life loses it after `free_in_ms`.
+    """
+
+    code = "TIDELOG_CONSUMER_IN_USE"
+    path: str
+    consumer: str
+    owner: str
+    free_in_ms: int
+
+
 class PredicateError(TidelogError):
     """The SQL text contains something that tidelog does not evaluate, named by `token`. Change the text."""
 
@@ -342,6 +356,7 @@ class HistoryExpiredError(DataError):
     """The requested version or time is outside the retained history.
 
     Choose one from `earliest_version` to `latest_version`. A stream that lags behind further needs a new checkpoint.
+    The error of a registered consumer also has the `horizon` and the `floor` that clean-ups have committed.
     """
 
     code = "TIDELOG_HISTORY_RANGE"

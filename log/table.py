@@ -83,8 +83,8 @@ class Table(Statements, Upkeep):
                 defaults of the rest: `delta.logRetentionDuration` = 30 days, `delta.deletedFileRetentionDuration` =
                 7 days, `delta.enableChangeDataFeed` = false, `delta.appendOnly` = false,
                 `delta.dataSkippingNumIndexedCols` = 32, `tidelog.targetFileSize` = 128 MiB, `tidelog.minorSpan` =
-                1 day, `tidelog.maxTransactionTime` = 1 day, `tidelog.conflictPolicy` = delta-table,
-                `tidelog.metadataRetry` = true, no `tidelog.primaryKey`.
+                1 day, `tidelog.maxTransactionTime` = 1 day, `tidelog.consumerTimeToLive` = 7 days,
+                `tidelog.conflictPolicy` = delta-table, `tidelog.metadataRetry` = true, no `tidelog.primaryKey`.
             storage_options: Arguments of the object store's fsspec file system (of s3fs, gcsfs or adlfs), such as
                 `endpoint_url`, `key` and `secret`. The environment provides what is not given. A local path and
                 `memory://` need none and ignore them.

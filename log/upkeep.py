@@ -89,33 +89,45 @@ class Upkeep:
         """Delete the commits, checkpoints and checksums that no version since the cut-off needs.
 
         A reader that needs an older version, such as a stream that lags behind further, then gets a
-        HistoryExpiredError. After a crash the table is readable, and the next call continues. Entries of the conflict
-        ledger from before the cut-off are always deleted.
+        HistoryExpiredError. A registered consumer is waited for: the versions that it has yet to read stay, unless it
+        has given no sign of life for `tidelog.consumerTimeToLive`. Before a version is deleted, a commit without rows
+        (`EXPIRE` in the history) announces it. After a crash the table is readable, and the next call continues.
+        Entries of the conflict ledger from before the cut-off are always deleted.
 
         Args:
             older_than: The exact cut-off: an age or an aware datetime. Without it the cut-off is
                 `delta.logRetentionDuration` ago, at midnight UTC, and the log is only cleaned up if
                 `delta.enableExpiredLogCleanup` is on, which tables created by tidelog turn off.
-            dry_run: Only report what would be deleted.
+            dry_run: Only report what would be deleted, and commit nothing.
 
         Raises:
             ConfigurationError: `older_than` is closer than `tidelog.maxTransactionTime`.
             UnsupportedFeatureError: Writing to the table requires a feature that tidelog lacks.
             TableReplacedError: The path now holds a different table.
-            StoreUnavailableError, PathNotWritableError: A file cannot be deleted.
+            StoreUnavailableError, PathNotWritableError: A file cannot be deleted, or the commit failed.
+            ConflictError, CommitContentionError, CommitStateUnknownError: The commit failed, as that of any transaction
+                can. No version was deleted; run it again.
         """
         return expire_log(
-            self._store, self._state.head.metadata.id, self._system, older_than=older_than, dry_run=dry_run
+            self._store,
+            self._state.head.metadata.id,
+            self._system,
+            self._move_to_committed,
+            older_than=older_than,
+            dry_run=dry_run,
         )
 
     def vacuum(self, *, older_than: timedelta | datetime | None = None, dry_run: bool = False) -> VacuumReport:
         """Delete files below the table that were written before the cut-off and that no version since then needs.
 
         Versions before the cut-off can lose files. Time travel to them, and a stream that lags behind further, then
-        fail with an error that names the file. Before anything is deleted, a commit without rows (`VACUUM` in the
-        history) announces it: then transactions that began before the cut-off are refused, and so is a restore of files
-        that were removed before it. A call that has nothing to delete makes no commit, with one exception: if an
-        unneeded file is newer than the newest version, it commits a version, so that a later call can delete the file.
+        fail with an error that names the file. A registered consumer is waited for: the files that it has yet to read
+        stay, unless it has given no sign of life for `tidelog.consumerTimeToLive`.
+
+        Before anything is deleted, a commit without rows (`VACUUM` in the history) announces it: then transactions that
+        began before the cut-off are refused, and so is a restore of files that were removed before it. A call that has
+        nothing to delete makes no commit, with one exception: if an unneeded file is newer than the newest version, it
+        commits a version, so that a later call can delete the file.
 
         These stay: files and folders whose names begin with `_` or `.`, except the table's own deletion vectors, change
         data and row maps; other tables inside this one; links. A file that cannot be deleted is reported, and deletion

@@ -1,20 +1,31 @@
-"""Clean-up of the log: delete old commits and checkpoints once a newer checkpoint is proven to replace them."""
+"""Clean-up of the log: delete old commits and checkpoints once a newer checkpoint is proven to replace them.
+
+First it commits the floor, the oldest version that it keeps. Then it reads the consumers once more, as a vacuum does,
+and leaves the versions of one that registered meanwhile.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from tidelog.log.cleanup import retention
 from tidelog.log.cleanup.current_state import current_state
+from tidelog.log.cleanup.horizon import announce_floor
+from tidelog.log.cleanup.vacuum import consumer_fields
 from tidelog.log.commit import conflict_ledger
+from tidelog.log.commit.result import committed
+from tidelog.log.conflict.horizon import floor_of
+from tidelog.log.consumers.fence import Fence, expected_fence, fence
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import filenames
 from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.state import checkpoint_reader, checkpoint_writer, checksum, versions
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.head import Head
+from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import CheckpointFiles, list_checkpoints, list_segment, pointed_version
 from tidelog.log.storage import FileStatus, Store
 from tidelog.log.system import System, to_datetime, utc_text
@@ -28,6 +39,7 @@ class ExpiryReport:
         path: The table.
         cutoff: The cut-off (UTC). Every version since then can still be read.
         earliest_version: The oldest version that is left.
+        commit_version: The version that the clean-up committed to announce what it deletes; None if it needed none.
         commits: How many commit files were deleted.
         checkpoints: How many checkpoint files were deleted.
         others: How many other files were deleted, such as checksums, sidecars and entries of the conflict ledger.
@@ -35,11 +47,17 @@ class ExpiryReport:
         files: Their paths relative to the table, in the order of deletion.
         dry_run: Whether nothing was really deleted.
         reason: Why there was nothing to delete; empty if there was something.
+        held_by: The registered consumers that kept the clean-up from going up to the cut-off.
+        released: The consumers that it did not wait for, because they were silent for longer than
+            `tidelog.consumerTimeToLive`.
+        unreadable: (consumer, what is wrong) of each consumer whose record cannot be read. Until it is removed, no
+            version is deleted.
     """
 
     path: str
     cutoff: datetime
     earliest_version: int
+    commit_version: int | None
     commits: int
     checkpoints: int
     others: int
@@ -47,6 +65,9 @@ class ExpiryReport:
     files: tuple[str, ...]
     dry_run: bool
     reason: str
+    held_by: tuple[str, ...] = ()
+    released: tuple[str, ...] = ()
+    unreadable: tuple[tuple[str, str], ...] = ()
 
     @property
     def did_anything(self) -> bool:
@@ -55,40 +76,71 @@ class ExpiryReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, with the time as ISO-8601 text in UTC."""
-        return {**asdict(self), "cutoff": utc_text(self.cutoff), "files": list(self.files)}
+        fields = {"cutoff": utc_text(self.cutoff), "files": list(self.files)}
+        return {**asdict(self), **fields, **consumer_fields(self.held_by, self.released, self.unreadable)}
 
 
 def expire_log(
     store: Store,
     table_id: str,
     system: System,
+    on_commit: Callable[[LogState], None],
     *,
     older_than: timedelta | datetime | None = None,
     dry_run: bool = False,
 ) -> ExpiryReport:
-    """Delete the commits, checkpoints and checksums that no version since the cut-off needs; see `Table.expire`."""
-    head = current_state(store, table_id).head
-    now_ms = system.now_ms()
+    """Delete the commits, checkpoints and checksums that no version since the cut-off needs; see `Table.expire`.
+
+    `on_commit` is called with the state that the floor's commit made.
+    """
+    state = current_state(store, table_id)
+    head, now_ms = state.head, system.now_ms()
     cutoff_ms = retention.log_cutoff_ms(older_than, now_ms, head.metadata.configuration)
-    found = _Expired(store, head, cutoff_ms, now_ms)
-    if older_than is None and not retention.is_cleanup_enabled(head.metadata.configuration):
-        found.reason = "delta.enableExpiredLogCleanup is false and no older_than was given"
-    else:
-        found.find()
+    is_enabled = older_than is not None or retention.is_cleanup_enabled(head.metadata.configuration)
+    kept = expected_fence(store, head, system, dry_run=dry_run)
+    found = _found(store, head, cutoff_ms, now_ms, kept, is_enabled=is_enabled)
+    commit_version = None
+    if not dry_run and found.kept_version > floor_of(head.transactions) and found.files:
+        announcement = announce_floor(store, state, found.kept_version, system)
+        if announcement is not None:
+            commit_version = committed(announcement.outcome).version
+            if announcement.state is not None:
+                on_commit(announcement.state)
+    if not dry_run and found.kept_version and found.files:
+        kept = fence(store, head, system)
+        if kept.bound(found.kept_version) < found.kept_version:
+            # A consumer registered meanwhile. It may have looked at the log before the floor was in it.
+            found = _found(store, head, cutoff_ms, now_ms, kept, is_enabled=is_enabled)
     found.find_ledger_entries()
     if not dry_run:
         for path in found.files:
             # In this order, and stop at the first failure: no commit may be missing between two that are left.
             store.delete(path)
-    return found.report(dry_run=dry_run)
+    return found.report(kept, commit_version, dry_run=dry_run)
+
+
+def _found(store: Store, head: Head, cutoff_ms: int, now_ms: int, kept: Fence, *, is_enabled: bool) -> _Expired:
+    """The files of the log that can be deleted."""
+    found = _Expired(store, head, cutoff_ms, now_ms, kept)
+    if is_enabled:
+        found.find()
+    else:
+        found.reason = "delta.enableExpiredLogCleanup is false and no older_than was given"
+    return found
 
 
 class _Expired:
-    """The files of one table's log that can be deleted."""
+    """The files of one table's log that can be deleted.
 
-    def __init__(self, store: Store, head: Head, cutoff_ms: int, now_ms: int) -> None:
+    `kept_version` is the oldest version that stays; 0 if no version can be deleted. `wanted_version` is the one at the
+    cut-off, whatever the consumers need.
+    """
+
+    def __init__(self, store: Store, head: Head, cutoff_ms: int, now_ms: int, kept: Fence) -> None:
         self.files: dict[str, int] = {}
         self.reason = ""
+        self.kept_version = self.wanted_version = 0
+        self._kept = kept
         self._store = store
         self._head = head
         self._cutoff_ms = cutoff_ms
@@ -106,6 +158,7 @@ class _Expired:
                 self.files[filenames.LAST_CHECKPOINT] = 0
             self._add(filenames.LOG_FOLDER, retention.expired_log_files(listing, base.version))
             self._earliest_version = max(self._earliest_version, base.version)
+            self.kept_version = base.version
         sidecars = self._store.list(filenames.SIDECAR_FOLDER)
         if sidecars:
             self._add(filenames.SIDECAR_FOLDER, self._unreferenced(sidecars, base.version if base else 0))
@@ -119,7 +172,7 @@ class _Expired:
         """Find the conflict ledger's entries from before the cut-off, which no version needs."""
         self._add(conflict_ledger.LEDGER_FOLDER, conflict_ledger.entries_before(self._store, self._cutoff_ms))
 
-    def report(self, *, dry_run: bool) -> ExpiryReport:
+    def report(self, kept: Fence, commit_version: int | None, *, dry_run: bool) -> ExpiryReport:
         """The report of what was found."""
         kinds = [file.kind for path in self.files if (file := filenames.parse_log_file(path.rpartition("/")[2]))]
         commits, checkpoints = kinds.count(LogFileKind.COMMIT), kinds.count(LogFileKind.CHECKPOINT)
@@ -127,6 +180,7 @@ class _Expired:
             path=self._store.url,
             cutoff=to_datetime(self._cutoff_ms),
             earliest_version=self._earliest_version,
+            commit_version=commit_version,
             commits=commits,
             checkpoints=checkpoints,
             others=len(self.files) - commits - checkpoints,
@@ -134,6 +188,9 @@ class _Expired:
             files=tuple(self.files),
             dry_run=dry_run,
             reason=self.reason,
+            held_by=kept.held_by(self.wanted_version),
+            released=kept.released(self._earliest_version),
+            unreadable=tuple(kept.unreadable.items()),
         )
 
     def _base(self) -> CheckpointFiles | None:
@@ -144,10 +201,15 @@ class _Expired:
         if version is None:
             self.reason = f"no commit is older than {utc_text(to_datetime(self._cutoff_ms))}"
             return None
+        self.wanted_version = version
+        bound = self._kept.bound(version)
         for found in list_checkpoints(self._store):
-            if found.version <= version and self._is_intact(found) and self._keeps_times(found.version, times):
+            if found.version <= bound and self._is_intact(found) and self._keeps_times(found.version, times):
                 return found
-        self.reason = f"there is no readable checkpoint at or before version {version}, the version at the cut-off"
+        which = "the version at the cut-off"
+        if bound < version:
+            which = f"which consumers need ({', '.join(self._kept.held_by(version))})"
+        self.reason = f"there is no readable checkpoint at or before version {max(bound, 0)}, {which}"
         return None
 
     def _is_intact(self, found: CheckpointFiles) -> bool:

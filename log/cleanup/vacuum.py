@@ -2,10 +2,12 @@
 
 In this order, because whatever was decided on one state of the table must still hold when it is carried out:
 
-1. Choose the horizon H, the newest version at the cut-off, and find the files that are older than the commit file of H
-   and that no version from H on names.
+1. Choose the horizon H, the newest version at the cut-off that no live consumer has yet to reach, and find the files
+   that are older than the commit file of H and that no version from H on names.
 2. Commit H, unless the log already has this horizon or a later one. See `tidelog.log.conflict.horizon`.
-3. Read what was committed since step 1, leave the files that it names, and delete the rest. From now on no tidelog
+3. Read the consumers again. One that registered meanwhile at a version before H may have looked at the log before H was
+   in it: leave the files that it needs. See `tidelog.log.consumers`.
+4. Read what was committed since step 1, leave the files that it names, and delete the rest. From now on no tidelog
    writer can name them: it either began after H, or brings back only files that were removed after H.
 
 Other engines do not know the horizon. For them the log is read again during the deletion.
@@ -22,10 +24,11 @@ import pyarrow.compute as pc
 
 from tidelog.log.cleanup import retention
 from tidelog.log.cleanup.current_state import current_state
-from tidelog.log.cleanup.horizon import announce
+from tidelog.log.cleanup.horizon import announce_horizon
 from tidelog.log.cleanup.references import References
 from tidelog.log.commit.result import committed
 from tidelog.log.conflict.horizon import horizon_of
+from tidelog.log.consumers.fence import Fence, expected_fence, fence
 from tidelog.log.errors import TidelogError
 from tidelog.log.format.text import is_unicode
 from tidelog.log.state import versions
@@ -59,6 +62,11 @@ class VacuumReport:
         files: Their paths relative to the table.
         failed: (path, error) of each file that could not be deleted.
         dry_run: Whether nothing was really deleted.
+        held_by: The registered consumers that kept the vacuum from going up to the cut-off.
+        released: The consumers that it did not wait for, because they were silent for longer than
+            `tidelog.consumerTimeToLive`.
+        unreadable: (consumer, what is wrong) of each consumer whose record cannot be read. Until it is removed, no file
+            that the retained history needs is deleted.
     """
 
     path: str
@@ -73,6 +81,9 @@ class VacuumReport:
     files: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
     dry_run: bool
+    held_by: tuple[str, ...] = ()
+    released: tuple[str, ...] = ()
+    unreadable: tuple[tuple[str, str], ...] = ()
 
     @property
     def did_anything(self) -> bool:
@@ -82,7 +93,16 @@ class VacuumReport:
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, with the time as ISO-8601 text in UTC."""
         failed = [{"path": path, "error": error} for path, error in self.failed]
-        return {**asdict(self), "cutoff": utc_text(self.cutoff), "files": list(self.files), "failed": failed}
+        fields = {"cutoff": utc_text(self.cutoff), "files": list(self.files), "failed": failed}
+        return {**asdict(self), **fields, **consumer_fields(self.held_by, self.released, self.unreadable)}
+
+
+def consumer_fields(
+    held_by: tuple[str, ...], released: tuple[str, ...], unreadable: tuple[tuple[str, str], ...]
+) -> dict[str, Any]:
+    """What a report says about consumers, as JSON values."""
+    errors = [{"consumer": name, "error": error} for name, error in unreadable]
+    return {"held_by": list(held_by), "released": list(released), "unreadable": errors}
 
 
 def vacuum_files(
@@ -101,19 +121,24 @@ def vacuum_files(
     state = current_state(store, table_id)
     now_ms = system.now_ms()
     cutoff_ms = retention.data_cutoff_ms(older_than, now_ms, state.head.metadata.configuration)
-    horizon = _version_at(store, state.head.version, cutoff_ms)
+    oldest, wanted = _versions_at(store, state.head.version, cutoff_ms)
+    kept = expected_fence(store, state.head, system, dry_run=dry_run)
+    horizon = max(kept.bound(wanted), oldest)
     announced = horizon_of(state.head.transactions)
     ages = _Ages.of(store, horizon, state.head.version, cutoff_ms, now_ms)
     found = _unneeded(store, _needed(store, state, horizon, cutoff_ms), ages)
     deletion = _Deletion(store, table_id, state.head.version, found)
     if not dry_run and ((found.paths and horizon > announced) or found.is_ahead):
-        announcement = announce(store, state, horizon, system)
+        announcement = announce_horizon(store, state, horizon, system)
         if announcement is not None:
             deletion.commit_version = committed(announcement.outcome).version
             if announcement.state is not None:
                 on_commit(announcement.state)
+    if not dry_run and found.paths:
+        kept = fence(store, state.head, system)
+        deletion.keep_after(max(kept.bound(horizon), oldest), horizon)
     deletion.run(dry_run=dry_run)
-    return deletion.report(cutoff_ms, max(horizon, announced), dry_run=dry_run)
+    return deletion.report(cutoff_ms, max(horizon, announced), kept, wanted, dry_run=dry_run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +164,12 @@ class _Ages:
         return _Ages(old, now_ms if newest_ms is None else newest_ms, now_ms)
 
 
-def _version_at(store: Store, newest: int, cutoff_ms: int) -> int:
-    """The version that a reader at the cut-off sees, or the oldest one left."""
+def _versions_at(store: Store, newest: int, cutoff_ms: int) -> tuple[int, int]:
+    """The oldest version that is left, and the one that a reader at the cut-off sees, or the oldest if that is gone."""
     earliest_commit = versions.earliest_commit(store, newest)
     found = versions.version_at(CommitTimes(store), cutoff_ms, earliest_commit, newest)
     oldest = list_segment(store, newest).earliest_version
-    return oldest if found is None else max(found, oldest)
+    return oldest, oldest if found is None else max(found, oldest)
 
 
 def _needed(store: Store, state: LogState, earliest: int, cutoff_ms: int) -> References:
@@ -218,6 +243,11 @@ class _Deletion:
     failed: list[tuple[str, str]] = field(default_factory=list)
     late: References = field(default_factory=References)
 
+    def keep_after(self, version: int, horizon: int) -> None:
+        """Leave the files that a consumer at `version` needs, though the horizon has passed it."""
+        for commit in read_commits(self.store, range(version + 1, horizon + 1)):
+            self.late.add_commit(commit)
+
     def run(self, *, dry_run: bool) -> None:
         """Delete in batches. A file that a commit has named in the meantime stays."""
         for start in range(0, len(self.found.paths), _BATCH):
@@ -228,8 +258,8 @@ class _Deletion:
                 if not is_named and (dry_run or self._delete(path)):
                     self.deleted[path] = size
 
-    def report(self, cutoff_ms: int, earliest: int, *, dry_run: bool) -> VacuumReport:
-        """The report of what was deleted."""
+    def report(self, cutoff_ms: int, earliest: int, kept: Fence, wanted: int, *, dry_run: bool) -> VacuumReport:
+        """The report of what was deleted; `wanted` is the horizon without consumers."""
         kinds = [_kind(path) for path in self.deleted]
         return VacuumReport(
             path=self.store.url,
@@ -244,6 +274,9 @@ class _Deletion:
             files=tuple(self.deleted),
             failed=tuple(self.failed),
             dry_run=dry_run,
+            held_by=kept.held_by(wanted),
+            released=kept.released(earliest),
+            unreadable=tuple(kept.unreadable.items()),
         )
 
     def _catch_up(self) -> None:

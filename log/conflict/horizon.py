@@ -8,6 +8,9 @@ that no version from H on names, and that are older than the commit file of H. F
 - a RESTORE brings back only files that were removed after version H.
 
 H is a version, so no clock is compared with another. It never decreases.
+
+In the same way a clean-up of the log commits the floor `tidelog/floor`: commits of versions below it may be gone. Only
+consumers of the change feed look at it; a transaction whose base version is gone is refused anyway.
 """
 
 from __future__ import annotations
@@ -18,11 +21,18 @@ from tidelog.log.errors import TransactionExpiredError
 from tidelog.log.format.actions import Commit, SetTransaction
 
 HORIZON = "tidelog/horizon"
+FLOOR = "tidelog/floor"
 
 
 def horizon_of(transactions: Mapping[str, SetTransaction]) -> int:
     """The horizon, from the newest entry of each application; 0 in a table that was never cleaned up."""
     found = transactions.get(HORIZON)
+    return 0 if found is None else found.version
+
+
+def floor_of(transactions: Mapping[str, SetTransaction]) -> int:
+    """The floor; 0 in a table whose log was never cleaned up."""
+    found = transactions.get(FLOOR)
     return 0 if found is None else found.version
 
 

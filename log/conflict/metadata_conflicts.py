@@ -28,6 +28,7 @@ _HARMLESS_PROPERTIES = frozenset(
         properties.TARGET_FILE_SIZE,
         properties.MINOR_SPAN,
         properties.MAX_TRANSACTION_TIME,
+        properties.CONSUMER_TIME_TO_LIVE,
         properties.CONFLICT_POLICY,
         properties.METADATA_RETRY,
         # The ids in use are compared with the fields of the schema.

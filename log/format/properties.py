@@ -34,6 +34,7 @@ COLUMN_MAPPING_MODE = "delta.columnMapping.mode"
 COLUMN_MAPPING_MAX_ID = "delta.columnMapping.maxColumnId"
 PRIMARY_KEY = "tidelog.primaryKey"
 MAX_TRANSACTION_TIME = "tidelog.maxTransactionTime"
+CONSUMER_TIME_TO_LIVE = "tidelog.consumerTimeToLive"
 CONFLICT_POLICY = "tidelog.conflictPolicy"
 METADATA_RETRY = "tidelog.metadataRetry"
 # The version that created the table, if the path held another one before. Set by that commit alone.
@@ -57,6 +58,7 @@ _READ_DEFAULTS: Mapping[str, str] = {
     TARGET_FILE_SIZE: str(128 * 2**20),
     MINOR_SPAN: "1 day",
     MAX_TRANSACTION_TIME: "1 day",
+    CONSUMER_TIME_TO_LIVE: "7 days",
     CONFLICT_POLICY: "delta-table",
     METADATA_RETRY: "true",
 }
@@ -184,6 +186,7 @@ _KNOWN: Mapping[str, Callable[[str], object]] = {
     MINOR_SPAN: parse_duration_ms,
     PRIMARY_KEY: parse_names,
     MAX_TRANSACTION_TIME: parse_duration_ms,
+    CONSUMER_TIME_TO_LIVE: parse_duration_ms,
     CONFLICT_POLICY: _parse_policy,
     METADATA_RETRY: parse_flag,
 }

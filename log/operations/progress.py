@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelog.log.conflict.horizon import HORIZON
+from tidelog.log.conflict.horizon import FLOOR, HORIZON
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import SetTransaction
 from tidelog.log.format.text import is_unicode
@@ -16,8 +16,8 @@ def progress(known: Mapping[str, int], key: tuple[str, int], now_ms: int) -> Set
     Raises ConfigurationError if the log cannot hold the key.
     """
     match key:
-        case (app_id, _) if app_id == HORIZON:
-            raise ConfigurationError(f"{HORIZON!r} is tidelog's own application id", advice="choose another one")
+        case (app_id, _) if app_id in (HORIZON, FLOOR):
+            raise ConfigurationError(f"{app_id!r} is tidelog's own application id", advice="choose another one")
         case (str(app_id), int(version)) if (
             app_id and is_unicode(app_id) and not isinstance(version, bool) and abs(version) < 2**63
         ):

@@ -141,7 +141,10 @@ class Refusing(Around):
 
 
 class Deleting(Around):
-    """Records deletions. Raises after `allowed` of them, and for a path that ends with `suffix`."""
+    """Records deletions. Raises after `allowed` of them, and for a path that ends with `suffix`.
+
+    The files by which clean-ups read the store's clock do not count.
+    """
 
     def __init__(
         self,
@@ -158,6 +161,9 @@ class Deleting(Around):
         self._also = also
 
     def delete(self, path: str) -> None:
+        if path.endswith(".clock"):
+            super().delete(path)
+            return
         if self._also:
             self._also(path)
         if len(self.deleted) == self._allowed or (self._suffix and path.endswith(self._suffix)):

@@ -36,13 +36,21 @@ def table(clock: Clock) -> Table:
 def test_files_that_no_version_since_the_cutoff_needs_are_deleted(table: Table) -> None:
     # The version at the cut-off is 8, and the newest checkpoint to rebuild it from is 6.
     report = expire(table, older_than=timedelta(days=1, hours=12))
-    assert versions_of(table.store) == versions_of(table.store, ".crc") == [6, 7, 8, 9, 10]
+    assert versions_of(table.store) == versions_of(table.store, ".crc") == [6, 7, 8, 9, 10, 11]
     assert versions_of(table.store, ".checkpoint.parquet") == [6, 9]
     assert (report.earliest_version, report.commits, report.checkpoints, report.others) == (6, 6, 1, 6)
     assert report.cutoff == to_datetime(START_MS + 8 * DAY + DAY // 2)
     assert report.did_anything
     assert report.reason == ""
+    assert (report.commit_version, table.version, table.transactions) == (11, 11, {"tidelog/floor": 6})
     require_versions_since(table, 6)
+
+
+def test_there_is_no_commit_without_a_version_to_delete(table: Table) -> None:
+    assert expire(table, older_than=timedelta(days=1, hours=12)).commit_version == 11
+    again = expire(table, older_than=timedelta(days=1, hours=12))
+    assert (again.commit_version, again.files) == (None, ())
+    assert table.refresh().version == 11
 
 
 def test_a_checkpoint_exactly_at_the_cutoff_is_old_enough(table: Table) -> None:
@@ -104,7 +112,7 @@ def test_a_dry_run_reports_the_same_and_deletes_nothing(table: Table) -> None:
     assert not dry.did_anything
     real = expire(table, older_than=timedelta(days=2))
     assert dry.files == real.files != ()
-    assert {**dry.to_dict(), "dry_run": False} == real.to_dict()
+    assert {**dry.to_dict(), "dry_run": False, "commit_version": 11} == real.to_dict()
     assert set(before) - set(log_names(table.store)) == {path.removeprefix("_delta_log/") for path in real.files}
 
 

@@ -27,10 +27,12 @@ def with_deletions(table: Table, clock: Clock, **how: Any) -> tuple[Table, Delet
 
 
 class Racing(Deleting):
-    """Runs `also` once, after the first walk and before any deletion."""
+    """Runs `also` once, after the first walk over the table and before any deletion."""
 
     def walk(self, folder: str = "") -> Any:
         yield from super().walk(folder)
+        if folder:
+            return
         also, self._also = self._also, None
         if also:
             also("")

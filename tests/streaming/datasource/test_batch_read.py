@@ -56,7 +56,7 @@ def test_the_newest_snapshot(spark: SparkSession, table: Table) -> None:
 
 
 def test_queries_over_one_frame_do_not_affect_each_other(spark: SparkSession, table: Table) -> None:
-    """Spark 4.2 keeps pushed filters with the loaded table, where the next query finds them (decision 19)."""
+    """Spark 4.2 keeps pushed filters with the loaded table, where the next query finds them (decision 20)."""
     setting = "spark.sql.python.filterPushdown.enabled"
     spark.conf.set(setting, "true")
     try:

@@ -1,0 +1,90 @@
+"""Move a consumer, or remove it, from outside."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidelog.log.consumers import bounds, epochs
+from tidelog.log.consumers.epochs import Latest
+from tidelog.log.consumers.record import Record, State, UnreadableRecordError, require_name
+from tidelog.log.consumers.registration import draft, look_or_withdraw, stamped
+from tidelog.log.errors import ConfigurationError, StoreUnavailableError
+from tidelog.log.read.timeline import Point, Timeline
+from tidelog.log.state.head import Head
+from tidelog.log.storage import Store
+from tidelog.log.system import System
+
+_EARLIEST, _LATEST = "earliest", "latest"
+_ATTEMPTS = 10
+
+
+def reset_consumer(timeline: Timeline, head: Head, name: str, to: Point) -> Record:
+    """Move a registered consumer to a version or a time, forwards or backwards. Returns its new record.
+
+    The consumer is released: an owner that still runs gets a FencedError at its next sign of life.
+
+    Args:
+        timeline: The history of the table.
+        head: The head of the same version.
+        name: The name of the consumer.
+        to: A version, a time, `earliest` (the oldest position that a clean-up has not passed) or `latest`. Every commit
+            up to it then counts as processed.
+
+    Raises:
+        ConfigurationError: There is no such consumer.
+        HistoryExpiredError: The version or time is outside the retained history. The consumer stays where it was.
+        StoreUnavailableError: The store does not answer. The consumer may have been moved or not.
+    """
+    store, system = timeline.store, timeline.system
+    if to == _LATEST:
+        position = head.version
+    elif to == _EARLIEST:
+        position = bounds.earliest_position(store, head)
+    else:
+        position = timeline.interval_end(to)
+    bounds.look(store, head.metadata.id, position)
+    for _ in range(_ATTEMPTS):
+        latest, before = _registered(store, head, name)
+        record = stamped(store, system, draft(head, name, position))
+        written = epochs.put_next(store, system, latest, record)
+        if written is not None:
+            look_or_withdraw(store, system, written, back_to=before)
+            return record
+    raise _contended(store, name)
+
+
+def remove_consumer(store: Store, head: Head, name: str, system: System) -> None:
+    """Remove a consumer, also one whose record cannot be read. It holds back no clean-up any more.
+
+    An owner that still runs gets a FencedError at its next sign of life. Raises ConfigurationError if there is no such
+    consumer, StoreUnavailableError.
+    """
+    for _ in range(_ATTEMPTS):
+        latest, before = _registered(store, head, name)
+        position = -1 if before is None else before.position
+        record = msgspec.structs.replace(draft(head, name, position), state=State.REMOVED)
+        if epochs.put_next(store, system, latest, stamped(store, system, record, before)) is not None:
+            return
+    raise _contended(store, name)
+
+
+def _registered(store: Store, head: Head, name: str) -> tuple[Latest, Record | None]:
+    """The newest record of a consumer; None for one that cannot be read. Raises ConfigurationError."""
+    require_name(name)
+    try:
+        latest = epochs.read_latest(store, head.metadata.id, name)
+    except UnreadableRecordError:
+        return Latest(name, epochs.newest_number(store, name)), None
+    if latest.record is None or latest.record.state is State.REMOVED:
+        raise ConfigurationError(
+            f"{store.url} has no consumer {name!r}", advice="list them with: tidelog consumers list", path=store.url
+        )
+    return latest, latest.record
+
+
+def _contended(store: Store, name: str) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"the owner of the consumer {name!r} of {store.url} wrote its record first, {_ATTEMPTS} times in a row",
+        advice="stop it, then try again",
+        path=store.url,
+    )

@@ -1,0 +1,165 @@
+"""A registered consumer, which this process owns: advance it, keep it alive, release it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidelog.log.consumers import epochs
+from tidelog.log.consumers.epochs import Latest
+from tidelog.log.consumers.record import State
+from tidelog.log.consumers.registration import (
+    current_record,
+    look_or_withdraw,
+    record_of,
+    stamped,
+    takeover_ms,
+    time_to_live_ms,
+)
+from tidelog.log.consumers.store_clock import store_clock_ms
+from tidelog.log.errors import FencedError, StoreUnavailableError
+from tidelog.log.state.head import Head
+from tidelog.log.storage import Store
+from tidelog.log.system import System
+
+# An owner gives a sign of life this many times within the time after which it counts as dead.
+_HEARTBEATS = 4
+# Each lost race is another writer's record, and a consumer has few writers.
+_ATTEMPTS = 10
+
+
+class Consumer:
+    """A consumer that this process owns; made by `claim`. Not thread-safe.
+
+    Attributes:
+        name: Its name.
+        owner: The identity of the owner.
+    """
+
+    def __init__(
+        self, store: Store, head: Head, system: System, latest: Latest, written_s: float, written_ms: int
+    ) -> None:
+        record = record_of(latest)
+        self.name, self.owner = record.name, str(record.owner)
+        self._store = store
+        self._head = head
+        self._system = system
+        self._latest = latest
+        self._record = record
+        # No later than the record's file, by the two clocks of this machine. Either can stand still or jump.
+        self._written_s, self._written_ms = written_s, written_ms
+        self._is_released = False
+
+    @property
+    def position(self) -> int:
+        """Every commit up to this version was processed."""
+        return self._record.position
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the owner is confirmed."""
+        return self._record.confirmed
+
+    def confirm(self) -> None:
+        """Say that the owner's identity is durable, and that processing begins. Writes only the first time.
+
+        Raises the errors of `advance`.
+        """
+        if not (self._record.confirmed and self._record.started):
+            self._write(self._record.position)
+
+    def advance(self, position: int) -> None:
+        """Say that every commit up to `position` was processed. Writes only if that is later than before.
+
+        Raises:
+            FencedError: Another owner has taken over, or the consumer was reset or removed. Stop.
+            HistoryExpiredError: This process was silent for longer than the time to live, and a clean-up has passed the
+                position meanwhile. The registration was withdrawn.
+            StoreUnavailableError: The store does not answer. The position may be stored or not.
+        """
+        if position > self._record.position:
+            self._write(position)
+
+    def heartbeat_if_due(self) -> None:
+        """Give a sign of life if a quarter of the time after which the owner counts as dead has passed since the last.
+
+        Otherwise only looks at the clock. Raises the errors of `advance`.
+        """
+        if self._silent_ms() * _HEARTBEATS >= takeover_ms(self._record, time_to_live_ms(self._head)):
+            self._write(self._record.position, confirms=False)
+
+    def release(self) -> None:
+        """Give up the ownership, so that another owner can continue at once. The position stays, and clean-ups keep
+        what it needs for the time to live. Raises the errors of `advance`; the object cannot be used afterwards.
+        """
+        if not self._is_released:
+            self._write(self._record.position, confirms=False, releases=True)
+            self._is_released = True
+
+    def _write(self, position: int, *, confirms: bool = True, releases: bool = False) -> None:
+        """Write the next record."""
+        if self._is_released:
+            raise self._fenced("was released by this process")
+        for _ in range(_ATTEMPTS):
+            began_s, began_ms = self._system.monotonic_s(), self._system.now_ms()
+            record = msgspec.structs.replace(
+                self._record,
+                owner=None if releases else self.owner,
+                confirmed=self._record.confirmed or confirms,
+                started=self._record.started or confirms,
+                position=position,
+            )
+            record = stamped(self._store, self._system, record, self._record)
+            before = self._latest
+            written = epochs.put_next(self._store, self._system, before, record)
+            if written is not None:
+                self._latest, self._record = written, record
+                self._require_not_forgotten(before)
+                self._written_s, self._written_ms = began_s, began_ms
+                return
+            position = max(position, self._look_again())
+        raise StoreUnavailableError(
+            f"others wrote the record of the consumer {self.name!r} of {self._store.url} first, {_ATTEMPTS} times in a "
+            "row",
+            advice="make sure that it has one owner only",
+            path=self._store.url,
+        )
+
+    def _look_again(self) -> int:
+        """The position in the record that another writer put. Raises FencedError unless the owner is the same."""
+        self._latest = current_record(self._store, self._head.metadata.id, self.name)
+        record = self._latest.record
+        if record is None or record.state is State.REMOVED:
+            raise self._fenced("was removed")
+        if record.state is State.WITHDRAWN:
+            raise self._fenced("was withdrawn, because a clean-up had passed its position")
+        if record.owner != self.owner:
+            raise self._fenced(f"now belongs to {record.owner}" if record.owner else "was released or reset by another")
+        self._record = record
+        return record.position
+
+    def _require_not_forgotten(self, before: Latest) -> None:
+        """Look at the log if clean-ups may have given this consumer up before its newest record was written."""
+        ttl_ms = time_to_live_ms(self._head)
+        if self._silent_ms() * 2 < ttl_ms:
+            return
+        now_ms = store_clock_ms(self._store, self._system)
+        try:
+            is_kept = now_ms - self._store.modified_ms(before.path) < ttl_ms
+        except FileNotFoundError:
+            is_kept = False
+        if not is_kept:
+            look_or_withdraw(self._store, self._system, self._latest)
+
+    def _silent_ms(self) -> float:
+        """How long ago this process wrote its newest record, or longer."""
+        slept_ms = self._system.now_ms() - self._written_ms
+        return max(slept_ms, (self._system.monotonic_s() - self._written_s) * 1000)
+
+    def _fenced(self, what: str) -> FencedError:
+        return FencedError(
+            f"the consumer {self.name!r} of {self._store.url} {what}",
+            advice="stop this process; it no longer keeps clean-ups from deleting what it has not read",
+            path=self._store.url,
+            consumer=self.name,
+            owner=self.owner,
+        )

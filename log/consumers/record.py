@@ -1,0 +1,115 @@
+"""The record of a consumer: one small JSON file that people can read, and the rules for the names of consumers."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.format.filenames import MAX_VERSION
+
+# A reader refuses records of a later format, and a clean-up then keeps everything: they may mean something else.
+FORMAT = 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+# Owners are host names, process ids and UUIDs. In characters.
+_MAX_OWNER = 300
+
+
+class UnreadableRecordError(Exception):
+    """What is stored is not a record that this version of tidelog understands."""
+
+
+class State(StrEnum):
+    """Whether a record is a fence; `withdrawn` means that a clean-up had passed the position."""
+
+    REGISTERED = "registered"
+    WITHDRAWN = "withdrawn"
+    REMOVED = "removed"
+
+
+class Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What is stored about a consumer. The newest record of a consumer counts.
+
+    Attributes:
+        format: The version of this format.
+        id: The id of this record, by which its writer finds it again after a lost answer.
+        table: The id of the table; the record means nothing to another table at the path.
+        name: The name of the consumer.
+        state: Whether the consumer is registered.
+        owner: Who may advance it; None if it was released.
+        confirmed: Whether the owner has a durable identity, so that it can come back after a crash.
+        started: Whether the position may be left out only by a reset, because processing has begun there.
+        position: Every commit up to this version was processed; one less than the first version if none was.
+        position_time: The commit time of that version; None if it is unknown.
+        heartbeat: When the record was written, by its writer's clock, for people. The age of a record is that of its
+            file, by the store's clock.
+        takeover_after_ms: How long the owner must have been silent before another one may take over; None means the
+            table's time to live.
+    """
+
+    format: Annotated[int, msgspec.Meta(ge=FORMAT, le=FORMAT)] = FORMAT
+    id: str
+    table: str
+    name: str
+    state: State
+    owner: str | None
+    confirmed: bool
+    started: bool
+    position: Annotated[int, msgspec.Meta(ge=-1, le=MAX_VERSION)]
+    position_time: datetime | None
+    heartbeat: datetime
+    takeover_after_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+class _Table(msgspec.Struct):
+    table: str
+
+
+_DECODER = msgspec.json.Decoder(Record)
+_TABLE_DECODER = msgspec.json.Decoder(_Table)
+
+
+def encode_record(record: Record) -> bytes:
+    """The content of a record's file."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
+
+
+def decode_record(content: bytes, table_id: str, name: str) -> Record | None:
+    """The record in a file; None if it belongs to another table. Raises UnreadableRecordError."""
+    try:
+        if _TABLE_DECODER.decode(content).table != table_id:
+            return None
+        record = _DECODER.decode(content)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UnreadableRecordError(str(error)) from error
+    if record.name != name:
+        raise UnreadableRecordError(f"it is the record of {record.name!r}")
+    return record
+
+
+def is_name(name: str) -> bool:
+    """Whether it can be the name of a consumer."""
+    return _NAME.fullmatch(name) is not None
+
+
+def require_name(name: object) -> str:
+    """Return `name`. Raises ConfigurationError unless it can be the name of a consumer."""
+    if not isinstance(name, str) or not is_name(name):
+        raise ConfigurationError(
+            f"{name!r} cannot be the name of a consumer",
+            advice="use 1 to 100 of the letters a to z and A to Z, digits, and - _ . ; begin with a letter or a digit",
+        )
+    return name
+
+
+def require_owner(owner: object) -> str:
+    """Return `owner`. Raises ConfigurationError unless it is a text of a reasonable length."""
+    if not isinstance(owner, str) or not 0 < len(owner) <= _MAX_OWNER or not owner.isprintable():
+        raise ConfigurationError(
+            f"{owner!r} cannot be the owner of a consumer", advice=f"use a text of 1 to {_MAX_OWNER} characters"
+        )
+    return owner
