@@ -64,6 +64,12 @@ from tidelog.log.read.rewrites import Change
 from tidelog.log.read.scan import RowReader, Selection
 
 # isort: split
+# --- registered consumers
+from tidelog.log.consumers.claims import claim
+from tidelog.log.consumers.consumer import Consumer
+from tidelog.log.consumers.status import ConsumerStatus, consumers
+
+# isort: split
 # --- writing files
 from tidelog.log.data.cast import match_names
 from tidelog.log.data.conform import conform
@@ -108,6 +114,8 @@ __all__ = [
     "Change",
     "ChangeFile",
     "Commit",
+    "Consumer",
+    "ConsumerStatus",
     "DataFile",
     "DataWriter",
     "FileStatus",
@@ -145,11 +153,13 @@ __all__ = [
     "blocks",
     "change_schema",
     "changed_rows",
+    "claim",
     "columns_of",
     "commit_changes",
     "commit_records",
     "committed",
     "conform",
+    "consumers",
     "delete_unnamed",
     "environment",
     "examine",

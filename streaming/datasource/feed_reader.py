@@ -31,6 +31,7 @@ from tidelog.streaming.datasource.session_zone import require_unchanged
 from tidelog.streaming.feed_planning.limits import DEFAULT_FILES, NO_LIMITS, Limits
 from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.feed_planning.planner import FeedPlanner
+from tidelog.streaming.feed_planning.stream_consumer import StreamConsumer
 
 
 class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -52,6 +53,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema_version = schema_version
         self._opened: tuple[ReadOptions, FeedPlanner] | None = None
         self._target_version: int | None = None
+        self._consumer: StreamConsumer | None = None
 
     @error_first
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -59,8 +61,10 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options, planner = self._open()
         table = planner.table
         if options.initial_snapshot:
-            return planner.snapshot_start().to_json()
-        return Offset(table.id, start_version(table, options)).to_json()
+            offset = planner.snapshot_start()
+        else:
+            offset = Offset(table.id, start_version(table, options))
+        return (self._consumer.named(offset) if self._consumer else offset).to_json()
 
     @error_first
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -70,10 +74,14 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target_version is None:
             planner.refresh_if_due()
         planner.require_reached(begin)
+        if self._consumer:
+            self._consumer.completed(begin)
         until = planner.table.version if self._target_version is None else self._target_version
         end = planner.advance(begin, until, _limits(options, limit))
-        # Spark compares the text of offsets, and an older tidelog may have written this one.
-        return start if end == begin else end.to_json()
+        if end == begin:
+            # As it was given: Spark compares the text of offsets, and an older tidelog may have written this one.
+            return start
+        return (self._consumer.named(end) if self._consumer else end).to_json()
 
     @error_first
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -119,6 +127,8 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _, planner = self._open()
         first, last = self._offset(start), self._offset(end)
         planner.require_reached(last)
+        if self._consumer:
+            self._consumer.begins()
         return planner.between(first, last)
 
     def _open(self) -> tuple[ReadOptions, FeedPlanner]:
@@ -133,6 +143,8 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 schema_version=self._schema_version,
             )
             self._opened = options, planner
+            if options.consumer is not None:
+                self._consumer = StreamConsumer(planner.table, options.consumer, REAL_SYSTEM)
         return self._opened
 
     def _offset(self, raw: Mapping[str, Any]) -> Offset:
