@@ -67,7 +67,6 @@ from tidelog.log.read.scan import RowReader, Selection
 # --- registered consumers
 from tidelog.log.consumers.claims import claim
 from tidelog.log.consumers.consumer import Consumer
-from tidelog.log.consumers.status import ConsumerStatus, consumers
 
 # isort: split
 # --- writing files
@@ -115,7 +114,6 @@ __all__ = [
     "ChangeFile",
     "Commit",
     "Consumer",
-    "ConsumerStatus",
     "DataFile",
     "DataWriter",
     "FileStatus",
@@ -159,7 +157,6 @@ __all__ = [
     "commit_records",
     "committed",
     "conform",
-    "consumers",
     "delete_unnamed",
     "environment",
     "examine",

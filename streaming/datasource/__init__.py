@@ -9,6 +9,8 @@
 | `file_partitions` | the files of a read, grouped into tasks |
 | `read_options` | the options of a read, parsed and checked |
 | `session_zone` | the session's time zone, for timestamps without one |
+| `references` | the stream behind `Feed`: references to files instead of rows |
+| `table_functions` | `tidelog_read`, `tidelog_changes` and `tidelog_history` for SQL |
 | `write_options` | the options of `df.write`, parsed and checked |
 | `errors_first` | errors as Spark shows them: tidelog's line first, without its internals |
 | `batch_writer` | `df.write`: tasks write files, the driver commits them |

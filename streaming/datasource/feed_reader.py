@@ -28,7 +28,7 @@ from tidelog.streaming.datasource.file_partitions import (
 )
 from tidelog.streaming.datasource.read_options import ReadOptions, parse_read
 from tidelog.streaming.datasource.session_zone import require_unchanged
-from tidelog.streaming.feed_planning.limits import DEFAULT_FILES, NO_LIMITS, Limits
+from tidelog.streaming.feed_planning.limits import DEFAULT_FILES, NO_LIMITS, ReadLimits
 from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.feed_planning.planner import FeedPlanner
 from tidelog.streaming.feed_planning.stream_consumer import StreamConsumer
@@ -154,7 +154,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset
 
 
-def _limits(options: ReadOptions, limit: ReadLimit) -> Limits:
+def _limits(options: ReadOptions, limit: ReadLimit) -> ReadLimits:
     if isinstance(limit, ReadAllAvailable):
         return NO_LIMITS
     return options.limits if options.limits != NO_LIMITS else replace(NO_LIMITS, files=DEFAULT_FILES)

@@ -9,7 +9,7 @@ from datetime import datetime
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.internals import BEFORE_FIRST, Mode, Point, properties, require_mode
 from tidelog.streaming.datasource.session_zone import in_zone
-from tidelog.streaming.feed_planning.limits import Limits
+from tidelog.streaming.feed_planning.limits import ReadLimits
 from tidelog.streaming.feed_planning.query_columns import QueryColumns
 
 EARLIEST = "earliest"
@@ -66,7 +66,7 @@ class ReadOptions:
     initial_snapshot: bool
     skip_change_commits: bool
     consumer: str | None
-    limits: Limits
+    limits: ReadLimits
     columns: tuple[str, ...] | None
     where: str | None
     storage_options: Mapping[str, str] = field(repr=False)
@@ -109,7 +109,7 @@ def parse_read(
         initial_snapshot=_flag(options, "initialsnapshot"),
         skip_change_commits=_flag(options, "skipchangecommits"),
         consumer=options.get("consumer"),
-        limits=Limits(
+        limits=ReadLimits(
             _count(options, "maxfilespertrigger"),
             _size(options, "maxbytespertrigger"),
             _count(options, "maxrowspertrigger"),

@@ -29,7 +29,7 @@ _CHANGES_PER_ROW = 1000
 
 
 @dataclass
-class References(InputPartition):
+class ReferencedChanges(InputPartition):
     """What one micro-batch reads, and the offset at its end."""
 
     changes: Sequence[Change]
@@ -64,20 +64,20 @@ class ReferenceReader(FeedReader):
     @error_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One partition: the changes between two offsets."""
-        return [References(list(self.changes_between(start, end)), Offset.from_json(end))]
+        return [ReferencedChanges(list(self.changes_between(start, end)), Offset.from_json(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The changes, some at a time; none is still one row, which holds the end."""
-        if not isinstance(partition, References):
+        if not isinstance(partition, ReferencedChanges):
             return
         for first in range(0, max(1, len(partition.changes)), _CHANGES_PER_ROW):
-            part = References(partition.changes[first : first + _CHANGES_PER_ROW], partition.end)
+            part = ReferencedChanges(partition.changes[first : first + _CHANGES_PER_ROW], partition.end)
             yield pa.RecordBatch.from_pydict({_COLUMN: pa.array([pickle.dumps(part)], pa.binary())})
 
 
 def referenced(batch: DataFrame) -> tuple[list[Change], Offset | None]:
     """The changes of a micro-batch, and the offset at its end; None if the batch has no rows at all."""
     rows: Iterable[bytes] = batch.toArrow()[_COLUMN].to_pylist()
-    parts: list[References] = [pickle.loads(row) for row in rows]  # noqa: S301 - rows of our own reader
+    parts: list[ReferencedChanges] = [pickle.loads(row) for row in rows]  # noqa: S301 - rows of our own reader
     # Tasks can return in any order, but there is one, and its rows are in order.
     return [change for part in parts for change in part.changes], parts[-1].end if parts else None

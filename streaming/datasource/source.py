@@ -1,7 +1,7 @@
 """The Python data source behind `format("tidelog")`: snapshots and changes for `spark.read`, the feed for `readStream`,
 the writer for `df.write`.
 
-The columns are the table's; with the option `changes` each row also has `_commit_version` and `_commit_timestamp`.
+The columns are the table's; with the option `changes` each row also has the feed's own columns.
 Only options can decide this, because Spark asks a Python source for its columns before it says whether the read is a
 stream.
 """
@@ -47,8 +47,12 @@ class TidelogDataSource(DataSource):
     | `versionAsOf`, `timestampAsOf` | yes | | a snapshot |
     | `startingVersion`, `startingTimestamp` | yes | yes | the changes after this point, which Delta includes |
     | `endingVersion`, `endingTimestamp` | yes | | the changes up to and including this point |
-    | `changes` | yes | yes | `append`: also the columns `_commit_version` and `_commit_timestamp` |
-    | `maxFilesPerTrigger` | | yes | the most files in one micro-batch |
+    | `changes` | yes | yes | `append`, `cdc` or `net` (`read` only) |
+    | `keys` | yes | | for `net`: comma-separated key columns |
+    | `initialSnapshot` | | yes | `true`: first the table as it is, then what follows |
+    | `skipChangeCommits` | | yes | `true`, with `append`: leave out commits that removed or changed rows |
+    | `consumer` | | yes | a name under which the stream holds back clean-up |
+    | `maxFilesPerTrigger`, `maxBytesPerTrigger`, `maxRowsPerTrigger` | | yes | the most in one micro-batch |
     | `columns`, `where` | yes | yes | comma-separated columns; an SQL predicate |
     | `storageOption.<name>` | yes | yes | credentials and endpoints of the store |
 

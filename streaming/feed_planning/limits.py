@@ -10,7 +10,7 @@ DEFAULT_FILES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ReadLimits:
     """The most files, bytes and rows of one micro-batch; None for no limit. One file is always read."""
 
     files: int | None = None
@@ -18,13 +18,13 @@ class Limits:
     rows: int | None = None
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = ReadLimits()
 
 
 class Admission:
     """Counts what a micro-batch has taken against its limits."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ReadLimits) -> None:
         self._limits = limits
         self._files = self._bytes = self._rows = 0
 

@@ -12,7 +12,7 @@ from tidelog.log import Table
 from tidelog.log.errors import NotAppendOnlyError, SchemaChangedError
 from tidelog.log.internals import Change, System, range_error, to_datetime, utc_text
 from tidelog.streaming.feed_planning.commit_units import CommitReader, CommitUnits
-from tidelog.streaming.feed_planning.limits import Admission, Limits
+from tidelog.streaming.feed_planning.limits import Admission, ReadLimits
 from tidelog.streaming.feed_planning.offsets import COMPLETE, Offset
 from tidelog.streaming.feed_planning.query_columns import QueryColumns
 from tidelog.streaming.feed_planning.snapshot_units import SnapshotUnits
@@ -88,7 +88,7 @@ class FeedPlanner:
         offset = Offset(table.id, table.version)
         return replace(offset, files=0, snapshot=True) if units.count else offset
 
-    def advance(self, start: Offset, until_version: int, limits: Limits) -> Offset:
+    def advance(self, start: Offset, until_version: int, limits: ReadLimits) -> Offset:
         """The end of a micro-batch that begins at `start`, within `limits`, never past `until_version`.
 
         Returns `start` itself if nothing is ahead, even if compactions were committed. What comes before a commit that

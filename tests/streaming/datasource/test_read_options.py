@@ -7,7 +7,7 @@ import pytest
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.read.timeline import BEFORE_FIRST
 from tidelog.streaming.datasource.read_options import parse_read
-from tidelog.streaming.feed_planning.limits import NO_LIMITS, Limits
+from tidelog.streaming.feed_planning.limits import NO_LIMITS, ReadLimits
 
 PATH = {"path": "/data/t"}
 
@@ -22,7 +22,7 @@ def test_a_path_alone_is_the_newest_snapshot() -> None:
 
 def test_the_limits_of_a_stream() -> None:
     options = {"maxFilesPerTrigger": "3", "maxBytesPerTrigger": "10 MiB", "maxRowsPerTrigger": "1000"}
-    assert parse_read(PATH | options).limits == Limits(3, 10 * 2**20, 1000)
+    assert parse_read(PATH | options).limits == ReadLimits(3, 10 * 2**20, 1000)
 
 
 def test_option_names_ignore_case() -> None:

@@ -16,15 +16,11 @@ from tests.streaming.datasource.engine import Query
 from tests.streaming.support import NUMBERS, rewrite_all
 from tidelog.log import Table
 from tidelog.log.errors import (
-    ConfigurationError,
     HistoryExpiredError,
     NotAppendOnlyError,
-    PredicateError,
     SchemaMismatchError,
-    StoreNotSupportedError,
     TableNotFoundError,
     TableReplacedError,
-    TidelogError,
 )
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import RemoveFile, encode_commit
@@ -333,79 +329,6 @@ def test_expired_history_is_an_error_with_the_available_versions(parts: Table) -
         with pytest.raises(HistoryExpiredError, match="the available versions are 3 to 4"):
             late.run()
     assert numbers(query(parts, startingVersion="3").run()) == [[4, 4, 4]]
-
-
-@pytest.mark.parametrize(
-    ("options", "kind", "message"),
-    [
-        ({"verson": "1"}, ConfigurationError, "unknown option 'verson'; use one of"),
-        ({"changes": "net"}, ConfigurationError, "a stream cannot have the change mode 'net'"),
-        ({"changes": "all"}, ConfigurationError, "unknown change mode 'all'; use one of append, cdc, net"),
-        ({"keys": "n"}, ConfigurationError, "the option 'keys' is for the change mode 'net'"),
-        ({"initialSnapshot": "yes"}, ConfigurationError, "'initialSnapshot' cannot be 'yes'; give true or false"),
-        ({"maxBytesPerTrigger": "big"}, ConfigurationError, "'maxBytesPerTrigger' cannot be 'big'; give bytes, or"),
-        ({"maxRowsPerTrigger": "0"}, ConfigurationError, "give a whole number above zero"),
-        (
-            {"initialSnapshot": "true", "startingVersion": "1"},
-            ConfigurationError,
-            "the options 'initialSnapshot' and 'startingVersion' exclude each other",
-        ),
-        (
-            {"skipChangeCommits": "true", "changes": "cdc"},
-            ConfigurationError,
-            "'skipChangeCommits' is for the change mode 'append'",
-        ),
-        ({"versionAsOf": "0"}, ConfigurationError, "'versionAsOf' is for batch reads only"),
-        ({"endingVersion": "1"}, ConfigurationError, "'endingVersion' is for batch reads only"),
-        ({"startingTimestamp": "yesterday"}, ConfigurationError, "cannot be 'yesterday'; write ISO-8601"),
-        ({"startingTimestamp": "2026-01-01T00:00:00"}, ConfigurationError, "no time zone"),
-        ({"columns": "nope"}, ConfigurationError, "there is no column 'nope'; the columns are n"),
-        ({"where": "rand() > 1"}, PredicateError, "is not supported in a predicate"),
-    ],
-)
-def test_a_wrong_option_of_a_stream(
-    table: Table, options: dict[str, str], kind: type[TidelogError], message: str
-) -> None:
-    with pytest.raises(kind) as caught:
-        query(table, **options).run()
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "kind", "message"),
-    [
-        (
-            {"versionAsOf": "1", "startingVersion": "0"},
-            ConfigurationError,
-            "a read cannot have both a version and an interval",
-        ),
-        ({"maxFilesPerTrigger": "1"}, ConfigurationError, "the option 'maxFilesPerTrigger' is for streams only"),
-        ({"keys": "n"}, ConfigurationError, "the option 'keys' is for the change mode 'net'"),
-        ({"changes": "net"}, ConfigurationError, "keys"),
-        ({"initialSnapshot": "true"}, ConfigurationError, "the option 'initialSnapshot' is for streams only"),
-        ({"mergeSchema": "true"}, ConfigurationError, "unknown option 'mergeschema'; use one of"),
-        (
-            {"startingVersion": "3", "endingVersion": "1"},
-            ConfigurationError,
-            "the interval ends before it starts: after=3, until=1",
-        ),
-        ({"endingVersion": "99"}, HistoryExpiredError, "the available versions are 0 to 4"),
-        ({"versionAsOf": "-1"}, HistoryExpiredError, "version -1 is not in the log; the available versions are 0 to 4"),
-        ({"timestampAsOf": "2999-01-01T00:00:00Z"}, HistoryExpiredError, "is in the future; the available"),
-        (
-            {"timestampAsOf": "1999-01-01T00:00:00Z"},
-            HistoryExpiredError,
-            "is before the retained history; the available",
-        ),
-        ({"timestampAsOf": "2999-01-01"}, ConfigurationError, "has no time zone"),
-        ({"where": "m = 1"}, PredicateError, "there is no column 'm'; the columns are part, n, text"),
-        ({"path": "ftp://bucket/t"}, StoreNotSupportedError, "use a local path, file://, memory://, s3://"),
-    ],
-)
-def test_a_wrong_batch_read(parts: Table, options: dict[str, str], kind: type[TidelogError], message: str) -> None:
-    with pytest.raises(kind) as caught:
-        read_batch(parts, **options)
-    assert message in str(caught.value)
 
 
 def test_a_missing_table(tmp_path: Path) -> None:

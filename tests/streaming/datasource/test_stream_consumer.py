@@ -11,8 +11,9 @@ import pytest
 from tests.streaming.datasource.engine import Query
 from tests.streaming.support import NUMBERS, rewrite_all
 from tidelog.log import Table
+from tidelog.log.consumers.status import ConsumerStatus, consumers
 from tidelog.log.errors import ConfigurationError, ConsumerInUseError, FencedError, HistoryExpiredError
-from tidelog.log.internals import REAL_SYSTEM, ConsumerStatus, consumers
+from tidelog.log.system import REAL_SYSTEM
 
 NOW = timedelta(0)
 FAST = {"tidelog.maxTransactionTime": "0 seconds"}

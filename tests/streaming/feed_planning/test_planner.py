@@ -3,69 +3,31 @@
 from __future__ import annotations
 
 import json
-import uuid
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.streaming.feed_planning.support import (
+    append,
+    appended_paths,
+    at,
+    ends,
+    new_table,
+    part_of,
+    path_of,
+    planner_of,
+    start_of,
+)
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
-from tidelog.log.errors import NotAppendOnlyError, SchemaChangedError
-from tidelog.log.read.rewrites import Change
-from tidelog.log.read.timeline import BEFORE_FIRST
-from tidelog.log.state import files
-from tidelog.log.state.commits import read_commits
-from tidelog.log.system import REAL_SYSTEM, System, utc_text
-from tidelog.streaming.feed_planning.limits import NO_LIMITS, Limits
+from tidelog.log.errors import NotAppendOnlyError
+from tidelog.log.system import System, utc_text
+from tidelog.streaming.feed_planning.limits import NO_LIMITS, ReadLimits
 from tidelog.streaming.feed_planning.offsets import COMPLETE, Offset
 from tidelog.streaming.feed_planning.planner import FeedPlanner
 from tidelog.streaming.feed_planning.query_columns import QueryColumns
-
-PLAIN = QueryColumns(None, None, None)
-CDC = QueryColumns("cdc", None, None)
-SCHEMA = pa.schema([("part", pa.int64()), ("n", pa.int64())])
-
-
-def new_table() -> Table:
-    return Table.create(f"memory://{uuid.uuid4()}", SCHEMA, partition_by=["part"])
-
-
-def planner_of(
-    table: Table, system: System = REAL_SYSTEM, *, columns: QueryColumns = PLAIN, **more: Any
-) -> FeedPlanner:
-    return FeedPlanner(table, system, columns, **more)
-
-
-def append(table: Table, num_files: int) -> None:
-    """One commit with `num_files` files, one in each partition."""
-    table.insert([{"part": part, "n": part} for part in range(num_files)])
-
-
-def appended_paths(table: Table) -> list[str]:
-    """The expected result: the paths of all data-changing adds, read from the log itself."""
-    commits = read_commits(table.store, range(table.refresh().version + 1))
-    return [add.path for commit in commits for add in commit.adds if add.data_change]
-
-
-def path_of(change: Change) -> str:
-    (file,) = change.files
-    return file.file.path
-
-
-def part_of(change: Change) -> str | None:
-    (file,) = change.files
-    return file.partition_values["part"]
-
-
-def at(offset: Offset) -> tuple[int, int]:
-    return offset.version, offset.files
-
-
-def start_of(table: Table, version: int = BEFORE_FIRST) -> Offset:
-    return Offset(table.id, version)
 
 
 class Consumer:
@@ -73,7 +35,7 @@ class Consumer:
 
     def __init__(self, planner: FeedPlanner, max_files: int | None) -> None:
         self.planner = planner
-        self.limits = Limits(files=max_files)
+        self.limits = ReadLimits(files=max_files)
         self.offset = start_of(planner.table)
         self.read: list[str] = []
 
@@ -134,7 +96,7 @@ def test_adjacent_intervals_together_have_every_file_once(
     planner = planner_of(table.refresh())
     end = start_of(table)
     for _ in range(data.draw(st.integers(0, 10))):
-        end = planner.advance(end, table.version, Limits(files=max_files))
+        end = planner.advance(end, table.version, ReadLimits(files=max_files))
     rest = planner.advance(end, table.version, NO_LIMITS)
     taken = [path_of(change) for change in [*planner.between(start_of(table), end), *planner.between(end, rest)]]
     assert taken == appended_paths(table)
@@ -153,7 +115,7 @@ def test_compactions_alone_do_not_advance_the_offset() -> None:
     compacted = planner.table.refresh().version
     assert done.version == compacted - 1
     assert planner.advance(done, compacted, NO_LIMITS) == done
-    assert planner.advance(done, compacted, Limits(files=1)) == done
+    assert planner.advance(done, compacted, ReadLimits(files=1)) == done
 
 
 def test_a_start_within_a_version_continues_after_the_files_read() -> None:
@@ -161,11 +123,11 @@ def test_a_start_within_a_version_continues_after_the_files_read() -> None:
     append(table, 3)
     append(table, 2)
     planner = planner_of(table.refresh())
-    first = planner.advance(start_of(table), table.version, Limits(files=2))
+    first = planner.advance(start_of(table), table.version, ReadLimits(files=2))
     assert at(first) == (1, 2)
-    second = planner.advance(first, table.version, Limits(files=2))
+    second = planner.advance(first, table.version, ReadLimits(files=2))
     assert at(second) == (2, 1)
-    assert at(planner.advance(second, table.version, Limits(files=2))) == (2, COMPLETE)
+    assert at(planner.advance(second, table.version, ReadLimits(files=2))) == (2, COMPLETE)
 
 
 def test_a_limit_that_ends_at_the_last_file_completes_the_version() -> None:
@@ -173,7 +135,7 @@ def test_a_limit_that_ends_at_the_last_file_completes_the_version() -> None:
     append(table, 2)
     append(table, 1)
     planner = planner_of(table.refresh())
-    assert at(planner.advance(start_of(table), table.version, Limits(files=2))) == (1, COMPLETE)
+    assert at(planner.advance(start_of(table), table.version, ReadLimits(files=2))) == (1, COMPLETE)
 
 
 def test_the_end_is_never_past_the_target_version() -> None:
@@ -209,7 +171,7 @@ def test_skipped_commits_are_counted() -> None:
     append(table, 2)
     table.delete("n = 1")
     planner = planner_of(table.refresh(), skips_changes=True)
-    end = planner.advance(start_of(table), table.version, Limits(files=2))
+    end = planner.advance(start_of(table), table.version, ReadLimits(files=2))
     assert (at(end), end.skipped) == ((3, 1), 1)
     rest = planner.advance(end, table.version, NO_LIMITS)
     assert (rest.version, rest.skipped) == (4, 2)
@@ -217,62 +179,6 @@ def test_skipped_commits_are_counted() -> None:
     append(table, 1)
     last = planner.advance(rest, table.refresh().version, NO_LIMITS)
     assert (last.version, last.skipped) == (5, 2)
-
-
-# --- limits -----------------------------------------------------------------------------------------------------------
-
-
-def sizes_of(table: Table) -> list[int]:
-    planner = planner_of(table.refresh())
-    end = planner.advance(start_of(table), table.version, NO_LIMITS)
-    return [change.size_bytes for change in planner.between(start_of(table), end)]
-
-
-def ends(planner: FeedPlanner, limits: Limits) -> list[tuple[int, int]]:
-    """Where each micro-batch ends."""
-    offset, found = start_of(planner.table), []
-    while (end := planner.advance(offset, planner.table.version, limits)) != offset:
-        found.append(at(end))
-        offset = end
-    return found
-
-
-def test_a_limit_of_bytes_splits_commits_but_no_file() -> None:
-    table = new_table()
-    append(table, 4)
-    first, second, third, _ = sizes_of(table)
-    planner = planner_of(table.refresh())
-    assert ends(planner, Limits(size_bytes=1)) == [(1, 1), (1, 2), (1, 3), (1, COMPLETE)]
-    assert ends(planner, Limits(size_bytes=first + second)) == [(1, 2), (1, COMPLETE)]
-    assert ends(planner, Limits(size_bytes=first + second + third)) == [(1, 3), (1, COMPLETE)]
-
-
-def test_a_limit_of_rows_counts_live_rows() -> None:
-    table = Table.create(f"memory://{uuid.uuid4()}", SCHEMA)
-    for _ in range(4):
-        table.insert([{"part": 0, "n": n} for n in range(10)])
-    planner = planner_of(table.refresh())
-    assert ends(planner, Limits(rows=25)) == [(2, COMPLETE), (4, COMPLETE)]
-    assert ends(planner, Limits(rows=9)) == [(version, COMPLETE) for version in (1, 2, 3, 4)]
-
-
-def test_the_strictest_limit_holds() -> None:
-    table = new_table()
-    append(table, 6)
-    planner = planner_of(table.refresh())
-    assert ends(planner, Limits(files=3, rows=2)) == [(1, 2), (1, 4), (1, COMPLETE)]
-    assert ends(planner, Limits(files=2, rows=3)) == [(1, 2), (1, 4), (1, COMPLETE)]
-
-
-def test_rows_that_the_log_does_not_count_are_counted_in_the_file() -> None:
-    """Files of change rows have no statistics. An update writes two, of ten rows each."""
-    table = Table.create(f"memory://{uuid.uuid4()}", SCHEMA, properties={"delta.enableChangeDataFeed": "true"})
-    table.insert([{"part": 0, "n": n} for n in range(10)])
-    for value in (1, 2, 3):
-        table.update("part >= 0", {"part": str(value)})
-    planner = planner_of(table.refresh(), columns=CDC, counts_rows=True)
-    assert ends(planner, Limits(rows=30)) == [(2, COMPLETE), (4, 1), (4, COMPLETE)]
-    assert ends(planner, Limits(rows=50)) == [(3, COMPLETE), (4, COMPLETE)]
 
 
 # --- predicates -------------------------------------------------------------------------------------------------------
@@ -284,7 +190,7 @@ def test_files_without_matching_rows_are_not_read_and_count_nothing() -> None:
     append(table, 1)
     append(table, 4)
     planner = planner_of(table.refresh(), columns=QueryColumns(None, "part >= 2", None))
-    assert ends(planner, Limits(files=2)) == [(2, COMPLETE), (3, COMPLETE)]
+    assert ends(planner, ReadLimits(files=2)) == [(2, COMPLETE), (3, COMPLETE)]
     taken = [part_of(change) for change in planner.between(start_of(table), Offset(table.id, 3))]
     assert taken == ["2", "3", "2", "3"]
 
@@ -296,108 +202,6 @@ def test_a_commit_without_matching_rows_runs_no_micro_batch() -> None:
     assert planner.advance(start_of(table), table.version, NO_LIMITS) == start_of(table)
 
 
-# --- the snapshot before the changes ----------------------------------------------------------------------------------
-
-
-def test_a_snapshot_is_read_in_parts_then_what_follows() -> None:
-    table = new_table()
-    append(table, 3)
-    append(table, 2)
-    table.delete("part = 0")
-    live = {file.path for file in files.to_adds(table.refresh().at().files())}
-    planner = planner_of(table)
-    start = planner.snapshot_start()
-    append(table, 1)
-    after = appended_paths(table)[-1]
-    taken, offset = [], start
-    planner.table.refresh()
-    for expected in [(3, 2), (3, COMPLETE), (4, COMPLETE)]:
-        end = planner.advance(offset, planner.table.version, Limits(files=2))
-        assert at(end) == expected
-        taken.append([path_of(change) for change in planner.between(offset, end)])
-        # A new process finds the same files.
-        again = planner_of(Table.open(table.path))
-        assert [path_of(change) for change in again.between(offset, end)] == taken[-1]
-        offset = Offset.from_json(json.loads(json.dumps(end.to_json())))
-    assert {path for part in taken[:2] for path in part} == live
-    assert taken[2] == [after]
-    assert planner.advance(offset, planner.table.version, NO_LIMITS) == offset
-
-
-def test_a_snapshot_keeps_its_order_after_a_checkpoint_and_a_compaction() -> None:
-    table = new_table()
-    for count in (2, 3, 1):
-        append(table, count)
-    planner = planner_of(table.refresh())
-    start = planner.snapshot_start()
-    end = planner.advance(start, table.version, NO_LIMITS)
-    before = [path_of(change) for change in planner.between(start, end)]
-    table.checkpoint()
-    compact(table)
-    again = planner_of(Table.open(table.path))
-    assert [path_of(change) for change in again.between(start, end)] == before
-
-
-def test_the_snapshot_of_an_empty_table_is_no_part_of_the_stream() -> None:
-    table = new_table()
-    planner = planner_of(table)
-    assert planner.snapshot_start() == start_of(table, 0)
-
-
-def test_a_snapshot_leaves_out_what_a_predicate_rules_out() -> None:
-    table = new_table()
-    append(table, 4)
-    planner = planner_of(table.refresh(), columns=QueryColumns(None, "part >= 2", None))
-    start = planner.snapshot_start()
-    first = planner.advance(start, table.version, Limits(files=1))
-    second = planner.advance(first, table.version, Limits(files=1))
-    taken = [[part_of(change) for change in planner.between(*ends)] for ends in ((start, first), (first, second))]
-    assert sorted(taken) == [["2"], ["3"]]
-    assert (second.snapshot, second.files) == (False, COMPLETE)
-
-
-# --- columns ----------------------------------------------------------------------------------------------------------
-
-
-def test_new_columns_end_the_stream_before_their_commit_and_a_restart_continues() -> None:
-    table = new_table()
-    append(table, 1)
-    planner = planner_of(table.refresh(), schema_version=table.version)
-    append(table, 2)
-    table.add_columns([pa.field("note", pa.string())])
-    append(table, 1)
-    end = planner.advance(start_of(table), planner.table.refresh().version, NO_LIMITS)
-    assert end.version == 2
-    with pytest.raises(SchemaChangedError, match=r"version 3 of .*: note is new; load the table again") as caught:
-        planner.advance(end, planner.table.version, NO_LIMITS)
-    assert caught.value.version == 3
-    restarted = planner_of(Table.open(table.path), schema_version=table.refresh().version)
-    assert restarted.advance(end, table.version, NO_LIMITS).version == 4
-
-
-@pytest.mark.parametrize(
-    ("columns", "schema_version"),
-    [(QueryColumns(None, None, ["n"]), 1), (QueryColumns(None, None, None), None)],
-    ids=["chosen columns", "a schema of the query's own"],
-)
-def test_new_columns_that_the_query_does_not_read(columns: QueryColumns, schema_version: int | None) -> None:
-    table = new_table()
-    append(table, 1)
-    planner = planner_of(table.refresh(), columns=columns, schema_version=schema_version)
-    table.add_columns([pa.field("note", pa.string())])
-    append(table, 1)
-    assert planner.advance(start_of(table), planner.table.refresh().version, NO_LIMITS).version == 3
-
-
-def test_a_property_is_no_change_of_columns() -> None:
-    table = new_table()
-    append(table, 1)
-    planner = planner_of(table.refresh(), schema_version=table.version)
-    table.set_properties({"delta.checkpointInterval": "50"})
-    append(table, 1)
-    assert planner.advance(start_of(table), planner.table.refresh().version, NO_LIMITS).version == 3
-
-
 # --- complete until ---------------------------------------------------------------------------------------------------
 
 
@@ -407,7 +211,7 @@ def test_an_offset_says_until_when_it_is_complete() -> None:
     append(table, 2)
     table.set_properties({"delta.checkpointInterval": "50"})
     planner = planner_of(table.refresh())
-    partial = planner.advance(start_of(table), table.version, Limits(files=3))
+    partial = planner.advance(start_of(table), table.version, ReadLimits(files=3))
     assert partial.complete_until == utc_text(table.at(version=1).timestamp)
     whole = planner.advance(partial, table.version, NO_LIMITS)
     assert (whole.version, whole.complete_until) == (3, utc_text(table.at(version=3).timestamp))

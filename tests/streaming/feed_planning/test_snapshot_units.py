@@ -1,0 +1,79 @@
+"""The table as it is, before what follows."""
+
+from __future__ import annotations
+
+import json
+
+from tests.streaming.feed_planning.support import (
+    append,
+    appended_paths,
+    at,
+    new_table,
+    part_of,
+    path_of,
+    planner_of,
+    start_of,
+)
+from tidelog.compaction_daemon import compact
+from tidelog.log import Table
+from tidelog.log.state import files
+from tidelog.streaming.feed_planning.limits import NO_LIMITS, ReadLimits
+from tidelog.streaming.feed_planning.offsets import COMPLETE, Offset
+from tidelog.streaming.feed_planning.query_columns import QueryColumns
+
+
+def test_a_snapshot_is_read_in_parts_then_what_follows() -> None:
+    table = new_table()
+    append(table, 3)
+    append(table, 2)
+    table.delete("part = 0")
+    live = {file.path for file in files.to_adds(table.refresh().at().files())}
+    planner = planner_of(table)
+    start = planner.snapshot_start()
+    append(table, 1)
+    after = appended_paths(table)[-1]
+    taken, offset = [], start
+    planner.table.refresh()
+    for expected in [(3, 2), (3, COMPLETE), (4, COMPLETE)]:
+        end = planner.advance(offset, planner.table.version, ReadLimits(files=2))
+        assert at(end) == expected
+        taken.append([path_of(change) for change in planner.between(offset, end)])
+        # A new process finds the same files.
+        again = planner_of(Table.open(table.path))
+        assert [path_of(change) for change in again.between(offset, end)] == taken[-1]
+        offset = Offset.from_json(json.loads(json.dumps(end.to_json())))
+    assert {path for part in taken[:2] for path in part} == live
+    assert taken[2] == [after]
+    assert planner.advance(offset, planner.table.version, NO_LIMITS) == offset
+
+
+def test_a_snapshot_keeps_its_order_after_a_checkpoint_and_a_compaction() -> None:
+    table = new_table()
+    for count in (2, 3, 1):
+        append(table, count)
+    planner = planner_of(table.refresh())
+    start = planner.snapshot_start()
+    end = planner.advance(start, table.version, NO_LIMITS)
+    before = [path_of(change) for change in planner.between(start, end)]
+    table.checkpoint()
+    compact(table)
+    again = planner_of(Table.open(table.path))
+    assert [path_of(change) for change in again.between(start, end)] == before
+
+
+def test_the_snapshot_of_an_empty_table_is_no_part_of_the_stream() -> None:
+    table = new_table()
+    planner = planner_of(table)
+    assert planner.snapshot_start() == start_of(table, 0)
+
+
+def test_a_snapshot_leaves_out_what_a_predicate_rules_out() -> None:
+    table = new_table()
+    append(table, 4)
+    planner = planner_of(table.refresh(), columns=QueryColumns(None, "part >= 2", None))
+    start = planner.snapshot_start()
+    first = planner.advance(start, table.version, ReadLimits(files=1))
+    second = planner.advance(first, table.version, ReadLimits(files=1))
+    taken = [[part_of(change) for change in planner.between(*ends)] for ends in ((start, first), (first, second))]
+    assert sorted(taken) == [["2"], ["3"]]
+    assert (second.snapshot, second.files) == (False, COMPLETE)
