@@ -76,7 +76,7 @@ def test_tables_of_tidelog(*, vectors: bool, partitioned: bool, path: str, delta
     table.upsert(rows(6, 7, 31, add=-100), keys=["k"], delete_where="v < 0")
     table.compact()
     table.delete("k = 20")
-    table.overwrite(rows(4, 40), **({"dynamic": True} if partitioned else {}))
+    table.overwrite(rows(4, 40), dynamic=partitioned)
     table.set_properties({"mine": "1"})
     table.restore(version=4)
     table.truncate(where="p = 'p1'" if partitioned else None)

@@ -102,7 +102,7 @@ class History:
         return [self._row(next(self._fresh)) for _ in range(count)]
 
     def _row(self, key: int) -> dict[str, Any]:
-        texts = self.randomness.choice([None, {"x": None}, {"x": []}, {"x": ["a", None]}])
+        texts: Any = self.randomness.choice([None, {"x": None}, {"x": []}, {"x": ["a", None]}])
         return {
             "k": key,
             "v": self.randomness.choice(VALUES),

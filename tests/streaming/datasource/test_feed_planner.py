@@ -59,7 +59,7 @@ class Consumer:
         end = self.planner.advance(self.offset, self.planner.table.version, self.max_files)
         if end == self.offset:
             return False
-        taken = [change.file.path for change in self.planner.between(self.offset, end)]
+        taken = [change.files[0].file.path for change in self.planner.between(self.offset, end)]
         assert taken, "a micro-batch without rows"
         assert self.max_files is None or len(taken) <= self.max_files
         self.read += taken
@@ -113,7 +113,9 @@ def test_adjacent_intervals_together_have_every_file_once(
     for _ in range(data.draw(st.integers(0, 10))):
         end = planner.advance(end, table.version, max_files)
     rest = planner.advance(end, table.version, None)
-    taken = [change.file.path for change in [*planner.between(start_of(table), end), *planner.between(end, rest)]]
+    taken = [
+        change.files[0].file.path for change in [*planner.between(start_of(table), end), *planner.between(end, rest)]
+    ]
     assert taken == appended_paths(table)
 
 
