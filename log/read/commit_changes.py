@@ -197,10 +197,9 @@ def _is_overwrite(commit: Commit, source: ChangeSource) -> bool:
         return True
     if operation != "WRITE" or parameters.get("mode") != "Overwrite":
         return False
+    # An overwrite by a predicate on data can rewrite the rows beside those that it replaces.
     where = parameters.get("predicate")
-    # An overwrite by a predicate on data rewrites rows, unless vectors take the others away.
-    kept = {canonical(add.path) for add in commit.adds}
-    return where is None or any(canonical(remove.path) in kept for remove in commit.removes) or _is_scope(where, source)
+    return where is None or _is_scope(where, source)
 
 
 def _is_scope(where: str, source: ChangeSource) -> bool:

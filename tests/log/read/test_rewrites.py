@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -331,14 +331,15 @@ def test_pruning_by_statistics_loses_no_change_and_makes_none(partitioned: bool)
     foreign(table, *map(remove, old), *new)
     every = changes(table)
     assert every == [("delete", 3, 30, "a"), ("insert", 5, 50, "a"), ("insert", 3, 31, "a")]
-    for where, test in {
+    cases: dict[str, Callable[[Row], bool]] = {
         "k <= 2": lambda row: row[1] <= 2,
         "k >= 4": lambda row: row[1] >= 4,
         "k = 3": lambda row: row[1] == 3,
         "v > 30": lambda row: row[2] > 30,
         "v <= 30": lambda row: row[2] <= 30,
         "_change_type = 'insert' AND v < 45": lambda row: row[0] == "insert" and row[2] < 45,
-    }.items():
+    }
+    for where, test in cases.items():
         assert changes(table, where=where) == [row for row in every if test(row)], where
 
 
