@@ -19,7 +19,7 @@ from tidelog.log.format.actions import Commit, Metadata
 from tidelog.log.format.schema import TIMESTAMP
 from tidelog.log.read.change_files import COMMIT_TIMESTAMP, COMMIT_VERSION
 from tidelog.log.read.commit_changes import CHANGE_MODES, ChangeSource, Mode, commit_changes, read_change_batches
-from tidelog.log.read.net_changes import net_changes
+from tidelog.log.read.large_net_changes import net_change_batches
 from tidelog.log.read.read_ahead import read_ahead
 from tidelog.log.read.rewrites import Change, pruned
 from tidelog.log.read.scan import RowReader, Selection, columns_text
@@ -138,8 +138,8 @@ class Changes(RowReader):
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Read the rows as record batches of `schema`.
 
-        Files are read one by one as the batches are consumed. In the mode `net` all changes of the interval are read
-        into memory first.
+        Files are read as the batches are consumed. In the mode `net` all changes of the interval are read first, and
+        those that do not fit into a few hundred MB are written to a temporary file.
         """
         return self._select(self._selection)
 
@@ -150,10 +150,8 @@ class Changes(RowReader):
     def _select(self, selection: Selection) -> Iterator[pa.RecordBatch]:
         if self._request.mode == "net":
             # The net effect is known at the end of the interval only, and the predicate applies to it.
-            everything = pa.Table.from_batches(self._read(self._full_schema), schema=self._full_schema)
-            batches: Iterable[pa.RecordBatch] = net_changes(
-                everything, self._request.keys, self._store.url
-            ).to_batches()
+            everything = self._read(self._full_schema)
+            batches = net_change_batches(everything, self._full_schema, self._request.keys, self._store.url)
             batches = (batch.select(selection.read_schema.names) for batch in batches)
         else:
             batches = self._read(selection.read_schema)

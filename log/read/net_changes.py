@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.log.arrays import BoolArray
+from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.row_values import differing, shown
 from tidelog.log.data.writer import CHANGE_TYPE
@@ -23,7 +23,10 @@ from tidelog.log.read.change_files import (
     UPDATE_PREIMAGE,
 )
 
-_CHANGE_COLUMNS = frozenset({CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP})
+POSITION = "\0position"
+"""A column that `net_changes` treats as a part of the version; no table can have a column of that name."""
+_STAMPS = (COMMIT_VERSION, COMMIT_TIMESTAMP, POSITION)
+_CHANGE_COLUMNS = frozenset({CHANGE_TYPE, *_STAMPS})
 
 
 def net_changes(changes: pa.Table, keys: Sequence[str], path: str) -> pa.Table:
@@ -41,6 +44,42 @@ def net_changes(changes: pa.Table, keys: Sequence[str], path: str) -> pa.Table:
     """
     if not changes.num_rows:
         return changes
+    first, last, existed, exists = _ends(changes, keys, path)
+    keep = (existed != exists) | (existed & exists & _differ(changes, first, last))
+    # A deleted key shows the row that it had before the interval.
+    shown_rows = np.where(exists, last, first)[keep]
+    kinds = np.where(exists, np.where(existed, UPDATE_POSTIMAGE, INSERT), DELETE)[keep]
+    stamped = last[keep]
+    by_version = np.argsort(stamped, kind="stable")
+    return _assembled(changes, shown_rows[by_version], stamped[by_version], kinds[by_version])
+
+
+def fold(changes: pa.Table, keys: Sequence[str], path: str) -> pa.Table:
+    """Changes with the same net effect as `changes`, also together with later ones, and at most two for each key.
+
+    The rows between a key's first and last change do not matter. What does is whether the key was there before, with
+    which row, and whether it is there now, with which row:
+
+    - there before and now: the old row, then the new one
+    - gone: the old row, as deleted by the last change
+    - new: the new row
+    - there neither before nor now: its last row, as inserted by the first change and deleted by the last one
+
+    Raises DuplicateKeyError as `net_changes` does.
+    """
+    first, last, existed, exists = _ends(changes, keys, path)
+    begins = existed == exists  # with a row of its own
+    data = np.concatenate([np.where(existed, first, last)[begins], np.where(exists | ~existed, last, first)])
+    stamps = np.concatenate([first[begins], last])
+    kinds = np.concatenate([np.where(existed, DELETE, INSERT)[begins], np.where(exists, INSERT, DELETE)])
+    return _assembled(changes, data, stamps, kinds)
+
+
+def _ends(changes: pa.Table, keys: Sequence[str], path: str) -> tuple[Int64Array, Int64Array, BoolArray, BoolArray]:
+    """For each key the places of its first and its last change, and whether it was there before and is there after.
+
+    Raises DuplicateKeyError.
+    """
     # Sort by key, then by version, and within a version old rows before new rows.
     is_old = pc.is_in(changes[CHANGE_TYPE], value_set=pa.array([DELETE, UPDATE_PREIMAGE]))
     is_new = np.array(pc.invert(is_old))
@@ -58,27 +97,18 @@ def net_changes(changes: pa.Table, keys: Sequence[str], path: str) -> pa.Table:
         raise _duplicate(row, list(keys), path)
     first = np.concatenate([[True], ~same_group])
     last = np.concatenate([~same_group, [True]])
-    existed, exists = ~is_new[first], is_new[last]
-    first_rows, last_rows = order[first], order[last]
-    changed = _differ(changes, first_rows, last_rows)
-    keep = (existed != exists) | (existed & exists & changed)
-    # A deleted key shows the row that it had before the interval.
-    shown = np.where(exists, last_rows, first_rows)[keep]
-    stamped = last_rows[keep]
-    kinds = np.where(exists, np.where(existed, UPDATE_POSTIMAGE, INSERT), DELETE)[keep]
-    return _assembled(changes, shown, stamped, kinds)
+    return order[first], order[last], ~is_new[first], is_new[last]
 
 
-def _assembled(changes: pa.Table, shown: Any, stamped: Any, kinds: Any) -> pa.Table:
-    """The data columns of the rows `shown` with the commit version and time of the rows `stamped`, in their order."""
-    by_version = np.argsort(stamped, kind="stable")
-    data, stamps = changes.take(pa.array(shown[by_version])), changes.take(pa.array(stamped[by_version]))
+def _assembled(changes: pa.Table, data: Int64Array, stamps: Int64Array, kinds: Any) -> pa.Table:
+    """The data columns of the rows `data` with the commit version and time of the rows `stamps`."""
+    shown_rows, stamped = changes.take(pa.array(data)), changes.take(pa.array(stamps))
     columns = []
     for field in changes.schema:
         if field.name == CHANGE_TYPE:
-            columns.append(pa.chunked_array([pa.array(kinds[by_version], pa.string())]))
+            columns.append(pa.chunked_array([pa.array(kinds, pa.string())]))
         else:
-            columns.append((stamps if field.name in _CHANGE_COLUMNS else data)[field.name])
+            columns.append((stamped if field.name in _STAMPS else shown_rows)[field.name])
     return pa.table(columns, schema=changes.schema)
 
 

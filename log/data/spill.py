@@ -1,0 +1,88 @@
+"""Rows in a temporary file, in numbered parts, for work on more rows than fit into the memory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from tidelog.log.arrays import Int64Array
+from tidelog.log.data.reader import BATCH_ROWS
+from tidelog.log.errors import StoreUnavailableError
+
+BUFFER_BYTES = 2**24
+"""The rows of all parts that wait to be written. Fewer would make many small batches."""
+
+
+class Spill:
+    """Rows of `schema` in `count` parts. The file has no name, so nothing is left of a process that was killed.
+
+    Raises StoreUnavailableError if the folder for temporary files has no space.
+    """
+
+    def __init__(self, schema: pa.Schema, count: int) -> None:
+        self._schema = schema
+        self._waiting: list[list[pa.Table]] = [[] for _ in range(count)]
+        self._waiting_bytes = 0
+        # Where each part's batches are in the file: their first byte and their length.
+        self._written: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+        self._end = 0
+        self._file = tempfile.TemporaryFile(prefix="tidelog-")  # noqa: SIM115 - closed by __exit__
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, rows: pa.Table, parts: Int64Array) -> None:
+        """Add each row to the part whose number is in `parts`, after the rows that are there."""
+        if not rows.num_rows:
+            return
+        order = np.argsort(parts, kind="stable")
+        numbers, starts = np.unique(parts[order], return_index=True)
+        grouped = rows.take(pa.array(order))
+        for number, start, end in zip(numbers, starts, [*starts[1:], len(order)], strict=True):
+            self._waiting[number].append(grouped.slice(start, end - start))
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes >= BUFFER_BYTES:
+            self._write()
+
+    def parts(self) -> Iterator[Iterator[pa.Table]]:
+        """The rows of each part that has any, in order. Call it once, after all rows were added."""
+        self._write()
+        for places in self._written:
+            if places:
+                yield self._read(places)
+
+    def _write(self) -> None:
+        try:
+            for tables, places in zip(self._waiting, self._written, strict=True):
+                if tables:
+                    for batch in pa.concat_tables(tables).combine_chunks().to_batches(BATCH_ROWS):
+                        content = batch.serialize()
+                        self._file.write(content)
+                        places.append((self._end, content.size))
+                        self._end += content.size
+                    tables.clear()
+            self._file.flush()
+        except OSError as error:
+            folder = tempfile.gettempdir()
+            raise StoreUnavailableError(
+                f"cannot write temporary rows: {error.strerror or error}",
+                advice=f"free up space in {folder}, or set TMPDIR to a folder with more",
+                path=folder,
+            ) from error
+        self._waiting_bytes = 0
+
+    def _read(self, places: list[tuple[int, int]]) -> Iterator[pa.Table]:
+        for start, length in places:
+            self._file.seek(start)
+            batch = pa.ipc.read_record_batch(pa.py_buffer(self._file.read(length)), self._schema)
+            yield pa.Table.from_batches([batch])
