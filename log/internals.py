@@ -27,7 +27,7 @@ from tidelog.log.storage.local import LocalStore
 from tidelog.log.storage.location import parse_location
 from tidelog.log.storage.memory import MemoryStore
 from tidelog.log.storage.options import Redactor, parse_option_texts
-from tidelog.log.system import REAL_SYSTEM, System, environment, logger, to_datetime
+from tidelog.log.system import REAL_SYSTEM, System, environment, logger, process_name, to_datetime
 
 # isort: split
 # --- the state of a version
@@ -59,6 +59,13 @@ from tidelog.log.read.change_files import ChangeFile, appended_files, read_chang
 from tidelog.log.read.changes import change_schema
 from tidelog.log.read.debt import SMALL_SHARE
 from tidelog.log.read.scan import RowReader, Selection
+
+# isort: split
+# --- registered consumers
+from tidelog.log.consumers.administration import remove_consumer, reset_consumer
+from tidelog.log.consumers.claims import claim
+from tidelog.log.consumers.consumer import Consumer
+from tidelog.log.consumers.status import ConsumerStatus, consumers
 
 # isort: split
 # --- writing files
@@ -100,6 +107,8 @@ __all__ = [
     "AddFile",
     "BoolArray",
     "ChangeFile",
+    "Consumer",
+    "ConsumerStatus",
     "DataFile",
     "DataWriter",
     "FileStatus",
@@ -135,9 +144,11 @@ __all__ = [
     "appended_files",
     "blocks",
     "change_schema",
+    "claim",
     "commit_records",
     "committed",
     "conform",
+    "consumers",
     "delete_unnamed",
     "environment",
     "examine",
@@ -164,6 +175,7 @@ __all__ = [
     "presentable",
     "presentable_lines",
     "printable",
+    "process_name",
     "properties",
     "prune_values",
     "range_error",
@@ -174,8 +186,10 @@ __all__ = [
     "read_info",
     "read_ledger",
     "read_numbered_batches",
+    "remove_consumer",
     "require_row_changes",
     "require_same_table",
+    "reset_consumer",
     "row_map_schema",
     "run_statement",
     "split_upsert",
