@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "scan": "Print the rows of a table.",
         "changes": "Print the rows that changed between two versions or times.",
         "conflicts": "Print a conflict policy, or the conflicts of a table.",
+        "consumers": "List, move or remove the registered consumers of a table.",
     },
     "Maintain tables": {
         "compact": "Compact a table once.",

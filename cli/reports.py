@@ -121,5 +121,23 @@ def print_cleanup(
         )
         if advice:
             output.say(f"{report.path}: {reason}; {advice}")
+    if not as_json:
+        _print_consumers(report)
     if not report.files and not (isinstance(report, VacuumReport) and report.failed):
         raise typer.Exit(NOTHING_TO_DO)
+
+
+def _print_consumers(report: ExpiryReport | VacuumReport) -> None:
+    """Print which consumers a clean-up waited for, which it gave up, and which records it could not read."""
+    unreadable = dict(report.unreadable)
+    waits = ", ".join(name for name in report.held_by if name not in unreadable)
+    if waits:
+        output.say(f"{report.path}: kept what these consumers have yet to read: {waits}")
+    if report.released:
+        silent = ", ".join(report.released)
+        output.say(f"{report.path}: did not wait for these consumers, which were silent for too long: {silent}")
+    for name, error in unreadable.items():
+        output.complain(
+            f"{report.path}: kept everything, because a record of the consumer {name} cannot be read: {error}; "
+            f"if nobody needs it, run `tidelog consumers remove {shlex.quote(report.path)} {shlex.quote(name)}`"
+        )

@@ -89,8 +89,8 @@ def _write_table(reader: RowReader, limit: int | None, progress: Progress) -> No
     shown = limit or _TABLE_ROWS
     rows = list(_counted(itertools.islice(_rows(reader), shown + 1), progress))
     progress.stop()
-    numbers = [index for index, field in enumerate(reader.schema) if _is_number(field.type)]
-    output.write_grid(reader.schema.names, [list(row.values()) for row in rows[:shown]], numbers=numbers)
+    values = [list(row.values()) for row in rows[:shown]]
+    output.write_grid(reader.schema.names, values, numbers=number_columns(reader.schema))
     if len(rows) > shown and limit is None:
         output.complain(f"only the first {shown} rows are shown; --limit N shows more, --format csv or json shows all")
 
@@ -107,8 +107,13 @@ def _rows(reader: RowReader) -> Iterator[dict[str, Any]]:
         yield from rows_of(batch)
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
+def number_columns(schema: pa.Schema) -> list[int]:
+    """The places of the columns that hold numbers."""
+    return [
+        index
+        for index, field in enumerate(schema)
+        if pt.is_integer(field.type) or pt.is_floating(field.type) or pt.is_decimal(field.type)
+    ]
 
 
 # --- values as JSON --------------------------------------------------------------------------------------------------

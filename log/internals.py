@@ -27,7 +27,15 @@ from tidelog.log.storage.local import LocalStore
 from tidelog.log.storage.location import parse_location
 from tidelog.log.storage.memory import MemoryStore
 from tidelog.log.storage.options import Redactor, parse_option_texts
-from tidelog.log.system import REAL_SYSTEM, System, environment, logger, to_datetime, utc_text
+from tidelog.log.system import (
+    REAL_SYSTEM,
+    System,
+    environment,
+    logger,
+    process_name,
+    to_datetime,
+    utc_text,
+)
 
 # isort: split
 # --- the state of a version
@@ -65,8 +73,10 @@ from tidelog.log.read.scan import RowReader, Selection
 
 # isort: split
 # --- registered consumers
+from tidelog.log.consumers.administration import remove_consumer, reset_consumer
 from tidelog.log.consumers.claims import claim
 from tidelog.log.consumers.consumer import Consumer
+from tidelog.log.consumers.status import ConsumerStatus, consumers
 
 # isort: split
 # --- writing files
@@ -114,6 +124,7 @@ __all__ = [
     "ChangeFile",
     "Commit",
     "Consumer",
+    "ConsumerStatus",
     "DataFile",
     "DataWriter",
     "FileStatus",
@@ -157,6 +168,7 @@ __all__ = [
     "commit_records",
     "committed",
     "conform",
+    "consumers",
     "delete_unnamed",
     "environment",
     "examine",
@@ -187,6 +199,7 @@ __all__ = [
     "presentable",
     "presentable_lines",
     "printable",
+    "process_name",
     "properties",
     "prune_values",
     "range_error",
@@ -197,9 +210,11 @@ __all__ = [
     "read_info",
     "read_ledger",
     "read_numbered_batches",
+    "remove_consumer",
     "require_mode",
     "require_row_changes",
     "require_same_table",
+    "reset_consumer",
     "row_map_schema",
     "run_statement",
     "split_upsert",

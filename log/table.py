@@ -368,6 +368,11 @@ class Table(Statements, Upkeep):
         return f"Table({self.path!r}, version={self.version}, columns={columns_text(self.schema)}{partitions})"
 
     @property
+    def head(self) -> Head:
+        """The loaded version without its file list."""
+        return self._state.head
+
+    @property
     def _head(self) -> Head:
         return self._state.head
 

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from tidelog.cli import options, rows
+from tidelog.cli.follow import Follow, follow
 from tidelog.cli.progress import Progress
+from tidelog.log.errors import ConfigurationError
 
 
 def changes_command(
@@ -31,6 +33,16 @@ def changes_command(
     keys: Annotated[
         list[str] | None, typer.Option(metavar="NAMES", help="For net: the key columns, separated by commas.")
     ] = None,
+    is_followed: Annotated[
+        bool, typer.Option("--follow", help="Go on with new commits, until SIGTERM or Ctrl-C.")
+    ] = False,
+    consumer: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --follow: register, and continue there after a restart."),
+    ] = None,
+    initial_snapshot: Annotated[
+        bool, typer.Option("--initial-snapshot", help="With --follow: first the table as it is.")
+    ] = False,
     limit: options.Limit = None,
     output_format: rows.FormatOption = None,
     storage_option: options.StorageOptions = None,
@@ -41,11 +53,22 @@ def changes_command(
     A POINT is a version number or a time such as 2026-01-31T12:00:00Z. Compactions change no rows, so they do not
     appear.
 
+    With --follow new commits are printed as they come. --consumer keeps the position in the table: it advances after
+    all rows of a commit were written, so a crash can repeat a commit, and clean-ups wait for it.
+
     Example:
       tidelog changes /data/events --after 41
+      tidelog changes /data/events --follow --consumer billing --json
       tidelog changes /data/events --after 2026-01-31T00:00:00Z --mode net --keys id --json
     """
     chosen = rows.require_format(output_format, as_json=as_json)
+    if is_followed:
+        _require_endless(until=until, keys=keys, limit=limit, net=mode == "net" or None)
+        wanted = Follow(mode or "cdc", options.parse_point(after), where, options.split_columns(columns))
+        table = options.open_table(path, storage_option)
+        follow(table, wanted, chosen, consumer=consumer, initial_snapshot=initial_snapshot)
+        return
+    _require_follow(consumer=consumer, initial_snapshot=initial_snapshot)
     # What was not given is left to the table's own defaults.
     given: dict[str, Any] = {"mode": mode, "keys": options.split_columns(keys)}
     with Progress(f"reading the changes of {path}") as progress:
@@ -57,3 +80,18 @@ def changes_command(
             **{name: value for name, value in given.items() if value is not None},
         )
         rows.write_rows(reader, chosen, limit, progress)
+
+
+def _require_endless(**given: object) -> None:
+    """Raise ConfigurationError for an option that does not go with `--follow`."""
+    for name, value in given.items():
+        if value is not None:
+            option = "--mode net" if name == "net" else f"--{name}"
+            raise ConfigurationError(f"--follow and {option} exclude each other", advice="leave one out")
+
+
+def _require_follow(*, consumer: str | None, initial_snapshot: bool) -> None:
+    """Raise ConfigurationError for an option that needs `--follow`."""
+    if consumer is not None or initial_snapshot:
+        option = "--initial-snapshot" if consumer is None else "--consumer"
+        raise ConfigurationError(f"{option} needs --follow", advice="add it, or leave the option out")

@@ -59,6 +59,11 @@ class Consumer:
         """Whether the owner is confirmed."""
         return self._record.confirmed
 
+    @property
+    def is_started(self) -> bool:
+        """Whether processing has begun; if not, an initial snapshot has to be read again."""
+        return self._record.started
+
     def confirm(self) -> None:
         """Say that the owner's identity is durable, and that processing begins. Writes only the first time.
 

@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 from tidelog import cli
 from tidelog.cli import progress
 
-# The commands that take the path of a table that exists, with the other arguments that they need.
+# The commands that first take the path of a table that exists, with the other arguments that they need.
 ON_A_TABLE: dict[str, list[str]] = {
     "add-columns": ["new bigint"],
     "changes": [],

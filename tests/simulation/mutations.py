@@ -14,11 +14,14 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from tests.patching import Function, gives, patched
 from tests.simulation.named_seeds import NAMED
 from tests.simulation.run import run
 from tests.simulation.scenario import drawn
+from tidelog.log.consumers import bounds
+from tidelog.log.consumers.fence import Fence
 from tidelog.log.errors import StoreUnavailableError
 from tidelog.log.storage import Store
 
@@ -146,8 +149,42 @@ def from_the_newest(original: Function) -> Function:
     return lambda listing, kept: original(listing, kept)[::-1]
 
 
+def looks_first(original: Function) -> Function:
+    """A consumer looks at the log before it writes its record, and not afterwards."""
+
+    def try_once(self: Any) -> Any:
+        bounds.look(self.store, self.head.metadata.id, self.position)
+        with mock.patch("tidelog.log.consumers.claims.look_or_withdraw", return_value=None):
+            return original(self)
+
+    return try_once
+
+
+def advances_first(original: Function) -> Function:
+    """The position moves before what it stands for was processed."""
+
+    def step(actor: Any, record: Any, table: Any, consumer: Any, known: Any, position: int, until: int) -> None:
+        consumer.advance(until)
+        original(actor, record, table, consumer, known, position, until)
+
+    return step
+
+
+def finds_nobody(original: Function) -> Function:
+    """A clean-up does not look for consumers again."""
+    del original
+    return lambda *_args: Fence({}, {}, {})
+
+
+def lives_for_a_day(original: Function) -> Function:
+    """A clean-up waits for a day only, whatever signs of life there are."""
+    del original
+    return lambda _head: 86_400_000
+
+
 _DROP = "tidelog.log.operations.drop_table"
 _LOOP = "tidelog.log.commit.loop"
+_CONSUMERS = "tidelog.log.consumers"
 _DISK = "tidelog.log.storage.local:LocalStore"
 _PUT = "tidelog.log.commit.version_put"
 MUTATIONS = (
@@ -193,6 +230,20 @@ MUTATIONS = (
     Mutation(
         "a second copy of a stream does not conflict", "tidelog.log.conflict.rebase:application_conflict", gives(None)
     ),
+    Mutation("a consumer looks first", f"{_CONSUMERS}.claims:_Claimant.try_once", looks_first),
+    Mutation("a consumer never looks", f"{_CONSUMERS}.claims:look_or_withdraw", gives(None)),
+    Mutation("vacuum looks for consumers first", "tidelog.log.cleanup.vacuum:fence", finds_nobody),
+    Mutation("expire looks for consumers first", "tidelog.log.cleanup.expire:fence", finds_nobody),
+    Mutation("expire commits no floor", "tidelog.log.cleanup.expire:announce_floor", gives(None)),
+    Mutation("a consumer gives no sign of life", f"{_CONSUMERS}.consumer:Consumer.heartbeat_if_due", gives(None)),
+    Mutation("signs of life are ignored", f"{_CONSUMERS}.fence:time_to_live_ms", lives_for_a_day),
+    Mutation(
+        "who slept for too long goes on",
+        f"{_CONSUMERS}.claims:_Claimant._is_kept",
+        gives(True),
+        (f"{_CONSUMERS}.consumer:Consumer._require_not_forgotten",),
+    ),
+    Mutation("the position moves before processing", "tests.simulation.consuming:step", advances_first),
     Mutation("new rows are not checked", "tidelog.log.conflict.rebase:Rebase._possible_matches", gives({})),
     Mutation("rows deleted by winners stay", "tidelog.log.conflict.deletes:FollowedDeletes.dead_images", gives({})),
 )

@@ -27,9 +27,10 @@ from tests.simulation.actors import (
     Statement,
     Vacuum,
 )
+from tests.simulation.consuming import Consume
 from tests.simulation.faults import COMMIT, LOG, TEMPORARY, Fault, NoAnswerError, When
 from tests.simulation.known_defects import SWITCHES
-from tests.simulation.scenario import DAY_MS, Hold, Scenario, drawn
+from tests.simulation.scenario import DAY_MS, HOUR_MS, Hold, Scenario, drawn
 
 
 @dataclass(frozen=True)
@@ -288,6 +289,83 @@ _UNKNOWN = (
     ),
 )
 
+_RECORD = r"_tidelog/consumers/.*json"
+_LATE_CONSUMER: tuple[Job, ...] = (
+    Consume("c", back=1, rounds=0, after_ms=3 * DAY_MS + HOUR_MS),
+    Consume("c", after_ms=4 * HOUR_MS),
+)
+# The version before the last one needs a file that a vacuum two days later deletes, and a commit that an expire does.
+_OVERWRITTEN: tuple[Job, ...] = (_insert(19), _insert(20), _overwrite(21), Checkpoint())
+_CONSUMERS = (
+    _named(
+        "a vacuum between a consumer's steps",
+        "a consumer waits before it writes its record; a vacuum passes its position; then the consumer goes on",
+        "",
+        {
+            "overwrite-0": _OVERWRITTEN,
+            "vacuum-1": (Vacuum(after_ms=3 * DAY_MS),),
+            "consumer-2": (Consume("c", back=1, after_ms=3 * DAY_MS - HOUR_MS),),
+        },
+        holds=(Hold("consumer-2", "link", _RECORD, until="vacuum-1"),),
+    ),
+    _named(
+        "a consumer between a vacuum's steps",
+        "a vacuum waits before it commits its horizon; a consumer registers, and reads when the vacuum has ended",
+        "",
+        {"overwrite-0": _OVERWRITTEN, "vacuum-1": (Vacuum(after_ms=3 * DAY_MS),), "consumer-2": _LATE_CONSUMER},
+        holds=(Hold("vacuum-1", "link", COMMIT, pause_ms=2 * HOUR_MS),),
+    ),
+    _named(
+        "a consumer between an expire's steps",
+        "the same with an expire",
+        "",
+        {"overwrite-0": _OVERWRITTEN, "expire-1": (Expire(after_ms=3 * DAY_MS),), "consumer-2": _LATE_CONSUMER},
+        holds=(Hold("expire-1", "link", COMMIT, pause_ms=2 * HOUR_MS),),
+    ),
+    _named(
+        "a consumer between an expire's commit and its deletions",
+        "an expire waits before its first deletion; a consumer registers where the expire has passed",
+        "",
+        {"overwrite-0": _OVERWRITTEN, "expire-1": (Expire(after_ms=3 * DAY_MS),), "consumer-2": _LATE_CONSUMER},
+        holds=(Hold("expire-1", "unlink", _LOG_FILE, pause_ms=2 * HOUR_MS),),
+    ),
+    _named(
+        "a slow consumer with signs of life",
+        "a consumer needs twelve days for its first step; clean-ups wait for it all the time",
+        "",
+        {
+            "overwrite-0": _OVERWRITTEN,
+            "consumer-1": (Consume("c", back=1, rounds=12, pause_ms=DAY_MS, reads_late=True, after_ms=1000),),
+            "vacuum-2": (Vacuum(after_ms=9 * DAY_MS),),
+            "expire-3": (Expire(after_ms=10 * DAY_MS),),
+        },
+    ),
+    _named(
+        "a consumer that comes back too late",
+        "a consumer sleeps for longer than the time to live, and clean-ups pass it; it is told, and begins again",
+        "",
+        {
+            "overwrite-0": _OVERWRITTEN,
+            "consumer-1": (Consume("c", back=1, rounds=0, after_ms=1000), Consume("c", after_ms=12 * DAY_MS)),
+            "vacuum-2": (Vacuum(after_ms=9 * DAY_MS),),
+            "expire-3": (Expire(after_ms=10 * DAY_MS),),
+        },
+    ),
+    _named(
+        "a command that dies while it reads",
+        "a command dies between registering and printing; the next one prints what it had not",
+        "",
+        {
+            "overwrite-0": _OVERWRITTEN,
+            "consumer-1": (
+                Consume("c", back=1, is_command=True, after_ms=1000),
+                Consume("c", is_command=True, after_ms=HOUR_MS),
+            ),
+        },
+        holds=(Hold("consumer-1", "open_input", _DATA_FILE, dies=True),),
+    ),
+)
+
 
 def _seed(seed: int, defect: str, story: str) -> Named:
     without = tuple(name for name in SWITCHES if name != defect)
@@ -307,4 +385,4 @@ _SEEDS = (
     ),
 )
 
-NAMED = (*_DROP, *_CLEAN_UP, *_UNKNOWN, *_SEEDS)
+NAMED = (*_DROP, *_CLEAN_UP, *_UNKNOWN, *_CONSUMERS, *_SEEDS)

@@ -77,6 +77,9 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
     setting = random.choice(list(SETTINGS.values()))
     draw = _Draw(random, setting, known)
     plans = draw.plans()
+    # What was added later has generators of its own, so that everything else stays as each seed drew it.
+    following = Random(-1_000_000_007 - seed)
+    consumers = _consumers(following)
     kinds = {plan.name.partition("-")[0] for plan in plans}
     cleans = kinds & {"vacuum", "expire", "drop"}
     skews = [0, 1000, 60_000, 2 * HOUR_MS]
@@ -88,16 +91,16 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
     )
     zombies = {plan.name for plan in plans if sleeps and random.random() < 0.15}
     found = faults.drawn(random, faults.FAULTS[store], known)
-    # What was added later has a generator of its own, so that everything else stays as each seed drew it.
     beside = Random(-1 - seed)
     stale_ms = beside.choice((0, 0, 0, 5_000, 60_000))
     further = faults.drawn(beside, faults.FURTHER_FAULTS[store], known)
     store_jump_chance = beside.choice((0.0, 0.0, 0.02))
+    zombies |= {plan.name for plan in consumers if sleeps and following.random() < 0.15}
     return Scenario(
         seed,
         store,
         setting,
-        plans,
+        (*plans, *consumers),
         found and (*found, *further),
         pause_chance=random.choice((0.0, 0.01, 0.05)),
         kill_chance=random.choice((0.0, 0.0, 0.001, 0.01)),
@@ -111,6 +114,31 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
         stickiness=random.choice((0.0, 0.5, 0.9, 0.98)),
         checks_durability=faults.FOLDER_SYNC not in known,
     )
+
+
+def _consumers(random: Random) -> tuple[Plan, ...]:
+    """Consumers of the change feed, in one world of three; now and then two copies of one."""
+    from tests.simulation import actors, consuming  # noqa: PLC0415 - actors need the world, which needs scenarios
+
+    found: list[Plan] = []
+    for number in range(random.choice((0, 0, 0, 0, 1, 2))):
+        name, is_command = f"c{number}", random.random() < 0.5
+        jobs = tuple(
+            consuming.Consume(
+                name,
+                back=random.randint(0, 4),
+                rounds=random.randint(1, 3),
+                pause_ms=random.choice((0, 0, 5_000, HOUR_MS, DAY_MS)),
+                is_command=is_command,
+                reads_late=random.random() < 0.3,
+                after_ms=random.choice((0, 10, HOUR_MS, DAY_MS, 2 * DAY_MS)),
+            )
+            for _ in range(random.randint(1, 4))
+        )
+        found.append(actors.Plan(f"consumer-{number}", jobs))
+        if is_command and random.random() < 0.3:
+            found.append(actors.Plan(f"consumer-{number}-again", jobs))
+    return tuple(found)
 
 
 class _Draw:

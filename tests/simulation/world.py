@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from tests.log.oracle.settings import Setting, discard, fresh
@@ -27,6 +27,9 @@ from tidelog.log import table as table_module
 from tidelog.log.storage import Store
 from tidelog.log.storage.local import LocalStore
 from tidelog.log.system import System
+
+if TYPE_CHECKING:
+    from tests.simulation.consuming import Progress
 
 # Clocks further apart than this are beyond what clean-up allows for.
 MAX_SKEW_MS = 2 * HOUR_MS
@@ -60,6 +63,7 @@ class World:
         self.objections: list[Objection] = []
         self.records: dict[Owner, Record] = {}
         self.cleaned_ms: list[int] = []
+        self.progress: dict[str, Progress] = {}
         self.active: Process | None = None
         self._ahead_ms = 0
         self._held: Counter[int] = Counter()
@@ -87,7 +91,8 @@ class World:
 
     def vanished(self, path: str) -> None:
         """A name disappeared."""
-        if not path.endswith(".tmp") and not self.history.is_own(path):
+        is_passing = path.endswith(".tmp") or path.startswith("_tidelog/consumers/")
+        if not is_passing and not self.history.is_own(path):
             self.cleaned_ms.append(self.scheduler.now_ms)
         self.history.vanished(path)
 
@@ -158,6 +163,11 @@ class World:
         if self.scenario.store_jump_chance and self.beside.random() < self.scenario.store_jump_chance:
             self._ahead_ms += self.beside.choice(_STORE_JUMPS_MS)
             self.scheduler.note(f"  the store's clock is now {self._ahead_ms} ms ahead")
+        return self.store_ms
+
+    @property
+    def store_ms(self) -> int:
+        """The time by the store's clock."""
         return self.scheduler.now_ms + self._ahead_ms
 
     # --- what actors use
@@ -172,9 +182,10 @@ class World:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether anything was ever cleaned up or dropped, or a vacuum has committed that it will be."""
+        """Whether anything was ever cleaned up or dropped, or a clean-up has committed that it will be."""
         current = self.history.current
-        announced = any(b"tidelog/horizon" in written.content for written in current.commits.values())
+        marks = (b"tidelog/horizon", b"tidelog/floor")
+        announced = any(mark in written.content for written in current.commits.values() for mark in marks)
         return bool(self.cleaned_ms) or announced or len(self.history.incarnations) > 1 or current.ended
 
     @property

@@ -1,0 +1,232 @@
+"""`tidelog changes --follow`: print the changes of each commit as it comes.
+
+A commit's rows are written and flushed as a whole before the consumer's position moves past it. So after a crash the
+last commit can be printed again, and none is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from types import FrameType
+
+import pyarrow as pa
+
+from tidelog.cli import output, rows
+from tidelog.cli.rows import OutputFormat
+from tidelog.log import Table
+from tidelog.log.errors import ConfigurationError, TidelogError
+from tidelog.log.internals import BEFORE_FIRST, REAL_SYSTEM, Consumer, Point, claim, process_name
+
+# How long the table is left alone between two looks: short while commits arrive, and a second after 30 s without one.
+_SHORTEST_S, _LONGEST_S, _GROWS_FOR_S = 0.02, 1.0, 30.0
+# A command cannot come back under its old identity, so its name is free soon after a crash.
+TAKEOVER_AFTER_MS = 60_000
+# How many rows are written between two looks at the consumer's clock.
+_ROWS_AT_ONCE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """What to print. `after` is where a consumer begins that is not registered yet."""
+
+    mode: str
+    after: Point | None
+    where: str | None
+    columns: list[str] | None
+
+
+def follow(table: Table, wanted: Follow, chosen: OutputFormat, *, consumer: str | None, initial_snapshot: bool) -> None:
+    """Print changes until SIGTERM, SIGINT or the reader of the output goes away. The commit at hand is finished first.
+
+    Raises the errors of `claim`, `Consumer.advance` and `Table.changes`.
+    """
+    if initial_snapshot and wanted.after is not None:
+        raise ConfigurationError("--after and --initial-snapshot exclude each other", advice="leave one out")
+    table.changes(until=BEFORE_FIRST, mode=wanted.mode, where=wanted.where, columns=wanted.columns)  # checks them
+    if initial_snapshot:
+        start = table.version
+    else:
+        start = table.timeline.interval_end(BEFORE_FIRST if wanted.after is None else wanted.after)
+    owned = None
+    if consumer is not None:
+        owner = f"{process_name()}:{REAL_SYSTEM.uuid()}"
+        owned = claim(
+            table.store,
+            table.head,
+            consumer,
+            owner=owner,
+            position=start,
+            system=REAL_SYSTEM,
+            takeover_after_ms=TAKEOVER_AFTER_MS,
+        )
+        if wanted.after is not None and owned.position != start:
+            output.complain(f"the consumer {consumer} is registered: going on after version {owned.position}")
+    tail = _Tail(table, wanted, _Writer(chosen), owned, start if owned is None else owned.position)
+    try:
+        with _stopping() as stop:
+            if initial_snapshot and (owned is None or not owned.is_started):
+                tail.snapshot()
+            if owned is not None:
+                owned.confirm()
+            tail.run(stop)
+    finally:
+        if owned is not None:
+            # An error that ended the command is more important than this one.
+            with contextlib.suppress(TidelogError, OSError):
+                owned.release()
+
+
+@dataclass
+class _Tail:
+    """The changes after `position`."""
+
+    table: Table
+    wanted: Follow
+    writer: _Writer
+    consumer: Consumer | None
+    position: int
+
+    def snapshot(self) -> None:
+        """Print the table as it is at the position, as rows inserted by that version."""
+        snapshot = self.table.at(version=self.position)
+        schema = self.table.changes(after=self.table.version, mode=self.wanted.mode).schema
+        own = {"_change_type": "insert", "_commit_version": self.position, "_commit_timestamp": snapshot.timestamp}
+        columns = self.wanted.columns or schema.names
+        scan = snapshot.scan(self.wanted.where)
+
+        def complete() -> Iterator[pa.RecordBatch]:
+            for batch in scan.to_batches():
+                arrays = [
+                    pa.repeat(pa.scalar(own[name], schema.field(name).type), batch.num_rows)
+                    if name in own
+                    else batch.column(name)
+                    for name in columns
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema([schema.field(name) for name in columns]))
+
+        self._write(complete())
+
+    def run(self, stop: _Stop) -> None:
+        """Print commit after commit, and wait for the next one."""
+        last_s = REAL_SYSTEM.monotonic_s()
+        while not stop.is_set:
+            if self._print_new(stop):
+                last_s = REAL_SYSTEM.monotonic_s()
+            if self.consumer is not None:
+                self.consumer.heartbeat_if_due()
+            idle_s = REAL_SYSTEM.monotonic_s() - last_s
+            stop.wait(min(_LONGEST_S, max(_SHORTEST_S, idle_s * _LONGEST_S / _GROWS_FOR_S)))
+
+    def _print_new(self, stop: _Stop) -> bool:
+        """Print what was committed since the last look. Returns whether there was a commit."""
+        self.table.refresh()
+        newest = self.table.version
+        if newest == self.position:
+            return False
+        for commit, _ in self.table.timeline.between(self.position, newest):
+            if stop.is_set:
+                return True
+            if commit.data_change:
+                wanted = self.wanted
+                changes = self.table.changes(
+                    after=commit.version - 1,
+                    until=commit.version,
+                    mode=wanted.mode,
+                    where=wanted.where,
+                    columns=wanted.columns,
+                )
+                self._write(changes.to_batches())
+            self.position = commit.version
+            if commit.data_change and self.consumer is not None:
+                self.consumer.advance(commit.version)
+        if self.consumer is not None:
+            # Clean-ups need not keep what compactions replaced meanwhile.
+            self.consumer.advance(newest)
+        return True
+
+    def _write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write rows, and flush them."""
+        for batch in batches:
+            for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                self.writer.write(batch.slice(start, _ROWS_AT_ONCE))
+                if self.consumer is not None:
+                    self.consumer.heartbeat_if_due()
+        sys.stdout.flush()
+
+
+@dataclass
+class _Writer:
+    """Writes rows in a format. The columns can change while a table is followed."""
+
+    chosen: OutputFormat
+    columns: list[str] = field(default_factory=list)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch."""
+        if self.chosen is OutputFormat.TABLE:
+            values = [list(row.values()) for row in rows.rows_of(batch)]
+            output.write_grid(batch.schema.names, values, numbers=rows.number_columns(batch.schema))
+            return
+        if self.chosen is OutputFormat.CSV and self.columns != batch.schema.names:
+            self.columns = batch.schema.names
+            rows.write_csv_header(self.columns)
+        for row in rows.rows_of(batch):
+            if self.chosen is OutputFormat.JSON:
+                output.write_json(row)
+            else:
+                rows.write_csv_row(row.values())
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+class _Stop:
+    """Whether to stop, and a wait that ends as soon as that is known."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        # An Event would not do: its lock can be held when a signal handler wants it. A SimpleQueue is made for that.
+        self._wake: SimpleQueue[None] = SimpleQueue()
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal: the first one ends the command after the commit at hand, the second one at once."""
+        del frame
+        if self.is_set:
+            raise SystemExit(128 + number)
+        self.is_set = True
+        self._wake.put(None)
+
+    def wait(self, seconds: float) -> None:
+        """Wait, but not for a reader of the output that has gone."""
+        with contextlib.suppress(Empty):
+            self._wake.get(timeout=seconds)
+        if _is_reader_gone():
+            raise BrokenPipeError
+
+
+@contextlib.contextmanager
+def _stopping() -> Iterator[_Stop]:
+    """Within the block SIGTERM and SIGINT stop in order."""
+    stop = _Stop()
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _is_reader_gone() -> bool:
+    """Whether standard output is a pipe that nobody reads any more; otherwise only a write would notice."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    except (OSError, ValueError, AttributeError):
+        return False
