@@ -12,20 +12,10 @@ from deltalake import DeltaTable, QueryBuilder
 
 from examples.follow.folder import Folder
 from examples.follow.position import Batch
+from examples.shared.check import Check, same_rows
 from tidelog.log import OperationClass, Table
 
 _SHOWN_DIFFERENCES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One condition that must hold."""
-
-    what: str
-    holds: bool
-
-    def __str__(self) -> str:
-        return f"  {'ok' if self.holds else 'FAILED':<7}{self.what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +50,8 @@ def checks(folder: Folder, batches: Sequence[Batch], behind: int) -> list[Check]
     numbers = [batch.number for batch in batches]
     return [
         Check(f"nothing is left to follow: {behind} time versions behind", behind == 0),
-        Check(_described("tidelog reads the same rows from both", *ours), _sorted(ours[0]).equals(_sorted(ours[1]))),
-        Check(_described("so does delta-rs", *delta), _sorted(delta[0]).equals(_sorted(delta[1]))),
+        Check(_described("tidelog reads the same rows from both", *ours), same_rows(*ours)),
+        Check(_described("so does delta-rs", *delta), same_rows(*delta)),
         Check(
             f"each version of the copy was a version of the table: {len(batches) - len(on_the_way)} of {len(batches)}",
             not on_the_way,
@@ -85,8 +75,9 @@ def differences(table: pa.Table, copy: pa.Table) -> list[str]:
 
 
 def _is_equal_after(batch: Batch, table: Table, copy: Table) -> bool:
-    then = table.at(version=batch.version).scan().to_arrow(), copy.at(version=batch.copy_version).scan().to_arrow()
-    return bool(_sorted(then[0]).equals(_sorted(then[1])))
+    return same_rows(
+        table.at(version=batch.version).scan().to_arrow(), copy.at(version=batch.copy_version).scan().to_arrow()
+    )
 
 
 def _described(what: str, table: pa.Table, copy: pa.Table) -> str:
@@ -97,11 +88,6 @@ def _described(what: str, table: pa.Table, copy: pa.Table) -> str:
 def _by_delta_rs(table: Table) -> pa.Table:
     rows = QueryBuilder().register("rows", DeltaTable(table.path)).execute("SELECT * FROM rows").read_all()
     return pa.table(rows).cast(table.schema)
-
-
-def _sorted(rows: pa.Table) -> pa.Table:
-    """The rows in an order of their own, so that equal tables are equal multisets of rows."""
-    return rows.sort_by([(name, "ascending") for name in rows.column_names]).combine_chunks()
 
 
 def _range(versions: Sequence[int]) -> str:

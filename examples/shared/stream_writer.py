@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from examples.shared.departures import SCHEMA
 from examples.shared.small_spark import small_spark
+from tidelog.log import Table
 from tidelog.streaming import Sink
 
 _INTERVAL = "200 milliseconds"
@@ -19,7 +19,8 @@ _INTERVAL = "200 milliseconds"
 
 def main(incoming: str, table: str, checkpoint: str, scratch: str) -> None:
     spark = small_spark(Path(scratch), "writer")
-    rows = spark.readStream.schema(from_arrow_schema(SCHEMA)).option("maxFilesPerTrigger", 1).parquet(incoming)
+    schema = from_arrow_schema(Table.open(table).schema)
+    rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(incoming)
     query = rows.writeStream.foreachBatch(Sink(table)).option("checkpointLocation", checkpoint)
     query.trigger(processingTime=_INTERVAL).start().awaitTermination()
 
