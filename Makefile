@@ -80,9 +80,19 @@ demo: setup ## run the flights example from end to end
 demo-kafka: setup ## run the Kafka example from end to end; fetches a broker unless Docker runs
 	$(RUN) $(BIN)/python examples/kafka/demo.py
 
+.PHONY: demo-follow
+demo-follow: setup ## keep a second table up to date from updates and deletes, through kills, and compare
+	$(RUN) $(BIN)/python examples/follow/demo.py
+
+.PHONY: demo-update
+demo-update: setup ## run UPDATE and DELETE beside a stream and a compaction, and print the conflict ledger
+	$(RUN) $(BIN)/python examples/update_beside_stream/demo.py
+
 .PHONY: demo-clean
 demo-clean: setup ## remove what the demos wrote
 	$(RUN) $(BIN)/python examples/kafka/demo.py --clean
+	$(RUN) $(BIN)/python examples/follow/demo.py --clean
+	$(RUN) $(BIN)/python examples/update_beside_stream/demo.py --clean
 	$(RUN) $(BIN)/python examples/flights/demo.py --clean
 
 .PHONY: bench

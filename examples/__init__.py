@@ -1,1 +1,1 @@
-"""Runnable examples with tests. `shared` has what both demos use."""
+"""Runnable examples with tests. `shared` has what several demos use."""

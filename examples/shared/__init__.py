@@ -1,1 +1,1 @@
-"""Used by both demos: the working folder, and child processes that never outlive the demo."""
+"""Used by several demos: their folder, command and data, Spark, and child processes that never outlive the demo."""

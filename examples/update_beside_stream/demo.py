@@ -1,0 +1,35 @@
+"""The demo: UPDATE and DELETE statements beside a stream that adds real flights, and beside compactions. First five
+races are staged by hand, one after the other; then all writers run at full speed. At the end comes the conflict ledger:
+which operation lost to which commit, why, and what it cost.
+
+    .venv/bin/python examples/update_beside_stream/demo.py            run from the beginning
+    .venv/bin/python examples/update_beside_stream/demo.py --clean    remove what it wrote
+
+Exit codes: 0 done and all checks hold, 1 failed, 2 wrong use or a missing prerequisite, 130 Ctrl-C, 143 SIGTERM.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":  # run as a file, so the repository's root is not on the path
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from examples.shared.interrupts import Interrupted, raise_interrupts
+
+
+def main() -> int:
+    raise_interrupts()
+    try:
+        # The slow imports (Arrow) come after the handlers, so that Ctrl-C is quiet during them as well.
+        from examples.update_beside_stream.run import run  # noqa: PLC0415
+
+        return run(sys.argv[1:])
+    except Interrupted as interrupted:
+        print(interrupted, flush=True)
+        return interrupted.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
