@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import BEFORE_FIRST, Point
+from tidelog.log.internals import BEFORE_FIRST, REAL_SYSTEM, Point, predicate
 from tidelog.streaming.datasource.session_zone import in_zone
 
 EARLIEST = "earliest"
@@ -82,7 +82,7 @@ def parse_read(
         changes=options.get("changes"),
         max_files=_count(options, "maxfilespertrigger"),
         columns=tuple(name.strip() for name in options["columns"].split(",")) if "columns" in options else None,
-        where=options.get("where"),
+        where=predicate.at_time(options.get("where"), REAL_SYSTEM.now_ms()),
         storage_options=secrets,
         zone=moments.used_zone,
     )
