@@ -11,6 +11,7 @@ import pyarrow as pa
 from tidelog.log.commit.result import Committed, committed
 from tidelog.log.data import conform
 from tidelog.log.errors import ConcurrentTransactionException, ConflictError
+from tidelog.log.predicate import assignments_at_time, at_time
 from tidelog.log.system import logger
 from tidelog.log.transaction import Transaction
 
@@ -52,6 +53,10 @@ class Statements:
         """Begin a transaction on the newest version."""
         raise NotImplementedError
 
+    def _now_ms(self) -> int:
+        """The time by the table's clock, in milliseconds since 1970."""
+        raise NotImplementedError
+
     def insert(self, data: Any, *, idempotency_key: tuple[str, int] | None = None) -> Committed:
         """Add rows.
 
@@ -90,6 +95,7 @@ class Statements:
             AppendOnlyError: The table forbids changing rows.
             ConflictError: Other commits won every attempt.
         """
+        where = at_time(where, self._now_ms())
         return self.statement(lambda transaction: transaction.delete(where))
 
     def update(self, where: str, set: Mapping[str, str]) -> Committed:  # noqa: A002 - SQL's own word
@@ -110,7 +116,9 @@ class Statements:
         Example:
             >>> table.update("id = 7", {"state": "'done'", "tries": "tries + 1"})
         """
-        return self.statement(lambda transaction: transaction.update(where, set))
+        now_ms = self._now_ms()
+        where, fixed = at_time(where, now_ms), assignments_at_time(set, now_ms)
+        return self.statement(lambda transaction: transaction.update(where, fixed))
 
     def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Committed:
         """Replace the table rows that have the data's keys, and insert the rows with new keys.
@@ -132,7 +140,7 @@ class Statements:
             AppendOnlyError: The table forbids changing rows.
             ConflictError: Other commits won every attempt.
         """
-        held = conform.hold(data)
+        held, delete_where = conform.hold(data), at_time(delete_where, self._now_ms())
         return self.statement(lambda transaction: transaction.upsert(held, keys=keys, delete_where=delete_where))
 
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Committed:

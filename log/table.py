@@ -14,6 +14,7 @@ from tidelog.log.format.schema import columns_of
 from tidelog.log.history import CommitRecord
 from tidelog.log.operations import create_table, drop_table
 from tidelog.log.operations.keys import key_columns
+from tidelog.log.predicate import at_time
 from tidelog.log.read.changes import ChangeRequest, Changes, changes_of, require_mode
 from tidelog.log.read.commit_changes import ChangeSource
 from tidelog.log.read.scan import Scan, columns_text
@@ -258,11 +259,11 @@ class Table(Statements, Upkeep):
             version = self.timeline.snapshot_version(timestamp)
         require_version(version)
         if version is None or version == self.version:
-            return Snapshot(self._store, self._state, self._times)
+            return Snapshot(self._store, self._state, self._times, self._system)
         self.timeline.require_own(version)
         state = load(self._store, version)
         require_same_table(self.path, self.id, state.head.metadata.id, advice="open it again")
-        return Snapshot(self._store, state, self._times)
+        return Snapshot(self._store, state, self._times, self._system)
 
     def history(self, limit: int | None = None) -> list[CommitRecord]:
         """The commits up to the loaded version, newest first.
@@ -353,7 +354,10 @@ class Table(Statements, Upkeep):
             self.schema,
             self._head.metadata,
             request=ChangeRequest(
-                chosen, where, columns, key_columns(keys, self.schema, self.properties) if chosen == "net" else ()
+                chosen,
+                at_time(where, self._now_ms()),
+                columns,
+                key_columns(keys, self.schema, self.properties) if chosen == "net" else (),
             ),
             complete_until_ms=interval.complete_until_ms,
         )
@@ -366,6 +370,9 @@ class Table(Statements, Upkeep):
     def __repr__(self) -> str:
         partitions = f", partition_by={list(self.partition_by)}" if self.partition_by else ""
         return f"Table({self.path!r}, version={self.version}, columns={columns_text(self.schema)}{partitions})"
+
+    def _now_ms(self) -> int:
+        return self._system.now_ms()
 
     @property
     def head(self) -> Head:

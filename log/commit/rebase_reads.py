@@ -21,8 +21,8 @@ from tidelog.log.format import deletion_vector
 from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor, Metadata
 from tidelog.log.format.deletion_vector import StoredBitmap
 from tidelog.log.format.schema import columns_of
+from tidelog.log.predicate import Condition
 from tidelog.log.predicate import columns as columns_of_predicate
-from tidelog.log.predicate import to_arrow
 from tidelog.log.pruning.file_pruning import is_partition_only
 from tidelog.log.storage import Store
 
@@ -137,8 +137,7 @@ def _all_live(file: AddFile, store: Store) -> Answer:
 
 
 def _true_for(rows: pa.Table, reads: Reads) -> Int64Array:
-    numbered = rows.append_column("\x1fnumber", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
-    kept: Int64Array = numbered.filter(to_arrow(reads.predicate, rows.schema))["\x1fnumber"].to_numpy()
+    kept: Int64Array = np.flatnonzero(Condition(reads.predicate, rows.schema).mask(rows))
     if reads.keys is None:
         return kept
     names = reads.keys.column_names

@@ -66,7 +66,7 @@ class Overwrite:
         """Write rows that `DataWriter.prepared` returned, if all of them are in the scope."""
         inside = rows.num_rows
         if self._scope.predicate is not None:
-            inside = rows.filter(predicate.to_arrow(self._scope.predicate, rows.schema)).num_rows
+            inside = predicate.Condition(self._scope.predicate, rows.schema).mask(rows).true_count
         partitions = _distinct(rows.select(self._names)) if self._dynamic else None
         adds = self._writer.write(rows) if inside == rows.num_rows else []
         return WrittenFiles(tuple(adds), rows.num_rows, rows.num_rows - inside, partitions)

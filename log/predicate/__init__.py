@@ -1,53 +1,86 @@
 """Predicates: SQL text in Spark's dialect, parsed into a small tree that Arrow evaluates.
 
-A predicate may hold comparisons, AND/OR/NOT, IN, BETWEEN, IS NULL, LIKE 'prefix%' and arithmetic over the table's
-columns (`a.b` for a field of a struct). Anything else raises PredicateError, with the piece of SQL at fault as `token`.
-SQL's three-valued logic applies: a row matches only if the predicate is true, not if it is null.
+A predicate reads the table's columns (`a.b` for a field of a struct) and follows Spark's ANSI mode. What tidelog does
+not evaluate raises PredicateError, with the piece of SQL at fault as `token`. SQL's three-valued logic applies: a row
+matches only if the predicate is true, not if it is null.
 
-- `parser`: SQL text to the tree. Names are resolved against the table's schema.
+From text to tree:
+
+- `moment`: the time of a statement in place of `current_timestamp()`.
+- `dialect`: how the text is read: Spark's SQL, by sqlglot.
+- `parser`: SQL text to the tree, within `bounds`. Names are resolved against the table's schema.
+- `builder`: sqlglot's tree to ours.
+- `literals`, `intervals`, `sql_names`: numbers, types, intervals and function names in the text.
 - `tree`: the node types, and simple questions about a tree (columns, depth, SQL text).
-- `constants`: which value of a column's type a constant stands for.
-- `arrow`: the tree to Arrow expressions, and values computed for each row.
+
+From tree to values:
+
+- `evaluation`: a predicate, or the value of an expression, for rows.
+- `binding`: the types of a tree's parts, and how each is computed.
+- `rows`: the rows to compute on, and what a bound part is.
+- `types`, `casts`, `text_casts`, `constants`: Spark's types, and the conversions between them.
+- `logic`, `comparisons`, `like`, `choices`, `arithmetic`: the operators.
+- `functions`: the table of functions. `texts`, `numbers` and `dates` compute them.
 """
 
-from tidelog.log.predicate.arrow import evaluate, to_arrow
+from tidelog.log.predicate.evaluation import Condition, evaluate, result_type
+from tidelog.log.predicate.functions import FUNCTIONS
+from tidelog.log.predicate.like import prefix as like_prefix
+from tidelog.log.predicate.moment import assignments_at_time, at_time
 from tidelog.log.predicate.parser import parse, require_syntax
 from tidelog.log.predicate.tree import (
     And,
     Arithmetic,
+    Call,
+    Case,
+    Cast,
     Column,
     Comparison,
     Expression,
     In,
+    Interval,
     IsNull,
+    Like,
     Literal,
     Not,
     Or,
-    StartsWith,
     Value,
     column_nodes,
     column_type,
     columns,
+    parts,
+    with_parts,
 )
 
 __all__ = [
+    "FUNCTIONS",
     "And",
     "Arithmetic",
+    "Call",
+    "Case",
+    "Cast",
     "Column",
     "Comparison",
+    "Condition",
     "Expression",
     "In",
+    "Interval",
     "IsNull",
+    "Like",
     "Literal",
     "Not",
     "Or",
-    "StartsWith",
     "Value",
+    "assignments_at_time",
+    "at_time",
     "column_nodes",
     "column_type",
     "columns",
     "evaluate",
+    "like_prefix",
     "parse",
+    "parts",
     "require_syntax",
-    "to_arrow",
+    "result_type",
+    "with_parts",
 ]

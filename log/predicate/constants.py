@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tidelog.log.errors import PredicateError
+from tidelog.log.predicate.text_casts import to_date, to_moment
 from tidelog.log.predicate.tree import Literal, Value, to_sql
 
 
@@ -23,28 +24,10 @@ def coerce(value: Value, kind: pa.DataType) -> Value:
     if not isinstance(value, str) or not (pt.is_date(kind) or pt.is_timestamp(kind)):
         return value
     try:
-        if pt.is_date(kind):
-            return date.fromisoformat(value)
-        moment = datetime.fromisoformat(value)
+        return to_date(value) if pt.is_date(kind) else to_moment(value, zoned=kind.tz is not None)
     except ValueError as error:
         name, example = ("date", "2026-01-31") if pt.is_date(kind) else ("timestamp", "2026-01-31T12:00:00")
         raise PredicateError(f"{value!r} is not a {name}", advice=f"write it like {example}", token=value) from error
-    if kind.tz is None:
-        return moment.replace(tzinfo=None)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-
-
-def fitting_scalar(value: Value, kind: pa.DataType) -> pa.Scalar:
-    """The constant as an Arrow scalar that compares with `kind` without rounding."""
-    coerced = coerce(value, kind)
-    if pt.is_decimal(kind) and isinstance(coerced, int) and not isinstance(coerced, bool):
-        return pa.scalar(Decimal(coerced))
-    if isinstance(coerced, Decimal) and not pt.is_decimal(kind):
-        return pa.scalar(float(coerced))
-    if isinstance(coerced, bool) or not isinstance(coerced, (int, float)):
-        exact = pt.is_date(kind) or pt.is_timestamp(kind)
-        return pa.scalar(coerced, kind) if exact else pa.scalar(coerced)
-    return pa.scalar(coerced)
 
 
 def constant_of(value: Value, kind: pa.DataType) -> pa.Scalar:

@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, TypeAlias, assert_never
 
 import pyarrow as pa
 
-Value: TypeAlias = str | int | float | bool | Decimal | date | datetime | None
+from tidelog.log.data.type_names import sql_type
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A span of time. `microseconds` is None if it has whole days only, which keeps a date a date."""
+
+    months: int = 0
+    days: int = 0
+    microseconds: int | None = None
+
+    @property
+    def total_microseconds(self) -> int:
+        """Its length without the months. A day has 24 hours."""
+        return self.days * 86_400_000_000 + (self.microseconds or 0)
+
+    def __neg__(self) -> Interval:
+        return Interval(-self.months, -self.days, None if self.microseconds is None else -self.microseconds)
+
+
+Value: TypeAlias = str | int | float | bool | Decimal | date | datetime | Interval | None
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
 _LONGEST_QUOTE = 200
@@ -32,7 +53,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """`left operator right`, with one of + - * /."""
+    """`left operator right`, with one of + - * / % DIV."""
 
     operator: str
     left: Expression
@@ -87,29 +108,47 @@ class In:
 
 
 @dataclass(frozen=True, slots=True)
-class StartsWith:
-    """LIKE 'prefix%'."""
+class Like:
+    """`inner LIKE pattern ESCAPE escape`."""
 
     inner: Expression
-    prefix: str
+    pattern: str
+    escape: str = "\\"
 
 
-Expression: TypeAlias = Column | Literal | Arithmetic | Comparison | And | Or | Not | IsNull | In | StartsWith
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """CAST(inner AS kind)."""
+
+    inner: Expression
+    kind: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """CASE, with or without an operand. Each branch is a condition, or a value of the operand, and a result."""
+
+    operand: Expression | None
+    branches: tuple[tuple[Expression, Expression], ...]
+    otherwise: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function, by its name in lowercase."""
+
+    name: str
+    arguments: tuple[Expression, ...]
+
+
+Expression: TypeAlias = (
+    Column | Literal | Arithmetic | Comparison | And | Or | Not | IsNull | In | Like | Cast | Case | Call
+)
 
 
 def columns(expression: Expression) -> set[str]:
     """The names of the top-level columns that `expression` reads."""
-    match expression:
-        case Column(path):
-            return {path[0]}
-        case Literal():
-            return set()
-        case Not(inner) | IsNull(inner) | In(inner, _) | StartsWith(inner, _):
-            return columns(inner)
-        case Arithmetic(_, left, right) | Comparison(_, left, right) | And(left, right) | Or(left, right):
-            return columns(left) | columns(right)
-        case _:
-            assert_never(expression)
+    return {column.path[0] for column in column_nodes(expression)}
 
 
 def column_nodes(expression: Expression) -> list[Column]:
@@ -121,15 +160,7 @@ def column_nodes(expression: Expression) -> list[Column]:
 
 def depth(expression: Expression) -> int:
     """The number of levels of an expression."""
-    match expression:
-        case Column() | Literal():
-            return 1
-        case Not(inner) | IsNull(inner) | In(inner, _) | StartsWith(inner, _):
-            return 1 + depth(inner)
-        case Arithmetic(_, left, right) | Comparison(_, left, right) | And(left, right) | Or(left, right):
-            return 1 + max(depth(left), depth(right))
-        case _:
-            assert_never(expression)
+    return 1 + max((depth(part) for part in parts(expression)), default=0)
 
 
 def parts(expression: Expression) -> tuple[Expression, ...]:
@@ -137,15 +168,40 @@ def parts(expression: Expression) -> tuple[Expression, ...]:
     match expression:
         case Column() | Literal():
             return ()
-        case Not(inner) | IsNull(inner) | In(inner, _) | StartsWith(inner, _):
+        case Not(inner) | IsNull(inner) | In(inner, _) | Like(inner, _, _) | Cast(inner, _):
             return (inner,)
         case Arithmetic(_, left, right) | Comparison(_, left, right) | And(left, right) | Or(left, right):
             return left, right
+        case Case(operand, branches, otherwise):
+            first = () if operand is None else (operand,)
+            return (*first, *(part for branch in branches for part in branch), otherwise)
+        case Call(_, arguments):
+            return arguments
         case _:
             assert_never(expression)
 
 
-def to_sql(expression: Expression) -> str:
+def with_parts(expression: Expression, new: Sequence[Expression]) -> Expression:
+    """The same expression with other `parts`."""
+    match expression:
+        case Column() | Literal():
+            return expression
+        case Not() | IsNull() | In() | Like() | Cast():
+            return replace(expression, inner=new[0])
+        case Arithmetic() | Comparison() | And() | Or():
+            return replace(expression, left=new[0], right=new[1])
+        case Case(operand, _, _):
+            first = 0 if operand is None else 1
+            rest = new[first:-1]
+            branches = tuple(zip(rest[::2], rest[1::2], strict=True))
+            return Case(new[0] if first else None, branches, new[-1])
+        case Call(name, _):
+            return Call(name, tuple(new))
+        case _:
+            assert_never(expression)
+
+
+def to_sql(expression: Expression) -> str:  # noqa: PLR0912 - a case for each kind of node
     """The expression as SQL text, for error messages."""
     match expression:
         case Column(path):
@@ -164,10 +220,27 @@ def to_sql(expression: Expression) -> str:
             return f"{_operand_sql(inner)} IS NULL"
         case In(inner, values):
             return f"{_operand_sql(inner)} IN ({', '.join(map(_sql_literal, values))})"
-        case StartsWith(inner, prefix):
-            return f"{_operand_sql(inner)} LIKE {_sql_literal(f'{prefix}%')}"
+        case Like(inner, pattern, escape):
+            ending = "" if escape == "\\" else f" ESCAPE {_sql_literal(escape)}"
+            return f"{_operand_sql(inner)} LIKE {_sql_literal(pattern)}{ending}"
+        case Cast(inner, kind):
+            return f"CAST({to_sql(inner)} AS {sql_type(kind).upper()})"
+        case Case(operand, branches, otherwise):
+            start = "" if operand is None else f" {to_sql(operand)}"
+            tests = "".join(f" WHEN {to_sql(test)} THEN {to_sql(result)}" for test, result in branches)
+            return f"CASE{start}{tests} ELSE {to_sql(otherwise)} END"
+        case Call(name, arguments):
+            return _call_sql(name, arguments)
         case _:
             assert_never(expression)
+
+
+def _call_sql(name: str, arguments: tuple[Expression, ...]) -> str:
+    if name == "negative":
+        return f"-{_operand_sql(arguments[0])}"
+    if name in ("||", "<=>"):
+        return f" {name} ".join(map(_operand_sql, arguments))
+    return f"{name}({', '.join(map(to_sql, arguments))})"
 
 
 def clipped(text: str) -> str:
@@ -177,7 +250,13 @@ def clipped(text: str) -> str:
 
 def _operand_sql(expression: Expression) -> str:
     text = to_sql(expression)
-    return text if isinstance(expression, Column | Literal) else f"({text})"
+    return text if _is_atom(expression) else f"({text})"
+
+
+def _is_atom(expression: Expression) -> bool:
+    if isinstance(expression, Call):
+        return expression.name.isidentifier() and expression.name != "negative"
+    return isinstance(expression, Column | Literal | Cast | Case)
 
 
 def _side_sql(expression: Expression, other: type[And | Or]) -> str:
@@ -201,8 +280,18 @@ def _sql_literal(value: Value) -> str:
             return f"{'TIMESTAMP' if value.tzinfo else 'TIMESTAMP_NTZ'} '{value}'"
         case date():
             return f"DATE '{value}'"
+        case Interval():
+            return _sql_interval(value)
         case _:
             return str(value)
+
+
+def _sql_interval(value: Interval) -> str:
+    if value.months:
+        return f"INTERVAL {value.months} MONTH"
+    if value.microseconds is None:
+        return f"INTERVAL {value.days} DAY"
+    return f"INTERVAL {Decimal(value.total_microseconds) / 1_000_000:f} SECOND"
 
 
 def column_type(column: Column, schema: pa.Schema) -> pa.DataType:

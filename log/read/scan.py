@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tidelog.log import predicate
 from tidelog.log.data.reader import DataFile, read_batches, rows_without_columns
-from tidelog.log.errors import ConfigurationError, PredicateError
+from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.presentable import printable
 from tidelog.log.pruning.file_pruning import Pruned, prune_values, wholly_matching
@@ -78,7 +78,7 @@ class Selection:
         self.tree = None if where is None else predicate.parse(where, schema)
         needed = {*chosen, *(() if self.tree is None else predicate.columns(self.tree))}
         self.read_schema = pa.schema([field for field in schema if field.name in needed])
-        self._filter = None if self.tree is None else predicate.to_arrow(self.tree, self.read_schema)
+        self._filter = None if self.tree is None else predicate.Condition(self.tree, self.read_schema)
         self.row_schema = schema
 
     def without_columns(self) -> Selection:
@@ -90,17 +90,9 @@ class Selection:
         if self._filter is None:
             yield _select(batch, self.schema)
             return
-        try:
-            passed = pa.Table.from_batches([batch]).filter(self._filter)
-        except pa.ArrowException as error:
-            raise PredicateError(
-                f"the predicate {self.where!r} cannot be evaluated on all rows: {error}",
-                advice="leave the predicate out and filter the rows in your own query",
-                token=str(self.where),
-            ) from error
-        for piece in passed.to_batches():
-            if piece.num_rows:
-                yield _select(piece, self.schema)
+        passed = batch.filter(self._filter.mask(batch))
+        if passed.num_rows:
+            yield _select(passed, self.schema)
 
 
 def _select(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

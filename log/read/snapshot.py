@@ -13,12 +13,13 @@ import pyarrow.compute as pc
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import protocol
 from tidelog.log.format.schema import columns_of
+from tidelog.log.predicate import at_time
 from tidelog.log.pruning.partition_scope import in_scope, partition_scope
 from tidelog.log.read.scan import Scan, columns_text
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
-from tidelog.log.system import to_datetime
+from tidelog.log.system import REAL_SYSTEM, System, to_datetime
 
 
 class Snapshot:
@@ -34,12 +35,15 @@ class Snapshot:
 
     """
 
-    def __init__(self, store: Store, state: LogState, times: CommitTimes | None = None) -> None:
+    def __init__(
+        self, store: Store, state: LogState, times: CommitTimes | None = None, system: System = REAL_SYSTEM
+    ) -> None:
         """`times` are the table's commit times, if the caller has loaded them already."""
         protocol.require_readable(state.head.protocol, store.url)
         self._times = times or CommitTimes(store)
         self._store = store
         self._state = state
+        self._system = system
 
     @property
     def state(self) -> LogState:
@@ -93,7 +97,7 @@ class Snapshot:
         if where is None:
             return self._state.files().adds
         metadata = self._state.head.metadata
-        scope = partition_scope(where, metadata, self._store.url)
+        scope = partition_scope(at_time(where, self._system.now_ms()), metadata, self._store.url)
         return in_scope(self._state.files().values, scope, metadata, self._store.url)
 
     @property
@@ -134,6 +138,7 @@ class Snapshot:
 
         """
         head = self._state.head
+        where = at_time(where, self._system.now_ms())
         return Scan(self._store, lambda: self._state.files().values, head.metadata, self.schema, where, columns)
 
     def __repr__(self) -> str:

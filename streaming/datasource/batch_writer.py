@@ -29,6 +29,7 @@ from tidelog.log.internals import (
     load,
     logger,
     open_store,
+    predicate,
     require_row_changes,
     require_same_table,
 )
@@ -61,7 +62,8 @@ class BatchWriter(DataSourceArrowWriter):
         frame = to_arrow_schema(schema, timezone="UTC")
         table = _open_or_create(options, frame)
         transaction = table.begin()
-        self._options = options
+        # One time for all tasks of the write.
+        self._options = replace(options, where=predicate.at_time(options.where, REAL_SYSTEM.now_ms()))
         self._writer: DataWriter = transaction.writer
         self._version = transaction.base_version
         key = options.idempotency_key

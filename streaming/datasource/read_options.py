@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import BEFORE_FIRST, Mode, Point, properties, require_mode
+from tidelog.log.internals import BEFORE_FIRST, REAL_SYSTEM, Mode, Point, predicate, properties, require_mode
 from tidelog.streaming.datasource.session_zone import in_zone
 from tidelog.streaming.feed_planning.limits import ReadLimits
 from tidelog.streaming.feed_planning.query_columns import QueryColumns
@@ -115,7 +115,7 @@ def parse_read(
             _count(options, "maxrowspertrigger"),
         ),
         columns=_names(options, "columns"),
-        where=options.get("where"),
+        where=predicate.at_time(options.get("where"), REAL_SYSTEM.now_ms()),
         storage_options=secrets,
         zone=moments.used_zone,
     )

@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidelog.log import Committed, Table, Transaction
 from tidelog.log.internals import (
+    REAL_SYSTEM,
     AddFile,
     DataWriter,
     LogState,
@@ -115,6 +116,7 @@ class SparkTable:
             AppendOnlyError: The table only takes appends.
             ConflictError: Another commit won each attempt.
         """
+        where = predicate.at_time(where, REAL_SYSTEM.now_ms())
         return self._change_rows(where, partial(stage_delete, where=where))
 
     def update(self, where: str, set: Mapping[str, str]) -> Committed:  # noqa: A002 - SQL's word
@@ -135,7 +137,9 @@ class SparkTable:
             AppendOnlyError: The table only takes appends.
             ConflictError: Another commit won each attempt.
         """
-        return self._change_rows(where, partial(stage_update, where=where, assignments=set))
+        now_ms = REAL_SYSTEM.now_ms()
+        where, fixed = predicate.at_time(where, now_ms), predicate.assignments_at_time(set, now_ms)
+        return self._change_rows(where, partial(stage_update, where=where, assignments=fixed))
 
     def upsert(self, data: DataFrame, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Committed:
         """Replace the table's rows that have a key of the data with the data's rows, and add rows with new keys.
@@ -163,6 +167,7 @@ class SparkTable:
         """
         require_frame(data)
         # A statement that starts again must see the same rows, and computing the data again could give others.
+        delete_where = predicate.at_time(delete_where, REAL_SYSTEM.now_ms())
         upsert = SparkUpsert(self._context, data.localCheckpoint(eager=False), keys, delete_where)
         return self._statement(upsert.stage)
 
@@ -189,6 +194,7 @@ class SparkTable:
             ConflictError: Another commit won the race.
         """
         require_frame(data)
+        where = predicate.at_time(where, REAL_SYSTEM.now_ms())
         transaction = self._table.begin()
         transaction.require_row_changes()
         writer = transaction.writer

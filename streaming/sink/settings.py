@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidelog.log.errors import ConfigurationError
@@ -36,6 +36,11 @@ class SinkSettings:
     writer: str
     on_reset: str
     throttle: Throttle | None
+
+    def of_batch(self, now_ms: int) -> SinkSettings:
+        """The settings with `delete_where` at the time of a batch, which is the same for all its rows and attempts."""
+        delete_where = predicate.at_time(self.delete_where, now_ms)
+        return self if delete_where == self.delete_where else replace(self, delete_where=delete_where)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

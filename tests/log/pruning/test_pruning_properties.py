@@ -30,8 +30,8 @@ def filtered(table: Table, where: str) -> list[Any]:
     """All rows filtered by `where`. Rejects the example if the predicate fails on them (types, overflow)."""
     rows = table.scan().to_arrow()
     try:
-        found = rows.filter(predicate.to_arrow(predicate.parse(where, table.schema), table.schema))
-    except (PredicateError, pa.ArrowException):
+        found = rows.filter(predicate.Condition(predicate.parse(where, table.schema), table.schema).mask(rows))
+    except PredicateError:
         assume(False)
         raise
     return found.to_pylist()  # type: ignore[no-any-return]
