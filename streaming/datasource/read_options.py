@@ -82,7 +82,7 @@ def parse_read(
         changes=options.get("changes"),
         max_files=_count(options, "maxfilespertrigger"),
         columns=tuple(name.strip() for name in options["columns"].split(",")) if "columns" in options else None,
-        where=predicate.at_time(options.get("where"), REAL_SYSTEM.now_ms()),
+        where=predicate.at_time(options.get("where"), REAL_SYSTEM.now_ms),
         storage_options=secrets,
         zone=moments.used_zone,
     )
