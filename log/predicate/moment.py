@@ -41,7 +41,10 @@ def at_time(text: _TextOrNone, now: Callable[[], int]) -> _TextOrNone:
     Replaces `current_timestamp`, `now`, `current_date`, `curdate` and `localtimestamp`; dates are those of UTC. Leaves
     everything else as it is, also what `parse` will refuse. A column of such a name needs backquotes.
     """
-    if text is None or not isinstance(text, str) or len(text) > MAX_CHARACTERS or not _CANDIDATE.search(text):
+    # A caller can pass anything, which `parse` refuses.
+    if not isinstance(text, str):  # type: ignore[redundant-expr]
+        return text
+    if len(text) > MAX_CHARACTERS or not _CANDIDATE.search(text):
         return text
     from sqlglot.errors import SqlglotError  # noqa: PLC0415 - takes a tenth of a second; most predicates need it not
 
