@@ -42,7 +42,7 @@ def at_time(text: _TextOrNone, now: Callable[[], int]) -> _TextOrNone:
     everything else as it is, also what `parse` will refuse. A column of such a name needs backquotes.
     """
     # A caller can pass anything, which `parse` refuses.
-    if not isinstance(text, str):  # type: ignore[redundant-expr]
+    if not isinstance(text, str):
         return text
     if len(text) > MAX_CHARACTERS or not _CANDIDATE.search(text):
         return text
