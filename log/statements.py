@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidelog.log.commit.result import Committed, committed
 from tidelog.log.data import conform
 from tidelog.log.errors import ConcurrentTransactionException, ConflictError
-from tidelog.log.predicate import assignments_at_time, at_time
+from tidelog.log.predicate import at_time, update_at_time
 from tidelog.log.system import logger
 from tidelog.log.transaction import Transaction
 
@@ -95,7 +95,7 @@ class Statements:
             AppendOnlyError: The table forbids changing rows.
             ConflictError: Other commits won every attempt.
         """
-        where = at_time(where, self._now_ms())
+        where = at_time(where, self._now_ms)
         return self.statement(lambda transaction: transaction.delete(where))
 
     def update(self, where: str, set: Mapping[str, str]) -> Committed:  # noqa: A002 - SQL's own word
@@ -116,8 +116,7 @@ class Statements:
         Example:
             >>> table.update("id = 7", {"state": "'done'", "tries": "tries + 1"})
         """
-        now_ms = self._now_ms()
-        where, fixed = at_time(where, now_ms), assignments_at_time(set, now_ms)
+        where, fixed = update_at_time(where, set, self._now_ms)
         return self.statement(lambda transaction: transaction.update(where, fixed))
 
     def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Committed:
@@ -140,7 +139,7 @@ class Statements:
             AppendOnlyError: The table forbids changing rows.
             ConflictError: Other commits won every attempt.
         """
-        held, delete_where = conform.hold(data), at_time(delete_where, self._now_ms())
+        held, delete_where = conform.hold(data), at_time(delete_where, self._now_ms)
         return self.statement(lambda transaction: transaction.upsert(held, keys=keys, delete_where=delete_where))
 
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Committed:

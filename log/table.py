@@ -355,7 +355,7 @@ class Table(Statements, Upkeep):
             self._head.metadata,
             request=ChangeRequest(
                 chosen,
-                at_time(where, self._now_ms()),
+                at_time(where, self._now_ms),
                 columns,
                 key_columns(keys, self.schema, self.properties) if chosen == "net" else (),
             ),

@@ -30,7 +30,6 @@ from tidelog.log.operations.overwrite import stage_overwrite
 from tidelog.log.operations.progress import progress
 from tidelog.log.operations.restore import stage_restore
 from tidelog.log.operations.truncate import stage_truncate
-from tidelog.log.predicate import assignments_at_time, at_time
 from tidelog.log.read.timeline import Timeline, require_version
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.loader import LogState, load
@@ -156,15 +155,13 @@ class Transaction:
         """Stage the deletion of the rows that match `where`. Arguments and errors as for `Table.delete`."""
         self.require_row_changes()
         with self._deleting_files_on_error():
-            return self._keep(delete_update.stage_delete(self._state, self.writer, at_time(where, self._now_ms)))
+            return self._keep(delete_update.stage_delete(self._state, self.writer, where))
 
     def update(self, where: str, set: Mapping[str, str]) -> Transaction:  # noqa: A002 - SQL's own word
         """Stage new values for the rows that match `where`. Arguments and errors as for `Table.update`."""
         self.require_row_changes()
-        now_ms = self._now_ms
-        fixed = assignments_at_time(set, now_ms)
         with self._deleting_files_on_error():
-            return self._keep(delete_update.stage_update(self._state, self.writer, at_time(where, now_ms), fixed))
+            return self._keep(delete_update.stage_update(self._state, self.writer, where, set))
 
     def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Transaction:
         """Stage rows that replace those with the same keys. Arguments and errors as for `Table.upsert`."""
@@ -172,14 +169,12 @@ class Transaction:
         names = key_columns(keys, self.schema, self.properties)
         with self._deleting_files_on_error():
             return self._keep(
-                upsert.stage_upsert(self._state, self.writer, data, names, at_time(delete_where, self._now_ms)),
-                upsert.UPSERT_METRICS,
+                upsert.stage_upsert(self._state, self.writer, data, names, delete_where), upsert.UPSERT_METRICS
             )
 
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Transaction:
         """Stage the replacement of the table or of partitions. Arguments and errors as for `Table.overwrite`."""
         self.require_row_changes()
-        where = at_time(where, self._now_ms)
         rows = self.writer.prepared(conform.to_arrow_table(data, self.schema))
         with self._deleting_files_on_error():
             return self._keep(stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
@@ -187,8 +182,7 @@ class Transaction:
     def truncate(self, *, where: str | None = None) -> Transaction:
         """Stage the deletion of all rows of the table or of partitions; see `Table.truncate`."""
         self.require_row_changes()
-        where = at_time(where, self._now_ms)
-        return self._keep(stage_truncate(self._state, self.writer.metadata, self._store.url, where))
+        return self._keep(stage_truncate(self._state, self.writer, where))
 
     def restore(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Transaction:
         """Stage the restoration of an older version. Arguments and errors as for `Table.restore`."""
@@ -371,11 +365,6 @@ class Transaction:
         if not self._ended and self._staged is not None:
             discard(self._store, self._staged)
         self._ended = True
-
-    @property
-    def _now_ms(self) -> int:
-        """The time for the predicates of a statement."""
-        return self._system.now_ms()
 
     @contextmanager
     def _deleting_files_on_error(self) -> Iterator[None]:

@@ -30,6 +30,7 @@ from tidelog.log.state.loader import LogState
 
 def stage_delete(state: LogState, writer: DataWriter, where: str) -> Staged:
     """Stage deleting the rows for which `where` is true. Raises PredicateError."""
+    where = predicate.at_time(where, writer.system.now_ms)
     change = _RowChange(state, writer, where, whole_rows=False)
     deletes, cdc = [], []
     for matched in change.matches():
@@ -54,6 +55,7 @@ def stage_update(state: LogState, writer: DataWriter, where: str, assignments: M
     `assignments` maps columns to SQL expressions over the old row. Raises PredicateError, and SchemaMismatchError for a
     value that does not fit its column.
     """
+    where, assignments = predicate.update_at_time(where, assignments, writer.system.now_ms)
     change = _RowChange(state, writer, where, whole_rows=True)
     change.check(assignments)
     deletes, images, cdc = [], [], []

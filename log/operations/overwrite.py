@@ -25,7 +25,7 @@ def stage_overwrite(
     The scope is the partitions that `where` selects, or with `dynamic` those of the rows, or else the whole table.
     Raises PredicateError, and ConfigurationError for rows outside `where`.
     """
-    overwrite = Overwrite(writer, where, dynamic=dynamic)
+    overwrite = Overwrite(writer, predicate.at_time(where, writer.system.now_ms), dynamic=dynamic)
     return overwrite.staged(state, overwrite.write(rows))
 
 

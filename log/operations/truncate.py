@@ -6,15 +6,19 @@ import msgspec
 
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.format import statistics
-from tidelog.log.format.actions import AddFile, Metadata
+from tidelog.log.format.actions import AddFile
+from tidelog.log.predicate import at_time
 from tidelog.log.pruning.partition_scope import in_scope, partition_scope
 from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
 
 
-def stage_truncate(state: LogState, metadata: Metadata, path: str, where: str | None) -> Staged | None:
+def stage_truncate(state: LogState, writer: DataWriter, where: str | None) -> Staged | None:
     """Stage deleting every row of the scope; None if there are no rows."""
+    metadata, path = writer.metadata, writer.store.url
+    where = at_time(where, writer.system.now_ms)
     scope = partition_scope(where, metadata, path)
     gone = in_scope(state.files().values, scope, metadata, path)
     if not gone.num_rows:

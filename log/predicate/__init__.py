@@ -26,7 +26,7 @@ From tree to values:
 from tidelog.log.predicate.evaluation import Condition, evaluate, result_type
 from tidelog.log.predicate.functions import FUNCTIONS
 from tidelog.log.predicate.like import prefix as like_prefix
-from tidelog.log.predicate.moment import assignments_at_time, at_time
+from tidelog.log.predicate.moment import at_time, update_at_time
 from tidelog.log.predicate.parser import parse, require_syntax
 from tidelog.log.predicate.tree import (
     And,
@@ -71,7 +71,6 @@ __all__ = [
     "Not",
     "Or",
     "Value",
-    "assignments_at_time",
     "at_time",
     "column_nodes",
     "column_type",
@@ -82,5 +81,6 @@ __all__ = [
     "parts",
     "require_syntax",
     "result_type",
+    "update_at_time",
     "with_parts",
 ]

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidelog.log.predicate.casts import cast, widened
+from tidelog.log.format.schema import TIMESTAMP
+from tidelog.log.predicate.casts import cast_to, converted
 from tidelog.log.predicate.rows import Bound, Datum, Kernel, as_array, computed, null_of, per_value
 from tidelog.log.predicate.text_casts import NUMBERS
 from tidelog.log.predicate.tree import Interval
@@ -20,7 +21,6 @@ from tidelog.log.predicate.types import (
     INT,
     LONG,
     MAX_DIGITS,
-    TIMESTAMP,
     TypeMismatch,
     arithmetic_type,
     as_decimal,
@@ -49,16 +49,16 @@ def arithmetic(
     if symbol == "DIV":
         if not (pt.is_integer(left.kind) and pt.is_integer(right.kind)):
             raise TypeMismatch("DIV takes integers")
-        return computed(LONG, pc.divide_checked, [widened(left, LONG), widened(right, LONG)], fallible=True)
+        return computed(LONG, pc.divide_checked, [converted(left, LONG), converted(right, LONG)], fallible=True)
     if pt.is_decimal(left.kind) and right_digits is not None:
-        return _decimal(symbol, left, widened(right, right_digits))
+        return _decimal(symbol, left, converted(right, right_digits))
     if pt.is_decimal(right.kind) and left_digits is not None:
-        return _decimal(symbol, widened(left, left_digits), right)
+        return _decimal(symbol, converted(left, left_digits), right)
     kind = arithmetic_type(symbol, left.kind, right.kind)
     if pt.is_decimal(kind):
-        return _decimal(symbol, widened(left, as_decimal(left.kind)), widened(right, as_decimal(right.kind)))
+        return _decimal(symbol, converted(left, as_decimal(left.kind)), converted(right, as_decimal(right.kind)))
     kernel = remainder if symbol == "%" else _CHECKED[symbol]
-    return computed(kind, kernel, [widened(left, kind), widened(right, kind)], fallible=True)
+    return computed(kind, kernel, [converted(left, kind), converted(right, kind)], fallible=True)
 
 
 def negative(value: Bound) -> Bound:
@@ -129,7 +129,7 @@ def shifted(symbol: str, moment: Bound, interval: Interval) -> Bound:
     if pt.is_date(moment.kind):
         if interval.microseconds is None:
             return computed(DATE, lambda days: _moved(days, interval.days, INT), [moment], fallible=True)
-        moment = widened(moment, TIMESTAMP)
+        moment = converted(moment, TIMESTAMP)
     step = interval.total_microseconds
     return computed(moment.kind, lambda values: _moved(values, step, LONG), [moment], fallible=True)
 
@@ -140,7 +140,7 @@ def add_days(date: Bound, days: Bound, *, subtract: bool = False) -> Bound:
         raise TypeMismatch("the days are an INT: CAST them")
     kernel = pc.subtract_checked if subtract else pc.add_checked
     return computed(
-        DATE, lambda first, step: kernel(first.cast(INT), step).cast(DATE), [date, widened(days, INT)], fallible=True
+        DATE, lambda first, step: kernel(first.cast(INT), step).cast(DATE), [date, converted(days, INT)], fallible=True
     )
 
 
@@ -180,7 +180,7 @@ def _moved(values: Datum, step: int, kind: pa.DataType) -> Datum:
 
 def date_of(value: Bound) -> Bound:
     """The value as a date. Raises TypeMismatch."""
-    found = cast(value, DATE) if not is_number(value.kind) else None
+    found = cast_to(value, DATE) if not is_number(value.kind) else None
     if found is None:
         raise TypeMismatch
     return found

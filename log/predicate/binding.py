@@ -14,7 +14,7 @@ import pyarrow.types as pt
 
 from tidelog.log.errors import PredicateError
 from tidelog.log.predicate import arithmetic, choices, like
-from tidelog.log.predicate.casts import cast, widened
+from tidelog.log.predicate.casts import cast_to, converted
 from tidelog.log.predicate.comparisons import any_of, compare
 from tidelog.log.predicate.constants import members
 from tidelog.log.predicate.functions import FUNCTIONS
@@ -135,13 +135,13 @@ def _in_set(inner: Bound, values: tuple[Value, ...]) -> Bound:
         found = pc.if_else(found, found, null) if with_null else found
         return pc.if_else(pc.is_valid(data), found, null)
 
-    return computed(BOOLEAN, kernel, [widened(inner, kind)])
+    return computed(BOOLEAN, kernel, [converted(inner, kind)])
 
 
 def _like(inner: Bound, pattern: str, escape: str) -> Bound:
     if not pt.is_string(inner.kind) and not pt.is_null(inner.kind):
         raise TypeMismatch("LIKE takes text; CAST the value to STRING")
-    return computed(BOOLEAN, like.matcher(pattern, escape), [widened(inner, pa.string())])
+    return computed(BOOLEAN, like.matcher(pattern, escape), [converted(inner, pa.string())])
 
 
 def _arithmetic(symbol: str, left: Expression, right: Expression, schema: pa.Schema) -> Bound:
@@ -163,7 +163,7 @@ def _literal_decimal(side: Expression) -> pa.DataType | None:
 
 
 def _cast(inner: Bound, kind: pa.DataType) -> Bound:
-    found = cast(inner, kind)
+    found = cast_to(inner, kind)
     if found is None:
         raise TypeMismatch("cast it to another type")
     return found

@@ -16,7 +16,7 @@ _WIDE = 38
 _LONG_DIGITS = 19
 
 
-def cast(inner: Bound, kind: pa.DataType) -> Bound | None:
+def cast_to(inner: Bound, kind: pa.DataType) -> Bound | None:
     """The value in another type; None if Spark or tidelog has no such cast."""
     if inner.kind.equals(kind):
         return inner
@@ -27,9 +27,9 @@ def cast(inner: Bound, kind: pa.DataType) -> Bound | None:
     return computed(kind, kernel, [inner], fallible=fallible)
 
 
-def widened(inner: Bound, kind: pa.DataType) -> Bound:
+def converted(inner: Bound, kind: pa.DataType) -> Bound:
     """The value in a type that `common_type` found."""
-    found = cast(inner, kind)
+    found = cast_to(inner, kind)
     if found is None:
         raise AssertionError(inner.kind, kind)
     return found

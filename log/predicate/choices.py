@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidelog.log.predicate.casts import widened
+from tidelog.log.predicate.casts import converted
 from tidelog.log.predicate.logic import condition
-from tidelog.log.predicate.rows import Bound, Datum, Rows, computed, folded, shared
+from tidelog.log.predicate.rows import Bound, Datum, RowBlock, computed, folded, shared
 from tidelog.log.predicate.types import BOOLEAN, TypeMismatch, common_type
 
 
@@ -20,7 +20,7 @@ def unified(values: Sequence[Bound]) -> list[Bound]:
     kind = common_type(value.kind for value in values)
     if kind is None:
         raise TypeMismatch
-    return [widened(value, kind) for value in values]
+    return [converted(value, kind) for value in values]
 
 
 def choose(tests: Sequence[Bound], results: Sequence[Bound], otherwise: Bound) -> Bound:
@@ -28,7 +28,7 @@ def choose(tests: Sequence[Bound], results: Sequence[Bound], otherwise: Bound) -
     *results, otherwise = unified([*results, otherwise])
     kind = otherwise.kind
 
-    def compute(rows: Rows) -> Datum:
+    def compute(rows: RowBlock) -> Datum:
         left = np.arange(rows.count)
         places, found = [], []
         for test, result in zip(tests, results, strict=True):

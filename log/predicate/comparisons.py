@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidelog.log.predicate.casts import widened
+from tidelog.log.predicate.casts import converted
 from tidelog.log.predicate.constants import coerce
 from tidelog.log.predicate.logic import junction
 from tidelog.log.predicate.rows import Bound, computed, constant, constant_value, null_of, shared
@@ -65,11 +65,11 @@ def _comparable(left: Bound, right: Bound) -> tuple[Bound, Bound]:
     left, right = _moment_of_text(left, right.kind), _moment_of_text(right, left.kind)
     kinds = (left.kind, right.kind)
     if all(map(is_number, kinds)) and any(map(pt.is_decimal, kinds)) and not any(map(pt.is_floating, kinds)):
-        return widened(left, as_decimal(left.kind)), widened(right, as_decimal(right.kind))
+        return converted(left, as_decimal(left.kind)), converted(right, as_decimal(right.kind))
     kind = common_type(kinds)
     if kind is None or pt.is_nested(kind):
         raise TypeMismatch
-    return (left, right) if pt.is_null(kind) else (widened(left, kind), widened(right, kind))
+    return (left, right) if pt.is_null(kind) else (converted(left, kind), converted(right, kind))
 
 
 def _moment_of_text(side: Bound, other: pa.DataType) -> Bound:

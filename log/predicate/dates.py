@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from tidelog.log.format.schema import TIMESTAMP
 from tidelog.log.predicate.rows import Bound, Datum, Kernel, computed, constant_value, is_text_constant, null_of
-from tidelog.log.predicate.types import DATE, INT, LONG, TIMESTAMP, TypeMismatch
+from tidelog.log.predicate.types import DATE, INT, LONG, TypeMismatch
 
 _DATE_UNITS = {
     **dict.fromkeys(("YEAR", "YYYY", "YY"), "year"),

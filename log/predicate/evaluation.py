@@ -12,7 +12,7 @@ from tidelog.log.errors import PredicateError, SchemaMismatchError
 from tidelog.log.predicate.binding import bind
 from tidelog.log.predicate.constants import coerce, constant_of
 from tidelog.log.predicate.parser import parse
-from tidelog.log.predicate.rows import Rows
+from tidelog.log.predicate.rows import RowBlock
 from tidelog.log.predicate.tree import Column, Expression, Interval, Literal, clipped, to_sql
 from tidelog.log.predicate.types import MAX_DIGITS
 
@@ -32,7 +32,7 @@ class Condition:
 
     def outcomes(self, rows: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
         """For each row: true, false or null. Raises pa.ArrowException if the predicate fails for a row."""
-        return self._bound.array(Rows.of(rows))
+        return self._bound.array(RowBlock.of(rows))
 
     def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
         """For each row, whether the predicate is true. Raises PredicateError if it fails for a row."""
@@ -66,7 +66,7 @@ def evaluate(text: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     else:
         bound = bind(tree, table.schema)
         try:
-            chunks = [bound.array(Rows.of(batch)) for batch in table.to_batches()]
+            chunks = [bound.array(RowBlock.of(batch)) for batch in table.to_batches()]
         except pa.ArrowException as error:
             quoted = clipped(text)
             raise PredicateError(

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from tidelog.log.format.schema import TIMESTAMP
 from tidelog.log.predicate import arithmetic, choices, comparisons, dates, numbers, texts
-from tidelog.log.predicate.casts import cast
+from tidelog.log.predicate.casts import cast_to
 from tidelog.log.predicate.rows import Bound, Kernel, computed, null_of, shared
 from tidelog.log.predicate.types import (
     BOOLEAN,
@@ -24,7 +25,6 @@ from tidelog.log.predicate.types import (
     INT,
     LONG,
     TEXT,
-    TIMESTAMP,
     TypeMismatch,
     is_moment,
     is_number,
@@ -66,7 +66,7 @@ def _plain(
 def _converted(argument: Bound, name: str) -> Bound:
     """The argument as Spark converts it by itself. Raises TypeMismatch."""
     kind, accepts = _KINDS[name]
-    found = cast(argument, kind) if pt.is_null(argument.kind) or accepts(argument.kind) else None
+    found = cast_to(argument, kind) if pt.is_null(argument.kind) or accepts(argument.kind) else None
     if found is None:
         raise TypeMismatch(f"CAST the value to {name.upper()}")
     return found
@@ -104,7 +104,7 @@ def _nullif(arguments: Sequence[Bound]) -> Bound:
 
 def _cast_to(kind: pa.DataType) -> Function:
     def bind(arguments: Sequence[Bound]) -> Bound:
-        found = cast(arguments[0], kind)
+        found = cast_to(arguments[0], kind)
         if found is None:
             raise TypeMismatch("CAST it to another type")
         return found
@@ -132,7 +132,7 @@ _CHOICES = {
 _NUMBERS = {
     "negative": Function(1, 1, lambda values: arithmetic.negative(values[0])),
     "positive": Function(1, 1, lambda values: numbers.positive(values[0]), monotone=0),
-    "abs": Function(1, 1, lambda values: numbers.absolute(values[0])),
+    "abs": Function(1, 1, lambda values: numbers.magnitude(values[0])),
     "sign": Function(1, 1, lambda values: numbers.sign(values[0]), monotone=0),
     "signum": Function(1, 1, lambda values: numbers.sign(values[0]), monotone=0),
     "floor": Function(1, 1, lambda values: numbers.floor(values[0]), monotone=0),

@@ -15,7 +15,7 @@ MAX_PATTERN = 1_000
 _SPECIAL = re.compile(r"[^\w\s]")
 
 
-def pieces(pattern: str, escape: str) -> list[str | None]:
+def pattern_parts(pattern: str, escape: str) -> list[str | None]:
     """The pattern as texts, with "" for each `_` and None for each run of `%`. Raises PredicateError.
 
     Two texts never follow each other.
@@ -54,14 +54,14 @@ def pieces(pattern: str, escape: str) -> list[str | None]:
 
 def prefix(pattern: str, escape: str) -> tuple[str, bool]:
     """The text that each match begins with, and whether anything that begins with it matches."""
-    parts = pieces(pattern, escape)
+    parts = pattern_parts(pattern, escape)
     first = parts[0] if parts and parts[0] else ""
     return first, parts in ([first, None], [None])
 
 
 def matcher(pattern: str, escape: str) -> Kernel:
     """The kernel that tests texts. Raises PredicateError."""
-    parts = pieces(pattern, escape)
+    parts = pattern_parts(pattern, escape)
     match parts:
         case []:
             return lambda texts: pc.equal(texts, "")

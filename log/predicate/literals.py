@@ -8,8 +8,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from tidelog.log.errors import PredicateError
+from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
 from tidelog.log.predicate.tree import Value, clipped
-from tidelog.log.predicate.types import MAX_DIGITS, TIMESTAMP, TIMESTAMP_NTZ
+from tidelog.log.predicate.types import MAX_DIGITS
 
 _BEYOND_INTEGERS = 2**63
 # The digits of the widest decimal that Arrow has.

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidelog.log.predicate.casts import widened
-from tidelog.log.predicate.rows import Bound, Datum, Rows, computed
+from tidelog.log.predicate.casts import converted
+from tidelog.log.predicate.rows import Bound, Datum, RowBlock, computed
 from tidelog.log.predicate.types import BOOLEAN, TypeMismatch
 
 
@@ -15,7 +15,7 @@ def condition(bound: Bound) -> Bound:
     """The value as a condition. Raises TypeMismatch if it is neither true nor false."""
     if not pt.is_boolean(bound.kind) and not pt.is_null(bound.kind):
         raise TypeMismatch
-    return widened(bound, BOOLEAN)
+    return converted(bound, BOOLEAN)
 
 
 def junction(left: Bound, right: Bound, *, stop: bool) -> Bound:
@@ -25,7 +25,7 @@ def junction(left: Bound, right: Bound, *, stop: bool) -> Bound:
     if not right.fallible:
         return computed(BOOLEAN, kernel, [left, right], strict=False)
 
-    def compute(rows: Rows) -> Datum:
+    def compute(rows: RowBlock) -> Datum:
         first = left.array(rows)
         undecided = pc.fill_null(pc.not_equal(first, stop), True)  # noqa: FBT003 - a value
         second = pc.replace_with_mask(pa.nulls(rows.count, BOOLEAN), undecided, right.array(rows.only(undecided)))

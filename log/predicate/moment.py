@@ -7,8 +7,9 @@ statement, and by a rebase.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidelog.log.predicate.bounds import MAX_CHARACTERS
@@ -34,13 +35,16 @@ _QUOTED = ("STRING", "IDENTIFIER", "RAW_STRING")
 _CANDIDATE = re.compile("|".join(CURRENT), re.IGNORECASE)
 
 
-def at_time(text: _TextOrNone, now_ms: int) -> _TextOrNone:
-    """The predicate with the time `now_ms`, in milliseconds since 1970, in place of `current_timestamp()`.
+def at_time(text: _TextOrNone, now: Callable[[], int]) -> _TextOrNone:
+    """The predicate with the time in place of `current_timestamp()`; `now` gives it, in milliseconds since 1970.
 
     Replaces `current_timestamp`, `now`, `current_date`, `curdate` and `localtimestamp`; dates are those of UTC. Leaves
     everything else as it is, also what `parse` will refuse. A column of such a name needs backquotes.
     """
-    if not isinstance(text, str) or len(text) > MAX_CHARACTERS or not _CANDIDATE.search(text):
+    # A caller can pass anything, which `parse` refuses.
+    if not isinstance(text, str):
+        return text
+    if len(text) > MAX_CHARACTERS or not _CANDIDATE.search(text):
         return text
     from sqlglot.errors import SqlglotError  # noqa: PLC0415 - takes a tenth of a second; most predicates need it not
 
@@ -50,22 +54,23 @@ def at_time(text: _TextOrNone, now_ms: int) -> _TextOrNone:
         tokens = DIALECT.tokenize(text)
     except SqlglotError:
         return text
-    pieces, end = [], 0
+    now, pieces, end = functools.cache(now), [], 0
     for place, token in enumerate(tokens):
         form = _form(tokens, place)
         if form is None:
             continue
         last = tokens[place + 2] if _has_parentheses(tokens, place) else token
-        pieces += [text[end : token.start], form.format(to_datetime(now_ms))]
+        pieces += [text[end : token.start], form.format(to_datetime(now()))]
         end = last.end + 1
     return "".join(pieces) + text[end:]
 
 
-def assignments_at_time(assignments: Any, now_ms: int) -> Any:
-    """The expressions of an UPDATE, by column, at the time `now_ms`; anything but a mapping as it is."""
-    if not isinstance(assignments, Mapping):
-        return assignments
-    return {name: at_time(text, now_ms) for name, text in assignments.items()}
+def update_at_time(where: str, assignments: Any, now: Callable[[], int]) -> tuple[str, Any]:
+    """The predicate and the expressions of an UPDATE, all at one time; see `at_time`."""
+    now = functools.cache(now)
+    if isinstance(assignments, Mapping):
+        assignments = {name: at_time(text, now) for name, text in assignments.items()}
+    return at_time(where, now), assignments
 
 
 def _form(tokens: list[Token], place: int) -> str | None:

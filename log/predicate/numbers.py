@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.log.predicate import arithmetic
-from tidelog.log.predicate.casts import widened
+from tidelog.log.predicate.casts import converted
 from tidelog.log.predicate.logic import condition
 from tidelog.log.predicate.rows import Bound, Datum, computed, constant_value, null_of, per_value
 from tidelog.log.predicate.text_casts import NUMBERS
@@ -25,7 +25,7 @@ def positive(value: Bound) -> Bound:
     return _number(value)
 
 
-def absolute(value: Bound) -> Bound:
+def magnitude(value: Bound) -> Bound:
     """The value without its sign; overflows for the least integer. Raises TypeMismatch."""
     value = _number(value)
     return computed(value.kind, pc.abs_checked, [value], fallible=pt.is_integer(value.kind))
@@ -33,7 +33,7 @@ def absolute(value: Bound) -> Bound:
 
 def sign(value: Bound) -> Bound:
     """-1.0, 0.0 or 1.0. Raises TypeMismatch."""
-    return computed(DOUBLE, pc.sign, [widened(_number(value), DOUBLE)])
+    return computed(DOUBLE, pc.sign, [converted(_number(value), DOUBLE)])
 
 
 def floor(value: Bound) -> Bound:
@@ -52,7 +52,7 @@ def _whole(value: Bound, rounding: str) -> Bound:
         kind = pa.decimal128(min(max(digits, 1), MAX_DIGITS), 0)
         return computed(kind, per_value(kind, lambda number: number.quantize(Decimal(1), rounding, NUMBERS)), [value])
     if pt.is_integer(value.kind):
-        return widened(value, LONG)
+        return converted(value, LONG)
     kernel = pc.floor if rounding == ROUND_FLOOR else pc.ceil
     return computed(LONG, lambda numbers: kernel(numbers).cast(LONG), [value], fallible=True)
 
@@ -103,7 +103,7 @@ def positive_remainder(arguments: Sequence[Bound]) -> Bound:
     rest = arithmetic.arithmetic("%", left, None, right, None)
     if not pt.is_integer(rest.kind):
         raise TypeMismatch("pmod takes integers")
-    right = widened(right, rest.kind)
+    right = converted(right, rest.kind)
 
     def kernel(remainder: Datum, divisor: Datum) -> Datum:
         zero = pa.scalar(0, rest.kind)
@@ -115,7 +115,7 @@ def positive_remainder(arguments: Sequence[Bound]) -> Bound:
 
 def is_nan(value: Bound) -> Bound:
     """Whether it is NaN; false for null. Raises TypeMismatch."""
-    value = widened(_number(value), DOUBLE)
+    value = converted(_number(value), DOUBLE)
     return computed(BOOLEAN, lambda numbers: pc.coalesce(pc.is_nan(numbers), pa.scalar(False)), [value])  # noqa: FBT003
 
 

@@ -28,7 +28,7 @@ def parse(text: str, schema: pa.Schema) -> Expression:
 
 def require_syntax(text: str) -> None:
     """Raise PredicateError if `text` is not a predicate that tidelog supports, whatever the columns are."""
-    _tree(at_time(text, 0), None)
+    _tree(at_time(text, lambda: 0), None)
 
 
 def _tree(text: str, schema: pa.Schema | None) -> Expression:

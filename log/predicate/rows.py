@@ -14,14 +14,14 @@ Datum: TypeAlias = Any  # a pa.Array with one value for each row, or a pa.Scalar
 Kernel: TypeAlias = Callable[..., Datum]
 
 
-class Rows:
+class RowBlock:
     """The rows that an expression is evaluated on. A column is cut out when it is first needed."""
 
     def __init__(
         self,
         count: int,
         column: Callable[[tuple[str, ...]], pa.Array],
-        whole: tuple[Rows, pa.BooleanArray] | None = None,
+        whole: tuple[RowBlock, pa.BooleanArray] | None = None,
     ) -> None:
         self.count = count
         self._read = column
@@ -30,7 +30,7 @@ class Rows:
         self._known: dict[Bound, Datum] = {}
 
     @classmethod
-    def of(cls, data: pa.RecordBatch | pa.Table) -> Rows:
+    def of(cls, data: pa.RecordBatch | pa.Table) -> RowBlock:
         """All rows of a batch or table."""
 
         def column(path: tuple[str, ...]) -> pa.Array:
@@ -49,9 +49,9 @@ class Rows:
             self._columns[path] = self._read(path)
         return self._columns[path]
 
-    def only(self, mask: pa.BooleanArray) -> Rows:
+    def only(self, mask: pa.BooleanArray) -> RowBlock:
         """The rows for which `mask` is true."""
-        return Rows(mask.true_count, lambda path: self.column(path).filter(mask), (self, mask))
+        return RowBlock(mask.true_count, lambda path: self.column(path).filter(mask), (self, mask))
 
     def known(self, bound: Bound) -> Datum | None:
         """What was computed for `bound` on these rows, or on more rows of which these are a part."""
@@ -67,7 +67,7 @@ class Rows:
         self._known[bound] = value
 
 
-_ONE_ROW = Rows(1, lambda _: pa.nulls(1))
+_ONE_ROW = RowBlock(1, lambda _: pa.nulls(1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,15 +75,15 @@ class Bound:
     """An expression with its type, and how to compute it. `fallible` says that it can raise an error for a row."""
 
     kind: pa.DataType
-    compute: Callable[[Rows], Datum]
+    compute: Callable[[RowBlock], Datum]
     fallible: bool = False
     constant: bool = False
 
-    def of(self, rows: Rows) -> Datum:
+    def of(self, rows: RowBlock) -> Datum:
         """The value for each row. Raises pa.ArrowException."""
         return self.compute(rows) if rows.count else pa.nulls(0, self.kind)
 
-    def array(self, rows: Rows) -> pa.Array:
+    def array(self, rows: RowBlock) -> pa.Array:
         """The value for each row, as an array."""
         return as_array(self.of(rows), rows.count)
 
@@ -104,14 +104,14 @@ def computed(
     fallible = fallible or any(each.fallible for each in inputs)
     skips = strict and any(each.fallible for each in inputs[1:])
 
-    def compute(rows: Rows) -> Datum:
+    def compute(rows: RowBlock) -> Datum:
         return kernel(*(_until_null(inputs, rows) if skips else [each.of(rows) for each in inputs]))
 
     found = Bound(kind, compute, fallible=fallible)
     return folded(found) if all(each.constant for each in inputs) else found
 
 
-def _until_null(inputs: Sequence[Bound], rows: Rows) -> list[pa.Array]:
+def _until_null(inputs: Sequence[Bound], rows: RowBlock) -> list[pa.Array]:
     """The inputs; each one only where those before it have values."""
     found = [inputs[0].array(rows)]
     live = pc.is_valid(found[0])
@@ -136,7 +136,7 @@ def shared(bound: Bound) -> Bound:
     if bound.constant:
         return bound
 
-    def compute(rows: Rows) -> Datum:
+    def compute(rows: RowBlock) -> Datum:
         found = rows.known(bound)
         if found is None:
             found = bound.of(rows)

@@ -12,7 +12,7 @@ from tidelog.log.predicate.rows import Bound, Datum, Kernel, as_array, computed,
 from tidelog.log.predicate.types import BOOLEAN, INT, TEXT
 
 # A function that makes a text longer stops here, so that a short predicate cannot fill the memory.
-MAX_CHARACTERS = 2**24
+MAX_MADE_CHARACTERS = 2**24
 
 
 def _by_ascii(ascii_kernel: Kernel, other: Kernel) -> Kernel:
@@ -101,8 +101,8 @@ rpad = per_value(TEXT, lambda text, count, pad=" ": text[: max(count, 0)] + _pad
 
 
 def _require_short(characters: int) -> None:
-    if characters > MAX_CHARACTERS:
-        raise ValueError(f"the text would have more than {MAX_CHARACTERS:,} characters")
+    if characters > MAX_MADE_CHARACTERS:
+        raise ValueError(f"the text would have more than {MAX_MADE_CHARACTERS:,} characters")
 
 
 def _test(kernel: Callable[[Datum, str], Datum], function: Callable[[str, str], bool]) -> Kernel:

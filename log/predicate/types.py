@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.types as pt
 
+from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
+
 
 class TypeMismatch(Exception):  # noqa: N818 - becomes a PredicateError that names the part
     """Types that do not fit. Its text is an advice, or empty."""
@@ -18,8 +20,6 @@ LONG = pa.int64()
 DOUBLE = pa.float64()
 BOOLEAN = pa.bool_()
 DATE = pa.date32()
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-TIMESTAMP_NTZ = pa.timestamp("us")
 NULL = pa.null()
 
 # The digits of Spark's widest decimal, and the digits after the point that it keeps when there are too many.

@@ -97,7 +97,7 @@ class Snapshot:
         if where is None:
             return self._state.files().adds
         metadata = self._state.head.metadata
-        scope = partition_scope(at_time(where, self._system.now_ms()), metadata, self._store.url)
+        scope = partition_scope(at_time(where, self._system.now_ms), metadata, self._store.url)
         return in_scope(self._state.files().values, scope, metadata, self._store.url)
 
     @property
@@ -138,7 +138,7 @@ class Snapshot:
 
         """
         head = self._state.head
-        where = at_time(where, self._system.now_ms())
+        where = at_time(where, self._system.now_ms)
         return Scan(self._store, lambda: self._state.files().values, head.metadata, self.schema, where, columns)
 
     def __repr__(self) -> str:

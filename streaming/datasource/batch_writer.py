@@ -63,7 +63,7 @@ class BatchWriter(DataSourceArrowWriter):
         table = _open_or_create(options, frame)
         transaction = table.begin()
         # One time for all tasks of the write.
-        self._options = replace(options, where=predicate.at_time(options.where, REAL_SYSTEM.now_ms()))
+        self._options = replace(options, where=predicate.at_time(options.where, REAL_SYSTEM.now_ms))
         self._writer: DataWriter = transaction.writer
         self._version = transaction.base_version
         key = options.idempotency_key

@@ -115,7 +115,7 @@ def parse_read(
             _count(options, "maxrowspertrigger"),
         ),
         columns=_names(options, "columns"),
-        where=predicate.at_time(options.get("where"), REAL_SYSTEM.now_ms()),
+        where=predicate.at_time(options.get("where"), REAL_SYSTEM.now_ms),
         storage_options=secrets,
         zone=moments.used_zone,
     )

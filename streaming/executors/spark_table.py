@@ -116,7 +116,7 @@ class SparkTable:
             AppendOnlyError: The table only takes appends.
             ConflictError: Another commit won each attempt.
         """
-        where = predicate.at_time(where, REAL_SYSTEM.now_ms())
+        where = predicate.at_time(where, REAL_SYSTEM.now_ms)
         return self._change_rows(where, partial(stage_delete, where=where))
 
     def update(self, where: str, set: Mapping[str, str]) -> Committed:  # noqa: A002 - SQL's word
@@ -137,8 +137,7 @@ class SparkTable:
             AppendOnlyError: The table only takes appends.
             ConflictError: Another commit won each attempt.
         """
-        now_ms = REAL_SYSTEM.now_ms()
-        where, fixed = predicate.at_time(where, now_ms), predicate.assignments_at_time(set, now_ms)
+        where, fixed = predicate.update_at_time(where, set, REAL_SYSTEM.now_ms)
         return self._change_rows(where, partial(stage_update, where=where, assignments=fixed))
 
     def upsert(self, data: DataFrame, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Committed:
@@ -167,7 +166,7 @@ class SparkTable:
         """
         require_frame(data)
         # A statement that starts again must see the same rows, and computing the data again could give others.
-        delete_where = predicate.at_time(delete_where, REAL_SYSTEM.now_ms())
+        delete_where = predicate.at_time(delete_where, REAL_SYSTEM.now_ms)
         upsert = SparkUpsert(self._context, data.localCheckpoint(eager=False), keys, delete_where)
         return self._statement(upsert.stage)
 
@@ -194,7 +193,7 @@ class SparkTable:
             ConflictError: Another commit won the race.
         """
         require_frame(data)
-        where = predicate.at_time(where, REAL_SYSTEM.now_ms())
+        where = predicate.at_time(where, REAL_SYSTEM.now_ms)
         transaction = self._table.begin()
         transaction.require_row_changes()
         writer = transaction.writer

@@ -61,7 +61,7 @@ class Batch:
 
     def __init__(self, parts: SinkParts, frame: DataFrame, batch_id: int) -> None:
         self._parts = parts
-        self._settings = parts.settings.of_batch(REAL_SYSTEM.now_ms())
+        self._settings = parts.settings.of_batch(REAL_SYSTEM.now_ms)
         self._target = parts.target
         self._frame = frame
         self._phases = Phases(REAL_SYSTEM)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,9 +37,9 @@ class SinkSettings:
     on_reset: str
     throttle: Throttle | None
 
-    def of_batch(self, now_ms: int) -> SinkSettings:
+    def of_batch(self, now: Callable[[], int]) -> SinkSettings:
         """The settings with `delete_where` at the time of a batch, which is the same for all its rows and attempts."""
-        delete_where = predicate.at_time(self.delete_where, now_ms)
+        delete_where = predicate.at_time(self.delete_where, now)
         return self if delete_where == self.delete_where else replace(self, delete_where=delete_where)
 
     def __post_init__(self) -> None:

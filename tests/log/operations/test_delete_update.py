@@ -158,7 +158,7 @@ def test_new_values_have_the_type_of_the_column() -> None:
         ({}, ConfigurationError, "set is empty, so the update would change nothing"),
         ({"missing": "1"}, ConfigurationError, "there is no column 'missing' to set"),
         ({"v": "nothing + 1"}, PredicateError, "there is no column 'nothing'"),
-        ({"v": "upper(part)"}, PredicateError, "not supported"),
+        ({"v": "initcap(part)"}, PredicateError, "not supported"),
         ({"v": "'text'"}, SchemaMismatchError, "the new value of 'v' is string, but the column is int; use"),
         ({"v": "3000000000"}, SchemaMismatchError, "'v' is bigint, but the column is int \\(Integer value 3000000000"),
         ({"v": "k * 1000000000"}, SchemaMismatchError, "'v' is bigint, but the column is int"),

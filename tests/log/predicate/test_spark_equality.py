@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.log.predicate.expressions import EXPRESSIONS, SCHEMA, rows
+from tests.log.predicate.expressions import EXPRESSIONS
+from tests.log.predicate.values import SCHEMA, rows
 from tests.log.support import memory_store, new_table
 from tidelog.log import predicate
 from tidelog.log.errors import PredicateError
 from tidelog.log.predicate.binding import bind
-from tidelog.log.predicate.rows import Rows
+from tidelog.log.predicate.rows import RowBlock
 
 ROWS = rows(24, seed=1)
 _COLUMNS = """y tinyint, i int, n bigint, g float, f double, m decimal(9,2), w decimal(30,10), s string, u string,
@@ -49,7 +50,7 @@ def of_spark(frame: DataFrame, texts: Sequence[str]) -> list[Any]:
 def of_tidelog(text: str) -> Any:
     bound = bind(predicate.parse(text, SCHEMA), SCHEMA)
     try:
-        return shown(bound.array(Rows.of(ROWS)))
+        return shown(bound.array(RowBlock.of(ROWS)))
     except pa.ArrowException:
         return FAILS
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.log.predicate.expressions import EXPRESSIONS, rows
-from tests.log.predicate.expressions import SCHEMA as WIDE
+from tests.log.predicate.expressions import EXPRESSIONS
+from tests.log.predicate.values import SCHEMA as WIDE
+from tests.log.predicate.values import rows
 from tests.log.pruning.support import file, kept
 from tests.log.support import memory_store, new_table
 from tidelog.log import Table, predicate
@@ -132,7 +133,7 @@ _WHERES = st.one_of(
 
 
 def _agrees(where: str) -> None:
-    fixed = predicate.at_time(where, 1_600_000_000_000)
+    fixed = predicate.at_time(where, lambda: 1_600_000_000_000)
     condition = predicate.Condition(predicate.parse(fixed, WIDE), WIDE)
     try:
         expected = ALL.filter(condition.mask(ALL))

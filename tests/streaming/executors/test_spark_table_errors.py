@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("one_file_a_task")]
     ("operation", "kind", "message"),
     [
         (lambda one, _: one.delete("nothing = 1"), PredicateError, "there is no column 'nothing'"),
-        (lambda one, _: one.delete("upper(part) = 'A'"), PredicateError, "not supported"),
+        (lambda one, _: one.delete("initcap(part) = 'A'"), PredicateError, "not supported"),
         (
             lambda one, _: one.update("k = 1", {}),
             ConfigurationError,

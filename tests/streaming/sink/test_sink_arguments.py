@@ -71,7 +71,7 @@ def test_arguments_that_contradict_each_other_or_are_unknown_are_refused(
         ("nonsense(", "cannot be parsed near '(' (line 1, column 9)"),
         ("", "the predicate cannot be parsed"),
         ("op = 'd' AND", "the predicate cannot be parsed"),
-        ("upper(op) = 'D'", "'UPPER(op)' is not supported in a predicate"),
+        ("initcap(op) = 'D'", "the function 'initcap' is not supported in a predicate"),
         (["op"], "a predicate must be SQL text, not list"),
     ],
 )
