@@ -23,7 +23,7 @@ _DAY_S = 1.0
 _MOST_BEHIND = 40
 _SAY_S = 5.0
 _LOOK_S = 0.1
-_STUCK_S = 180.0
+_STUCK_S = 300.0
 _SHOWN_BATCHES = 12
 
 
@@ -138,7 +138,7 @@ class _Following:
         """A day comes each second, but not while a follower that starts slowly is far behind."""
         if self._board.is_full:
             raise StuckError("there are no more flights, and the follower was not killed often enough")
-        return found.followed > 0 and found.behind < _MOST_BEHIND and time.monotonic() >= self._next_day_s
+        return found.behind < _MOST_BEHIND and time.monotonic() >= self._next_day_s
 
 
 def _follow(following: _Following, clock: Clock) -> Lag:

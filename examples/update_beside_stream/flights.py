@@ -22,7 +22,7 @@ IS_LATE = f"status <> '{LATE}' AND delay > {LATE_MINUTES}"
 SET_LATE = {"status": f"'{LATE}'"}
 SET_CHECKED = {CHECKED: f"{CHECKED} + 1"}
 _LOOK_S = 0.02
-_STUCK_S = 180.0
+_STUCK_S = 300.0
 
 
 class Flights:

@@ -18,7 +18,7 @@ from tidelog.log.predicate.casts import cast_to, converted
 from tidelog.log.predicate.comparisons import any_of, compare
 from tidelog.log.predicate.constants import members
 from tidelog.log.predicate.functions import FUNCTIONS
-from tidelog.log.predicate.logic import condition, junction
+from tidelog.log.predicate.logic import as_condition, junction
 from tidelog.log.predicate.rows import Bound, Datum, computed, constant, shared
 from tidelog.log.predicate.tree import (
     And,
@@ -75,7 +75,7 @@ def _bind(expression: Expression, schema: pa.Schema) -> Bound:  # noqa: PLR0911,
         case Or(left, right):
             return junction(bind(left, schema), bind(right, schema), stop=True)
         case Not(inner):
-            return computed(BOOLEAN, pc.invert, [condition(bind(inner, schema))])
+            return computed(BOOLEAN, pc.invert, [as_condition(bind(inner, schema))])
         case IsNull(inner):
             return computed(BOOLEAN, pc.is_null, [bind(inner, schema)])
         case Comparison(symbol, left, right):
@@ -175,4 +175,4 @@ def _case(case: Case, schema: pa.Schema) -> Bound:
     if case.operand is not None:
         operand = shared(bind(case.operand, schema))
         tests = [compare("=", operand, test) for test in tests]
-    return choices.choose([condition(test) for test in tests], results, bind(case.otherwise, schema))
+    return choices.choose([as_condition(test) for test in tests], results, bind(case.otherwise, schema))

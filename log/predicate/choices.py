@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.log.predicate.casts import converted
-from tidelog.log.predicate.logic import condition
+from tidelog.log.predicate.logic import as_condition
 from tidelog.log.predicate.rows import Bound, Datum, RowBlock, computed, folded, shared
 from tidelog.log.predicate.types import BOOLEAN, TypeMismatch, common_type
 
@@ -52,7 +52,7 @@ def choose(tests: Sequence[Bound], results: Sequence[Bound], otherwise: Bound) -
 
 def if_(arguments: Sequence[Bound]) -> Bound:
     """The second value if the first is true, else the third."""
-    return choose([condition(arguments[0])], [arguments[1]], arguments[2])
+    return choose([as_condition(arguments[0])], [arguments[1]], arguments[2])
 
 
 def coalesce(arguments: Sequence[Bound]) -> Bound:

@@ -11,7 +11,7 @@ from tidelog.log.predicate.rows import Bound, Datum, RowBlock, computed
 from tidelog.log.predicate.types import BOOLEAN, TypeMismatch
 
 
-def condition(bound: Bound) -> Bound:
+def as_condition(bound: Bound) -> Bound:
     """The value as a condition. Raises TypeMismatch if it is neither true nor false."""
     if not pt.is_boolean(bound.kind) and not pt.is_null(bound.kind):
         raise TypeMismatch
@@ -20,7 +20,7 @@ def condition(bound: Bound) -> Bound:
 
 def junction(left: Bound, right: Bound, *, stop: bool) -> Bound:
     """AND, which `stop`s at false, or OR, which stops at true."""
-    left, right = condition(left), condition(right)
+    left, right = as_condition(left), as_condition(right)
     kernel = pc.or_kleene if stop else pc.and_kleene
     if not right.fallible:
         return computed(BOOLEAN, kernel, [left, right], strict=False)

@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from tidelog.log.predicate import arithmetic
 from tidelog.log.predicate.casts import converted
-from tidelog.log.predicate.logic import condition
+from tidelog.log.predicate.logic import as_condition
 from tidelog.log.predicate.rows import Bound, Datum, computed, constant_value, null_of, per_value
 from tidelog.log.predicate.text_casts import NUMBERS
 from tidelog.log.predicate.types import BOOLEAN, DOUBLE, INT, LONG, MAX_DIGITS, TypeMismatch, is_number
@@ -124,7 +124,7 @@ def is_boolean(value: Bound, *, wanted: bool) -> Bound:
     return computed(
         BOOLEAN,
         lambda values: pc.coalesce(pc.equal(values, wanted), pa.scalar(False)),  # noqa: FBT003 - a value
-        [condition(value)],
+        [as_condition(value)],
     )
 
 

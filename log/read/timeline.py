@@ -27,7 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class VersionInterval:
     """The commits after the version `after`, up to and including `until`.
 
     `complete_until_ms` is a time T: the interval has every commit of its range up to T, and no later commit can appear
@@ -96,7 +96,7 @@ class Timeline:
             raise self._outside(at_ms, "before the retained history", earliest)
         return found
 
-    def interval(self, after: Point | None, until: Point | None) -> Interval:
+    def interval(self, after: Point | None, until: Point | None) -> VersionInterval:
         """The interval (after, until]; None means the beginning or the newest version.
 
         It is empty if both ends mean the same version. Raises ConfigurationError if the end lies before the start, and
@@ -113,8 +113,8 @@ class Timeline:
                 advice="swap the two ends (after is exclusive, until inclusive)",
             )
         if end_ms is not None and last < self.version:
-            return Interval(first, last, end_ms)
-        return Interval(first, last, self._time_of(last))
+            return VersionInterval(first, last, end_ms)
+        return VersionInterval(first, last, self._time_of(last))
 
     def interval_end(self, point: Point) -> int:
         """The version that the start or the end of an interval means; `before_first` for a time before that version.

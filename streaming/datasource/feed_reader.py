@@ -64,7 +64,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offset = planner.snapshot_start()
         else:
             offset = Offset(table.id, start_version(table, options))
-        return (self._consumer.named(offset) if self._consumer else offset).to_json()
+        return replace(self._consumer.named(offset) if self._consumer else offset, is_initial=True).to_json()
 
     @error_first
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -81,6 +81,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end == begin:
             # As it was given: Spark compares the text of offsets, and an older tidelog may have written this one.
             return start
+        end = replace(end, is_initial=False, began=replace(begin, is_initial=False) if begin.is_initial else None)
         return (self._consumer.named(end) if self._consumer else end).to_json()
 
     @error_first
@@ -129,6 +130,9 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planner.require_reached(last)
         if self._consumer:
             self._consumer.begins()
+        if first.is_initial:
+            # Another one than the micro-batch was planned with, if the table has changed since.
+            first = last.began or (last if last.is_initial else first)
         return planner.between(first, last)
 
     def _open(self) -> tuple[ReadOptions, FeedPlanner]:

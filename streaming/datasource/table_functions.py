@@ -164,12 +164,12 @@ class TidelogHistory(_Function):
             )
 
 
-FUNCTIONS = {"tidelog_changes": TidelogChanges, "tidelog_read": TidelogRead, "tidelog_history": TidelogHistory}
+TABLE_FUNCTIONS = {"tidelog_changes": TidelogChanges, "tidelog_read": TidelogRead, "tidelog_history": TidelogHistory}
 
 
 def register_functions(spark: SparkSession) -> None:
     """Make the functions available to the session's SQL."""
-    for name, function in FUNCTIONS.items():
+    for name, function in TABLE_FUNCTIONS.items():
         handler: Any = udtf(function)
         spark.udtf.register(name, handler)
 

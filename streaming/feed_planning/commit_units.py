@@ -23,6 +23,7 @@ from tidelog.log.internals import (
     physical_rows,
     predicate,
 )
+from tidelog.streaming.feed_planning.limits import Admission
 
 # A file takes a few hundred bytes here, so this many take some tens of megabytes.
 _CACHED_FILES = 50_000
@@ -43,13 +44,29 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class CommitUnits:
-    """The units of one commit. `metadata` is what the commit made the table's, if it did."""
+    """The units of one commit. `metadata` is what the commit made the table's, if it did.
+
+    `is_divisible` says whether a micro-batch may read some of the units. If a commit took rows away and added rows,
+    somebody who applies a part of it could delete a key that another part has just written.
+    """
 
     version: int
     timestamp_ms: int
     units: Sequence[Unit]
+    is_divisible: bool
     is_skipped: bool
     metadata: Metadata | None
+
+    def taken(self, done: int, admission: Admission) -> int:
+        """How many units after the first `done` a micro-batch takes. Those without rows come along for nothing."""
+        ahead = self.units[done:]
+        if not self.is_divisible:
+            whole = tuple(sum(counts) for counts in zip(*((u.files, u.size_bytes, u.rows) for u in ahead), strict=True))
+            return len(ahead) if not any(whole) or admission.admits(*whole) else 0
+        for number, unit in enumerate(ahead):
+            if unit.files and not admission.admits(unit.files, unit.size_bytes, unit.rows):
+                return number
+        return len(ahead)
 
 
 class CommitReader:
@@ -107,7 +124,15 @@ class CommitReader:
             matches = _matches(changes, tree, self._selection.row_schema, source.metadata)
         units = tuple(self.unit(change, matches=is_match) for change, is_match in zip(changes, matches, strict=True))
         is_skipped = self._mode == "append" and skips and changed_rows(commit)
-        return CommitUnits(commit.version, stamp, units, is_skipped=is_skipped, metadata=metadata)
+        kinds = {change.change_type if isinstance(change, ChangeFile) else None for change in changes}
+        return CommitUnits(
+            commit.version,
+            stamp,
+            units,
+            is_divisible=len(kinds) == 1 and None not in kinds,
+            is_skipped=is_skipped,
+            metadata=metadata,
+        )
 
     def _counted(self, change: Change) -> int:
         files = [file for file in change.files if file.rows is None]

@@ -24,6 +24,9 @@ class Offset:
         complete_until: Every commit up to this time (ISO-8601, UTC) has been read; empty before the first.
         skipped: How many commits were left out because they changed rows (`skipChangeCommits`).
         reader: Tells queries with the same consumer name apart; empty without a consumer.
+        is_initial: Whether a new stream begins here. Spark asks for such an offset again when it runs the first
+            micro-batch, and after a crash in it, and the table may have changed since.
+        began: Of the end of the first micro-batch: where it begins.
     """
 
     table_id: str
@@ -33,6 +36,8 @@ class Offset:
     complete_until: str = ""
     skipped: int = 0
     reader: str = ""
+    is_initial: bool = False
+    began: Offset | None = None
 
     @property
     def last_complete(self) -> int:
@@ -47,6 +52,8 @@ class Offset:
             "completeUntil": self.complete_until,
             "skippedCommits": self.skipped,
             "reader": self.reader,
+            "initial": self.is_initial,
+            "began": self.began and self.began.to_json(),
         }
         given = {name: value for name, value in optional.items() if value or (name == "files" and value is not None)}
         return {"tableId": self.table_id, "version": self.version, **given}
@@ -63,6 +70,8 @@ class Offset:
                 str(raw.get("completeUntil", "")),
                 int(raw.get("skippedCommits", 0)),
                 str(raw.get("reader", "")),
+                bool(raw.get("initial", False)),
+                cls.from_json(raw["began"]) if raw.get("began") else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigurationError(

@@ -108,7 +108,7 @@ class FeedPlanner:
             for commit in self._commits.between(start.last_complete, until_version):
                 self._require_same_columns(commit)
                 done = start.files if commit.version == start.version and start.files != COMPLETE else 0
-                taken = done + _taken(commit, done, admission)
+                taken = done + commit.taken(done, admission)
                 rows_taken = any(unit.files for unit in commit.units[done:taken])
                 if taken < len(commit.units):
                     if rows_taken:
@@ -157,11 +157,3 @@ class FeedPlanner:
         if self._schema_version is None or commit.metadata is None or commit.version <= self._schema_version:
             return
         self._columns.require_same(self._selection.schema, commit.version, commit.metadata, self.table.path)
-
-
-def _taken(commit: CommitUnits, done: int, admission: Admission) -> int:
-    """How many units after the first `done` the micro-batch takes. Those without rows come along for nothing."""
-    for number, unit in enumerate(commit.units[done:]):
-        if unit.files and not admission.admits(unit.files, unit.size_bytes, unit.rows):
-            return number
-    return len(commit.units) - done

@@ -44,7 +44,8 @@ class Query:
         end = self.end(start)
         if end == self.offset:
             return None
-        rows = self.replay(start, end)
+        # Spark asks again where the stream begins when it runs the first micro-batch.
+        rows = self.replay(self.start(), end)
         self.reader.commit(end)
         self.offset = end
         return rows

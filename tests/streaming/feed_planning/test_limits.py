@@ -50,5 +50,22 @@ def test_rows_that_the_log_does_not_count_are_counted_in_the_file() -> None:
     for value in (1, 2, 3):
         table.update("part >= 0", {"part": str(value)})
     planner = planner_of(table.refresh(), columns=CDC, counts_rows=True)
-    assert ends(planner, ReadLimits(rows=30)) == [(2, COMPLETE), (4, 1), (4, COMPLETE)]
+    assert ends(planner, ReadLimits(rows=30)) == [(2, COMPLETE), (3, COMPLETE), (4, COMPLETE)]
     assert ends(planner, ReadLimits(rows=50)) == [(3, COMPLETE), (4, COMPLETE)]
+
+
+def test_a_commit_that_took_rows_away_and_added_rows_is_read_as_a_whole() -> None:
+    """Whoever applies it in parts could delete a key that another part has just written."""
+    table = new_table()
+    append(table, 3)
+    table.update("part >= 0", {"n": "n + 1"})
+    table.overwrite([{"part": part, "n": 9} for part in range(3)])
+    table.delete("part >= 0")
+    planner = planner_of(table.refresh(), columns=CDC)
+    # Inserts alone and deletes alone are split.
+    whole, parts = [(2, COMPLETE), (3, COMPLETE)], [1, 2, COMPLETE]
+    assert ends(planner, ReadLimits(files=1)) == [
+        *[(1, part) for part in parts],
+        *whole,
+        *[(4, part) for part in parts],
+    ]

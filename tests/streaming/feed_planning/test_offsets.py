@@ -19,6 +19,8 @@ OFFSETS = st.builds(
     complete_until=st.text(),
     skipped=st.integers(0, 2**31),
     reader=st.text(),
+    is_initial=st.booleans(),
+    began=st.none() | st.builds(Offset, table_id=st.text(), version=st.integers(-1, 2**53)),
 )
 
 
@@ -36,6 +38,9 @@ def test_the_stored_form_does_not_change() -> None:
         "files": 0,
         "snapshot": True,
     }
+    first = Offset("id", 8, began=Offset("id", 7))
+    assert first.to_json() == {"tableId": "id", "version": 8, "began": {"tableId": "id", "version": 7}}
+    assert Offset("id", 7, is_initial=True).to_json() == {"tableId": "id", "version": 7, "initial": True}
     whole = Offset("id", 7, 3, complete_until="2026-01-01T00:00:00Z", skipped=2, reader="r")
     assert whole.to_json() == {
         "tableId": "id",
