@@ -148,6 +148,15 @@ def test_a_folder_that_nobody_can_have_registered_keeps_everything(table: Table)
     assert can_read(table, -1)
 
 
+def test_what_killed_processes_left_is_deleted(table: Table, clock: Watch) -> None:
+    for age_days, name in ((2, "old"), (0, "young")):
+        clock.ms -= age_days * DAY
+        table.store.put_if_absent(f"_tidelog/consumers/{name}.clock", b"")
+        clock.ms += age_days * DAY
+    vacuum(table, older_than=ONE_DAY)
+    assert [status.name for status in table.store.list("_tidelog/consumers")] == ["young.clock"]
+
+
 def test_a_dry_run_writes_nothing(table: Table, clock: Watch) -> None:
     confirmed(table, clock, position=POSITION)
     before = dict(table.store.walk())
