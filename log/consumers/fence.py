@@ -8,7 +8,7 @@ from tidelog.log.consumers import epochs
 from tidelog.log.consumers.bounds import needed_version
 from tidelog.log.consumers.record import State, UnreadableRecordError, is_name
 from tidelog.log.consumers.registration import time_to_live_ms
-from tidelog.log.consumers.store_clock import store_clock_ms
+from tidelog.log.consumers.store_clock import delete_left_over, store_clock_ms
 from tidelog.log.errors import StoreUnavailableError
 from tidelog.log.state.head import Head
 from tidelog.log.storage import Store
@@ -64,7 +64,9 @@ def fence(store: Store, head: Head, system: System) -> Fence:
     The time is taken before the records are read: a consumer that is found silent knows from its own later look at the
     same clock that it may have been given up.
     """
-    return _fence(store, head, store_clock_ms(store, system))
+    now_ms = store_clock_ms(store, system)
+    delete_left_over(store, now_ms)
+    return _fence(store, head, now_ms)
 
 
 def _fence(store: Store, head: Head, now_ms: int) -> Fence:

@@ -10,8 +10,8 @@ from tidelog.log.consumers import bounds, epochs
 from tidelog.log.consumers.epochs import Latest
 from tidelog.log.consumers.record import Record, State, UnreadableRecordError
 from tidelog.log.errors import CorruptLogError, HistoryExpiredError, TidelogError
-from tidelog.log.format import properties
-from tidelog.log.state.commit_times import CommitTimes
+from tidelog.log.format import commit_info, properties
+from tidelog.log.state.commits import read_info, written_ms
 from tidelog.log.state.head import Head
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
@@ -54,11 +54,11 @@ def stamped(store: Store, system: System, record: Record, before: Record | None 
     if before is not None and before.position == record.position:
         position_time = before.position_time
     else:
-        # Only for people, so it must not keep anybody from registering.
         position_time = None
+        # Only for people, so it must not keep anybody from registering.
         with contextlib.suppress(TidelogError, OSError):
-            stamp = CommitTimes(store).at(record.position) if record.position >= 0 else -1
-            position_time = to_datetime(stamp) if stamp >= 0 else None
+            stamp = commit_info.in_commit_timestamp_ms(read_info(store, record.position))
+            position_time = to_datetime(written_ms(store, record.position) or 0 if stamp is None else stamp)
     return msgspec.structs.replace(
         record, id=system.uuid(), position_time=position_time, heartbeat=to_datetime(system.now_ms())
     )

@@ -15,6 +15,8 @@ from tidelog.log.system import System
 CLOCK_SUFFIX = ".clock"
 # A drop of the table that runs meanwhile may delete the file before its time was read.
 _TRIES = 3
+# A process that is killed leaves its file. Reading the clock takes seconds at most.
+_LEFT_OVER_MS = 86_400_000
 
 
 def store_clock_ms(store: Store, system: System) -> int:
@@ -38,3 +40,11 @@ def store_clock_ms(store: Store, system: System) -> int:
         advice="make sure that the table is not being dropped, then try again",
         path=store.url,
     )
+
+
+def delete_left_over(store: Store, now_ms: int) -> None:
+    """Delete the files that processes left which were killed while they read the clock. Never raises."""
+    with contextlib.suppress(TidelogError, OSError):
+        for status in store.list(FOLDER):
+            if status.name.endswith(CLOCK_SUFFIX) and now_ms - status.modified_ms > _LEFT_OVER_MS:
+                store.delete(f"{FOLDER}/{status.name}")

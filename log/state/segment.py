@@ -68,7 +68,7 @@ def list_segment(
         # The listing is a little old, as one of a network file system can be.
         commits.update(range(newest + 1, version + 1))
         newest = version
-    earliest = _earliest(commits, checkpointed, newest)
+    earliest = _earliest(store, commits, checkpointed, newest)
     wanted = newest if version is None else version
     if not earliest <= wanted <= newest:
         raise range_error(store, f"version {wanted} is not in the log", earliest, newest)
@@ -154,13 +154,23 @@ def _complete(files: Iterable[LogFile]) -> list[CheckpointFiles]:
     return [checkpoint for _, _, checkpoint in complete]
 
 
-def _earliest(commits: set[int], checkpoints: set[int], newest: int) -> int:
+def first_commit(store: Store, commits: Collection[int], newest: int) -> int:
+    """The oldest commit from which all commits up to `newest` exist. `commits` are those of a listing.
+
+    A listing that runs during commits can show a commit and miss the one before it. It must not make the history look
+    shorter than it is: a clean-up would take the versions before for gone.
+    """
+    first = newest
+    while first > 0 and (first - 1 in commits or is_there(store, first - 1)):
+        first -= 1
+    return first
+
+
+def _earliest(store: Store, commits: set[int], checkpoints: set[int], newest: int) -> int:
     """The oldest version from which every later one can be reconstructed."""
     if len(commits) == newest + 1:
         return 0
-    first = newest
-    while first in commits and first > 0 and first - 1 in commits:
-        first -= 1
+    first = first_commit(store, commits, newest) if newest in commits else newest
     if first <= 0:
         return 0
     usable = [checkpoint for checkpoint in checkpoints if checkpoint >= first - 1]

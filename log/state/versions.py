@@ -9,6 +9,7 @@ from tidelog.log.format.actions import Commit
 from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import read_commit
+from tidelog.log.state.segment import first_commit
 from tidelog.log.storage import Store
 
 
@@ -24,10 +25,7 @@ def newest_first(store: Store, head_version: int, first_version: int = 0) -> Ite
 def earliest_commit(store: Store, head_version: int) -> int:
     """The oldest commit from which all commits up to `head_version` still exist. Lists the log once."""
     commits = set(filenames.versions(store.names(filenames.LOG_FOLDER), LogFileKind.COMMIT))
-    earliest = head_version
-    while earliest - 1 in commits:
-        earliest -= 1
-    return earliest
+    return first_commit(store, commits, head_version)
 
 
 def version_at(times: CommitTimes, at_ms: int, earliest_version: int, head_version: int) -> int | None:

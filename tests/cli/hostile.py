@@ -70,6 +70,7 @@ def make_table(folder: Path, *, features: tuple[str, ...] = (), missing_file: bo
     transaction = {"appId": f"app{NASTY}", "version": 1, "lastUpdated": START_MS}
     _commit(path, 1, {"txn": transaction}, *adds)
     _lost_race(path)
+    _consumer(path)
     unneeded = path / f"unneeded{NASTY}.parquet"
     unneeded.touch()
     os.utime(unneeded, (0, 0))
@@ -121,6 +122,25 @@ def _lost_race(path: Path) -> None:
     (ledger / name).write_text(json.dumps({**entry, **{name: f"{name}{NASTY}" for name in names}}))
 
 
+def _consumer(path: Path) -> None:
+    record = {
+        "format": 1,
+        "id": NASTY,
+        "table": f"id{NASTY}",
+        "name": "c",
+        "state": "registered",
+        "owner": NASTY,
+        "confirmed": True,
+        "started": True,
+        "position": 1,
+        "positionTime": None,
+        "heartbeat": "2026-01-31T12:00:00Z",
+    }
+    folder = path / "_tidelog" / "consumers" / "c"
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}.json").write_text(json.dumps(record))
+
+
 def commands(folder: Path) -> Iterator[list[str]]:
     """Each command with what makes it print as much as it can, and ways in which it fails."""
     table = str(make_table(folder / "good"))
@@ -137,6 +157,12 @@ def commands(folder: Path) -> Iterator[list[str]]:
     yield ["plan", table, "--level", "major", "--purge", "--cluster-by", NAME]
     yield ["plan", table, "--level", NASTY]
     yield ["plan", table, "--where", f"`{PART}` > 'a'"]
+    yield ["consumers", "list", table]
+    yield ["consumers", NASTY, table]
+    yield ["consumers", "remove", table, NASTY]
+    yield ["consumers", "reset", table, "c", "--to", NASTY]
+    yield ["changes", table, "--follow", "--consumer", NASTY]
+    yield ["changes", table, "--follow", "--consumer", "c"]
     yield ["vacuum", table, "--dry-run"]
     yield ["expire", table, "--dry-run", "--older-than", "0d"]
     yield ["expire", table]

@@ -117,13 +117,13 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
 
 
 def _consumers(random: Random) -> tuple[Plan, ...]:
-    """Consumers of the change feed, in one world of three; now and then two copies of one."""
+    """Consumers of the change feed, in one world of three; some have two copies. Clean-ups run beside most of them."""
     from tests.simulation import actors, consuming  # noqa: PLC0415 - actors need the world, which needs scenarios
 
     found: list[Plan] = []
     for number in range(random.choice((0, 0, 0, 0, 1, 2))):
         name, is_command = f"c{number}", random.random() < 0.5
-        jobs = tuple(
+        reading = tuple(
             consuming.Consume(
                 name,
                 back=random.randint(0, 4),
@@ -131,13 +131,20 @@ def _consumers(random: Random) -> tuple[Plan, ...]:
                 pause_ms=random.choice((0, 0, 5_000, HOUR_MS, DAY_MS)),
                 is_command=is_command,
                 reads_late=random.random() < 0.3,
-                after_ms=random.choice((0, 10, HOUR_MS, DAY_MS, 2 * DAY_MS)),
+                after_ms=random.choice((0, 10, HOUR_MS, DAY_MS, 3 * DAY_MS, 9 * DAY_MS)),
             )
             for _ in range(random.randint(1, 4))
         )
-        found.append(actors.Plan(f"consumer-{number}", jobs))
+        found.append(actors.Plan(f"consumer-{number}", reading))
         if is_command and random.random() < 0.3:
-            found.append(actors.Plan(f"consumer-{number}-again", jobs))
+            found.append(actors.Plan(f"consumer-{number}-again", reading))
+    waits = (DAY_MS + HOUR_MS, 2 * DAY_MS, 4 * DAY_MS)
+    if found and random.random() < 0.6:
+        vacuums = tuple(actors.Vacuum(after_ms=random.choice(waits)) for _ in range(random.randint(1, 3)))
+        found.append(actors.Plan("vacuum-late", vacuums))
+    if found and random.random() < 0.6:
+        pair = (actors.Checkpoint(), actors.Expire(after_ms=random.choice(waits)))
+        found.append(actors.Plan("expire-late", pair * random.randint(1, 3)))
     return tuple(found)
 
 

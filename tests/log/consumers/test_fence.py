@@ -22,7 +22,7 @@ from tests.log.consumers.support import (
     records,
     status_of,
 )
-from tests.log.faults import Paused
+from tests.log.faults import Around, Paused
 from tests.log.support import numbers, put_foreign
 from tidelog.compaction_daemon import expire, vacuum
 from tidelog.log import Table
@@ -32,6 +32,7 @@ from tidelog.log.consumers.consumer import Consumer
 from tidelog.log.errors import FencedError, HistoryExpiredError
 from tidelog.log.format.actions import SetTransaction
 from tidelog.log.state.loader import load
+from tidelog.log.storage import FileStatus
 
 POSITION = 3
 
@@ -146,6 +147,15 @@ def test_a_folder_that_nobody_can_have_registered_keeps_everything(table: Table)
     table.store.put_if_absent("_tidelog/consumers/notes.txt", b"mine")
     assert vacuum(table, older_than=ONE_DAY).held_by == ("a b",)
     assert can_read(table, -1)
+
+
+def test_what_killed_processes_left_is_deleted(table: Table, clock: Watch) -> None:
+    for age_days, name in ((2, "old"), (0, "young")):
+        clock.ms -= age_days * DAY
+        table.store.put_if_absent(f"_tidelog/consumers/{name}.clock", b"")
+        clock.ms += age_days * DAY
+    vacuum(table, older_than=ONE_DAY)
+    assert [status.name for status in table.store.list("_tidelog/consumers")] == ["young.clock"]
 
 
 def test_a_dry_run_writes_nothing(table: Table, clock: Watch) -> None:
@@ -372,3 +382,16 @@ def test_writers_are_not_disturbed(table: Table, clock: Watch) -> None:
     assert [(found.data_change, found.time_version, str(found.operation_class)) for found in floors] == [
         (False, None, "NONE")
     ]
+
+
+def test_a_listing_that_misses_a_commit_passes_nobody(table: Table, clock: Watch) -> None:
+    """As a listing does that runs during commits. The versions before it are not gone."""
+
+    class Misses(Around):
+        def list(self, folder: str) -> list[FileStatus]:
+            return [status for status in super().list(folder) if status.name != f"{9:020d}.json"]
+
+    confirmed(table, clock, position=POSITION)
+    seen = on(Misses(table.store), clock)
+    assert vacuum(seen, older_than=ONE_DAY).earliest_version == POSITION
+    assert read_after(seen, POSITION) == read_after(table, POSITION)
