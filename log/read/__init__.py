@@ -8,4 +8,5 @@
 - `change_files`: which files hold the changes of a commit, and their rows
 - `changes`: `Changes`, the rows changed between two points in the history
 - `net_changes`: the net effect of a run of changes, one row per key
+- `large_net_changes`: the same for an interval of any size, in bounded memory
 """

@@ -121,7 +121,7 @@ def test_a_filter_and_columns_apply_to_the_net_effect() -> None:
 @pytest.mark.usefixtures("small_bound")
 def test_a_full_folder_for_temporary_files_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
-        def write(self, content: object) -> None:
+        def write(self, _: object) -> None:
             raise OSError(28, "No space left on device")
 
         def close(self) -> None:
