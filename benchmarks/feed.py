@@ -95,8 +95,7 @@ class FeedBench:
         rows = {engine: int(figures["rows"]) for engine, figures in found.items()}
         if len(set(rows.values())) > 1:
             self._report.say(f"{case}: the engines read different numbers of rows: {rows}")
-        facts = {"rows": rows[TIDELOG]}
-        self._report.figure(case, "s", pick(found, "seconds"), goal, cpu=pick(found, "cpu_seconds"), **facts)
+        self._report.figure(case, "s", pick(found, "seconds"), goal, cpu=pick(found, "cpu_seconds"), rows=rows[TIDELOG])
         self._report.figure(f"{case}_memory", "MB", pick(found, "peak_mb"))
 
 

@@ -132,7 +132,11 @@ def _write_rows(path: Path, rows: int, files: int, kind: str) -> None:
     table: Table | None = None
     for number in range(files):
         ids = np.arange(rows * number // files, rows * (number + 1) // files)
-        columns = {"id": ids, "k": randomness.integers(0, 1000, len(ids)), "v": randomness.random(len(ids))}
+        columns: dict[str, Any] = {
+            "id": ids,
+            "k": randomness.integers(0, 1000, len(ids)),
+            "v": randomness.random(len(ids)),
+        }
         if kind == "text":
             columns["name"] = np.char.add("name-", randomness.integers(0, 10_000, len(ids)).astype(str))
         data = pa.table(columns)

@@ -19,7 +19,7 @@ import pyarrow.types as pt
 from tidelog.log.arrays import Int64Array
 from tidelog.log.data.reader import BATCH_ROWS
 from tidelog.log.data.spill import Spill
-from tidelog.log.read.net_changes import POSITION, fold, net_changes
+from tidelog.log.read.net_changes import POSITION, fold_changes, net_changes
 
 NET_BYTES = 2**25
 """The size of the changes that are reduced at once. Reducing them takes a few times as much."""
@@ -86,7 +86,7 @@ def _reduced(tables: Iterator[pa.Table], keys: Sequence[str], path: str, depth: 
         held.append(table)
         held_bytes += table.nbytes
         if held_bytes > NET_BYTES:
-            held = [fold(pa.concat_tables(held), keys, path)]
+            held = [fold_changes(pa.concat_tables(held), keys, path)]
             held_bytes = held[0].nbytes
             if held_bytes > NET_BYTES / 2 and depth < _MAX_DEPTH:
                 break

@@ -54,7 +54,7 @@ def net_changes(changes: pa.Table, keys: Sequence[str], path: str) -> pa.Table:
     return _assembled(changes, shown_rows[by_version], stamped[by_version], kinds[by_version])
 
 
-def fold(changes: pa.Table, keys: Sequence[str], path: str) -> pa.Table:
+def fold_changes(changes: pa.Table, keys: Sequence[str], path: str) -> pa.Table:
     """Changes with the same net effect as `changes`, also together with later ones, and at most two for each key.
 
     The rows between a key's first and last change do not matter. What does is whether the key was there before, with
