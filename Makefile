@@ -96,7 +96,7 @@ demo-clean: setup ## remove what the demos wrote
 	$(RUN) $(BIN)/python examples/flights/demo.py --clean
 
 .PHONY: bench
-bench: bench-log bench-conflict bench-sink ## run all benchmarks; each prints JSON lines, and a table on stderr
+bench: bench-log bench-conflict bench-sink bench-feed ## run all benchmarks; each prints JSON lines, and a table on stderr
 
 .PHONY: bench-log
 bench-log: setup ## measure the log beside deltalake and delta-spark; BENCHARGS="--files 100000" for less
@@ -109,6 +109,10 @@ bench-conflict: setup ## measure writers in each other's way, beside delta-spark
 .PHONY: bench-sink
 bench-sink: setup ## measure the sink beside Spark's parquet sink and delta-spark's; BENCHARGS="--no-delta" for less
 	@$(RUN) $(BIN)/python -m benchmarks.sink $(BENCHARGS)
+
+.PHONY: bench-feed
+bench-feed: setup ## measure reading rows and changes beside deltalake and Polars; BENCHARGS="--rows 1000000" for less
+	@$(RUN) $(BIN)/python -m benchmarks.feed $(BENCHARGS)
 
 # The docs' packages are not in the group dev, so set-up takes them out again: the stamp must be newer than its stamp.
 DOCS_STAMP := .venv/.docs-stamp

@@ -98,6 +98,11 @@ class Tidelog:
             import tidelog.streaming.datasource.source  # noqa: F401
         return spent
 
+    def scan(self, **arguments: Any) -> dict[str, float]:
+        from benchmarks import scans
+
+        return scans.tidelog(**arguments)
+
     def rebase_delete(self, path: str, files: int, rows: int, deletes: int) -> dict[str, float]:
         from benchmarks import rebases
 
@@ -167,6 +172,20 @@ class Deltalake:
             _ = table.get_add_actions()
         return spent
 
+    def scan(self, **arguments: Any) -> dict[str, float]:
+        from benchmarks import scans
+
+        return scans.deltalake(**arguments)
+
+
+class Polars:
+    """Polars, which reads parquet files and knows no log."""
+
+    def scan(self, **arguments: Any) -> dict[str, float]:
+        from benchmarks import scans
+
+        return scans.polars(**arguments)
+
 
 class DeltaSpark:
     """delta-spark, through its Java API: the work of a query before it reads any data."""
@@ -204,7 +223,12 @@ class DeltaSpark:
         return {"first_ms": spans[0], "again_ms": statistics.median(spans[1:])}
 
 
-ENGINES: dict[str, Any] = {"tidelog": Tidelog(), "deltalake": Deltalake(), "delta_spark": DeltaSpark()}
+ENGINES: dict[str, Any] = {
+    "tidelog": Tidelog(),
+    "deltalake": Deltalake(),
+    "polars": Polars(),
+    "delta_spark": DeltaSpark(),
+}
 
 
 def run(engine: str, action: str, arguments: dict[str, Any]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Synthetic tables, made once per machine and cached. They are only logs, since no benchmark here reads a data file.
+"""Synthetic tables, made once per machine and cached. Most are only logs, without the data files that these name.
 
 An engine is imported only when it is used: a process that measures one must not load the others.
 """
@@ -65,6 +65,11 @@ def long_log(commits: int, *, in_commit_timestamps: bool, checkpoint: bool) -> P
     return _cached(name, lambda path: _write_long_log(path, commits, in_commit_timestamps, checkpoint))
 
 
+def with_rows(rows: int, files: int, kind: str) -> Path:
+    """A table with data files, written by tidelog. `kind` is `numbers`, `text`, or `deleted`: with deletion vectors."""
+    return _cached(f"rows-{rows}-{files}-{kind}", lambda path: _write_rows(path, rows, files, kind))
+
+
 def clone(source: Path, target: Path) -> Path:
     """A writable copy of a table, made of hard links: no writer changes a file in place."""
     shutil.copytree(source, target, copy_function=os.link, dirs_exist_ok=True)
@@ -114,6 +119,32 @@ def _write_long_log(path: Path, commits: int, in_commit_timestamps: bool, checkp
             _put_checksum(path, version, total, properties)
         if checkpoint and version == commits - TAIL:
             _checkpoint(path)
+
+
+def _write_rows(path: Path, rows: int, files: int, kind: str) -> None:
+    import numpy as np
+    import pyarrow as pa
+
+    from tidelog.log import Table
+
+    shutil.rmtree(path)  # `Table.create` makes it
+    randomness = np.random.default_rng(1)
+    table: Table | None = None
+    for number in range(files):
+        ids = np.arange(rows * number // files, rows * (number + 1) // files)
+        columns: dict[str, Any] = {
+            "id": ids,
+            "k": randomness.integers(0, 1000, len(ids)),
+            "v": randomness.random(len(ids)),
+        }
+        if kind == "text":
+            columns["name"] = np.char.add("name-", randomness.integers(0, 10_000, len(ids)).astype(str))
+        data = pa.table(columns)
+        table = table or Table.create(str(path), data.schema)
+        table.insert(data)
+    assert table is not None
+    if kind == "deleted":
+        table.delete("k IN (3, 500, 999)")
 
 
 def _checkpoint(path: Path) -> None:

@@ -329,7 +329,7 @@ class Table(Statements, Upkeep):
                 - `cdc`: every change, with `_change_type` (`insert`, `update_preimage`, `update_postimage` or
                   `delete`); rows that a commit rewrote unchanged are no changes
                 - `append`: the inserted rows, without `_change_type`; a commit that removed or changed rows is an error
-                - `net`: the net effect, at most one row per key; holds all changes of the interval in memory
+                - `net`: the net effect, at most one row per key; a large interval needs space for a temporary file
             where: SQL text over the columns of the result; only changes for which it is true are returned.
             columns: The columns to return, in this order. None for all columns.
             keys: The key columns for `net`; by default those of `tidelog.primaryKey`.

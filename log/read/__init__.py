@@ -11,5 +11,5 @@
 - `rewritten_rows`: the rows of such a unit that changed
 - `changes`: `Changes`, the rows changed between two points in the history
 - `net_changes`: the net effect of a run of changes, one row per key
-- `large_net_changes`: the same for changes of any size, within a memory bound
+- `large_net_changes`: the same for an interval of any size, in bounded memory
 """

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from tidelog.log.errors import ConfigurationError
 
-HELD_AHEAD_BYTES = 2**27
+QUEUED_BYTES = 2**27
 """Once the queues hold so much, no thread reads another batch, except the first file's if its queue is empty.
 
 This is enough for several files of common sizes, so that no thread waits for a consumer that is about as fast. Beyond
@@ -189,7 +189,7 @@ class _Readers:
         """Whether another batch of `file` may be read."""
         if self._closed:
             return False
-        return self._held_bytes < HELD_AHEAD_BYTES or (file is self._files[0] and not file.queue)
+        return self._held_bytes < QUEUED_BYTES or (file is self._files[0] and not file.queue)
 
 
 def _raised(error: BaseException) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,6 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +144,7 @@ from tidelog.log import Table
 from tidelog.log.data import spill
 from tidelog.log.read import large_net_changes, read_ahead
 
-large_net_changes.NET_BYTES, spill.BUFFER_BYTES, read_ahead.READ_AHEAD_BYTES = (2**int(n) for n in sys.argv[2:5])
+large_net_changes.NET_BYTES, spill.BUFFER_BYTES, read_ahead.QUEUED_BYTES = (2**int(n) for n in sys.argv[2:5])
 
 def status(name):
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -161,7 +160,7 @@ print(json.dumps({"rows": rows, "grown": status("VmHWM") - before}))
 
 
 @pytest.fixture(scope="module")
-def large_table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
+def large_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     schema = pa.schema([("k", pa.int64()), ("v", pa.float64()), ("w", pa.float64())])
     path = str(tmp_path_factory.mktemp("large") / "t")
     table = Table.create(path, schema, properties={"tidelog.primaryKey": "k"})

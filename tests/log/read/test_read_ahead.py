@@ -152,7 +152,7 @@ def test_a_consumer_that_stops_stops_the_readers(
 ) -> None:
     """However large the files are: what is held is the bound, and a batch for each thread."""
     bound = 10 * (batch(0).nbytes + module.BATCH_BYTES)
-    monkeypatch.setattr(module, "HELD_AHEAD_BYTES", bound)
+    monkeypatch.setattr(module, "QUEUED_BYTES", bound)
     files = Files([10_000] * 20)
     reading = read_ahead(files, width)
     for taken in range(1, 51):
@@ -175,7 +175,7 @@ def test_files_without_rows_are_not_read_for_ever(settle: Callable[[], None]) ->
 
 
 def test_batches_without_columns_are_not_free(settle: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HELD_AHEAD_BYTES", 20 * module.BATCH_BYTES)
+    monkeypatch.setattr(module, "QUEUED_BYTES", 20 * module.BATCH_BYTES)
     read: list[int] = []
 
     def many() -> Iterator[pa.RecordBatch]:
