@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
-from tidelog.log.internals import ChangeFile, Store, read_dead_rows
+from tidelog.log.internals import ChangeFile, Store, num_records, read_dead_rows
 from tidelog.streaming.jvm_reading.tidelog_tasks import in_tasks
 
 _BLOCK_BITS = 12
@@ -49,9 +49,8 @@ def max_blocks(change: ChangeFile) -> int:
     vector = change.difference.dead if change.difference is not None else change.file.deletion_vector
     if vector is None:
         return 0
-    if change.rows is None:
-        return vector.cardinality
-    return min(vector.cardinality, math.ceil((change.rows + vector.cardinality) / _BLOCK_ROWS) + 1)
+    physical = num_records(change.stats)
+    return vector.cardinality if physical is None else min(vector.cardinality, math.ceil(physical / _BLOCK_ROWS))
 
 
 def bitmaps(spark: SparkSession, store: Store, changes: Sequence[tuple[int, ChangeFile]]) -> DataFrame:

@@ -27,8 +27,10 @@ def is_file_readable(change: Any) -> bool:
     """Whether the unit is one file, of known size, at a plain path below the table's root."""
     if not isinstance(change, ChangeFile) or change.size_bytes <= 0 or paths.is_absolute(change.file.path):
         return False
-    # Hadoop resolves such parts, which object stores do not.
-    return not {"", ".", ".."}.intersection(paths.to_storage_path(change.file.path).split("/"))
+    parts = paths.to_storage_path(change.file.path).split("/")
+    # Spark's scan leaves out files whose names begin in this way. Hadoop resolves parts such as `..`, which object
+    # stores do not.
+    return not parts[-1].startswith(("_", ".")) and not {"", ".", ".."}.intersection(parts)
 
 
 def _distinct(names: Iterable[str]) -> bool:

@@ -8,7 +8,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.log import Table
-from tidelog.log.internals import AddFile, ChangeFile, DataFile, Point, Selection, change_schema, num_records, to_adds
+from tidelog.log.internals import AddFile, ChangeFile, DataFile, Point, Selection, change_schema, to_adds
 from tidelog.streaming.executors.session import context_of
 from tidelog.streaming.jvm_reading.net import net_rows
 from tidelog.streaming.jvm_reading.rows import jvm_rows
@@ -116,4 +116,4 @@ def _opened(spark: SparkSession, path: str, storage_options: Mapping[str, str] |
 
 
 def _file(add: AddFile, version: int) -> ChangeFile:
-    return ChangeFile(DataFile.of(add), version, 0, add.size, num_records(add.stats))
+    return ChangeFile(DataFile.of(add), version, 0, add.size, None, stats=add.stats)

@@ -17,11 +17,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.streaming.jvm_reading.support import is_read_by_spark, physical_plan
 from tests.streaming.support import Input, drain, drain_feed
 from tidelog.compaction_daemon import Daemon
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
-from tidelog.streaming import Sink, register
+from tidelog.streaming import Sink, changes, read, register
 from tidelog.streaming.executors import hadoop
 
 
@@ -107,6 +108,20 @@ class Scenarios:
             **self._contents("table"),
         }
 
+    def frames(self) -> dict[str, Any]:
+        """A table with partitions and dead rows, as frames that Spark's own reader reads."""
+        table = self._table("failing")
+        table.delete("n < 5")
+        read_frame = read(self.spark, table.path, storage_options=self.options)
+        feed = changes(self.spark, table.path, storage_options=self.options, where="_change_type = 'delete'")
+        plans = [physical_plan(frame) for frame in (read_frame, feed)]
+        return {
+            "by_spark": [is_read_by_spark(frame) for frame in (read_frame, feed)],
+            "plans": plans,
+            "read": sorted(row.n for row in read_frame.collect()),
+            "deleted": sorted(row.n for row in feed.collect()),
+        }
+
     def other_credentials(self) -> str:
         url = hadoop.hadoop_url(self.url)
         try:
@@ -139,6 +154,7 @@ def main(jars: str, folder: str) -> None:
         "batches": scenarios.batches(),
         "failing_tasks": scenarios.failing_tasks(),
         "daemon_and_feed": scenarios.daemon_and_feed(),
+        "frames": scenarios.frames(),
         "other_credentials": scenarios.other_credentials(),
     }
     spark.stop()

@@ -68,6 +68,13 @@ def test_the_daemon_compacts_files_of_the_jvm_and_the_feed_has_no_batch_for_it(o
     assert result["after"] == []
 
 
+def test_frames_are_read_by_the_jvm_and_their_plans_hold_no_secret(observed: dict[str, Any]) -> None:
+    frames = observed["frames"]
+    assert frames["by_spark"] == [True, True]
+    assert (frames["read"], frames["deleted"]) == (list(range(5, 20)), list(range(5)))
+    assert SECRET not in json.dumps(frames["plans"])
+
+
 def test_other_credentials_for_a_bucket_that_the_jvm_has_opened_are_refused(observed: dict[str, Any]) -> None:
     assert (
         "already connected to s3a://bucket/ with other settings: fs.s3a.bucket.bucket.secret.key"
