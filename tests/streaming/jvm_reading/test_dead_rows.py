@@ -15,6 +15,7 @@ from tests.log.support import add, put_foreign
 from tests.streaming.jvm_reading.support import assert_same, is_read_by_spark, is_read_by_tidelog, physical_plan
 from tidelog.log import Table
 from tidelog.log.errors import DataFileMissingError, HistoryExpiredError
+from tidelog.log.internals import ChangeFile
 from tidelog.streaming import changes, read
 from tidelog.streaming.executors.session import session_settings
 from tidelog.streaming.jvm_reading import dead_rows
@@ -82,7 +83,7 @@ def test_too_many_positions_are_left_to_tidelog(
 
 
 def test_bitmaps_have_a_bound(table: Table) -> None:
-    units = [unit for unit in table.changes().units if dead_rows.has_positions(unit)]
+    units = [unit for unit in table.changes().units if isinstance(unit, ChangeFile) and dead_rows.has_positions(unit)]
     assert units
     for unit in units:
         made = sum(batch.num_rows for batch in dead_rows._bitmaps_of(table.store, [(0, unit)]))
