@@ -13,20 +13,29 @@ first, `conflict/` decides whether it can still commit. Reading is in `read/`, w
 files of the log, `format/` is what these files hold, and `storage/` is where they are. `cleanup/` deletes what no
 retained version needs. `errors` is the tree of errors, with its root in `base_error`; `presentable` makes text fit
 for terminals and logs; `system` is the clock, sleep and randomness; `arrays` names NumPy types; `internals` is what
-the other packages may use. `layers.toml` says which of them may import which.
+the other packages may use, and `reading` the part of it that a reader in Spark needs. `layers.toml` says which of them
+may import which.
+
+Names are imported when they are first used: Spark's Python processes load only what they need.
 """
 
-from tidelog.log.cleanup.expire import ExpiryReport
-from tidelog.log.cleanup.vacuum import VacuumReport
-from tidelog.log.commit.result import Committed, Superseded
-from tidelog.log.conflict.operation_class import OperationClass
-from tidelog.log.history import CommitRecord
-from tidelog.log.read.changes import Changes
-from tidelog.log.read.debt import Debt
-from tidelog.log.read.scan import Scan
-from tidelog.log.read.snapshot import Snapshot
-from tidelog.log.table import Table
-from tidelog.log.transaction import Transaction
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidelog.log.cleanup.expire import ExpiryReport
+    from tidelog.log.cleanup.vacuum import VacuumReport
+    from tidelog.log.commit.result import Committed, Superseded
+    from tidelog.log.conflict.operation_class import OperationClass
+    from tidelog.log.history import CommitRecord
+    from tidelog.log.read.changes import Changes
+    from tidelog.log.read.debt import Debt
+    from tidelog.log.read.scan import Scan
+    from tidelog.log.read.snapshot import Snapshot
+    from tidelog.log.table import Table
+    from tidelog.log.transaction import Transaction
 
 __all__ = [
     "Changes",
@@ -42,3 +51,31 @@ __all__ = [
     "Transaction",
     "VacuumReport",
 ]
+
+_HOMES = {
+    "Changes": "read.changes",
+    "CommitRecord": "history",
+    "Committed": "commit.result",
+    "Debt": "read.debt",
+    "ExpiryReport": "cleanup.expire",
+    "OperationClass": "conflict.operation_class",
+    "Scan": "read.scan",
+    "Snapshot": "read.snapshot",
+    "Superseded": "commit.result",
+    "Table": "table",
+    "Transaction": "transaction",
+    "VacuumReport": "cleanup.vacuum",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

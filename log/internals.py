@@ -9,10 +9,10 @@ from __future__ import annotations
 
 # --- names and values on disk
 from tidelog.log.format import partition_values, paths, properties
-from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, Metadata, SetTransaction
+from tidelog.log.format.actions import AddCDCFile, AddFile, SetTransaction
 from tidelog.log.format.commit_info import operation_name
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
-from tidelog.log.format.schema import columns_of, field_id, is_variant, physical_name
+from tidelog.log.format.schema import field_id, is_variant, physical_name
 from tidelog.log.format.statistics import num_records
 
 # isort: split
@@ -34,7 +34,6 @@ from tidelog.log.system import (
     logger,
     process_name,
     to_datetime,
-    utc_text,
 )
 
 # isort: split
@@ -46,7 +45,7 @@ from tidelog.log.state.file_values import FileValues
 from tidelog.log.state.files import to_adds
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState, load
-from tidelog.log.state.segment import list_segment, pointed_version, range_error
+from tidelog.log.state.segment import list_segment, pointed_version
 
 # isort: split
 # --- reading rows and changes
@@ -62,10 +61,10 @@ from tidelog.log.data.reader import (
     read_footer,
     read_numbered_batches,
 )
-from tidelog.log.pruning.file_pruning import may_match, prune_values
+from tidelog.log.pruning.file_pruning import prune_values
 from tidelog.log.read.change_files import COMMIT_TIMESTAMP, COMMIT_VERSION, ChangeFile
-from tidelog.log.read.changes import change_schema, expired_changes, require_mode
-from tidelog.log.read.commit_changes import Mode, changed_rows, commit_changes, read_change_batches
+from tidelog.log.read.changes import change_schema, expired_changes
+from tidelog.log.read.commit_changes import read_change_batches
 from tidelog.log.read.debt import SMALL_SHARE
 from tidelog.log.read.net_changes import net_changes
 from tidelog.log.read.rewrites import Change
@@ -122,7 +121,6 @@ __all__ = [
     "BoolArray",
     "Change",
     "ChangeFile",
-    "Commit",
     "Consumer",
     "ConsumerStatus",
     "DataFile",
@@ -142,8 +140,6 @@ __all__ = [
     "LostRace",
     "Matched",
     "MemoryStore",
-    "Metadata",
-    "Mode",
     "MoveGroup",
     "Overwrite",
     "Pairs",
@@ -161,10 +157,7 @@ __all__ = [
     "WrittenFiles",
     "blocks",
     "change_schema",
-    "changed_rows",
     "claim",
-    "columns_of",
-    "commit_changes",
     "commit_records",
     "committed",
     "conform",
@@ -183,7 +176,6 @@ __all__ = [
     "load",
     "logger",
     "match_names",
-    "may_match",
     "net_changes",
     "num_records",
     "open_store",
@@ -202,7 +194,6 @@ __all__ = [
     "process_name",
     "properties",
     "prune_values",
-    "range_error",
     "read_batches",
     "read_change_batches",
     "read_dead_rows",
@@ -211,7 +202,6 @@ __all__ = [
     "read_ledger",
     "read_numbered_batches",
     "remove_consumer",
-    "require_mode",
     "require_row_changes",
     "require_same_table",
     "reset_consumer",
@@ -228,7 +218,6 @@ __all__ = [
     "to_adds",
     "to_datetime",
     "to_timestamp_ms",
-    "utc_text",
     "without_credentials",
     "without_progress",
 ]

@@ -9,20 +9,15 @@ first used, so `from tidelog import Table` does not load Spark.
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from tidelog.compaction_daemon import Daemon
     from tidelog.log import Table
     from tidelog.streaming import Feed, Sink, changes, read, register
 
 __all__ = ["Daemon", "Feed", "Sink", "Table", "__version__", "changes", "read", "register"]
-
-try:
-    __version__ = version("tidelog")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "0"
 
 _HOMES = {
     "Daemon": "tidelog.compaction_daemon",
@@ -37,11 +32,23 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
-    if name not in _HOMES:
+    if name == "__version__":
+        found: Any = _version()
+    elif name in _HOMES:
+        found = getattr(import_module(_HOMES[name]), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_HOMES[name]), name)
     globals()[name] = found
     return found
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - Spark's processes do not need it
+
+    try:
+        return version("tidelog")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "0"
 
 
 def __dir__() -> list[str]:

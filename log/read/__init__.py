@@ -1,5 +1,6 @@
 """Read a table: its state at a version, its rows, its history, and the changes between two versions.
 
+- `table_reader`: `TableReader`, what a table does without writing
 - `snapshot`: `Snapshot`, the table at one version
 - `read_ahead`: read several files at the same time, and give their rows in order
 - `scan`: `Scan`, the rows of a snapshot, filtered and projected

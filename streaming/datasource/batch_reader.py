@@ -9,9 +9,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import REAL_SYSTEM, Change
+from tidelog.log.reading import REAL_SYSTEM, Change, TableReader
 from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.file_partitions import (
     FilesPartition,
@@ -43,6 +42,8 @@ class NetPartition(InputPartition):
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """The selected rows, with exactly the columns and types that Spark expects."""
+        from tidelog.log import Table  # noqa: PLC0415 - other reads need no table that writes
+
         table = Table.open(self.path, storage_options=dict(self.storage_options))
         changes = table.changes(
             after=self.after,
@@ -79,7 +80,7 @@ class BatchReader(DataSourceReader):
             return self._tasks(table, snapshot.schema, units.between(0, units.count))
         after, until = interval(table, options)
         if options.changes == "net":
-            return [self._net(table, after, until)]
+            return [self._net(after, until)]
         planner = FeedPlanner(table, REAL_SYSTEM, options.query_columns)
         changes = planner.between(Offset(table.id, after), Offset(table.id, until))
         return self._tasks(table, table.schema, list(changes))
@@ -91,11 +92,14 @@ class BatchReader(DataSourceReader):
         # Spark makes up one empty partition if there are none.
         return partition.read() if isinstance(partition, FilesPartition | NetPartition) else iter(())
 
-    def _tasks(self, table: Table, table_schema: pa.Schema, changes: Sequence[Change]) -> list[InputPartition]:
+    def _tasks(self, table: TableReader, table_schema: pa.Schema, changes: Sequence[Change]) -> list[InputPartition]:
         return grouped_into_tasks(table.store, changes, self._options.query_columns, table_schema, self._schema)
 
-    def _net(self, table: Table, after: int, until: int) -> NetPartition:
+    def _net(self, after: int, until: int) -> NetPartition:
+        from tidelog.log import Table  # noqa: PLC0415 - as above
+
         options = self._options
+        table = Table.open(options.path, storage_options=options.storage_options)
         columns = announced_columns(options.query_columns.all_columns(table.schema), self._schema)
         # Raises errors about the keys and the interval here, before any task runs.
         table.changes(after=after, until=until, mode="net", keys=options.keys)

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tidelog.log.internals import REAL_SYSTEM, Change, to_datetime, utc_text
+from tidelog.log.reading import REAL_SYSTEM, Change, to_datetime, utc_text
 from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.file_partitions import (
     FilesPartition,

@@ -10,9 +10,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tidelog.log import Snapshot, Table
 from tidelog.log.errors import HistoryExpiredError, SchemaMismatchError
-from tidelog.log.internals import Change, Selection, Store, read_change_batches
+from tidelog.log.reading import Change, Selection, Snapshot, Store, TableReader, read_change_batches
 from tidelog.streaming.datasource.read_options import EXCLUSIVE_START, ReadOptions
 from tidelog.streaming.feed_planning.query_columns import QueryColumns
 
@@ -53,25 +52,25 @@ def exactly(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     )
 
 
-def table_to_read(options: ReadOptions) -> Table:
+def table_to_read(options: ReadOptions) -> TableReader:
     """The table of a read."""
-    return Table.open(options.path, storage_options=options.storage_options)
+    return TableReader.open(options.path, storage_options=options.storage_options)
 
 
-def snapshot_to_read(table: Table, options: ReadOptions) -> Snapshot:
+def snapshot_to_read(table: TableReader, options: ReadOptions) -> Snapshot:
     """The version that `versionAsOf` or `timestampAsOf` names, else the newest."""
     if isinstance(options.snapshot, int):
         return table.at(version=options.snapshot)
     return table.at(timestamp=options.snapshot) if options.snapshot is not None else table.at()
 
 
-def start_version(table: Table, options: ReadOptions) -> int:
+def start_version(table: TableReader, options: ReadOptions) -> int:
     """The version that a read of changes starts after."""
     after, _ = interval(table, options)
     return after
 
 
-def interval(table: Table, options: ReadOptions) -> tuple[int, int]:
+def interval(table: TableReader, options: ReadOptions) -> tuple[int, int]:
     """The versions (after, until] that a read of changes covers.
 
     Raises ConfigurationError if the end lies before the start, HistoryExpiredError for an end outside the history.

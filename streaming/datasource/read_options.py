@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import BEFORE_FIRST, REAL_SYSTEM, Mode, Point, predicate, properties, require_mode
+from tidelog.log.reading import BEFORE_FIRST, REAL_SYSTEM, Mode, Point, predicate, properties, require_mode
 from tidelog.streaming.datasource.session_zone import in_zone
 from tidelog.streaming.feed_planning.limits import ReadLimits
 from tidelog.streaming.feed_planning.query_columns import QueryColumns

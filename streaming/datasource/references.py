@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from tidelog.log.internals import Change
+from tidelog.log.reading import Change
 from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.feed_reader import FeedReader
 from tidelog.streaming.feed_planning.offsets import Offset

@@ -21,13 +21,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.streaming.datasource.batch_reader import BatchReader
-from tidelog.streaming.datasource.batch_writer import BatchWriter
 from tidelog.streaming.datasource.errors_first import error_first
-from tidelog.streaming.datasource.feed_reader import FeedReader
 from tidelog.streaming.datasource.file_partitions import read_columns, snapshot_to_read, table_to_read
 from tidelog.streaming.datasource.read_options import parse_read, split_names
-from tidelog.streaming.datasource.write_options import parse_write
 
 
 class TidelogDataSource(DataSource):
@@ -105,6 +101,8 @@ class TidelogDataSource(DataSource):
         Raises:
             ConfigurationError: An option is unknown, malformed, or for streams only.
         """
+        from tidelog.streaming.datasource.batch_reader import BatchReader  # noqa: PLC0415 - a process needs one of them
+
         return BatchReader(parse_read(self._raw, streaming=False, session_zone=self.session_zone), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -112,6 +110,8 @@ class TidelogDataSource(DataSource):
 
         It checks its options on its first call, since Spark hides an error raised here.
         """
+        from tidelog.streaming.datasource.feed_reader import FeedReader  # noqa: PLC0415 - as above
+
         return FeedReader(self._raw, schema, self.session_zone, self._schema_version)
 
     @error_first
@@ -124,6 +124,9 @@ class TidelogDataSource(DataSource):
             PredicateError: `where` does not describe whole partitions.
             AppendOnlyError: An overwrite of a table that only takes appends.
         """
+        from tidelog.streaming.datasource.batch_writer import BatchWriter  # noqa: PLC0415 - as above
+        from tidelog.streaming.datasource.write_options import parse_write  # noqa: PLC0415 - as above
+
         return BatchWriter(parse_write(self._raw, overwrite=overwrite), schema)
 
     @error_first

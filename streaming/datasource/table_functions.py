@@ -18,14 +18,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import udtf
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
 from tidelog.log import Changes, Scan, Table
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import Point, RowReader
+from tidelog.log.reading import Point, RowReader
 from tidelog.streaming.datasource.errors_first import error_first
 
 _HISTORY = pa.schema(
@@ -169,6 +168,8 @@ TABLE_FUNCTIONS = {"tidelog_changes": TidelogChanges, "tidelog_read": TidelogRea
 
 def register_functions(spark: SparkSession) -> None:
     """Make the functions available to the session's SQL."""
+    from pyspark.sql.functions import udtf  # noqa: PLC0415 - Spark's Python processes import this module, too
+
     for name, function in TABLE_FUNCTIONS.items():
         handler: Any = udtf(function)
         spark.udtf.register(name, handler)

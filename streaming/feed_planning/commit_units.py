@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from tidelog.log import Table
 from tidelog.log.errors import NotAppendOnlyError
-from tidelog.log.internals import (
+from tidelog.log.reading import (
     Change,
     ChangeFile,
     Commit,
     Metadata,
     Mode,
     Selection,
+    TableReader,
     changed_rows,
     commit_changes,
     may_match,
@@ -73,7 +73,7 @@ class CommitReader:
     """Reads what each commit changed. Not thread-safe."""
 
     def __init__(
-        self, table: Table, mode: Mode, selection: Selection, *, skips_changes: bool, counts_rows: bool
+        self, table: TableReader, mode: Mode, selection: Selection, *, skips_changes: bool, counts_rows: bool
     ) -> None:
         """`counts_rows` says whether a row count that the log lacks is read from the file."""
         self.table = table

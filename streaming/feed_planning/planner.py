@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tidelog.log import Table
 from tidelog.log.errors import NotAppendOnlyError, SchemaChangedError
-from tidelog.log.internals import Change, System, range_error, to_datetime, utc_text
+from tidelog.log.reading import Change, System, TableReader, range_error, to_datetime, utc_text
 from tidelog.streaming.feed_planning.commit_units import CommitReader, CommitUnits
 from tidelog.streaming.feed_planning.limits import Admission, ReadLimits
 from tidelog.streaming.feed_planning.offsets import COMPLETE, Offset
@@ -33,7 +32,7 @@ class FeedPlanner:
 
     def __init__(
         self,
-        table: Table,
+        table: TableReader,
         system: System,
         columns: QueryColumns,
         *,
@@ -53,7 +52,7 @@ class FeedPlanner:
         self._refreshed_s = float("-inf")
 
     @property
-    def table(self) -> Table:
+    def table(self) -> TableReader:
         """The table as of the last refresh."""
         return self._commits.table
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidelog.log.errors import ConfigurationError, PredicateError, SchemaChangedError
-from tidelog.log.internals import Metadata, Mode, Selection, change_schema, columns_of
+from tidelog.log.reading import Metadata, Mode, Selection, change_schema, columns_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.log import Snapshot
-from tidelog.log.internals import (
+from tidelog.log.reading import (
     ChangeFile,
     DataFile,
     FileValues,
     Int64Array,
     Selection,
+    Snapshot,
     num_records,
     prune_values,
     to_adds,

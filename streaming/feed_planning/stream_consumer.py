@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidelog.log import Table
-from tidelog.log.internals import Consumer, System, claim
+from tidelog.log.reading import Consumer, System, TableReader, claim
 from tidelog.streaming.feed_planning.offsets import Offset
 
 
 class StreamConsumer:
     """The consumer of one stream. Its first use registers it."""
 
-    def __init__(self, table: Table, name: str, system: System) -> None:
+    def __init__(self, table: TableReader, name: str, system: System) -> None:
         self._table = table
         self._name = name
         self._system = system

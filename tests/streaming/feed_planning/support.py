@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tidelog.log import Table
 from tidelog.log.read.rewrites import Change
+from tidelog.log.read.table_reader import TableReader
 from tidelog.log.read.timeline import BEFORE_FIRST
 from tidelog.log.state.commits import read_commits
 from tidelog.log.system import REAL_SYSTEM, System
@@ -57,7 +58,7 @@ def at(offset: Offset) -> tuple[int, int]:
     return offset.version, offset.files
 
 
-def start_of(table: Table, version: int = BEFORE_FIRST) -> Offset:
+def start_of(table: TableReader, version: int = BEFORE_FIRST) -> Offset:
     return Offset(table.id, version)
 
 
