@@ -355,3 +355,27 @@ def test_in_with_a_long_list_gives_the_same_result_as_a_short_one(null: bool) ->
             assert table.scan(f"{name} {negation}IN ({many})").to_arrow().equals(short), (name, negation)
     with pytest.raises(PredicateError, match="do not match: b is bool"):
         table.scan(f"b IN ({', '.join(['7'] * 60)})").to_arrow()
+
+
+# --- text with few distinct values -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("distinct", [1, 300, 60_000], ids=["one", "few", "many"])
+def test_text_is_the_same_however_a_file_encodes_it(distinct: int) -> None:
+    texts = [None if n % 11 == 0 else f"text-{n % distinct}-ü" for n in range(150_000)]
+    table = new_table(memory_store(), pa.schema([("s", pa.string()), ("n", pa.int64())]))
+    rows = pa.table({"s": pa.array(texts), "n": range(len(texts))})
+    put_parquet(table, "a", rows, parquet={"row_group_size": 70_000})
+    assert table.scan().to_arrow().equals(rows)
+    table.delete("n < 70000 AND n > 3")
+    assert table.scan(columns=["s"]).to_arrow()["s"].to_pylist() == texts[:4] + texts[70_000:]
+
+
+def test_a_long_text_that_is_repeated_is_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.log.data.reader._DECODED_BYTES", 1_000_000)
+    table = new_table(memory_store(), pa.schema([("s", pa.string())]))
+    rows = pa.table({"s": pa.array(["x" * 1000, "y"] * 40_000)})
+    put_parquet(table, "a", rows)
+    batches = list(table.scan().to_batches())
+    assert max(batch.num_rows for batch in batches) == 1000
+    assert pa.Table.from_batches(batches).equals(rows)
