@@ -10,15 +10,19 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from benchmarks import tables
-from benchmarks.harness import DELTALAKE, TIDELOG, Goal, Harness, Report, Run, pick
+from benchmarks import feed_batch, feed_planning, feed_stream, tables
+from benchmarks.harness import DELTA_SPARK, DELTALAKE, TIDELOG, Goal, Harness, Report, Run, pick
+from benchmarks.peers import spark_session
 from benchmarks.slow_store import slow_s3
 from tests.log.storage.servers import UnavailableError
 
 POLARS = "polars"
 ENGINES = (TIDELOG, DELTALAKE, POLARS)
+REPORTED = (*ENGINES, DELTA_SPARK)
 # The wait for the first byte of an object in the same region.
 LATENCY_S = 0.03
 
@@ -38,7 +42,7 @@ class Sizes:
 
 QUICK = Sizes(rows=2000, store_rows=400, store_files=4, small_files=8, reads=1, repetitions=1)
 
-PARTS = ("scan",)
+PARTS = ("scan", "batch", "stream", "latency", "planning")
 
 
 class FeedBench:
@@ -75,6 +79,26 @@ class FeedBench:
         except UnavailableError as error:
             self._report.say(f"the object store is left out: {error}")
 
+    def batch(self) -> None:
+        """Read the changes of an interval in Spark, beside delta-spark's readChangeFeed."""
+        feed_batch.measure(self._report, quick=self._sizes is QUICK, session=self._spark)
+
+    def stream(self) -> None:
+        """Run the change feed as a stream, beside delta-spark's."""
+        feed_stream.measure(self._report, quick=self._sizes is QUICK, session=self._spark)
+
+    def latency(self) -> None:
+        """Wait for the batch function after a commit."""
+        feed_stream.measure_latency(self._report, quick=self._sizes is QUICK, session=self._spark)
+
+    def planning(self) -> None:
+        """Plan a micro-batch of many new versions on a table of many files: from the look at the log to the tasks."""
+        feed_planning.measure(self._report, self._work, quick=self._sizes is QUICK)
+
+    @cached_property
+    def _spark(self) -> Any:
+        return spark_session(memory="4g")
+
     def _scan(
         self,
         case: str,
@@ -107,7 +131,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to check that it runs")
     given = parser.parse_args()
     sizes = QUICK if given.quick else Sizes(rows=given.rows, repetitions=given.repetitions)
-    report = Report("feed", engines=ENGINES)
+    report = Report("feed", engines=REPORTED)
     report.machine(rows=sizes.rows, files=sizes.files, latency_s=LATENCY_S)
     work = Path(tempfile.mkdtemp(prefix="tidelog-bench-feed-"))
     try:

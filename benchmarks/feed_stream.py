@@ -1,6 +1,7 @@
-"""The change feed as a stream, side by side with delta-spark's stream on the same table in one Spark.
+"""The parts `stream` and `latency` of `benchmarks.feed`: the change feed as a stream, beside delta-spark's.
 
-Each run is a query with Trigger.AvailableNow and a new checkpoint, to a no-op. The engines take turns.
+In `stream`, each run is a query with Trigger.AvailableNow and a new checkpoint, to a no-op; the engines take turns on
+the same tables in one Spark. In `latency`, one row is committed each second, and a batch function notes its arrival.
 """
 
 from __future__ import annotations
@@ -15,12 +16,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks import feed_batch
+from benchmarks.harness import DELTA_SPARK, TIDELOG, Goal, Report
+from benchmarks.peers import spark_session
 from tidelog.log import Table
 from tidelog.streaming import Feed, register
 
-FORMAT, FEED, DELTA = "tidelog", "tidelog_feed", "delta_spark"
+FORMAT, FEED, DELTA = "format", "Feed", "delta"
+# Goals as ratios to delta-spark, for the first and the second table. Only Feed's addBatch on the first has one of 0.9.
+_ADD_BATCH = {FORMAT: (Goal(1.3), Goal(1.3)), FEED: (Goal(0.9), None)}
+_WHOLE_RUN = Goal(1.2)
+_MEDIAN_S, _P99_S = Goal(0.2, of=TIDELOG), Goal(0.5, of=TIDELOG)
 _PATIENCE_S = 120
 
 
@@ -31,6 +40,9 @@ class Runs:
     total_s: list[float] = field(default_factory=list)
     add_batch_s: list[float] = field(default_factory=list)
     micro_batches: list[int] = field(default_factory=list)
+
+
+_Stream = Callable[[Callable[[DataFrame, int], None]], Any]
 
 
 def _nothing(frame: DataFrame, _: int) -> None:
@@ -51,6 +63,49 @@ def _by_delta(spark: SparkSession, path: str) -> Any:
 
 
 _ENGINES: Mapping[str, Callable[[SparkSession, str], Any]] = {FORMAT: _by_format, FEED: _by_feed, DELTA: _by_delta}
+
+
+def measure(report: Report, *, quick: bool = False, repetitions: int = 5, session: Any = None) -> None:
+    """Measure the streams; the figures are medians in seconds. Each line has the number of micro-batches."""
+    spark = session or spark_session(memory="4g")
+    with tempfile.TemporaryDirectory() as folder:
+        for number, case in enumerate(feed_batch.QUICK if quick else feed_batch.CASES):
+            path = str(Path(folder) / str(number))
+            feed_batch.make(path, case)
+            found = available_now(spark, path, 1 if quick else repetitions)
+            for engine in (FORMAT, FEED):
+                own, peer = found[engine], found[DELTA]
+                batches = {name: max(runs.micro_batches) for name, runs in found.items()}
+                report.figure(
+                    f"stream, {engine}, addBatch: {case.name}",
+                    "s",
+                    _medians(own.add_batch_s, peer.add_batch_s),
+                    _ADD_BATCH[engine][number],
+                    peer=DELTA_SPARK,
+                    micro_batches=batches,
+                )
+                report.figure(
+                    f"stream, {engine}, whole run: {case.name}",
+                    "s",
+                    _medians(own.total_s, peer.total_s),
+                    _WHOLE_RUN,
+                    peer=DELTA_SPARK,
+                )
+
+
+def measure_latency(report: Report, *, quick: bool = False, session: Any = None) -> None:
+    """Measure the time from a commit to the batch function."""
+    spark = session or spark_session(memory="4g")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, stream in ((FORMAT, _rows_by_format), (FEED, _rows_by_feed)):
+            table = Table.create(str(Path(folder) / name), pa.schema([("n", pa.int64())]))
+            waited = latency(stream(spark, table.path), table, Path(folder) / f"{name}-cp", 3 if quick else 60)
+            report.figure(f"latency, {name}, median", "s", {TIDELOG: statistics.median(waited)}, _MEDIAN_S)
+            report.figure(f"latency, {name}, p99", "s", {TIDELOG: percentile(waited, 0.99)}, _P99_S)
+
+
+def _medians(own: list[float], peer: list[float]) -> dict[str, float]:
+    return {TIDELOG: statistics.median(own), DELTA_SPARK: statistics.median(peer)}
 
 
 def available_now(spark: SparkSession, path: str, repeats: int) -> dict[str, Runs]:
@@ -81,9 +136,17 @@ def _run(writer: Any) -> tuple[float, list[Any]]:
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def latency(spark: SparkSession, folder: Path, commits: int, interval_s: float) -> list[float]:
-    """Seconds from a commit to the batch function that gets its row, one commit each interval, trigger 0."""
-    table = Table.create(str(folder / "latency"), _schema())
+def _rows_by_format(spark: SparkSession, path: str) -> _Stream:
+    register(spark)
+    return spark.readStream.format("tidelog").load(path).writeStream.foreachBatch
+
+
+def _rows_by_feed(spark: SparkSession, path: str) -> _Stream:
+    return Feed(spark, path).foreachBatch
+
+
+def latency(stream: _Stream, table: Table, checkpoint: Path, commits: int) -> list[float]:
+    """Seconds from each commit to the batch function that gets its row: one commit a second, triggers without pause."""
     arrived: dict[int, float] = {}
 
     def take(frame: DataFrame, _: int) -> None:
@@ -91,15 +154,15 @@ def latency(spark: SparkSession, folder: Path, commits: int, interval_s: float) 
         for row in frame.select("n").collect():
             arrived.setdefault(row["n"], now)
 
-    writer = Feed(spark, table.path).foreachBatch(take).option("checkpointLocation", str(folder / "latency-cp"))
+    writer = stream(take).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(processingTime="0 seconds").start()
     committed: dict[int, float] = {}
+    pause = threading.Event()
     try:
-        pause = threading.Event()
         for number in range(commits):
             table.insert([{"n": number}])
             committed[number] = time.perf_counter()
-            pause.wait(interval_s)
+            pause.wait(1)
         deadline = time.monotonic() + _PATIENCE_S
         while len(arrived) < commits and query.isActive and time.monotonic() < deadline:
             pause.wait(0.05)
@@ -107,12 +170,6 @@ def latency(spark: SparkSession, folder: Path, commits: int, interval_s: float) 
         query.stop()
     # The first batch also starts the query.
     return [arrived[number] - committed[number] for number in range(1, commits)]
-
-
-def _schema() -> Any:
-    import pyarrow as pa
-
-    return pa.schema([("n", pa.int64())])
 
 
 def percentile(values: list[float], share: float) -> float:

@@ -17,6 +17,8 @@ LOCAL = (
     "scan_one_small_file",
     "scan_small_files",
 )
+STREAMS = [f"stream, {engine}, {figure}" for engine in ("format", "Feed") for figure in ("addBatch", "whole run")]
+LATENCIES = [f"latency, {engine}, {figure}" for engine in ("format", "Feed") for figure in ("median", "p99")]
 STORED = ("scan_object_store", "changes_object_store")
 
 
@@ -28,10 +30,13 @@ def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr[-3000:]
     machine, *measured = [json.loads(line) for line in done.stdout.splitlines()]
     cases = LOCAL if "the object store is left out" in done.stderr else LOCAL + STORED
-    assert [line["case"] for line in measured] == [name for case in cases for name in (case, f"{case}_memory")]
+    expected = [name for case in cases for name in (case, f"{case}_memory")]
+    assert [line["case"] for line in measured][: len(expected)] == expected
+    spark = [line["case"].split(":")[0] for line in measured][len(expected) :]
+    assert spark == [*["batch"] * 2, *STREAMS * 2, *LATENCIES, "planning"]
     assert machine["bench"] == "feed"
     assert all(line[TIDELOG] > 0 for line in measured)
-    assert all({"unit", *feed.ENGINES, "ratio", "cpu_ratio", "goal", "met"} <= line.keys() for line in measured)
+    assert all({"unit", *feed.REPORTED, "ratio", "cpu_ratio", "goal", "met"} <= line.keys() for line in measured)
     assert "different numbers of rows" not in done.stderr
     assert "goals met" in done.stderr
 
