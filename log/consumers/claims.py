@@ -103,11 +103,13 @@ class _Claimant:
                 return None
             self._require_free(before, store_clock_ms(self.store, self.system) - written_ms)
         position, started = self._start(before)
+        is_same = before is not None and (before.owner, before.position) == (self.owner, position)
         record = msgspec.structs.replace(
             draft(self.head, self.name, position),
             owner=self.owner,
             confirmed=before is not None and before.confirmed and before.owner == self.owner,
             started=started,
+            checkpoint=before.checkpoint if before and is_same else None,
             takeover_after_ms=self.takeover_after_ms,
         )
         record = stamped(self.store, self.system, record, before)

@@ -55,6 +55,11 @@ class Consumer:
         return self._record.position
 
     @property
+    def checkpoint(self) -> int | None:
+        """The version in its owner's checkpoint, if the position is further; see `Record`."""
+        return self._record.checkpoint
+
+    @property
     def is_confirmed(self) -> bool:
         """Whether the owner is confirmed."""
         return self._record.confirmed
@@ -72,8 +77,10 @@ class Consumer:
         if not (self._record.confirmed and self._record.started):
             self._write(self._record.position)
 
-    def advance(self, position: int) -> None:
+    def advance(self, position: int, *, checkpoint: int | None = None) -> None:
         """Say that every commit up to `position` was processed. Writes only if that is later than before.
+
+        `checkpoint` is the version in a stream's checkpoint, if the commits after it have nothing that it reads.
 
         Raises:
             FencedError: Another owner has taken over, or the consumer was reset or removed. Stop.
@@ -82,7 +89,7 @@ class Consumer:
             StoreUnavailableError: The store does not answer. The position may be stored or not.
         """
         if position > self._record.position:
-            self._write(position)
+            self._write(position, checkpoint=checkpoint)
 
     def heartbeat_if_due(self) -> None:
         """Give a sign of life if a quarter of the time after which the owner counts as dead has passed since the last.
@@ -100,8 +107,11 @@ class Consumer:
             self._write(self._record.position, confirms=False, releases=True)
             self._is_released = True
 
-    def _write(self, position: int, *, confirms: bool = True, releases: bool = False) -> None:
+    def _write(
+        self, position: int, *, checkpoint: int | None = None, confirms: bool = True, releases: bool = False
+    ) -> None:
         """Write the next record."""
+        checkpoint = self._record.checkpoint if position == self._record.position else checkpoint
         if self._is_released:
             raise self._fenced("was released by this process")
         for _ in range(_ATTEMPTS):
@@ -112,6 +122,7 @@ class Consumer:
                 confirmed=self._record.confirmed or confirms,
                 started=self._record.started or confirms,
                 position=position,
+                checkpoint=checkpoint,
             )
             record = stamped(self._store, self._system, record, self._record)
             before = self._latest

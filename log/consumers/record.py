@@ -44,6 +44,8 @@ class Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         confirmed: Whether the owner has a durable identity, so that it can come back after a crash.
         started: Whether the position may be left out only by a reset, because processing has begun there.
         position: Every commit up to this version was processed; one less than the first version if none was.
+        checkpoint: Of a stream whose position is further than its checkpoint: the version in the checkpoint. The
+            commits between the two have nothing that the stream reads.
         position_time: The commit time of that version; None if it is unknown.
         heartbeat: When the record was written, by its writer's clock, for people. The age of a record is that of its
             file, by the store's clock.
@@ -61,6 +63,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     started: bool
     position: Annotated[int, msgspec.Meta(ge=-1, le=MAX_VERSION)]
     position_time: datetime | None
+    checkpoint: int | None = None
     heartbeat: datetime
     takeover_after_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
 

@@ -75,13 +75,15 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             planner.refresh_if_due()
         planner.require_reached(begin)
         if self._consumer:
-            self._consumer.completed(begin)
+            self._consumer.completed(begin, planner)
         until = planner.table.version if self._target_version is None else self._target_version
         end = planner.advance(begin, until, _limits(options, limit))
         if end == begin:
             # As it was given: Spark compares the text of offsets, and an older tidelog may have written this one.
             return start
-        end = replace(end, is_initial=False, began=replace(begin, is_initial=False) if begin.is_initial else None)
+        began = replace(planner.resumed(begin), is_initial=False, began=None)
+        is_known = began == replace(begin, began=None)
+        end = replace(end, is_initial=False, began=None if is_known else began)
         return (self._consumer.named(end) if self._consumer else end).to_json()
 
     @error_first
@@ -130,9 +132,11 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planner.require_reached(last)
         if self._consumer:
             self._consumer.begins()
-        if first.is_initial:
-            # Another one than the micro-batch was planned with, if the table has changed since.
-            first = last.began or (last if last.is_initial else first)
+        if last.began:
+            # The first start was asked for again, and the table may have changed; or `start` is far behind.
+            first = last.began
+        elif first.is_initial and last.is_initial:
+            first = last
         return planner.between(first, last)
 
     def _open(self) -> tuple[ReadOptions, FeedPlanner]:

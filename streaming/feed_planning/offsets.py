@@ -40,6 +40,11 @@ class Offset:
     began: Offset | None = None
 
     @property
+    def is_whole(self) -> bool:
+        """Whether everything up to the version was read."""
+        return self.files == COMPLETE and not self.snapshot
+
+    @property
     def last_complete(self) -> int:
         """The newest version that needs not be read again."""
         return self.version if self.files == COMPLETE or self.snapshot else self.version - 1

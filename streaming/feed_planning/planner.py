@@ -48,6 +48,8 @@ class FeedPlanner:
         )
         self._schema_version = schema_version
         self._snapshot: SnapshotUnits | None = None
+        # An offset, and how far the commits after it have nothing to read.
+        self._quiet: tuple[Offset, Offset] | None = None
         self._last_news_s = system.monotonic_s()
         self._refreshed_s = float("-inf")
 
@@ -87,6 +89,17 @@ class FeedPlanner:
         offset = Offset(table.id, table.version)
         return replace(offset, files=0, snapshot=True) if units.count else offset
 
+    def resumed(self, start: Offset) -> Offset:
+        """Where to go on from `start`: further, if the commits after it are known to have nothing to read.
+
+        So a long time without rows is not read again and again, and its commits may expire.
+        """
+        return self._quiet[1] if self._quiet and self._quiet[0] == start else start
+
+    def note_quiet(self, start: Offset, version: int) -> None:
+        """Take for granted that the commits after `start` up to `version` have nothing to read."""
+        self._quiet = start, replace(start, version=version, files=COMPLETE)
+
     def advance(self, start: Offset, until_version: int, limits: ReadLimits) -> Offset:
         """The end of a micro-batch that begins at `start`, within `limits`, never past `until_version`.
 
@@ -102,11 +115,12 @@ class FeedPlanner:
         if start.snapshot:
             return self._advance_in_snapshot(start, admission)
         self._snapshot = None
-        seen, has_rows = start, False
+        begin = self.resumed(start)
+        seen, has_rows = begin, False
         try:
-            for commit in self._commits.between(start.last_complete, until_version):
+            for commit in self._commits.between(begin.last_complete, until_version):
                 self._require_same_columns(commit)
-                done = start.files if commit.version == start.version and start.files != COMPLETE else 0
+                done = begin.files if commit.version == begin.version and begin.files != COMPLETE else 0
                 taken = done + commit.taken(done, admission)
                 rows_taken = any(unit.files for unit in commit.units[done:taken])
                 if taken < len(commit.units):
@@ -124,7 +138,10 @@ class FeedPlanner:
         except (NotAppendOnlyError, SchemaChangedError):
             if not has_rows:
                 raise
-        return seen if has_rows else start
+        if has_rows:
+            return seen
+        self._quiet = start, seen
+        return start
 
     def between(self, start: Offset, end: Offset) -> Iterator[Change]:
         """What to read after `start`, up to and including `end`, in commit order."""

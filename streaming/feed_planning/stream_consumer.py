@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tidelog.log.reading import Consumer, System, TableReader, claim
 from tidelog.streaming.feed_planning.offsets import Offset
+from tidelog.streaming.feed_planning.planner import FeedPlanner
 
 
 class StreamConsumer:
@@ -30,8 +31,11 @@ class StreamConsumer:
         self._reader = offset.reader or self._reader or self._system.uuid()
         return replace(offset, reader=self._reader)
 
-    def completed(self, start: Offset) -> None:
+    def completed(self, start: Offset, planner: FeedPlanner) -> None:
         """Say that everything up to `start` was processed, and that the stream is alive.
+
+        If the commits after `start` have nothing to read, the position is at the last of them: in a long time of
+        compactions the stream holds back no clean-up. A restart finds in the record how far they go.
 
         Raises:
             ConsumerInUseError: Another stream has the name.
@@ -48,7 +52,11 @@ class StreamConsumer:
                 position=start.last_complete,
                 system=self._system,
             )
-        self._consumer.advance(start.last_complete)
+            if self._consumer.checkpoint == start.version and start.is_whole:
+                planner.note_quiet(start, self._consumer.position)
+        quiet = planner.resumed(start)
+        is_further = start.is_whole and quiet.version > start.version
+        self._consumer.advance(quiet.last_complete, checkpoint=start.version if is_further else None)
         self._consumer.heartbeat_if_due()
 
     def begins(self) -> None:

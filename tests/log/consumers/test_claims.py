@@ -36,6 +36,7 @@ def test_a_record_can_be_read_by_people(table: Table, clock: Watch) -> None:
         "confirmed": True,
         "started": True,
         "position": 3,
+        "checkpoint": None,
         "positionTime": "2023-11-17T22:13:20Z",
         "heartbeat": "2023-11-26T22:13:20Z",
         "takeoverAfterMs": None,
