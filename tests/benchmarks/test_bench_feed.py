@@ -5,11 +5,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from benchmarks import feed
 from benchmarks.harness import REPOSITORY, TIDELOG
 
-LOCAL = (
+CASES = (
     "scan_numbers",
     "scan_text",
     "scan_deletion_vectors",
@@ -19,26 +22,41 @@ LOCAL = (
 )
 STREAMS = [f"stream, {engine}, {figure}" for engine in ("format", "Feed") for figure in ("addBatch", "whole run")]
 LATENCIES = [f"latency, {engine}, {figure}" for engine in ("format", "Feed") for figure in ("median", "p99")]
-STORED = ("scan_object_store", "changes_object_store")
 
 
-def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.feed", "--quick"]
+def quick(home: Path, part: str) -> list[dict[str, Any]]:
+    """The lines of a quick run of some parts, without the one about the machine."""
+    command = [sys.executable, "-m", "benchmarks.feed", "--quick", "--only", part]
     # The cache of tables is in the home folder.
-    environment = {**os.environ, "HOME": str(tmp_path)}
+    environment = {**os.environ, "HOME": str(home)}
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     machine, *measured = [json.loads(line) for line in done.stdout.splitlines()]
-    cases = LOCAL if "the object store is left out" in done.stderr else LOCAL + STORED
-    expected = [name for case in cases for name in (case, f"{case}_memory")]
-    assert [line["case"] for line in measured][: len(expected)] == expected
-    spark = [line["case"].split(":")[0] for line in measured][len(expected) :]
-    assert spark == [*["batch"] * 2, *STREAMS * 2, *LATENCIES, "planning"]
     assert machine["bench"] == "feed"
     assert all(line[TIDELOG] > 0 for line in measured)
     assert all({"unit", *feed.REPORTED, "ratio", "cpu_ratio", "goal", "met"} <= line.keys() for line in measured)
     assert "different numbers of rows" not in done.stderr
     assert "goals met" in done.stderr
+    return measured
+
+
+def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> None:
+    found = [line["case"] for line in quick(tmp_path, "scan")]
+    assert found == [name for case in CASES for name in (case, f"{case}_memory")]
+
+
+@pytest.mark.spark
+@pytest.mark.interop
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("part", "cases"),
+    [("batch", ["batch"] * 2), ("stream", STREAMS * 2), ("latency", LATENCIES), ("planning", ["planning"])],
+    ids=["batch", "stream", "latency", "planning"],
+)
+def test_a_quick_run_of_the_parts_in_spark(part: str, cases: list[str]) -> None:
+    # The jars are in the home folder.
+    found = [line["case"].split(":")[0] for line in quick(Path.home(), part)]
+    assert found == cases
 
 
 def test_each_part_is_a_method() -> None:
