@@ -109,7 +109,15 @@ class _Readers:
 
     def _take(self) -> pa.RecordBatch | None:
         """Wait for the next batch; None after the last one. Raises what the first file's reader raised."""
-        while self._files:
+        while True:
+            if not self._files:
+                self._start_turns()
+                if not self._files and not self._turns:
+                    return None
+            if not self._files:
+                # All threads are between two files, and one of them may begin the next.
+                self._changed.wait()
+                continue
             first = self._files[0]
             if first.queue:
                 batch = first.queue.popleft()
@@ -126,7 +134,6 @@ class _Readers:
                 self._start_turns()
             else:
                 self._changed.wait()
-        return None
 
     def _start_turns(self) -> None:
         while self._turns < self._threads and (file := self._next_file()):
@@ -141,6 +148,7 @@ class _Readers:
             with self._changed:
                 file = self._next_file()
                 self._turns -= file is None
+                self._changed.notify()
 
     def _fill(self, file: _File) -> None:
         """Read batches of a file until there is no room or it ends."""

@@ -167,7 +167,7 @@ def test_the_daemon_logs_printable_lines(tmp_path: Path, caplog: pytest.LogCaptu
     errors: list[Any] = []
     for _ in range(3):
         errors += [step.error for step in worker.step().tables if step.error]
-    records = [caplog.handler.format(record) for record in caplog.records if record.name.startswith("tidelog")]
+    records = [logging.Formatter().format(record) for record in caplog.records if record.name.startswith("tidelog")]
     assert errors
     assert any(SPELLED in text for text in records)
     assert [text for text in records for line in text.split("\n") if not line.isprintable()] == []

@@ -219,7 +219,7 @@ MUTATIONS = (
         gives(None),
         (
             f"{_LOOP}:foreign_table",
-            "tidelog.log.table:require_current",
+            "tidelog.log.read.table_reader:require_current",
             "tidelog.log.cleanup.current_state:require_current",
             "tidelog.log.state.checkpointing:require_current",
         ),

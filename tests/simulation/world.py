@@ -24,6 +24,7 @@ from tests.simulation.record import Record
 from tests.simulation.scenario import HOUR_MS, Scenario
 from tests.simulation.scheduler import FOREVER, Scheduler
 from tidelog.log import table as table_module
+from tidelog.log.read import table_reader
 from tidelog.log.storage import Store
 from tidelog.log.storage.local import LocalStore
 from tidelog.log.system import System
@@ -213,6 +214,7 @@ class World:
 
         with (
             mock.patch.object(table_module, "open_store", opened),
+            mock.patch.object(table_reader, "open_store", opened),
             mock.patch.object(table_module, "REAL_SYSTEM", _Acting(self)),
         ):
             yield

@@ -12,13 +12,13 @@ from deltalake import DeltaTable
 from tests.log.faults import Around
 from tests.log.support import Clock, memory_store, new_table, numbers, read_numbers, reopen
 from tidelog.log import Table
-from tidelog.log import table as table_module
 from tidelog.log.commit.version_put import MAX_PUTS, MAX_SETTLEMENTS
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.errors import CommitStateUnknownError, HistoryExpiredError, StoreUnavailableError
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import Commit
 from tidelog.log.operations import create_table
+from tidelog.log.read import table_reader
 from tidelog.log.state import commits
 from tidelog.log.state.commits import read_info
 from tidelog.log.state.loader import load
@@ -216,7 +216,7 @@ def test_a_reader_that_slept_through_a_clean_up_does_not_follow_a_put_into_a_hol
     plain: Table, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handle = reopen(plain)
-    module = table_module if way == "refresh" else commits
+    module = table_reader if way == "refresh" else commits
     probe = commits.commits_until_now
     asleep = [True]
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -362,3 +363,30 @@ def test_rows_before_a_damaged_file_are_read(table: Table, damage: str) -> None:
 def test_a_store_says_how_many_files_to_read_at_once(table: Table) -> None:
     assert table.store.reads_at_once == min(pa.cpu_count(), 8)
     assert new_table(memory_store()).store.reads_at_once >= 1
+
+
+def test_threads_between_two_files_are_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The consumer has taken all that was read, and each thread is about to begin the next file."""
+    taken, goes_on = threading.Event(), threading.Event()
+    fill = module._Readers._fill
+
+    def filled(self: Any, file: Any) -> None:
+        fill(self, file)
+        assert goes_on.wait(30)
+
+    class Telling(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            if taken.is_set():
+                goes_on.set()
+            return super().wait(timeout)
+
+    monkeypatch.setattr(module._Readers, "_fill", filled)
+    monkeypatch.setattr(module, "Condition", Telling)
+    reading = read_ahead([partial(iter, [batch(number)]) for number in range(4)], 2)
+    first = [next(reading), next(reading)]
+    taken.set()
+    try:
+        rest = list(reading)
+    finally:
+        goes_on.set()
+    assert values(iter([*first, *rest])) == [0, 1, 2, 3]
