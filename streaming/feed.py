@@ -7,6 +7,7 @@ same.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -113,7 +114,7 @@ class Feed:
             "maxFilesPerTrigger": max_files,
             "maxBytesPerTrigger": max_bytes,
             "maxRowsPerTrigger": max_rows,
-            "columns": None if columns is None else ",".join(columns),
+            "columns": None if columns is None else json.dumps(list(columns)),
             "where": where,
             "skipChangeCommits": str(skip_change_commits).lower(),
         }

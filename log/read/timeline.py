@@ -89,7 +89,7 @@ class Timeline:
         """The version of the table at `moment`. Raises HistoryExpiredError for a time outside the retained history."""
         at_ms = to_timestamp_ms(moment)
         earliest = self._earliest_version()
-        if at_ms > max(self.system.now_ms(), self.timestamp_ms):
+        if self._is_in_the_future(at_ms):
             raise self._outside(at_ms, "in the future", earliest)
         found = versions.version_at(self.times, at_ms, earliest, self.version)
         if found is None:
@@ -140,7 +140,7 @@ class Timeline:
                 raise range_error(self.store, f"version {point} does not exist", earliest, self.version)
             return point
         at_ms = to_timestamp_ms(point)
-        if at_ms > max(self.system.now_ms(), self.timestamp_ms):
+        if self._is_in_the_future(at_ms):
             raise self._outside(at_ms, "in the future", earliest)
         found = versions.version_at(self.times, at_ms, earliest, self.version)
         if found is None and earliest > first:
@@ -170,7 +170,7 @@ class Timeline:
         """The error for a time, with the times of the first and the last version that it could be."""
         first_ms = self.times.at(earliest)
         since = "" if first_ms < 0 else f", the first was committed at {utc_text(to_datetime(first_ms))}"
-        hint = f"{since}, the last at {utc_text(to_datetime(self.timestamp_ms))}"
+        hint = f"{since}, the last at {utc_text(to_datetime(self._time_of(self.version)))}"
         what = f"{utc_text(to_datetime(at_ms))} is {where}"
         return range_error(self.store, what, earliest, self.version, hint)
 
@@ -180,10 +180,15 @@ class Timeline:
             what = f"version {version} belongs to an older table at {self.store.url}, which was dropped"
             raise range_error(self.store, what, self._earliest_version(), self.version)
 
+    def _is_in_the_future(self, at_ms: int) -> bool:
+        known_ms = max(self.system.now_ms(), self.timestamp_ms)
+        return at_ms > known_ms and at_ms > self._time_of(self.version)
+
     def _time_of(self, version: int) -> int:
         """The commit time of `version`, or of the last millisecond before the next one if it is gone or was never."""
         if version == self.version:
-            return self.timestamp_ms
+            # File times can go backwards; with all earlier ones they are corrected to increase.
+            return max(self.timestamp_ms, self.times.at(version))
         stamp = self.times.at(version) if version >= self.first_version else -1
         return stamp if stamp >= 0 else self.times.at(version + 1) - 1
 

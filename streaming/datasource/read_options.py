@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -197,7 +199,14 @@ def _mode(options: Mapping[str, str], *, streaming: bool | None) -> Mode | None:
 
 
 def _names(options: Mapping[str, str], key: str) -> tuple[str, ...] | None:
-    return tuple(name.strip() for name in options[key].split(",")) if key in options else None
+    """Names separated by commas, or a JSON array of them, as names can hold commas."""
+    if key not in options:
+        return None
+    with suppress(ValueError):
+        found = json.loads(options[key])
+        if isinstance(found, list) and all(isinstance(name, str) for name in found):
+            return tuple(found)
+    return tuple(name.strip() for name in options[key].split(","))
 
 
 def _flag(options: Mapping[str, str], key: str) -> bool:

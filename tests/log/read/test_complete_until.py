@@ -103,7 +103,7 @@ def test_an_expired_version_is_complete_until_the_next_one(table: Table) -> None
 def test_later_commits_have_later_times(enabled: bool) -> None:
     """Also if the clock stands still or goes back, and if the times are those of files."""
     clock: Any = Clock()
-    table = new_table(memory_store(), system=clock, properties={"delta.enableInCommitTimestamps": enabled})
+    table = new_table(memory_store(clock), system=clock, properties={"delta.enableInCommitTimestamps": enabled})
     positions = []
     for number in range(4):
         table.insert(numbers([number]))

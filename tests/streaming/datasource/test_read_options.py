@@ -25,6 +25,14 @@ def test_the_limits_of_a_stream() -> None:
     assert parse_read(PATH | options).limits == ReadLimits(3, 10 * 2**20, 1000)
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("a, b ,c", ("a", "b", "c")), ('["a,b", " c"]', ("a,b", " c")), ("[a]", ("[a]",)), ("1", ("1",))],
+)
+def test_column_names(text: str, names: tuple[str, ...]) -> None:
+    assert parse_read(PATH | {"columns": text}).columns == names
+
+
 def test_option_names_ignore_case() -> None:
     assert parse_read({"PATH": "/t", "VersionAsOf": "3", "COLUMNS": "a, b ,c", "Where": "a = 1"}).snapshot == 3
     assert parse_read({"path": "/t", "columns": "a, b ,c"}).columns == ("a", "b", "c")
