@@ -12,6 +12,7 @@ from tidelog.log.commit.result import Committed, committed
 from tidelog.log.data import conform
 from tidelog.log.errors import ConcurrentTransactionException, ConflictError
 from tidelog.log.predicate import at_time, update_at_time
+from tidelog.log.read.table_reader import TableReader
 from tidelog.log.system import logger
 from tidelog.log.transaction import Transaction
 
@@ -41,21 +42,13 @@ def run_statement(attempt: Callable[[], _T], path: str) -> _T:
     raise AssertionError(path)  # the last conflict was raised
 
 
-class Statements:
+class Statements(TableReader):
     """The writing methods of a Table."""
 
-    @property
-    def path(self) -> str:
-        """The table's path or URL."""
-        raise NotImplementedError
-
     def begin(self) -> Transaction:
-        """Begin a transaction on the newest version."""
-        raise NotImplementedError
-
-    def _now_ms(self) -> int:
-        """The time by the table's clock, in milliseconds since 1970."""
-        raise NotImplementedError
+        """Refresh the table, and begin a transaction on the newest version."""
+        self.refresh()
+        return Transaction(self._store, self._state, self._system, self._move_to_committed)
 
     def insert(self, data: Any, *, idempotency_key: tuple[str, int] | None = None) -> Committed:
         """Add rows.

@@ -13,16 +13,14 @@ from tidelog.log.operations import create_table, drop_table
 from tidelog.log.operations.keys import key_columns
 from tidelog.log.predicate import at_time
 from tidelog.log.read.changes import ChangeRequest, Changes, changes_of, require_mode
-from tidelog.log.read.table_reader import TableReader
 from tidelog.log.read.timeline import Point
 from tidelog.log.statements import Statements
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM
-from tidelog.log.transaction import Transaction
 from tidelog.log.upkeep import Upkeep
 
 
-class Table(TableReader, Statements, Upkeep):
+class Table(Statements, Upkeep):
     """A table at a path, loaded at one version. Get one with `Table.create` or `Table.open`.
 
     Reads show the loaded version until `refresh` moves to the newest one. A writing method refreshes the table first.
@@ -181,7 +179,7 @@ class Table(TableReader, Statements, Upkeep):
             self._store,
             changes_of(timeline.between(interval.after, interval.until), chosen, self.change_source),
             self.schema,
-            self._head.metadata,
+            self.head.metadata,
             request=ChangeRequest(
                 chosen,
                 at_time(where, self._now_ms),
@@ -190,8 +188,3 @@ class Table(TableReader, Statements, Upkeep):
             ),
             complete_until_ms=interval.complete_until_ms,
         )
-
-    def begin(self) -> Transaction:
-        """Refresh the table, and begin a transaction on the newest version."""
-        self.refresh()
-        return Transaction(self._store, self._state, self._system, self._move_to_committed)

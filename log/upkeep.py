@@ -10,26 +10,16 @@ from typing import TYPE_CHECKING, Any
 from tidelog.log.cleanup.expire import ExpiryReport, expire_log
 from tidelog.log.cleanup.vacuum import VacuumReport, vacuum_files
 from tidelog.log.read.debt import Debt, debt_of
+from tidelog.log.read.table_reader import TableReader
 from tidelog.log.state import checkpointing
-from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import list_segment
-from tidelog.log.storage import Store
-from tidelog.log.system import System
 
 if TYPE_CHECKING:
     from tidelog.compaction_daemon.compaction import CompactionReport
 
 
-class Upkeep:
+class Upkeep(TableReader):
     """The maintenance methods of a Table. None of them changes rows."""
-
-    _store: Store
-    _state: LogState
-    _system: System
-
-    def _move_to_committed(self, state: LogState) -> None:
-        """Load a version that was just committed."""
-        raise NotImplementedError
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the loaded version, so that readers need not replay older commits.

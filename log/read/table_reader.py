@@ -77,7 +77,7 @@ class TableReader:
     @property
     def id(self) -> str:
         """The table's unique id. A new table at the same path has another one."""
-        return self._head.metadata.id
+        return self.head.metadata.id
 
     @property
     def store(self) -> Store:
@@ -87,27 +87,27 @@ class TableReader:
     @property
     def schema(self) -> pa.Schema:
         """The columns, partition columns included."""
-        return columns_of(self._head.metadata, self.path)
+        return columns_of(self.head.metadata, self.path)
 
     @property
     def partition_by(self) -> tuple[str, ...]:
         """The partition columns."""
-        return self._head.metadata.partition_columns
+        return self.head.metadata.partition_columns
 
     @property
     def properties(self) -> Mapping[str, str]:
         """The table properties in the log; defaults are not included."""
-        return dict(self._head.metadata.configuration)
+        return dict(self.head.metadata.configuration)
 
     @property
     def version(self) -> int:
         """The loaded ID version."""
-        return self._head.version
+        return self.head.version
 
     @property
     def time_version(self) -> datetime | None:
         """The commit time (UTC) of the newest commit up to `version` that changed rows; None if there is none."""
-        stamp = self._head.time_version_ms
+        stamp = self.head.time_version_ms
         if stamp is None:
             stamp = next((when for commit, when in self.timeline.newest_first() if commit.data_change), None)
         return None if stamp is None else to_datetime(stamp)
@@ -115,7 +115,7 @@ class TableReader:
     @property
     def transactions(self) -> Mapping[str, int]:
         """The newest version that each application committed, by application id; see `idempotency_key` of `insert`."""
-        return {name: transaction.version for name, transaction in self._head.transactions.items()}
+        return {name: transaction.version for name, transaction in self.head.transactions.items()}
 
     def refresh(self) -> Self:
         """Move to the newest version, in place, and return this table.
@@ -125,7 +125,7 @@ class TableReader:
             TableNotFoundError: The table was dropped.
             UnsupportedFeatureError: The newest version requires a feature that tidelog lacks.
         """
-        new = commits_until_now(self._store, self.version) if is_same_commit(self._store, self._head) else None
+        new = commits_until_now(self._store, self.version) if is_same_commit(self._store, self.head) else None
         if new is not None and (not new or is_there(self._store, self.version)):
             state = self._state.advance(new) if new else self._state
         else:
@@ -197,22 +197,18 @@ class TableReader:
         """The loaded version without its file list."""
         return self._state.head
 
-    @property
-    def _head(self) -> Head:
-        return self._state.head
-
     def _now_ms(self) -> int:
         return self._system.now_ms()
 
     @property
     def change_source(self) -> ChangeSource:
         """What the changes of a commit depend on, beside the commit."""
-        return ChangeSource(self._store, self._head.metadata)
+        return ChangeSource(self._store, self.head.metadata)
 
     @property
     def timeline(self) -> Timeline:
         """The history up to the loaded version."""
-        head = self._head
+        head = self.head
         return Timeline(self._store, self._system, self._times, head.version, head.timestamp_ms, head.first_version)
 
     def _move_to_committed(self, state: LogState) -> None:

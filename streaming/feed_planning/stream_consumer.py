@@ -46,7 +46,7 @@ class StreamConsumer:
         if self._consumer is None:
             self._consumer = claim(
                 self._table.store,
-                self._table.at().state.head,
+                self._table.head,
                 self._name,
                 owner=owner,
                 position=start.last_complete,

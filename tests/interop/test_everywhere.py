@@ -153,7 +153,7 @@ def test_changing_rows_of_a_table_with_column_mapping(mode: str, tmp_path: Path,
     delta.sql(f"ALTER TABLE delta.`{path}` RENAME COLUMN st.x TO z")
     delta.sql(f"ALTER TABLE delta.`{path}` DROP COLUMN gone")
     table = Table.open(path)
-    protocol = table._head.protocol
+    protocol = table.head.protocol
     data = [{"n": n, "renamed": str(n), "st": {"z": "s", "y": n}, "p": "pq"[n % 2]} for n in range(2, 12)]
     table.insert(data)
     start = table.version
@@ -167,7 +167,7 @@ def test_changing_rows_of_a_table_with_column_mapping(mode: str, tmp_path: Path,
     expected = table.scan().to_arrow()
     assert expected.num_rows == 10
     assert as_texts(delta.arrow(path), expected.schema) == as_texts(expected, expected.schema)
-    assert Table.open(path)._head.protocol == protocol
+    assert Table.open(path).head.protocol == protocol
     delta.sql(f"UPDATE delta.`{path}` SET renamed = 'again' WHERE n > 5")
     assert as_texts(delta.arrow(path), expected.schema) == as_texts(table.refresh().scan().to_arrow(), expected.schema)
 

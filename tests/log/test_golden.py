@@ -107,7 +107,7 @@ def test_a_table_of_another_writer_is_written(name: str, tmp_path: Path) -> None
     folder = unpack(name, tmp_path)
     path = str(next(found.parent for found in folder.rglob("_delta_log") if found.is_dir()))
     table = Table.open(path)
-    protocol, start, before = table._head.protocol, table.version, table.scan().to_arrow()
+    protocol, start, before = table.head.protocol, table.version, table.scan().to_arrow()
     table.insert(before)
     assert rows(table.scan().to_arrow()) == Counter({row: 2 * count for row, count in rows(before).items()})
     plain = [field for field in table.schema if pa.types.is_integer(field.type) or pa.types.is_string(field.type)]
@@ -124,7 +124,7 @@ def test_a_table_of_another_writer_is_written(name: str, tmp_path: Path) -> None
     assert rows(Table.open(path).scan().to_arrow()) == written == deltalake_rows(path, table.schema, written)
     table.restore(version=start)
     assert rows(Table.open(path).scan().to_arrow()) == rows(before)
-    assert Table.open(path)._head.protocol == protocol
+    assert Table.open(path).head.protocol == protocol
     gained = Counter(table.changes(after=start).to_arrow()["_change_type"].to_pylist())
     assert gained["insert"] + gained["update_postimage"] == gained["delete"] + gained["update_preimage"]
 

@@ -60,7 +60,7 @@ def on(store: Store, clock: Clock) -> Table:
 
 def claimed(table: Table, clock: Clock, name: str = "c", **more: Any) -> Consumer:
     values: dict[str, Any] = {"owner": "me", "position": 3, **more}
-    return claim(table.store, table.refresh()._head, name, system=clock, **values)
+    return claim(table.store, table.refresh().head, name, system=clock, **values)
 
 
 def confirmed(table: Table, clock: Clock, name: str = "c", **more: Any) -> Consumer:
@@ -70,7 +70,7 @@ def confirmed(table: Table, clock: Clock, name: str = "c", **more: Any) -> Consu
 
 
 def status_of(table: Table, clock: Clock) -> dict[str, ConsumerStatus]:
-    return {found.name: found for found in consumers(table.store, table.refresh()._head, clock)}
+    return {found.name: found for found in consumers(table.store, table.refresh().head, clock)}
 
 
 def only(table: Table, clock: Clock) -> ConsumerStatus:

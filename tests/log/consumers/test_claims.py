@@ -224,7 +224,7 @@ def test_an_unreadable_record_is_reported(table: Table, clock: Watch, content: b
     with pytest.raises(CorruptLogError, match="cannot be read"):
         claimed(table, clock)
     assert only(table, clock).state == "unreadable"
-    remove_consumer(table.store, table._head, "c", clock)
+    remove_consumer(table.store, table.head, "c", clock)
     assert status_of(table, clock) == {}
     assert claimed(table, clock, position=8).position == 8
 
@@ -241,7 +241,7 @@ def test_records_of_an_older_table_are_ignored(table: Table, clock: Watch) -> No
     drop_table.drop(table.store, clock)
     create_table.create(table.store, numbers([]).schema, [], {}, clock)
     with pytest.raises(TableReplacedError):
-        claim(table.store, table._head, "other", owner="me", position=3, system=clock)
+        claim(table.store, table.head, "other", owner="me", position=3, system=clock)
     new = Table(table.store, load(table.store), clock)
     table.store.put_if_absent(_path("c", 7), left)
     assert status_of(new, clock) == {}
@@ -257,7 +257,7 @@ def test_records_of_an_older_table_are_ignored(table: Table, clock: Watch) -> No
 )
 def test_a_reset_moves_the_position_and_fences_the_owner(table: Table, clock: Watch, to: Any, position: int) -> None:
     consumer = confirmed(table, clock)
-    assert reset_consumer(table.timeline, table._head, "c", to).position == position
+    assert reset_consumer(table.timeline, table.head, "c", to).position == position
     assert (only(table, clock).position, only(table, clock).owner) == (position, None)
     with pytest.raises(FencedError, match="released or reset"):
         consumer.advance(9)
@@ -269,15 +269,15 @@ def test_a_reset_to_what_is_gone_leaves_the_consumer_where_it_was(table: Table, 
     clean_up(table)
     table.refresh()
     with pytest.raises(HistoryExpiredError, match="has passed version 5: the horizon is 8 and the floor is 8"):
-        reset_consumer(table.timeline, table._head, "c", 5)
+        reset_consumer(table.timeline, table.head, "c", 5)
     consumer.advance(9)
-    reset_consumer(table.timeline, table._head, "c", "earliest")
+    reset_consumer(table.timeline, table.head, "c", "earliest")
     assert only(table, clock).position == 8
 
 
 def test_a_removed_consumer_stops_its_owner(table: Table, clock: Watch) -> None:
     consumer = confirmed(table, clock)
-    remove_consumer(table.store, table._head, "c", clock)
+    remove_consumer(table.store, table.head, "c", clock)
     assert status_of(table, clock) == {}
     with pytest.raises(FencedError, match="was removed"):
         consumer.advance(9)
@@ -288,9 +288,9 @@ def test_a_removed_consumer_stops_its_owner(table: Table, clock: Watch) -> None:
 
 def test_there_must_be_a_consumer_to_reset_or_remove(table: Table, clock: Watch) -> None:
     with pytest.raises(ConfigurationError, match="has no consumer 'c'"):
-        reset_consumer(table.timeline, table._head, "c", 5)
+        reset_consumer(table.timeline, table.head, "c", 5)
     with pytest.raises(ConfigurationError, match="has no consumer 'c'"):
-        remove_consumer(table.store, table._head, "c", clock)
+        remove_consumer(table.store, table.head, "c", clock)
 
 
 def _path(name: str, number: int) -> str:

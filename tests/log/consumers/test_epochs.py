@@ -98,7 +98,7 @@ def test_who_slept_during_its_first_claim(table: Table, clock: Watch) -> None:
 
         store = Paused(table.store, before=before, meanwhile=register)
         try:
-            claim(store, table._head, "c", owner="me", position=3, system=clock)
+            claim(store, table.head, "c", owner="me", position=3, system=clock)
         except ConsumerInUseError:
             refused += 1
             assert only(table, clock).owner == ("other" if registered else "me")

@@ -58,7 +58,7 @@ def test_the_slowest_one_counts(table: Table, clock: Watch) -> None:
         confirmed(table, clock, name, position=position)
     assert vacuum(table, older_than=ONE_DAY).held_by == ("a", "b")
     assert read_after(table, 3)
-    remove_consumer(table.store, table._head, "b", clock)
+    remove_consumer(table.store, table.head, "b", clock)
     assert vacuum(table, older_than=ONE_DAY).earliest_version == 7
     assert read_after(table, 7) == [8, 9, 10]
 
@@ -138,7 +138,7 @@ def test_an_unreadable_record_keeps_everything(table: Table, clock: Watch, conte
     assert [name for name, _ in vacuumed.unreadable] == [name for name, _ in expired.unreadable] == ["odd"]
     assert vacuumed.to_dict()["unreadable"][0]["consumer"] == "odd"
     assert can_read(table, -1)
-    remove_consumer(table.store, table._head, "odd", clock)
+    remove_consumer(table.store, table.head, "odd", clock)
     assert vacuum(table, older_than=ONE_DAY).earliest_version == 8
 
 
@@ -220,7 +220,7 @@ def test_who_wakes_up_too_late_is_told(table: Table, clock: Watch, act: Callable
         consumer.advance(10)
     with pytest.raises(HistoryExpiredError):
         claimed(table, clock, owner="other", position=10)
-    reset_consumer(table.refresh().timeline, table._head, "c", "earliest")
+    reset_consumer(table.refresh().timeline, table.head, "c", "earliest")
     assert claimed(table, clock, owner="other").position == 10
 
 
@@ -307,7 +307,7 @@ def test_a_clean_up_during_a_reset(clock: Watch, clean: Callable[..., object]) -
         paused = Paused(table.store, before=before, meanwhile=lambda: clean(table, older_than=ONE_DAY))  # noqa: B023
         seen = on(paused, clock)
         try:
-            reset_consumer(seen.timeline, seen._head, "c", POSITION)
+            reset_consumer(seen.timeline, seen.head, "c", POSITION)
         except HistoryExpiredError:
             assert _positions(table, clock) == [4]
             outcomes.add("refused")
@@ -358,7 +358,7 @@ def test_a_claim_that_dies_at_any_call_is_no_trap(clock: Watch) -> None:
     before, left = 0, 0
     while True:
         table = overwritten(clock, days=4)
-        head = table._head
+        head = table.head
         try:
             claim(Paused(table.store, before=before, meanwhile=crash), head, "c", owner="a", position=3, system=clock)
         except CrashError:

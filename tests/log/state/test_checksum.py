@@ -171,7 +171,7 @@ def test_a_checkpoint_deletes_a_wrong_checksum(key: str, value: object, caplog: 
         table.store.read(path)
     table.store.delete(filenames.checksum_path(0))
     seen = load(table.store)
-    assert (seen.head.metadata, seen.head.protocol) == (table._head.metadata, table._head.protocol)
+    assert (seen.head.metadata, seen.head.protocol) == (table.head.metadata, table.head.protocol)
     assert {name: entry.version for name, entry in seen.head.transactions.items()} == {"app": 3}
     assert seen.replayed().totals == checkpoint_writer.totals_of(seen.files())
 

@@ -34,7 +34,7 @@ def query(table: Table, **more: Any) -> Query:
 
 
 def status(table: Table) -> ConsumerStatus:
-    (found,) = consumers(table.store, table.refresh().at().state.head, REAL_SYSTEM)
+    (found,) = consumers(table.store, table.refresh().head, REAL_SYSTEM)
     return found
 
 
@@ -124,7 +124,7 @@ def test_a_name_that_somebody_removed_stops_the_query(table: Table) -> None:
 
     stream = query(table)
     stream.trigger()
-    remove_consumer(table.store, table.refresh().at().state.head, "copy", REAL_SYSTEM)
+    remove_consumer(table.store, table.refresh().head, "copy", REAL_SYSTEM)
     with pytest.raises(FencedError):
         stream.trigger()
 
