@@ -96,7 +96,7 @@ def stage(
     """
     request = CompactionRequest(level, where, growth, column_names(cluster_by), purge)
     transaction = table.begin()
-    _rewrite(transaction, plan_snapshot(table.at(), request), None)
+    _rewrite(transaction, plan_snapshot(table.at(), request), None, set())
     return transaction
 
 
@@ -156,19 +156,16 @@ def compact_once(
     """Do what `compact` does.
 
     `growing` are groups that are known to take more space when they are rewritten. They are left out, and groups that
-    turn out to be such are added instead of raising CompactionGrowthError.
+    turn out to be such are added. Raises CompactionGrowthError if no other group is left.
     """
+    growing = set() if growing is None else growing
     transaction = table.begin()
     planned = plan_snapshot(table.at(), request)
-    if growing is not None:
-        planned = replace(planned, groups=tuple(group for group in planned.groups if _inputs(group) not in growing))
+    planned = replace(planned, groups=tuple(group for group in planned.groups if _inputs(group) not in growing))
     if not planned.groups:
         transaction.abort()
         return NOTHING
     groups = _rewrite(transaction, planned, executor, growing)
-    if not groups:
-        transaction.abort()
-        return NOTHING
     outcome = transaction.commit()
     dropped = {id(group) for group in transaction.dropped}
     kept = [group for group in groups if id(group) not in dropped]
@@ -187,7 +184,7 @@ def compact_once(
 
 
 def _rewrite(
-    transaction: Transaction, planned: Plan, executor: Executor | None, growing: GrowingGroups | None = None
+    transaction: Transaction, planned: Plan, executor: Executor | None, growing: GrowingGroups
 ) -> list[MoveGroup]:
     """Rewrite and stage the first groups of a plan, up to the bounds of one compaction.
 
@@ -196,8 +193,7 @@ def _rewrite(
     level = OperationClass(planned.level.upper())
     work = partial(rewrite, transaction.writer, transaction.schema, now_ms=transaction.writer.system.now_ms())
     groups = _run(work, _within_budget(planned.groups, level), executor, transaction.writer.store, growing)
-    if groups or growing is None:
-        transaction.stage_moves(groups, operation_class=level)
+    transaction.stage_moves(groups, operation_class=level)
     return groups
 
 
@@ -206,7 +202,7 @@ def _run(
     chosen: Sequence[PlannedGroup],
     executor: Executor | None,
     store: Store,
-    growing: GrowingGroups | None,
+    growing: GrowingGroups,
 ) -> list[MoveGroup]:
     """Rewrite the groups. If one fails, the outputs of the rest are deleted, since nothing will commit them."""
     futures: list[Future[MoveGroup]] = []
@@ -225,19 +221,21 @@ def _run(
 
 
 def _without_growing(
-    chosen: Sequence[PlannedGroup], futures: Sequence[Future[MoveGroup]], growing: GrowingGroups | None
+    chosen: Sequence[PlannedGroup], futures: Sequence[Future[MoveGroup]], growing: GrowingGroups
 ) -> list[MoveGroup]:
-    """The rewritten groups. One that would grow stays as it is, and the rest is committed without it."""
+    """The rewritten groups. One that would grow stays as it is, and the rest is committed without it.
+
+    Raises CompactionGrowthError if there is no rest.
+    """
     groups, refused = [], None
     for planned, future in zip(chosen, futures, strict=True):
         try:
             groups.append(future.result())
         except CompactionGrowthError as error:
             refused = error
-            if growing is not None:
-                growing.add(_inputs(planned))
-                _LOGGER.warning("%s", error)
-    if refused is not None and not groups and growing is None:
+            growing.add(_inputs(planned))
+            _LOGGER.warning("%s", error)
+    if refused is not None and not groups:
         raise refused
     return groups
 

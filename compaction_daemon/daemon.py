@@ -16,7 +16,7 @@ from tidelog.compaction_daemon.compaction import NOTHING, CompactionReport, Grow
 from tidelog.compaction_daemon.planning.minor import GROWTH
 from tidelog.compaction_daemon.planning.planner import CompactionRequest
 from tidelog.log import Table
-from tidelog.log.errors import ConfigurationError, ConflictError, RetryableError, TidelogError
+from tidelog.log.errors import CompactionGrowthError, ConfigurationError, ConflictError, RetryableError, TidelogError
 from tidelog.log.internals import REAL_SYSTEM, System, logger, properties
 
 _LOGGER = logger(__name__)
@@ -187,7 +187,9 @@ class Daemon:
         try:
             # The checkpoint comes first: a file that cannot be compacted must not prevent checkpoints.
             checkpointed = self._checkpoint_if_due(table.refresh())
-            compaction = compact_once(table, self._request, growing=self._growing.setdefault(table.path, set()))
+            # The groups of such an error are remembered, and not tried again.
+            with suppress(CompactionGrowthError):
+                compaction = compact_once(table, self._request, growing=self._growing.setdefault(table.path, set()))
         except (TidelogError, OSError, pa.ArrowException) as error:
             return self._failed(table, compaction, error)
         self._failures.pop(table.path, None)
