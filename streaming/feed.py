@@ -16,11 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidelog.log import Table
-from tidelog.log.internals import Change, to_timestamp_ms
+from tidelog.log.internals import to_timestamp_ms
 from tidelog.streaming.datasource import references
 from tidelog.streaming.datasource.read_options import parse_read
 from tidelog.streaming.executors.session import context_of
-from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.jvm_reading.rows import jvm_rows
 
 BatchFunction = Callable[[DataFrame, int], object]
@@ -144,12 +143,12 @@ class Feed:
         stream = reader.option(references.SCHEMA_VERSION, table.version).load()
 
         def called(batch: DataFrame, batch_id: int) -> None:
-            changes, end = references.referenced(batch)
-            self.last = _report(batch_id, changes, end)
+            referenced = references.referenced(batch)
+            self.last = _report(batch_id, referenced)
             frame = jvm_rows(
                 batch.sparkSession,
                 table.store,
-                changes,
+                referenced.changes,
                 selection.row_schema,
                 selection.schema.names,
                 selection.where,
@@ -162,14 +161,15 @@ class Feed:
         return Table.open(self._read.path, storage_options=self._read.storage_options)
 
 
-def _report(batch_id: int, changes: Sequence[Change], end: Offset | None) -> FeedReport:
+def _report(batch_id: int, referenced: references.ReferencedChanges) -> FeedReport:
+    changes, end = referenced.changes, referenced.end
     return FeedReport(
         batch_id=batch_id,
         version=changes[-1].version if changes else None,
         files=sum(change.num_files for change in changes),
         bytes=sum(change.size_bytes for change in changes),
-        complete_until=datetime.fromisoformat(end.complete_until) if end and end.complete_until else None,
-        skipped_commits=end.skipped if end else 0,
+        complete_until=datetime.fromisoformat(end.complete_until) if end.complete_until else None,
+        skipped_commits=end.skipped,
     )
 
 

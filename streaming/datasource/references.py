@@ -1,17 +1,19 @@
 """The data source behind `Feed`: a stream of references to changed files, with Spark's own exactly-once offsets.
 
-It plans micro-batches like `format("tidelog")`, with the same options. But its rows are small: each names files to
-read. The batch function of a `Feed` turns them into a DataFrame that Spark's own parquet reader reads.
+It plans micro-batches like `format("tidelog")`, with the same options. But its only partition has references to the
+files to read. The batch function of a `Feed` turns them into a DataFrame that Spark's own parquet reader reads.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -24,16 +26,31 @@ from tidelog.streaming.feed_planning.offsets import Offset
 NAME = "tidelog_references"
 SCHEMA_VERSION = "schemaVersion"
 _COLUMN = "reference"
-# A row with this number of references takes a few hundred kilobytes.
-_CHANGES_PER_ROW = 1000
 
 
-@dataclass
-class ReferencedChanges(InputPartition):
+@dataclass(frozen=True, slots=True)
+class ReferencedChanges:
     """What one micro-batch reads, and the offset at its end."""
 
     changes: Sequence[Change]
     end: Offset
+
+    def packed(self) -> bytes:
+        """As few bytes as possible: Spark keeps them on the driver."""
+        return zlib.compress(pickle.dumps(self))
+
+    @staticmethod
+    def unpacked(content: bytes) -> ReferencedChanges:
+        """The inverse of `packed`."""
+        changes: ReferencedChanges = pickle.loads(zlib.decompress(content))  # noqa: S301 - written by `packed`
+        return changes
+
+
+@dataclass
+class ReferencePartition(InputPartition):
+    """The one partition of a micro-batch, with what `ReferencedChanges.packed` returns."""
+
+    packed: bytes
 
 
 class ReferenceSource(DataSource):
@@ -64,20 +81,29 @@ class ReferenceReader(FeedReader):
     @error_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One partition: the changes between two offsets."""
-        return [ReferencedChanges(list(self.changes_between(start, end)), Offset.from_json(end))]
+        referenced = ReferencedChanges(list(self.changes_between(start, end)), Offset.from_json(end))
+        return [ReferencePartition(referenced.packed())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The changes, some at a time; none is still one row, which holds the end."""
-        if not isinstance(partition, ReferencedChanges):
-            return
-        for first in range(0, max(1, len(partition.changes)), _CHANGES_PER_ROW):
-            part = ReferencedChanges(partition.changes[first : first + _CHANGES_PER_ROW], partition.end)
-            yield pa.RecordBatch.from_pydict({_COLUMN: pa.array([pickle.dumps(part)], pa.binary())})
+        """The partition as one row."""
+        if isinstance(partition, ReferencePartition):
+            yield pa.RecordBatch.from_pydict({_COLUMN: pa.array([partition.packed], pa.binary())})
 
 
-def referenced(batch: DataFrame) -> tuple[list[Change], Offset | None]:
-    """The changes of a micro-batch, and the offset at its end; None if the batch has no rows at all."""
-    rows: Iterable[bytes] = batch.toArrow()[_COLUMN].to_pylist()
-    parts: list[ReferencedChanges] = [pickle.loads(row) for row in rows]  # noqa: S301 - rows of our own reader
-    # Tasks can return in any order, but there is one, and its rows are in order.
-    return [change for part in parts for change in part.changes], parts[-1].end if parts else None
+def referenced(batch: DataFrame) -> ReferencedChanges:
+    """What a micro-batch reads."""
+    packed = _planned(batch)
+    if packed is None:
+        packed = batch.toArrow()[_COLUMN][0].as_py()
+    return ReferencedChanges.unpacked(packed)
+
+
+def _planned(batch: DataFrame) -> bytes | None:
+    """What the partition has, as the driver planned it: it takes no job. None if this Spark keeps it elsewhere."""
+    try:
+        plan: Any = batch._jdf.queryExecution()  # noqa: SLF001 - PySpark's only way to the plan
+        [task] = plan.toRdd().partitions()
+        partition: ReferencePartition = pickle.loads(task.inputPartition().get().pickedPartition())  # noqa: S301 - ours
+    except (Py4JError, ValueError):
+        return None
+    return partition.packed

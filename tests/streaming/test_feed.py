@@ -18,6 +18,7 @@ from tidelog import Feed
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, PredicateError, TableNotFoundError
 from tidelog.streaming import Sink, changes
+from tidelog.streaming.datasource import references
 
 pytestmark = pytest.mark.spark
 
@@ -143,6 +144,33 @@ def test_a_snapshot_then_what_follows_and_a_report(spark: SparkSession, tmp_path
     (report,) = rest.reports
     assert (report.version, report.skipped_commits, report.complete_until) == (5, 1, table.at(version=5).timestamp)
     assert Seen(Feed(spark, table.path, **options)).run(tmp_path / "cp").batches == []
+
+
+def test_the_files_to_read_come_to_the_batch_function_without_a_job(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "table"), SCHEMA)
+    table.insert(rows(1, 2))
+    feed = Feed(spark, table.path)
+    seen = []
+
+    def note(batch: DataFrame, _: int) -> None:
+        context = batch.sparkSession.sparkContext
+        group = context.getLocalProperty("spark.jobGroup.id")
+        before = len(context.statusTracker().getJobIdsForGroup(group))
+        batch.count()
+        seen.append((before, len(context.statusTracker().getJobIdsForGroup(group)) > 0))
+
+    query = feed.foreachBatch(note).option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True)
+    assert query.start().awaitTermination(PATIENCE_S)
+    assert seen == [(0, True)]
+
+
+def test_where_spark_keeps_the_plan_elsewhere_a_job_brings_it(
+    spark: SparkSession, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(references, "_planned", lambda _: None)
+    feed = Seen(Feed(spark, table.path, changes="cdc")).run(tmp_path / "cp")
+    found = [row for batch in feed.batches for row in batch]
+    assert counted(found) == counted(table.changes().to_arrow().to_pylist())
 
 
 def test_a_sink_in_the_batch_function_keeps_a_copy_equal(spark: SparkSession, tmp_path: Path) -> None:
