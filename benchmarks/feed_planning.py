@@ -12,7 +12,7 @@ from tidelog.log.reading import REAL_SYSTEM, TableReader
 from tidelog.streaming.feed_planning.limits import DEFAULT_FILES, ReadLimits
 from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.feed_planning.planner import FeedPlanner
-from tidelog.streaming.feed_planning.query_columns import QueryColumns
+from tidelog.streaming.feed_planning.query_columns import LoadedColumns, QueryColumns
 
 FILES, VERSIONS = 1_000_000, 10_000
 _GOAL = Goal(1.0, of=TIDELOG)
@@ -33,7 +33,7 @@ def measure(report: Report, work: Path, *, quick: bool = False) -> None:
 
 def _planned(path: Path, begin: int, versions: int) -> float:
     table = TableReader(TableReader.open(str(path)).store, TableReader.open(str(path)).at(version=begin).state)
-    planner = FeedPlanner(table, REAL_SYSTEM, QueryColumns(None, None, None), schema_version=begin)
+    planner = FeedPlanner(table, REAL_SYSTEM, QueryColumns(None, None, None), loaded=LoadedColumns(begin, table.schema))
     start = time.perf_counter()
     table.refresh()
     end = planner.advance(Offset(table.id, begin), table.version, ReadLimits(files=DEFAULT_FILES))

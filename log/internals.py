@@ -67,7 +67,6 @@ from tidelog.log.read.changes import change_schema, expired_changes
 from tidelog.log.read.commit_changes import read_change_batches
 from tidelog.log.read.debt import SMALL_SHARE
 from tidelog.log.read.net_changes import net_changes
-from tidelog.log.read.rewrites import Change
 from tidelog.log.read.scan import RowReader, Selection
 
 # isort: split
@@ -119,7 +118,6 @@ __all__ = [
     "AddCDCFile",
     "AddFile",
     "BoolArray",
-    "Change",
     "ChangeFile",
     "Consumer",
     "ConsumerStatus",

@@ -20,6 +20,7 @@ from tidelog.log.internals import to_timestamp_ms
 from tidelog.streaming.datasource import references
 from tidelog.streaming.datasource.read_options import parse_read
 from tidelog.streaming.executors.session import context_of
+from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 from tidelog.streaming.jvm_reading.rows import jvm_rows
 
 BatchFunction = Callable[[DataFrame, int], object]
@@ -138,9 +139,7 @@ class Feed:
         """
         table = self._open()
         selection = self._read.query_columns.selection(table.schema)
-        self._spark.dataSource.register(references.ReferenceSource)
-        reader = self._spark.readStream.format(references.NAME).options(**self._options)
-        stream = reader.option(references.SCHEMA_VERSION, table.version).load()
+        stream = references.open_stream(self._spark, self._options, LoadedColumns(table.version, table.schema))
 
         def called(batch: DataFrame, batch_id: int) -> None:
             referenced = references.referenced(batch)

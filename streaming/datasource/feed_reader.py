@@ -31,13 +31,14 @@ from tidelog.streaming.datasource.session_zone import require_unchanged
 from tidelog.streaming.feed_planning.limits import DEFAULT_FILES, NO_LIMITS, ReadLimits
 from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.feed_planning.planner import FeedPlanner
+from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 from tidelog.streaming.feed_planning.stream_consumer import StreamConsumer
 
 
 class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The change feed of a stream. It runs in a separate process, without a Spark session.
 
-    `schema_version` is the version whose columns the query has; None if the query gave its own with `.schema(...)`.
+    `loaded` has the columns of the query; None if it gave its own with `.schema(...)`.
     """
 
     def __init__(
@@ -45,12 +46,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raw_options: Mapping[str, str],
         schema: StructType,
         session_zone: str | None = None,
-        schema_version: int | None = None,
+        loaded: LoadedColumns | None = None,
     ) -> None:
         self._raw = dict(raw_options)
         self._schema = schema
         self._session_zone = session_zone
-        self._schema_version = schema_version
+        self._loaded = loaded
         self._opened: tuple[ReadOptions, FeedPlanner] | None = None
         self._target_version: int | None = None
         self._consumer: StreamConsumer | None = None
@@ -99,11 +100,10 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @error_first
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """The newest version seen and its time, for the query's progress."""
+        """The newest version seen and its time, for the query's progress. It is not an offset: no field is shared."""
         _, planner = self._open()
         table = planner.table
-        until = utc_text(to_datetime(table.timeline.timestamp_ms))
-        return Offset(table.id, table.version, complete_until=until).to_json()
+        return {"newestVersion": table.version, "newestTime": utc_text(to_datetime(table.timeline.timestamp_ms))}
 
     @error_first
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -116,8 +116,8 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The changes between two offsets, grouped into tasks."""
         options, planner = self._open()
         changes = self.changes_between(start, end)
-        table = planner.table
-        return grouped_into_tasks(table.store, changes, options.query_columns, table.schema, self._schema)
+        store = planner.table.store
+        return grouped_into_tasks(store, changes, options.query_columns, planner.table_schema, self._schema)
 
     @error_first
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -148,7 +148,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 options.query_columns,
                 skips_changes=options.skip_change_commits,
                 counts_rows=options.limits.rows is not None,
-                schema_version=self._schema_version,
+                loaded=self._loaded,
             )
             self._opened = options, planner
             if options.consumer is not None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import pickle
 import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -22,9 +23,10 @@ from tidelog.log.reading import Change
 from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.feed_reader import FeedReader
 from tidelog.streaming.feed_planning.offsets import Offset
+from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 
-NAME = "tidelog_references"
-SCHEMA_VERSION = "schemaVersion"
+_NAME = "tidelog_references"
+_LOADED = "loadedColumns"
 _COLUMN = "reference"
 
 
@@ -54,17 +56,19 @@ class ReferencePartition(InputPartition):
 
 
 class ReferenceSource(DataSource):
-    """The source of a `Feed`, with the options of a stream of `format("tidelog")`; `Feed` registers it."""
+    """The source of a `Feed`, with the options of a stream of `format("tidelog")`; `open_stream` registers it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._raw = {name: value for name, value in options.items() if name.lower() != SCHEMA_VERSION.lower()}
-        self._schema_version = int({name.lower(): text for name, text in options.items()}[SCHEMA_VERSION.lower()])
+        # Spark changes names of options to lower case.
+        self._raw = {name: value for name, value in options.items() if name.lower() != _LOADED.lower()}
+        (loaded,) = (value for name, value in options.items() if name not in self._raw)
+        self._loaded: LoadedColumns = pickle.loads(b64decode(loaded))  # noqa: S301 - written by `open_stream`
 
     @classmethod
     def name(cls) -> str:
         """The name of the format."""
-        return NAME
+        return _NAME
 
     def schema(self) -> StructType:
         """One column with the references."""
@@ -72,7 +76,7 @@ class ReferenceSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The reader for `spark.readStream`."""
-        return ReferenceReader(self._raw, schema, schema_version=self._schema_version)
+        return ReferenceReader(self._raw, schema, loaded=self._loaded)
 
 
 class ReferenceReader(FeedReader):
@@ -88,6 +92,13 @@ class ReferenceReader(FeedReader):
         """The partition as one row."""
         if isinstance(partition, ReferencePartition):
             yield pa.RecordBatch.from_pydict({_COLUMN: pa.array([partition.packed], pa.binary())})
+
+
+def open_stream(spark: SparkSession, options: Mapping[str, str], loaded: LoadedColumns) -> DataFrame:
+    """The stream with the options of a `Feed`."""
+    spark.dataSource.register(ReferenceSource)
+    reader = spark.readStream.format(_NAME).options(**options)
+    return reader.option(_LOADED, b64encode(pickle.dumps(loaded)).decode()).load()
 
 
 def referenced(batch: DataFrame) -> ReferencedChanges:

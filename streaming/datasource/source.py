@@ -24,6 +24,7 @@ from tidelog.log.errors import ConfigurationError
 from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.file_partitions import read_columns, snapshot_to_read, table_to_read
 from tidelog.streaming.datasource.read_options import parse_read, split_names
+from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 
 
 class TidelogDataSource(DataSource):
@@ -72,7 +73,7 @@ class TidelogDataSource(DataSource):
         super().__init__(dict(options))
         self._raw = dict(options)
         # Spark keeps this object from the load of the table to the start of the query.
-        self._schema_version: int | None = None
+        self._loaded: LoadedColumns | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -90,7 +91,7 @@ class TidelogDataSource(DataSource):
         """
         options = parse_read(self._raw, session_zone=self.session_zone)
         table = table_to_read(options)
-        self._schema_version = table.version
+        self._loaded = LoadedColumns(table.version, table.schema)
         snapshot = snapshot_to_read(table, options)
         return from_arrow_schema(read_columns(snapshot.schema, options.query_columns))
 
@@ -112,7 +113,7 @@ class TidelogDataSource(DataSource):
         """
         from tidelog.streaming.datasource.feed_reader import FeedReader  # noqa: PLC0415 - as above
 
-        return FeedReader(self._raw, schema, self.session_zone, self._schema_version)
+        return FeedReader(self._raw, schema, self.session_zone, self._loaded)
 
     @error_first
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature

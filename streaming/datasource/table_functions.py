@@ -12,7 +12,7 @@ is planned, so what is committed later does not show.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,6 +46,7 @@ class Planned(AnalyzeResult):
 
     schema: StructType
     path: str = ""
+    storage_options: Mapping[str, str] | None = None
     after: int = 0
     until: int = 0
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -56,6 +57,9 @@ class _Function:
 
     def __init__(self, planned: Planned) -> None:
         self._planned = planned
+
+    def _table(self) -> Table:
+        return Table.open(self._planned.path, storage_options=self._planned.storage_options)
 
     def _rows(self, reader: RowReader) -> Iterator[tuple[Any, ...]]:
         for batch in reader.to_batches():
@@ -88,19 +92,13 @@ class TidelogChanges(_Function):
             "keys": _names("keys", keys) or (),
         }
         changes = table.changes(after=interval.after, until=interval.until, **given)
-        return Planned(
-            schema=_spark_schema(changes.schema),
-            path=table.path,
-            after=interval.after,
-            until=interval.until,
-            given=given,
-        )
+        planned = _planned(table, storage_options, changes.schema, given)
+        return replace(planned, after=interval.after, until=interval.until)
 
-    def eval(self, *_: Any, storage_options: Mapping[str, str] | None = None, **__: Any) -> Iterator[tuple[Any, ...]]:
+    def eval(self, *_: Any, **__: Any) -> Iterator[tuple[Any, ...]]:
         """The rows, in commit order."""
         planned = self._planned
-        table = Table.open(planned.path, storage_options=storage_options)
-        changes: Changes = table.changes(after=planned.after, until=planned.until, **planned.given)
+        changes: Changes = self._table().changes(after=planned.after, until=planned.until, **planned.given)
         return self._rows(changes)
 
 
@@ -122,13 +120,12 @@ class TidelogRead(_Function):
         snapshot = table.at(version=_value("version", version), timestamp=_moment("timestamp", timestamp))
         given: dict[str, Any] = {"where": _text("where", where), "columns": _names("columns", columns)}
         scan = snapshot.scan(**given)
-        return Planned(schema=_spark_schema(scan.schema), path=table.path, until=snapshot.version, given=given)
+        return replace(_planned(table, storage_options, scan.schema, given), until=snapshot.version)
 
-    def eval(self, *_: Any, storage_options: Mapping[str, str] | None = None, **__: Any) -> Iterator[tuple[Any, ...]]:
+    def eval(self, *_: Any, **__: Any) -> Iterator[tuple[Any, ...]]:
         """The rows."""
         planned = self._planned
-        table = Table.open(planned.path, storage_options=storage_options)
-        scan: Scan = table.at(version=planned.until).scan(**planned.given)
+        scan: Scan = self._table().at(version=planned.until).scan(**planned.given)
         return self._rows(scan)
 
 
@@ -144,14 +141,17 @@ class TidelogHistory(_Function):
     ) -> Planned:
         """The columns of the history."""
         table = _table(path, storage_options)
-        schema = _spark_schema(_HISTORY)
-        given = {"limit": _value("limit", limit)}
-        return Planned(schema=schema, path=table.path, until=table.version, given=given)
+        return _planned(table, storage_options, _HISTORY, {"limit": _value("limit", limit)})
 
-    def eval(self, *_: Any, storage_options: Mapping[str, str] | None = None, **__: Any) -> Iterator[tuple[Any, ...]]:
+    def eval(self, *_: Any, **__: Any) -> Iterator[tuple[Any, ...]]:
         """One row for each commit."""
-        planned = self._planned
-        for record in Table.open(planned.path, storage_options=storage_options).history(planned.given["limit"]):
+        planned, table = self._planned, self._table()
+        limit = planned.given["limit"]
+        if isinstance(limit, int) and limit > 0:
+            limit += table.version - planned.until
+        for record in table.history(limit):
+            if record.version > planned.until:
+                continue
             yield (
                 record.version,
                 record.timestamp,
@@ -180,6 +180,19 @@ def _table(path: AnalyzeArgument, storage_options: AnalyzeArgument | None) -> Ta
     if not found:
         raise ConfigurationError("the path is missing", advice="give the table's path as the first argument")
     return Table.open(found, storage_options=_value("storage_options", storage_options))
+
+
+def _planned(
+    table: Table, storage_options: AnalyzeArgument | None, schema: pa.Schema, given: Mapping[str, Any]
+) -> Planned:
+    nullable = pa.schema([column.with_nullable(True) for column in schema])  # noqa: FBT003 - pyarrow's signature
+    return Planned(
+        schema=from_arrow_schema(nullable, prefer_timestamp_ntz=True),
+        path=table.path,
+        storage_options=_value("storage_options", storage_options),
+        until=table.version,
+        given=given,
+    )
 
 
 def _value(name: str, argument: AnalyzeArgument | None) -> Any:
@@ -212,11 +225,6 @@ def _moment(name: str, argument: AnalyzeArgument | None) -> datetime | str | Non
 
 def _point(name: str, argument: AnalyzeArgument | None) -> Point | None:
     return _moment(name, argument)
-
-
-def _spark_schema(schema: pa.Schema) -> StructType:
-    nullable = pa.schema([column.with_nullable(True) for column in schema])  # noqa: FBT003 - pyarrow's signature
-    return from_arrow_schema(nullable, prefer_timestamp_ntz=True)
 
 
 def _values(column: pa.Array) -> list[Any]:

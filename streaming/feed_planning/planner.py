@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tidelog.log.errors import NotAppendOnlyError, SchemaChangedError
-from tidelog.log.reading import Change, System, TableReader, range_error, to_datetime, utc_text
-from tidelog.streaming.feed_planning.commit_units import CommitReader, CommitUnits
+from tidelog.log.reading import Change, Metadata, System, TableReader, range_error, to_datetime, utc_text
+from tidelog.streaming.feed_planning.commit_units import CommitReader
 from tidelog.streaming.feed_planning.limits import Admission, ReadLimits
 from tidelog.streaming.feed_planning.offsets import COMPLETE, Offset
-from tidelog.streaming.feed_planning.query_columns import QueryColumns
+from tidelog.streaming.feed_planning.query_columns import LoadedColumns, QueryColumns
 from tidelog.streaming.feed_planning.snapshot_units import SnapshotUnits
 
 # Spark polls an idle stream many times a second. While commits arrive, nearly every poll looks at the log; the longer
@@ -26,8 +26,11 @@ _QUIET_SPAN_S = 30.0
 class FeedPlanner:
     """The change feed of one table. Not thread-safe.
 
-    `schema_version` is the version whose columns the query has: a later commit with other columns ends it. None if the
-    query chose its columns itself.
+    `loaded` has the columns of the query: a later version with other columns ends it. None if the query chose its
+    columns itself.
+
+    Raises:
+        SchemaChangedError: The table has other columns already, as when a query is started again without a new load.
     """
 
     def __init__(
@@ -38,15 +41,18 @@ class FeedPlanner:
         *,
         skips_changes: bool = False,
         counts_rows: bool = False,
-        schema_version: int | None = None,
+        loaded: LoadedColumns | None = None,
     ) -> None:
         self._system = system
         self._columns = columns
-        self._selection = columns.selection(table.schema)
+        self._counts_rows = counts_rows
+        self._loaded = loaded
+        self.table_schema = table.schema if loaded is None else loaded.schema
+        self._selection = columns.selection(self.table_schema)
+        self._require_same_columns(table.version, table.head.metadata, table.path)
         self._commits = CommitReader(
             table, columns.mode or "append", self._selection, skips_changes=skips_changes, counts_rows=counts_rows
         )
-        self._schema_version = schema_version
         self._snapshot: SnapshotUnits | None = None
         # An offset, and how far the commits after it have nothing to read.
         self._quiet: tuple[Offset, Offset] | None = None
@@ -87,7 +93,7 @@ class FeedPlanner:
         table = self.table
         units = self._units_of_snapshot(table.version)
         offset = Offset(table.id, table.version)
-        return replace(offset, files=0, snapshot=True) if units.count else offset
+        return replace(offset, files=0, snapshot=True) if units.has_rows else offset
 
     def resumed(self, start: Offset) -> Offset:
         """Where to go on from `start`: further, if the commits after it are known to have nothing to read.
@@ -119,7 +125,7 @@ class FeedPlanner:
         seen, has_rows = begin, False
         try:
             for commit in self._commits.between(begin.last_complete, until_version):
-                self._require_same_columns(commit)
+                self._require_same_columns(commit.version, commit.metadata, self.table.path)
                 done = begin.files if commit.version == begin.version and begin.files != COMPLETE else 0
                 taken = done + commit.taken(done, admission)
                 rows_taken = any(unit.files for unit in commit.units[done:taken])
@@ -166,10 +172,11 @@ class FeedPlanner:
 
     def _units_of_snapshot(self, version: int) -> SnapshotUnits:
         if self._snapshot is None or self._snapshot.version != version:
-            self._snapshot = SnapshotUnits(self.table.at(version=version), self._selection)
+            snapshot = self.table.at(version=version)
+            count_in = self.table.store if self._counts_rows else None
+            self._snapshot = SnapshotUnits(snapshot, self._selection, count_in=count_in)
         return self._snapshot
 
-    def _require_same_columns(self, commit: CommitUnits) -> None:
-        if self._schema_version is None or commit.metadata is None or commit.version <= self._schema_version:
-            return
-        self._columns.require_same(self._selection.schema, commit.version, commit.metadata, self.table.path)
+    def _require_same_columns(self, version: int, metadata: Metadata | None, path: str) -> None:
+        if self._loaded is not None and metadata is not None and version > self._loaded.version:
+            self._columns.require_same(self._selection.schema, version, metadata, path)

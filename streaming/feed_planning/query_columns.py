@@ -16,6 +16,14 @@ from tidelog.log.reading import Metadata, Mode, Selection, change_schema, column
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedColumns:
+    """The table's columns when Spark loaded it, at `version`. They stay the query's until it is loaded again."""
+
+    version: int
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
 class QueryColumns:
     """What a read selects. `mode` is None for a read without the feed's own columns."""
 
@@ -32,7 +40,7 @@ class QueryColumns:
         return Selection(self.all_columns(table_schema), self.where, self.columns)
 
     def require_same(self, before: pa.Schema, version: int, metadata: Metadata, path: str) -> None:
-        """Raise SchemaChangedError if `metadata`, of a commit `version`, gives the read other columns than `before`."""
+        """Raise SchemaChangedError if `metadata`, of `version`, gives the read other columns than `before`."""
         try:
             now: pa.Schema | None = self.selection(columns_of(metadata, path)).schema
         except (ConfigurationError, PredicateError):
@@ -40,9 +48,9 @@ class QueryColumns:
         if now == before:
             return
         raise SchemaChangedError(
-            f"version {version} of {path} changed the columns that the stream reads: {_difference(before, now)}",
-            advice="load the table again (readStream ... load) and restart the query with the same checkpoint; it "
-            "continues with this version",
+            f"version {version} of {path} has other columns than the stream: {_difference(before, now)}",
+            advice="load the table again (readStream ... load, or Feed.foreachBatch) and restart the query with the "
+            "same checkpoint; it continues where it stopped",
             path=path,
             version=version,
         )

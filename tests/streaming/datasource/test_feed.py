@@ -229,7 +229,8 @@ def test_progress_shows_how_far_the_stream_is_complete(spark: SparkSession, tabl
 
 def test_new_columns_stop_the_query_and_a_restart_continues(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     put(table, 1)
-    running = Running(feed(spark, table.path), tmp_path / "cp")
+    loaded = feed(spark, table.path)
+    running = Running(loaded, tmp_path / "cp")
     try:
         running.wait_for(1)
         put(table, 2)
@@ -242,6 +243,11 @@ def test_new_columns_stop_the_query_and_a_restart_continues(spark: SparkSession,
     message = str(running.query.exception())
     assert "TIDELOG_SCHEMA_CHANGED: version 3 of" in message
     assert "restart the query with the same checkpoint" in message
+    # Without a new load, the query would leave the column out.
+    again = Running(loaded, tmp_path / "cp")
+    wait_until(lambda: not again.query.isActive, "the query has stopped")
+    assert "TIDELOG_SCHEMA_CHANGED: version 4 of" in str(again.query.exception())
+    assert again.batches == []
     assert drain_feed(spark, table.path, tmp_path / "cp") == [[(3, "new")]]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Row, SparkSession
+from pyspark.sql.types import MapType, StringType
+from pyspark.sql.udtf import AnalyzeArgument
 
 from tests.streaming.support import rewrite_all
 from tidelog.log import Table
 from tidelog.streaming import register
+from tidelog.streaming.datasource import table_functions
 
 pytestmark = pytest.mark.spark
 
@@ -105,8 +109,29 @@ def test_a_planned_query_does_not_see_later_commits(spark: SparkSession, tmp_pat
     table = Table.create(str(tmp_path / "t"), pa.schema([("n", pa.int64())]))
     table.insert([{"n": 1}])
     frames = [spark.sql(f"SELECT * FROM {name}('{table.path}')") for name in ("tidelog_read", "tidelog_changes")]
+    histories = [f"tidelog_history('{table.path}')", f"tidelog_history('{table.path}', limit => 1)"]
+    frames += [spark.sql(f"SELECT version AS n FROM {call} ORDER BY 1") for call in histories]
     table.insert([{"n": 2}])
-    assert [[found["n"] for found in frame.collect()] for frame in frames] == [[1], [1]]
+    assert [[found["n"] for found in frame.collect()] for frame in frames] == [[1], [1], [0, 1], [1]]
+
+
+def test_storage_options_reach_both_steps(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+
+    def note(path: str, *, storage_options: Any = None) -> Table:
+        opened.append(storage_options)
+        return table if path == table.path else pytest.fail(path)
+
+    monkeypatch.setattr(Table, "open", note)
+    options = {"key": "secret"}
+    constant = partial(AnalyzeArgument, isTable=False, isConstantExpression=True)
+    path = constant(dataType=StringType(), value=table.path)
+    stored = constant(dataType=MapType(StringType(), StringType()), value=options)
+    functions: list[Any] = list(table_functions.TABLE_FUNCTIONS.values())
+    for function in functions:
+        planned = function.analyze(path, storage_options=stored)
+        list(function(planned).eval(table.path, options))
+    assert opened == [options] * 6
 
 
 def test_the_history(spark: SparkSession, table: Table) -> None:

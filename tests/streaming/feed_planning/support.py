@@ -16,7 +16,7 @@ from tidelog.log.system import REAL_SYSTEM, System
 from tidelog.streaming.feed_planning.limits import ReadLimits
 from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.feed_planning.planner import FeedPlanner
-from tidelog.streaming.feed_planning.query_columns import QueryColumns
+from tidelog.streaming.feed_planning.query_columns import LoadedColumns, QueryColumns
 
 PLAIN = QueryColumns(None, None, None)
 CDC = QueryColumns("cdc", None, None)
@@ -31,6 +31,11 @@ def planner_of(
     table: Table, system: System = REAL_SYSTEM, *, columns: QueryColumns = PLAIN, **more: Any
 ) -> FeedPlanner:
     return FeedPlanner(table, system, columns, **more)
+
+
+def loaded(table: TableReader) -> LoadedColumns:
+    """The columns of a query that is loaded now."""
+    return LoadedColumns(table.version, table.schema)
 
 
 def append(table: Table, num_files: int) -> None:

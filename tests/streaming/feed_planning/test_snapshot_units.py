@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
+import msgspec
+import pytest
+
+from tests.log.support import live_files, put_foreign, put_vector, remove
 from tests.streaming.feed_planning.support import (
     append,
     appended_paths,
@@ -65,6 +70,42 @@ def test_the_snapshot_of_an_empty_table_is_no_part_of_the_stream() -> None:
     table = new_table()
     planner = planner_of(table)
     assert planner.snapshot_start() == start_of(table, 0)
+
+
+def test_files_whose_rows_are_all_deleted_count_nothing() -> None:
+    table = new_table()
+    append(table, 3)
+    kill_rows(table, {"0", "1"})
+    planner = planner_of(table.refresh())
+    start = planner.snapshot_start()
+    assert start.snapshot
+    end = planner.advance(start, table.version, ReadLimits(files=1))
+    assert [part_of(change) for change in planner.between(start, end)] == ["2"]
+    assert end.is_whole
+    kill_rows(table, {"2"})
+    assert planner_of(table.refresh()).snapshot_start() == start_of(table, table.version)
+
+
+@pytest.mark.parametrize("counts_rows", [True, False])
+def test_rows_of_files_without_statistics(*, counts_rows: bool) -> None:
+    table = new_table()
+    table.set_properties({"delta.dataSkippingNumIndexedCols": "0"})
+    append(table, 3)
+    put_foreign(
+        table, *(msgspec.structs.replace(file, stats=None, data_change=False) for file in live_files(table.refresh()))
+    )
+    planner = planner_of(table.refresh(), counts_rows=counts_rows)
+    start = planner.snapshot_start()
+    end = planner.advance(start, table.version, ReadLimits(rows=2))
+    assert end.files == (2 if counts_rows else COMPLETE)
+
+
+def kill_rows(table: Table, parts: Collection[str]) -> None:
+    """Delete the only row of each file in these partitions by a vector; the files stay, as other writers leave them."""
+    for file in live_files(table.refresh()):
+        if file.partition_values["part"] in parts and file.deletion_vector is None:
+            vector = put_vector(table.store, [0], f"vector-{file.partition_values['part']}.bin")
+            put_foreign(table, remove(file), msgspec.structs.replace(file, deletion_vector=vector))
 
 
 def test_a_snapshot_leaves_out_what_a_predicate_rules_out() -> None:
