@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,9 +23,11 @@ from tests.streaming.feed_planning.support import (
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
 from tidelog.log.state import files
+from tidelog.streaming.feed_planning import planner as planner_module
 from tidelog.streaming.feed_planning.limits import NO_LIMITS, ReadLimits
 from tidelog.streaming.feed_planning.offsets import COMPLETE, Offset
 from tidelog.streaming.feed_planning.query_columns import QueryColumns
+from tidelog.streaming.feed_planning.snapshot_units import SnapshotUnits
 
 
 def test_a_snapshot_is_read_in_parts_then_what_follows() -> None:
@@ -50,6 +53,25 @@ def test_a_snapshot_is_read_in_parts_then_what_follows() -> None:
     assert {path for part in taken[:2] for path in part} == live
     assert taken[2] == [after]
     assert planner.advance(offset, planner.table.version, NO_LIMITS) == offset
+
+
+def test_the_files_of_a_snapshot_are_listed_once_for_all_triggers(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table()
+    append(table, 4)
+    listed = []
+
+    def counted(*args: Any, **more: Any) -> SnapshotUnits:
+        listed.append(args)
+        return SnapshotUnits(*args, **more)
+
+    monkeypatch.setattr(planner_module, "SnapshotUnits", counted)
+    planner = planner_of(table.refresh())
+    offset, triggers = planner.snapshot_start(), 0
+    while offset.snapshot:
+        end = planner.advance(offset, table.version, ReadLimits(files=1))
+        assert len(list(planner.between(offset, end))) == 1
+        offset, triggers = end, triggers + 1
+    assert (triggers, len(listed)) == (4, 1)
 
 
 def test_a_snapshot_keeps_its_order_after_a_checkpoint_and_a_compaction() -> None:
