@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from benchmarks import feed_batch, feed_planning, feed_stream, tables
+from benchmarks import feed_batch, feed_planning, feed_stream, feed_ways, tables
 from benchmarks.harness import DELTA_SPARK, DELTALAKE, TIDELOG, Goal, Harness, Report, Run, pick
 from benchmarks.peers import spark_session
 from benchmarks.slow_store import slow_s3
@@ -42,7 +42,7 @@ class Sizes:
 
 QUICK = Sizes(rows=2000, small_files=8, reads=1, repetitions=1)
 
-PARTS = ("scan", "object_store", "batch", "stream", "latency", "planning")
+PARTS = ("scan", "object_store", "batch", "ways", "stream", "latency", "planning")
 
 
 class FeedBench:
@@ -85,6 +85,10 @@ class FeedBench:
     def batch(self) -> None:
         """Read the changes of an interval in Spark, beside delta-spark's readChangeFeed."""
         feed_batch.measure(self._report, quick=self._sizes is QUICK, session=self._spark)
+
+    def ways(self) -> None:
+        """Read the same changes in Spark by each way."""
+        feed_ways.measure(self._report, quick=self._sizes is QUICK, session=self._spark)
 
     def stream(self) -> None:
         """Run the change feed as a stream, beside delta-spark's."""
