@@ -7,18 +7,15 @@ last commit can be printed again, and none is left out.
 from __future__ import annotations
 
 import contextlib
-import select
-import signal
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
-from types import FrameType
 
 import pyarrow as pa
 
 from tidelog.cli import output, rows
 from tidelog.cli.rows import OutputFormat
+from tidelog.cli.stopping import Stop, stopping
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, TidelogError
 from tidelog.log.internals import BEFORE_FIRST, REAL_SYSTEM, Consumer, Point, claim, process_name
@@ -69,7 +66,7 @@ def follow(table: Table, wanted: Follow, chosen: OutputFormat, *, consumer: str 
             output.complain(f"the consumer {consumer} is registered: going on after version {owned.position}")
     tail = _Tail(table, wanted, _Writer(chosen), owned, start if owned is None else owned.position)
     try:
-        with _stopping() as stop:
+        with stopping() as stop:
             if initial_snapshot and (owned is None or not owned.is_started):
                 tail.snapshot()
             if owned is not None:
@@ -112,7 +109,7 @@ class _Tail:
 
         self._write(complete())
 
-    def run(self, stop: _Stop) -> None:
+    def run(self, stop: Stop) -> None:
         """Print commit after commit, and wait for the next one."""
         last_s = REAL_SYSTEM.monotonic_s()
         while not stop.is_set:
@@ -123,7 +120,7 @@ class _Tail:
             idle_s = REAL_SYSTEM.monotonic_s() - last_s
             stop.wait(min(_LONGEST_S, max(_SHORTEST_S, idle_s * _LONGEST_S / _GROWS_FOR_S)))
 
-    def _print_new(self, stop: _Stop) -> bool:
+    def _print_new(self, stop: Stop) -> bool:
         """Print what was committed since the last look. Returns whether there was a commit."""
         self.table.refresh()
         newest = self.table.version
@@ -181,52 +178,3 @@ class _Writer:
                 output.write_json(row)
             else:
                 rows.write_csv_row(row.values())
-
-
-# --- the end ---------------------------------------------------------------------------------------------------------
-
-
-class _Stop:
-    """Whether to stop, and a wait that ends as soon as that is known."""
-
-    def __init__(self) -> None:
-        self.is_set = False
-        # An Event would not do: its lock can be held when a signal handler wants it. A SimpleQueue is made for that.
-        self._wake: SimpleQueue[None] = SimpleQueue()
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal: the first one ends the command after the commit at hand, the second one at once."""
-        del frame
-        if self.is_set:
-            raise SystemExit(128 + number)
-        self.is_set = True
-        self._wake.put(None)
-
-    def wait(self, seconds: float) -> None:
-        """Wait, but not for a reader of the output that has gone."""
-        with contextlib.suppress(Empty):
-            self._wake.get(timeout=seconds)
-        if _is_reader_gone():
-            raise BrokenPipeError
-
-
-@contextlib.contextmanager
-def _stopping() -> Iterator[_Stop]:
-    """Within the block SIGTERM and SIGINT stop in order."""
-    stop = _Stop()
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _is_reader_gone() -> bool:
-    """Whether standard output is a pipe that nobody reads any more; otherwise only a write would notice."""
-    try:
-        poll = select.poll()
-        poll.register(sys.stdout.fileno(), 0)
-        return any(event & select.POLLERR for _, event in poll.poll(0))
-    except (OSError, ValueError, AttributeError):
-        return False
