@@ -185,6 +185,9 @@ def exit_code(error: TidelogError) -> int:
     """The exit code for an error."""
     from tidelog.log import errors  # noqa: PLC0415 - see COMMANDS
 
+    # Nothing is wrong with the command: it can succeed once the owner has ended.
+    if isinstance(error, errors.ConsumerInUseError):
+        return FAILED
     # No command takes rows, so a schema that does not fit was an argument.
     if isinstance(error, errors.ConfigurationError | errors.PredicateError | errors.SchemaMismatchError):
         return WRONG_USE

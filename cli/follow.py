@@ -1,32 +1,29 @@
 """`tidelog changes --follow`: print the changes of each commit as it comes.
 
 A commit's rows are written and flushed as a whole before the consumer's position moves past it. So after a crash the
-last commit can be printed again, and none is left out.
+last commit can be printed again, and none is left out. While the store does not answer the command tries again, but
+never after the first row of a commit and before its last one: what was written would be written twice.
 """
 
 from __future__ import annotations
 
 import contextlib
-import select
-import signal
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
-from types import FrameType
 
 import pyarrow as pa
 
 from tidelog.cli import output, rows
 from tidelog.cli.rows import OutputFormat
+from tidelog.cli.stopping import Stop, stopping
+from tidelog.cli.waits import TAKEOVER_AFTER_MS, Outage, claim_when_free
 from tidelog.log import Table
-from tidelog.log.errors import ConfigurationError, TidelogError
+from tidelog.log.errors import ConfigurationError, StoreUnavailableError, TidelogError
 from tidelog.log.internals import BEFORE_FIRST, REAL_SYSTEM, Consumer, Point, claim, process_name
 
 # How long the table is left alone between two looks: short while commits arrive, and a second after 30 s without one.
 _SHORTEST_S, _LONGEST_S, _GROWS_FOR_S = 0.02, 1.0, 30.0
-# A command cannot come back under its old identity, so its name is free soon after a crash.
-TAKEOVER_AFTER_MS = 60_000
 # How many rows are written between two looks at the consumer's clock.
 _ROWS_AT_ONCE = 1_000
 
@@ -53,33 +50,44 @@ def follow(table: Table, wanted: Follow, chosen: OutputFormat, *, consumer: str 
         start = table.version
     else:
         start = table.timeline.interval_end(BEFORE_FIRST if wanted.after is None else wanted.after)
-    owned = None
-    if consumer is not None:
-        owner = f"{process_name()}:{REAL_SYSTEM.uuid()}"
-        owned = claim(
+    with stopping() as stop, contextlib.ExitStack() as ending:
+        owned = None if consumer is None else _claimed(table, consumer, start, stop)
+        if owned is not None:
+            ending.callback(_release, owned)
+        if stop.is_set:
+            return
+        if owned is not None and wanted.after is not None and owned.position != start:
+            output.complain(f"the consumer {consumer} is registered: going on after version {owned.position}")
+        tail = _Tail(table, wanted, _Writer(chosen), owned, start if owned is None else owned.position)
+        if initial_snapshot and (owned is None or not owned.is_started):
+            tail.snapshot()
+        if owned is not None:
+            owned.confirm()
+        tail.run(stop)
+
+
+def _claimed(table: Table, name: str, start: int, stop: Stop) -> Consumer | None:
+    """The consumer, once its name is free. None if stopped before."""
+    owner = f"{process_name()}:{REAL_SYSTEM.uuid()}"
+
+    def attempt() -> Consumer:
+        return claim(
             table.store,
             table.head,
-            consumer,
+            name,
             owner=owner,
             position=start,
             system=REAL_SYSTEM,
             takeover_after_ms=TAKEOVER_AFTER_MS,
         )
-        if wanted.after is not None and owned.position != start:
-            output.complain(f"the consumer {consumer} is registered: going on after version {owned.position}")
-    tail = _Tail(table, wanted, _Writer(chosen), owned, start if owned is None else owned.position)
-    try:
-        with _stopping() as stop:
-            if initial_snapshot and (owned is None or not owned.is_started):
-                tail.snapshot()
-            if owned is not None:
-                owned.confirm()
-            tail.run(stop)
-    finally:
-        if owned is not None:
-            # An error that ended the command is more important than this one.
-            with contextlib.suppress(TidelogError, OSError):
-                owned.release()
+
+    return claim_when_free(attempt, name, stop, REAL_SYSTEM)
+
+
+def _release(owned: Consumer) -> None:
+    """Free the consumer's name. An error that ended the command is more important than one of this."""
+    with contextlib.suppress(TidelogError, OSError):
+        owned.release()
 
 
 @dataclass
@@ -91,6 +99,8 @@ class _Tail:
     writer: _Writer
     consumer: Consumer | None
     position: int
+    # Whether some rows of a commit were written, but not all.
+    is_amid_rows: bool = False
 
     def snapshot(self) -> None:
         """Print the table as it is at the position, as rows inserted by that version."""
@@ -112,26 +122,40 @@ class _Tail:
 
         self._write(complete())
 
-    def run(self, stop: _Stop) -> None:
-        """Print commit after commit, and wait for the next one."""
+    def run(self, stop: Stop) -> None:
+        """Print commit after commit, and wait for the next one, or for a store that does not answer."""
+        outage = Outage(stop, REAL_SYSTEM)
         last_s = REAL_SYSTEM.monotonic_s()
         while not stop.is_set:
-            if self._print_new(stop):
+            before = self.position
+            try:
+                self._print_new(stop)
+            except StoreUnavailableError as error:
+                if self.is_amid_rows:
+                    raise
+                if self.position != before:
+                    outage.end()
+                outage.wait(error)
+                continue
+            outage.end()
+            if self.position != before:
                 last_s = REAL_SYSTEM.monotonic_s()
-            if self.consumer is not None:
-                self.consumer.heartbeat_if_due()
             idle_s = REAL_SYSTEM.monotonic_s() - last_s
             stop.wait(min(_LONGEST_S, max(_SHORTEST_S, idle_s * _LONGEST_S / _GROWS_FOR_S)))
 
-    def _print_new(self, stop: _Stop) -> bool:
-        """Print what was committed since the last look. Returns whether there was a commit."""
-        self.table.refresh()
-        newest = self.table.version
+    def _print_new(self, stop: Stop) -> None:
+        """Print what was committed since the last look. After an error that was not amid rows, call it again."""
+        # An outage can have kept the position from being stored, and somebody else can have taken over meanwhile. Both
+        # come before more rows.
+        self._advance()
+        if self.consumer is not None:
+            self.consumer.heartbeat_if_due()
+        newest = self.table.refresh().version
         if newest == self.position:
-            return False
+            return
         for commit, _ in self.table.timeline.between(self.position, newest):
             if stop.is_set:
-                return True
+                break
             if commit.data_change:
                 wanted = self.wanted
                 changes = self.table.changes(
@@ -143,21 +167,26 @@ class _Tail:
                 )
                 self._write(changes.to_batches())
             self.position = commit.version
-            if commit.data_change and self.consumer is not None:
-                self.consumer.advance(commit.version)
+            if commit.data_change:
+                self._advance()
+        # Clean-ups need not keep what compactions replaced meanwhile.
+        self._advance()
+
+    def _advance(self) -> None:
+        """Store the position, if that is not done yet."""
         if self.consumer is not None:
-            # Clean-ups need not keep what compactions replaced meanwhile.
-            self.consumer.advance(newest)
-        return True
+            self.consumer.advance(self.position)
 
     def _write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Write rows, and flush them."""
         for batch in batches:
             for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                self.is_amid_rows = True
                 self.writer.write(batch.slice(start, _ROWS_AT_ONCE))
                 if self.consumer is not None:
                     self.consumer.heartbeat_if_due()
         sys.stdout.flush()
+        self.is_amid_rows = False
 
 
 @dataclass
@@ -181,52 +210,3 @@ class _Writer:
                 output.write_json(row)
             else:
                 rows.write_csv_row(row.values())
-
-
-# --- the end ---------------------------------------------------------------------------------------------------------
-
-
-class _Stop:
-    """Whether to stop, and a wait that ends as soon as that is known."""
-
-    def __init__(self) -> None:
-        self.is_set = False
-        # An Event would not do: its lock can be held when a signal handler wants it. A SimpleQueue is made for that.
-        self._wake: SimpleQueue[None] = SimpleQueue()
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal: the first one ends the command after the commit at hand, the second one at once."""
-        del frame
-        if self.is_set:
-            raise SystemExit(128 + number)
-        self.is_set = True
-        self._wake.put(None)
-
-    def wait(self, seconds: float) -> None:
-        """Wait, but not for a reader of the output that has gone."""
-        with contextlib.suppress(Empty):
-            self._wake.get(timeout=seconds)
-        if _is_reader_gone():
-            raise BrokenPipeError
-
-
-@contextlib.contextmanager
-def _stopping() -> Iterator[_Stop]:
-    """Within the block SIGTERM and SIGINT stop in order."""
-    stop = _Stop()
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _is_reader_gone() -> bool:
-    """Whether standard output is a pipe that nobody reads any more; otherwise only a write would notice."""
-    try:
-        poll = select.poll()
-        poll.register(sys.stdout.fileno(), 0)
-        return any(event & select.POLLERR for _, event in poll.poll(0))
-    except (OSError, ValueError, AttributeError):
-        return False

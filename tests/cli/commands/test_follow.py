@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import signal
 import subprocess
 import threading
@@ -41,6 +43,12 @@ class Following:
 
     def rows(self, count: int) -> list[Any]:
         return [json.loads(self.next())["n"] for _ in range(count)]
+
+    def complaint(self) -> str:
+        """The next line on standard error."""
+        assert self.program.stderr is not None
+        assert select.select([self.program.stderr], [], [], _WITHIN_S)[0]
+        return self.program.stderr.readline().rstrip("\n")
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.program.send_signal(number)
@@ -86,6 +94,13 @@ def status(table: Table) -> ConsumerStatus:
     return found
 
 
+def silence(table: Table, seconds: int) -> None:
+    """Make the newest record of the consumer c that much older, as if its owner had been silent for that long."""
+    newest = max(Path(table.path, "_tidelog/consumers/c").iterdir())
+    old_s = newest.stat().st_mtime - seconds
+    os.utime(newest, (old_s, old_s))
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     waiting = threading.Event()
     for _ in range(_WITHIN_S * 20):
@@ -125,23 +140,78 @@ def test_a_consumer_survives_restarts(counted: Table) -> None:
 def test_a_name_has_one_owner(counted: Table) -> None:
     with following(counted, "--json", "--consumer", "c") as tail:
         assert tail.rows(3) == [1, 2, 3]
-        second = run("changes", counted.path, "--follow", "--consumer", "c")
-        assert second.exit_code == 2
-        assert second.stderr.startswith("TIDELOG_CONSUMER_IN_USE")
+        wait_until(lambda: status(counted).position == 3)
+        silence(counted, 5)
+        with following(counted, "--json", "--consumer", "c") as second:
+            assert second.complaint().startswith("the consumer c belongs to ")
+            counted.insert(numbers([4]))  # to which the owner's position moves, which is a sign of life
+            assert tail.rows(1) == [4]
+            assert second.program.wait(_WITHIN_S) == 1
+            assert second.complaint().startswith("TIDELOG_CONSUMER_IN_USE")
+            assert second.lines.empty()
         assert run("consumers", "remove", counted.path, "c").exit_code == 0
-        counted.insert(numbers([4]))
+        counted.insert(numbers([5]))
         assert tail.program.wait(_WITHIN_S) == 1
-        assert tail.program.stderr is not None
-        assert tail.program.stderr.read().startswith("TIDELOG_FENCED: the consumer 'c' of ")
+        assert tail.complaint().startswith("TIDELOG_FENCED: the consumer 'c' of ")
 
 
-def test_a_crash_repeats_at_most_the_last_commit(counted: Table) -> None:
+def test_a_restart_at_once_waits_for_the_name(counted: Table) -> None:
     with following(counted, "--json", "--consumer", "c") as tail:
         assert tail.rows(3) == [1, 2, 3]
         wait_until(lambda: status(counted).position == 3)
         tail.program.kill()
         tail.program.wait()
-    assert status(counted).owner is not None
+    owner = status(counted).owner
+    counted.insert(numbers([4]))
+    with following(counted, "--json", "--consumer", "c") as tail:
+        waits = tail.complaint()
+        assert waits.startswith(f"the consumer c belongs to {owner}: waiting up to ")
+        assert waits.endswith(" s for the name")
+        silence(counted, 60)
+        assert tail.rows(1) == [4]
+        wait_until(lambda: status(counted).position == 4)
+        assert status(counted).owner != owner
+        assert tail.end() == 0
+        assert tail.program.stderr is not None
+        assert tail.program.stderr.read() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_wait_for_the_name(counted: Table, number: int) -> None:
+    other = claim(counted.store, counted.head, "c", owner="a", position=0, system=REAL_SYSTEM, takeover_after_ms=60_000)
+    other.confirm()
+    with following(counted, "--json", "--consumer", "c") as tail:
+        assert tail.complaint().startswith("the consumer c belongs to a: waiting up to ")
+        assert tail.end(number) == 0
+        assert tail.lines.empty()
+        assert tail.program.stderr is not None
+        assert tail.program.stderr.read() == ""
+    assert status(counted).owner == "a"
+
+
+def test_a_crash_repeats_at_most_the_last_commit(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "t"), NUMBERS)
+    for number in (1, 2):
+        table.insert(numbers([number]))
+    large = list(range(1_000, 11_000))  # more than a pipe holds, so that the command is killed while it writes them
+    table.insert(numbers(large))
+    command = [PROGRAM, "changes", table.path, "--follow", "--json", "--consumer", "c"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        # The first row of the last commit proves that the position has moved past the commits before.
+        before = [json.loads(program.stdout.readline())["n"] for _ in range(3)]
+        program.kill()
+    assert before == [1, 2, large[0]]
+    assert status(table).position == 2
+    silence(table, 60)
+    table.insert(numbers([3]))
+    with following(table, "--json", "--consumer", "c") as tail:
+        assert tail.rows(len(large) + 1) == [*large, 3]
+        wait_until(lambda: status(table).position == 4)
+        assert tail.end() == 0
+    with following(table, "--json", "--consumer", "c") as tail:
+        table.insert(numbers([4]))
+        assert tail.rows(1) == [4]
 
 
 def test_the_position_moves_only_after_the_rows_were_written(counted: Table, monkeypatch: pytest.MonkeyPatch) -> None:
