@@ -116,7 +116,8 @@ class FeedPlanner:
             return self._advance_in_snapshot(start, admission)
         self._snapshot = None
         begin = self.resumed(start)
-        seen, has_rows = begin, False
+        seen: CommitUnits | None = None
+        skipped, has_rows = 0, False
         try:
             for commit in self._commits.between(begin.last_complete, until_version):
                 self._require_same_columns(commit)
@@ -125,22 +126,18 @@ class FeedPlanner:
                 rows_taken = any(unit.files for unit in commit.units[done:taken])
                 if taken < len(commit.units):
                     if rows_taken:
-                        return replace(seen, version=commit.version, files=taken)
+                        return replace(_after(begin, seen, skipped), version=commit.version, files=taken)
                     break
                 has_rows = has_rows or rows_taken
-                seen = replace(
-                    seen,
-                    version=commit.version,
-                    files=COMPLETE,
-                    complete_until=utc_text(to_datetime(commit.timestamp_ms)),
-                    skipped=seen.skipped + commit.is_skipped,
-                )
+                skipped += commit.is_skipped
+                seen = commit
         except (NotAppendOnlyError, SchemaChangedError):
             if not has_rows:
                 raise
+        end = _after(begin, seen, skipped)
         if has_rows:
-            return seen
-        self._quiet = start, seen
+            return end
+        self._quiet = start, end
         return start
 
     def between(self, start: Offset, end: Offset) -> Iterator[Change]:
@@ -173,3 +170,12 @@ class FeedPlanner:
         if self._schema_version is None or commit.metadata is None or commit.version <= self._schema_version:
             return
         self._columns.require_same(self._selection.schema, commit.version, commit.metadata, self.table.path)
+
+
+def _after(begin: Offset, last: CommitUnits | None, skipped: int) -> Offset:
+    """The offset after the commit `last`, with `skipped` more commits left out since `begin`."""
+    if last is None:
+        return begin
+    until = utc_text(to_datetime(last.timestamp_ms))
+    skipped += begin.skipped
+    return replace(begin, version=last.version, files=COMPLETE, complete_until=until, skipped=skipped)
