@@ -1,7 +1,8 @@
 """The parts `stream` and `latency` of `benchmarks.feed`: the change feed as a stream, beside delta-spark's.
 
 In `stream`, each run is a query with Trigger.AvailableNow and a new checkpoint, to a no-op; the engines take turns on
-the same tables in one Spark. In `latency`, one row is committed each second, and a batch function notes its arrival.
+the same tables in one Spark. In `latency`, one row is committed each second to a running stream, and a batch function
+notes its arrival.
 """
 
 from __future__ import annotations
@@ -146,7 +147,12 @@ def _rows_by_feed(spark: SparkSession, path: str) -> _Stream:
 
 
 def latency(stream: _Stream, table: Table, checkpoint: Path, commits: int) -> list[float]:
-    """Seconds from each commit to the batch function that gets its row: one commit a second, triggers without pause."""
+    """Seconds from each commit to the batch function that gets its row: one commit a second, triggers without pause.
+
+    They are those of a running stream. The first batch starts Python processes and compiles code for some seconds, and
+    rows that were committed meanwhile would wait for its end. So the row 0 is not counted, and the others follow once
+    it has arrived.
+    """
     arrived: dict[int, float] = {}
 
     def take(frame: DataFrame, _: int) -> None:
@@ -158,18 +164,23 @@ def latency(stream: _Stream, table: Table, checkpoint: Path, commits: int) -> li
     query = writer.trigger(processingTime="0 seconds").start()
     committed: dict[int, float] = {}
     pause = threading.Event()
+
+    def await_rows(count: int) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while len(arrived) < count and query.isActive and time.monotonic() < deadline:
+            pause.wait(0.05)
+
     try:
-        for number in range(commits):
+        table.insert([{"n": 0}])
+        await_rows(1)
+        for number in range(1, commits + 1):
             table.insert([{"n": number}])
             committed[number] = time.perf_counter()
             pause.wait(1)
-        deadline = time.monotonic() + _PATIENCE_S
-        while len(arrived) < commits and query.isActive and time.monotonic() < deadline:
-            pause.wait(0.05)
+        await_rows(commits + 1)
     finally:
         query.stop()
-    # The first batch also starts the query.
-    return [arrived[number] - committed[number] for number in range(1, commits)]
+    return [arrived[number] - committed[number] for number in range(1, commits + 1)]
 
 
 def percentile(values: list[float], share: float) -> float:

@@ -6,7 +6,7 @@ Keys are those of the Delta protocol. Unknown actions and keys are ignored, as t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple, TypeAlias
@@ -283,11 +283,10 @@ def decode_commit(version: int, content: bytes) -> Commit:
     return commit
 
 
-def decode_info(version: int, content: bytes) -> CommitInfo:
-    """Decode only a commit's commitInfo. Fast if it is on the first line."""
+def decode_first_info(version: int, content: bytes) -> CommitInfo:
+    """The commitInfo on a commit's first line; empty if it is not there. `content` may end within the commit."""
     first = content[: content.find(b"\n") + 1]
-    info = decode_commit(version, first).info if first.strip() else {}
-    return info or decode_commit(version, content).info
+    return decode_commit(version, first).info if first.strip() else {}
 
 
 def decode_sidecars(content: bytes) -> list[Sidecar]:
@@ -307,15 +306,7 @@ def _decode_lines(content: bytes) -> list[_Line]:
 
 def _other(line: _Line) -> Action | None:
     """The action of a line other than an add; None if it is unknown or absent."""
-    choices: Sequence[Action | None] = (
-        line.remove,
-        line.txn,
-        line.meta_data,
-        line.protocol,
-        line.cdc,
-        line.domain_metadata,
-    )
-    return next((action for action in choices if action is not None), None)
+    return line.remove or line.txn or line.meta_data or line.protocol or line.cdc or line.domain_metadata
 
 
 def encode_action(value: Any) -> bytes:

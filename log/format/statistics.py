@@ -23,8 +23,16 @@ import pyarrow.types as pt
 DEFAULT_INDEXED_COLUMNS = 32
 TEXT_PREFIX = 32
 _MAX_CHARACTER = "\U0010ffff"
+
+
+class _NumRecords(msgspec.Struct, rename="camel", gc=False):
+    """The row count alone, which is found many times faster than all bounds are decoded."""
+
+    num_records: Any = None
+
+
+_NUM_RECORDS = msgspec.json.Decoder(_NumRecords)
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
-_DECODER = msgspec.json.Decoder(dict[str, Any])
 # Decimals with many digits must not go through a float when statistics are rewritten.
 _EXACT_DECODER = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal)
 
@@ -60,7 +68,7 @@ def num_records(stats: str | None) -> int | None:
     if stats is None:
         return None
     try:
-        value = _DECODER.decode(stats).get("numRecords")
+        value = _NUM_RECORDS.decode(stats).num_records
     except msgspec.MsgspecError:
         return None
     return value if isinstance(value, int) else None

@@ -19,6 +19,7 @@ from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import commits_until_now
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState, load
+from tidelog.log.state.recent_commits import RecentCommits
 from tidelog.log.state.segment import is_there
 from tidelog.log.state.table_identity import is_same_commit, require_current, require_not_dropped, require_same_table
 from tidelog.log.storage import Store, open_store
@@ -39,6 +40,7 @@ class TableReader:
         self._store = store
         self._system = system
         self._times = CommitTimes(store)
+        self._recent = RecentCommits()
         self._state = state
 
     @classmethod
@@ -128,14 +130,16 @@ class TableReader:
         new = commits_until_now(self._store, self.version) if is_same_commit(self._store, self.head) else None
         if new is not None and (not new or is_there(self._store, self.version)):
             state = self._state.advance(new) if new else self._state
+            recent = RecentCommits(new) if new else self._recent
         else:
             # A clean-up removed the loaded version's commit, or the path holds another table.
             state = load(self._store)
             self._times = CommitTimes(self._store)
+            recent = RecentCommits()
         advice = "open it again; a stream that read the old table needs a new checkpoint"
         require_current(self.path, self.id, state.head, advice=advice)
         require_readable(state.head.protocol, self.path)
-        self._state = state
+        self._state, self._recent = state, recent
         return self
 
     def at(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Snapshot:
@@ -209,7 +213,15 @@ class TableReader:
     def timeline(self) -> Timeline:
         """The history up to the loaded version."""
         head = self.head
-        return Timeline(self._store, self._system, self._times, head.version, head.timestamp_ms, head.first_version)
+        return Timeline(
+            self._store,
+            self._system,
+            self._times,
+            head.version,
+            head.timestamp_ms,
+            head.first_version,
+            self._recent,
+        )
 
     def _move_to_committed(self, state: LogState) -> None:
         """Load a version that was just committed, unless a newer one is loaded."""

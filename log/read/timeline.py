@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
@@ -14,6 +14,7 @@ from tidelog.log.format.actions import Commit
 from tidelog.log.state import versions
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import read_commit
+from tidelog.log.state.recent_commits import RecentCommits
 from tidelog.log.state.segment import earliest_version, is_there, range_error
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime, utc_text
@@ -47,6 +48,7 @@ class Timeline:
     """The commits from `first_version`, which created the table, up to `version`, the newest that is loaded.
 
     `timestamp_ms` is the commit time of `version`. Commits before `first_version` belong to a table that was dropped.
+    Commits that are in `recent` are not read again.
     """
 
     store: Store
@@ -55,6 +57,7 @@ class Timeline:
     version: int
     timestamp_ms: int
     first_version: int = 0
+    recent: RecentCommits = field(default_factory=RecentCommits)
 
     @property
     def before_first(self) -> int:
@@ -80,7 +83,7 @@ class Timeline:
             raise self._unavailable(after, until)
         for version in range(after + 1, until + 1):
             try:
-                commit = read_commit(self.store, version)
+                commit = self.recent.take(version) or read_commit(self.store, version)
             except FileNotFoundError as error:
                 raise self._unavailable(after, until) from error
             yield commit, self.times.of(commit)

@@ -144,7 +144,7 @@ def _follows(store: Store, found: Head) -> bool:
         return False
     if before is None or commit_info.in_commit_timestamp_ms(commit.info) != found.timestamp_ms:
         return False
-    after = head.advance(before, commit, found.timestamp_ms, store.url)
+    after = head.advance(before, [commit], lambda _: found.timestamp_ms, store.url)
     return (after.protocol, after.metadata, after.transactions, after.domains) == (
         found.protocol,
         found.metadata,

@@ -9,12 +9,14 @@ import msgspec
 
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import commit_info, filenames
-from tidelog.log.format.actions import Commit, CommitInfo, decode_commit, decode_info
+from tidelog.log.format.actions import Commit, CommitInfo, decode_commit, decode_first_info
 from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.storage import Store, UnreadableFileError
 
 # A reader that is further behind lists the log once instead of probing on.
 _MAX_PROBES = 32
+# A commitInfo is nearly always smaller. Files up to some megabytes are as fast to read whole.
+_INFO_BYTES = 2**20
 
 
 def read_commit(store: Store, version: int) -> Commit:
@@ -29,11 +31,15 @@ def read_commit(store: Store, version: int) -> Commit:
 def read_info(store: Store, version: int) -> CommitInfo:
     """The commitInfo of the commit at `version`. Raises the same errors as `read_commit`.
 
-    Cheap even for a large commit: if commitInfo is first, as in-commit timestamps require, nothing else is decoded.
+    Cheap even for a large commit: if commitInfo is first, as in-commit timestamps require, nothing else is decoded, and
+    on a disk only the beginning is read.
     """
-    content = _read(store, version)
     try:
-        return decode_info(version, content)
+        content = _read(store, version, _INFO_BYTES)
+        info = decode_first_info(version, content)
+        if not info and len(content) >= _INFO_BYTES:
+            content = _read(store, version)
+        return info or decode_commit(version, content).info
     except msgspec.MsgspecError as error:
         raise _corrupt(store, version, error) from error
 
@@ -78,9 +84,10 @@ def commits_until_now(store: Store, version: int) -> list[Commit]:
     return found
 
 
-def _read(store: Store, version: int) -> bytes:
+def _read(store: Store, version: int, first_bytes: int | None = None) -> bytes:
+    path = filenames.commit_path(version)
     try:
-        return store.read(filenames.commit_path(version))
+        return store.read(path) if first_bytes is None else store.read_start(path, first_bytes)
     except UnreadableFileError as error:
         raise _corrupt(store, version, error) from error
 

@@ -6,7 +6,7 @@ commits after it or, if there is no checksum, from the few rows of the checkpoin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tidelog.log.errors import CorruptLogError
@@ -125,12 +125,24 @@ def _creates_again(head: PartialHead, commit: Commit) -> bool:
     return any(isinstance(action, Metadata) and action.id != head.metadata.id for action in commit.others)
 
 
-def advance(head: Head, commit: Commit, timestamp_ms: int, path: str) -> Head:
-    """The head after one more commit."""
+def advance(head: Head, commits: Sequence[Commit], timestamp_ms: Callable[[Commit], int], path: str) -> Head:
+    """The head after more commits.
+
+    `timestamp_ms` gives the time of a commit, which can be a request to the store. So it is called only for the commits
+    whose time the head may keep: the newest one, and the newest one that changed rows.
+    """
+    if not commits:
+        return head
+    newest = commits[-1]
+    changed = next((commit for commit in reversed(commits) if commit.data_change), None)
     partial = PartialHead(
         head.protocol, head.metadata, head.transactions, head.domains, head.totals, head.time_version_ms, head.commit_id
     )
-    return fold(partial, commit, timestamp_ms).complete(commit.version, timestamp_ms, path)
+    for commit in commits:
+        # The time of any other commit is replaced by that of `changed`, or forgotten with a table that was dropped.
+        stamp = timestamp_ms(commit) if commit is newest or commit is changed else 0
+        partial = fold(partial, commit, stamp)
+    return partial.complete(newest.version, stamp, path)
 
 
 def with_totals(head: Head, totals: Totals) -> Head:

@@ -75,11 +75,9 @@ class LogState:
         """The state after `new_commits`, which must directly follow this version."""
         with self._lock:
             base, pending, replayed = self._base, (*self._pending, *new_commits), self._replayed
-        new_head = self.head
-        for commit in new_commits:
-            stamp = commits.timestamp_ms(self._store, commit)
-            new_head = head.advance(new_head, commit, stamp, self._store.url)
-            replayed = replayed and head.advance(replayed, commit, stamp, self._store.url)
+        new_head = _advanced(self._store, self.head, new_commits)
+        if replayed is not None:
+            replayed = new_head if replayed is self.head else _advanced(self._store, replayed, new_commits)
         if new_head.totals is None:
             new_head = _with_foreign_totals(self._store, new_head)
         if len(pending) > _MAX_PENDING_COMMITS:
@@ -96,10 +94,8 @@ class LogState:
                 # The log files listed when the version was opened may have been cleaned up since.
                 _LOGGER.info("log files of %s have disappeared; listing the log again", self._store.url)
             else:
-                for commit in self._pending if replayed else ():
-                    stamp = commits.timestamp_ms(self._store, commit)
-                    replayed = replayed and head.advance(replayed, commit, stamp, self._store.url)
-                self._replayed = replayed or self._replayed
+                if replayed is not None:
+                    self._replayed = _advanced(self._store, replayed, self._pending)
                 return state
         self._pending = ()
         state, self._replayed = load_files(self._store, list_segment(self._store, self.head.version))
@@ -134,7 +130,7 @@ def _load_segment(store: Store, segment: Segment) -> LogState:
     if start is not None:
         rest = range(start.version + 1, segment.version + 1)
         for commit in commits.read_commits(store, rest):
-            start = head.advance(start, commit, commits.timestamp_ms(store, commit), store.url)
+            start = _advanced(store, start, [commit])
         return LogState(store, start, segment, ())
     table_head, state = _replay(store, segment)
     return LogState(store, table_head, state if state is not None else segment, (), replayed=table_head)
@@ -213,6 +209,11 @@ class _HeadFold:
 
     def _stamp_only(self, commit: Commit) -> None:
         self._stamp = commits.timestamp_ms(self._store, commit)
+
+
+def _advanced(store: Store, table_head: Head, new_commits: Sequence[Commit]) -> Head:
+    """The head after more commits."""
+    return head.advance(table_head, new_commits, lambda commit: commits.timestamp_ms(store, commit), store.url)
 
 
 def _with_foreign_totals(store: Store, table_head: Head) -> Head:

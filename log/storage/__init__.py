@@ -3,6 +3,7 @@
 - `store`: `Store`, the interface
 - `registry`: `open_store`, from a path or URL to its store
 - `local`: files on a local disk or a mounted file system
+- `local_errors`: why a local file cannot be read
 - `local_paths`: local paths, `file:` URLs, and what is in a folder
 - `regular_file`: open files of a table that may be anything, such as a FIFO
 - `disk`: `Disk`, the calls to the operating system that `local` makes

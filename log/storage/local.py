@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from tidelog.log.errors import (
     PathNotWritableError,
-    StoreAccessError,
     StoreNotSupportedError,
     StoreUnavailableError,
 )
 from tidelog.log.storage.disk import REAL_DISK, Disk
+from tidelog.log.storage.local_errors import reading
 from tidelog.log.storage.local_paths import absolute, is_file, status_of, without_scheme
 from tidelog.log.storage.store import (
     FileStatus,
     NotDurableError,
-    NotReadError,
     NotStoredError,
     Store,
     UnreadableFileError,
@@ -40,8 +38,6 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, er
 _NO_FOLDER_FSYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}
 # How often a folder is made for a file while drops and clean-ups remove empty folders.
 _FOLDER_TRIES = 5
-# No file can exist at a path below a file, or with such a name.
-_NO_SUCH_PATH = {errno.ENOTDIR, errno.ENAMETOOLONG}
 _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT}
 # Errors by which the operating system refuses a link. After others, such as EIO, it may have been created.
 _REFUSED = _NO_HARD_LINKS | _NOT_WRITABLE | {errno.ENOSPC, errno.EDQUOT}
@@ -50,37 +46,6 @@ _REFUSED = _NO_HARD_LINKS | _NOT_WRITABLE | {errno.ENOSPC, errno.EDQUOT}
 _BUFFER_BYTES = 2**16
 
 _NO_COMMIT = "; nothing was committed"
-
-_T = TypeVar("_T")
-
-
-def _reading(method: Callable[[LocalStore, str], _T]) -> Callable[[LocalStore, str], _T]:
-    """Convert the operating system's errors of a method that reads a path, but not those that the store promises."""
-
-    @functools.wraps(method)
-    def converted(store: LocalStore, path: str) -> _T:
-        try:
-            return method(store, path)
-        except OSError as error:
-            if error.errno in _NO_SUCH_PATH:
-                raise FileNotFoundError(path) from error
-            if isinstance(error, PermissionError):
-                raise StoreAccessError(
-                    f"cannot read {path or 'the folder'} of {store.url}: {error.strerror}",
-                    advice="give this user permission to read the table's files and to list its folders",
-                    path=store.url,
-                ) from error
-            if error.errno == errno.ELOOP:
-                raise UnreadableFileError(error.errno, "a symbolic link that leads nowhere", path) from error
-            if isinstance(error, (FileNotFoundError, UnreadableFileError)):
-                raise
-            raise NotReadError(
-                f"reading {path or 'the folder'} of {store.url} failed: {error.strerror or error}",
-                advice="repair the disk, or what else the message names, then retry",
-                path=store.url,
-            ) from error
-
-    return converted
 
 
 class LocalStore(Store):
@@ -110,10 +75,16 @@ class LocalStore(Store):
         """See Store. Larger parts are not faster: the kernel reads ahead."""
         return _BUFFER_BYTES
 
-    @_reading
+    @reading
     def read(self, path: str) -> bytes:
         """See Store."""
         return self._disk.read(self._file(path))
+
+    @reading
+    def read_start(self, path: str, size_bytes: int) -> bytes:
+        """See Store."""
+        with self._disk.open_input(self._resolve(path)) as file:
+            return bytes(file.read(size_bytes))
 
     def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
         """See Store."""
@@ -171,7 +142,7 @@ class LocalStore(Store):
         with self._errors(target), contextlib.suppress(NotADirectoryError):
             self._unlink(target)
 
-    @_reading
+    @reading
     def open_input(self, path: str) -> Any:
         """See Store."""
         return self._disk.open_input(self._resolve(path))
@@ -205,7 +176,7 @@ class LocalStore(Store):
             self._discard(target)
             raise
 
-    @_reading
+    @reading
     def modified_ms(self, path: str) -> int:
         """See Store."""
         return self._disk.modified_ms(self._resolve(path))
@@ -247,7 +218,7 @@ class LocalStore(Store):
         except (FileNotFoundError, UnreadableFileError):
             return []
 
-    @_reading
+    @reading
     def _scan(self, folder: str) -> Sequence[os.DirEntry[str]]:
         return self._disk.entries(self._resolve(folder))
 

@@ -76,6 +76,14 @@ class Store(ABC):
     def read(self, path: str) -> bytes:
         """The whole content of a file. Raises FileNotFoundError, UnreadableFileError."""
 
+    def read_start(self, path: str, size_bytes: int) -> bytes:
+        """The first `size_bytes` of a file, or more of it; all if it is smaller. Raises the same errors as `read`.
+
+        Stores in which a part costs no more calls than the whole override this.
+        """
+        del size_bytes
+        return self.read(path)
+
     @abstractmethod
     def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
         """Create the file as a whole if and only if it does not exist. Raises FileExistsError if it does.

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tidelog.log.errors import NotAppendOnlyError, SchemaChangedError
 from tidelog.log.reading import Change, Metadata, System, TableReader, range_error, to_datetime, utc_text
-from tidelog.streaming.feed_planning.commit_units import CommitReader
+from tidelog.streaming.feed_planning.commit_units import CommitReader, CommitUnits
 from tidelog.streaming.feed_planning.limits import Admission, ReadLimits
 from tidelog.streaming.feed_planning.offsets import COMPLETE, Offset
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns, QueryColumns
@@ -122,7 +122,8 @@ class FeedPlanner:
             return self._advance_in_snapshot(start, admission)
         self._snapshot = None
         begin = self.resumed(start)
-        seen, has_rows = begin, False
+        seen: CommitUnits | None = None
+        skipped, has_rows = 0, False
         try:
             for commit in self._commits.between(begin.last_complete, until_version):
                 self._require_same_columns(commit.version, commit.metadata, self.table.path)
@@ -131,22 +132,18 @@ class FeedPlanner:
                 rows_taken = any(unit.files for unit in commit.units[done:taken])
                 if taken < len(commit.units):
                     if rows_taken:
-                        return replace(seen, version=commit.version, files=taken)
+                        return replace(_after(begin, seen, skipped), version=commit.version, files=taken)
                     break
                 has_rows = has_rows or rows_taken
-                seen = replace(
-                    seen,
-                    version=commit.version,
-                    files=COMPLETE,
-                    complete_until=utc_text(to_datetime(commit.timestamp_ms)),
-                    skipped=seen.skipped + commit.is_skipped,
-                )
+                skipped += commit.is_skipped
+                seen = commit
         except (NotAppendOnlyError, SchemaChangedError):
             if not has_rows:
                 raise
+        end = _after(begin, seen, skipped)
         if has_rows:
-            return seen
-        self._quiet = start, seen
+            return end
+        self._quiet = start, end
         return start
 
     def between(self, start: Offset, end: Offset) -> Iterator[Change]:
@@ -180,3 +177,12 @@ class FeedPlanner:
     def _require_same_columns(self, version: int, metadata: Metadata | None, path: str) -> None:
         if self._loaded is not None and metadata is not None and version > self._loaded.version:
             self._columns.require_same(self._selection.schema, version, metadata, path)
+
+
+def _after(begin: Offset, last: CommitUnits | None, skipped: int) -> Offset:
+    """The offset after the commit `last`, with `skipped` more commits left out since `begin`."""
+    if last is None:
+        return begin
+    until = utc_text(to_datetime(last.timestamp_ms))
+    skipped += begin.skipped
+    return replace(begin, version=last.version, files=COMPLETE, complete_until=until, skipped=skipped)

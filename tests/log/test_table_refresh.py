@@ -6,11 +6,26 @@ import shutil
 
 import pytest
 
-from tests.log.faults import Counting
+from tests.log.faults import Around, Counting
 from tests.log.support import NUMBERS, memory_store, new_table, numbers, read_numbers, reopen
 from tidelog.log import Table
-from tidelog.log.errors import TableNotFoundError, TableReplacedError
+from tidelog.log.errors import HistoryExpiredError, TableNotFoundError, TableReplacedError
 from tidelog.log.format import filenames
+from tidelog.log.read.table_reader import TableReader
+from tidelog.log.state.loader import load
+from tidelog.log.storage import Store
+
+
+class Timed(Around):
+    """Remembers whose modification times were asked for."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.asked: list[str] = []
+
+    def modified_ms(self, path: str) -> int:
+        self.asked.append(path)
+        return super().modified_ms(path)
 
 
 def test_a_refresh_moves_to_the_newest_version_in_place(path: str) -> None:
@@ -42,6 +57,58 @@ def test_a_refresh_does_not_list_the_log() -> None:
     reader.refresh()
     table.insert(numbers([3]))
     assert store.lists == 0
+
+
+# --- what a refresh has read -----------------------------------------------------------------------------------------
+
+
+def test_the_commits_of_a_refresh_are_not_read_again_by_who_reads_the_history_next() -> None:
+    table = new_table(memory_store())
+    store = Counting(table.store)
+    reader = TableReader(store, load(store))
+    for number in range(3):
+        table.insert(numbers([number]))
+    reader.refresh()
+    store.reads.clear()
+    expected = list(reopen(table).timeline.between(0, 3))
+    assert list(reader.timeline.between(0, 3)) == expected
+    assert not store.reads
+    assert list(reader.timeline.between(0, 3)) == expected, "they are read again if they are needed again"
+    assert store.reads == [filenames.commit_path(version) for version in (1, 2, 3)]
+
+
+def test_commits_of_a_table_that_is_gone_are_not_taken_for_those_in_its_place() -> None:
+    """A clean-up of all versions that the reader knows, and writers that are long past them."""
+    table = new_table(memory_store())
+    reader = TableReader.open(table.path)
+    table.insert(numbers([1]))
+    reader.refresh()
+    for number in range(3):
+        table.insert(numbers([number]))
+    table.checkpoint()
+    for version in range(2):
+        table.store.delete(filenames.commit_path(version))
+        table.store.delete(filenames.checksum_path(version))
+    reader.refresh()
+    with pytest.raises(HistoryExpiredError):
+        list(reader.timeline.between(0, 4))
+    assert reader.timeline.recent.take(1) is None
+
+
+def test_a_refresh_asks_the_store_for_no_more_file_times_than_it_needs() -> None:
+    table = new_table(memory_store(), properties={"delta.enableInCommitTimestamps": False})
+    store = Timed(table.store)
+    reader = TableReader(store, load(store))
+    for number in range(3):
+        table.insert(numbers([number]))
+    changed = table.version
+    for number in range(3):
+        table.set_properties({"custom": str(number)})
+    store.asked.clear()
+    reader.refresh()
+    asked = {version for version in range(7) if filenames.commit_path(version) in store.asked}
+    assert asked == {0, changed, 6}, "0 is the loaded one, which must exist"
+    assert reader.head == reopen(table).head
 
 
 # --- clean-ups -------------------------------------------------------------------------------------------------------

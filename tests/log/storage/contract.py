@@ -35,7 +35,7 @@ class StoreContract:
     @pytest.mark.parametrize("path", ["missing", "a/missing", "not/there/at/all"])
     def test_a_missing_file_is_not_found(self, store: Store, path: str) -> None:
         store.put_if_absent("a/b", b"x")
-        for reading in (store.read, store.open_input, store.modified_ms):
+        for reading in (store.read, store.open_input, store.modified_ms, lambda name: store.read_start(name, 9)):
             with pytest.raises(FileNotFoundError):
                 reading(path)
 
@@ -89,6 +89,15 @@ class StoreContract:
         ):
             opened.seek(start)
             assert bytes(opened.read(length)) == content[start : start + length]
+
+    @pytest.mark.parametrize("size", [0, 10, 3_000_000])
+    def test_the_start_of_a_file_is_read_alone_or_with_more(self, store: Store, size: int) -> None:
+        content = bytes(range(250)) * (size // 250) + b"x" * (size % 250)
+        with store.create("start") as file:
+            file.write(content)
+        start = store.read_start("start", 2_000_000)
+        assert content.startswith(start)
+        assert len(start) >= min(size, 2_000_000)
 
     def test_an_absolute_path_refers_to_the_same_file(self, store: Store) -> None:
         store.put_if_absent("a/b", b"1")

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.log.faults import Counting
 from tests.streaming.feed_planning.support import (
+    PLAIN,
     append,
     appended_paths,
     at,
@@ -23,7 +25,10 @@ from tests.streaming.feed_planning.support import (
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
 from tidelog.log.errors import NotAppendOnlyError
-from tidelog.log.system import System, utc_text
+from tidelog.log.format import filenames
+from tidelog.log.read.table_reader import TableReader
+from tidelog.log.state.loader import load
+from tidelog.log.system import REAL_SYSTEM, System, utc_text
 from tidelog.streaming.feed_planning.limits import NO_LIMITS, ReadLimits
 from tidelog.streaming.feed_planning.offsets import COMPLETE, Offset
 from tidelog.streaming.feed_planning.planner import FeedPlanner
@@ -227,6 +232,21 @@ class FakeClock(System):
 
     def monotonic_s(self) -> float:
         return self.seconds
+
+
+def test_a_trigger_reads_each_new_commit_once() -> None:
+    table = new_table()
+    store = Counting(table.store)
+    planner = FeedPlanner(TableReader(store, load(store)), REAL_SYSTEM, PLAIN)
+    for number in range(5):
+        append(table, number + 1)
+    store.reads.clear()
+    planner.refresh_if_due()
+    start = start_of(planner.table, 0)
+    end = planner.advance(start, planner.table.version, NO_LIMITS)
+    assert [path_of(change) for change in planner.between(start, end)] == appended_paths(table)
+    found = [path for path in store.reads if path.endswith(".json")]
+    assert found == [filenames.commit_path(version) for version in range(1, 7)], "6 does not exist yet"
 
 
 class Looks:
