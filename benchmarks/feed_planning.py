@@ -16,6 +16,7 @@ from tidelog.streaming.feed_planning.query_columns import LoadedColumns, QueryCo
 
 FILES, VERSIONS = 1_000_000, 10_000
 _GOAL = Goal(1.0, of=TIDELOG)
+_TRIGGERS = 5
 _REPETITIONS = 3
 
 
@@ -29,6 +30,10 @@ def measure(report: Report, work: Path, *, quick: bool = False) -> None:
     spans = [_planned(table, begin, versions) for _ in range(1 if quick else _REPETITIONS)]
     case = f"planning: {versions:,} new versions of a table with {files:,} files"
     report.figure(case, "s", {TIDELOG: statistics.median(spans)}, _GOAL)
+    first, *later = _snapshot_triggers(table)
+    case = f"planning: a snapshot of {files:,} files"
+    report.figure(f"{case}, first trigger", "s", {TIDELOG: first})
+    report.figure(f"{case}, each later trigger", "s", {TIDELOG: statistics.median(later)})
 
 
 def _planned(path: Path, begin: int, versions: int) -> float:
@@ -41,3 +46,18 @@ def _planned(path: Path, begin: int, versions: int) -> float:
     spent = time.perf_counter() - start
     assert len(changes) == versions, len(changes)
     return spent
+
+
+def _snapshot_triggers(path: Path) -> list[float]:
+    """The seconds of the first triggers of a stream that begins with the table as it is."""
+    table = TableReader.open(str(path))
+    planner = FeedPlanner(table, REAL_SYSTEM, QueryColumns(None, None, None))
+    spans, offset = [], None
+    for _ in range(_TRIGGERS):
+        start = time.perf_counter()
+        offset = offset or planner.snapshot_start()
+        end = planner.advance(offset, table.version, ReadLimits(files=DEFAULT_FILES))
+        assert list(planner.between(offset, end))
+        spans.append(time.perf_counter() - start)
+        offset = end if end.snapshot else None
+    return spans
