@@ -18,7 +18,7 @@ NAME_WAIT_LIMIT_MS = TAKEOVER_AFTER_MS + _STORE_CLOCK_MS
 # How often to look whether the name was released, or its owner is alive, and the shortest wait between two looks.
 _LOOK_EVERY_S, _SHORTEST_S = 1.0, 0.02
 
-# Outlasts a failover or a network fault. Whoever runs the command should hear of what takes longer.
+# Outlasts a failover or a network fault. A longer outage should reach the person who runs the command.
 OUTAGE_LIMIT_S = 600.0
 # Waits between two attempts: each is twice as long as the one before, up to the second figure.
 _BACKOFF_S, _BACKOFF_LIMIT_S = 1.0, 30.0

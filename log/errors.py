@@ -197,7 +197,7 @@ class StoreNotSupportedError(ConfigurationError):
 class OutsideFileError(ConfigurationError):
     """The table names a file outside its folder, and `TIDELOG_OUTSIDE_FILES=refuse` is set.
 
-    If you trust whoever wrote the table, unset the variable. Shallow clones of other engines have such files.
+    If you trust the writers of the table, unset the variable. Shallow clones of other engines have such files.
     """
 
     code = "TIDELOG_OUTSIDE_FILE"

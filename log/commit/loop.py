@@ -55,7 +55,7 @@ _LOGGER = logger(__name__)
 # Each lost attempt means that another writer made progress. This many in a row is starvation, not bad luck.
 MAX_ATTEMPTS = 100
 # The first retry is immediate: the winner's commit is known by then. Later ones wait, to spread out the contenders.
-# Long waits would starve: meanwhile the others add commits to read. Whoever asks for a turn does not wait at all.
+# Long waits would starve: meanwhile the others add commits to read. A writer that asks for a turn does not wait at all.
 BACKOFF_BASE_S = 0.005
 BACKOFF_LIMIT_S = 0.1
 _OPEN_AGAIN = "open it again; nothing was committed"

@@ -31,7 +31,7 @@ def reset_consumer(timeline: Timeline, head: Head, name: str, to: Point) -> Reco
             up to it then counts as processed.
 
     Raises:
-        ConfigurationError: There is no such consumer.
+        ConfigurationError: No consumer has this name.
         HistoryExpiredError: The version or time is outside the retained history. The consumer stays where it was.
         StoreUnavailableError: The store does not answer. The consumer may have been moved or not.
     """

@@ -5,7 +5,7 @@ Folding commits into a state is pure; loading them is not.
 - `segment`: find the checkpoint and commits that make up a version
 - `commits`: read single commits
 - `commit_times`: the commit times of a table, with or without in-commit timestamps
-- `recent_commits`: the commits that a refresh has just read, for whoever reads the history next
+- `recent_commits`: the commits that a refresh has just read, for the next reader of the history
 - `versions`: find a version by time, and the oldest commit that still exists
 - `table_identity`: whether the table at a path is still the one that was opened
 - `head`: `Head`, the state without the file list: protocol, metadata, transaction ids, totals

@@ -1,4 +1,4 @@
-"""The commits that a refresh has just read, for whoever reads the history next."""
+"""The commits that a refresh has just read, for the next reader of the history."""
 
 from __future__ import annotations
 
