@@ -13,7 +13,7 @@ from tidelog.log.errors import ConfigurationError, HistoryExpiredError
 from tidelog.log.format.actions import Commit
 from tidelog.log.state import versions
 from tidelog.log.state.commit_times import CommitTimes
-from tidelog.log.state.commits import read_commit
+from tidelog.log.state.commits import read_each
 from tidelog.log.state.segment import earliest_version, is_there, range_error
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime, utc_text
@@ -78,12 +78,11 @@ class Timeline:
         is_own = self.before_first <= after and until <= self.version
         if after < until and not (is_own and is_there(self.store, after + 1)):
             raise self._unavailable(after, until)
-        for version in range(after + 1, until + 1):
-            try:
-                commit = read_commit(self.store, version)
-            except FileNotFoundError as error:
-                raise self._unavailable(after, until) from error
-            yield commit, self.times.of(commit)
+        try:
+            for commit in read_each(self.store, range(after + 1, until + 1)):
+                yield commit, self.times.of(commit)
+        except FileNotFoundError as error:
+            raise self._unavailable(after, until) from error
 
     def snapshot_version(self, moment: datetime | str) -> int:
         """The version of the table at `moment`. Raises HistoryExpiredError for a time outside the retained history."""
