@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 from pyroaring import BitMap64
 
-from tidelog.log.arrays import Int64Array
+from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.data.blocks import Constant
 from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.data.physical_schema import find_fields, reshape
@@ -76,13 +76,13 @@ def read_numbered_batches(
 ) -> Iterator[tuple[Int64Array, pa.RecordBatch]]:
     """Like `read_batches`, but each batch comes with its rows' positions in the file."""
     for start, wanted, batch in _read(store, file, schema, only, batch_rows):
-        yield np.arange(start, start + batch.num_rows) if wanted is None else wanted, batch
+        yield start + (np.arange(batch.num_rows) if wanted is None else np.flatnonzero(wanted)), batch
 
 
 def _read(
     store: Store, file: DataFile, schema: pa.Schema, only: BitMap64 | None, batch_rows: int
-) -> Iterator[tuple[int, Int64Array | None, pa.RecordBatch]]:
-    """Batches with the position of the first row that was read for them, and those of their rows; None for all."""
+) -> Iterator[tuple[int, BoolArray | None, pa.RecordBatch]]:
+    """Batches with the position of the first row that was read for them, and which rows they have; None for all."""
     dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector and only is None else None
     source = _open(store, file)
     try:
@@ -98,10 +98,9 @@ def _read(
             position = 0
             for rows, raw in _batches(parquet, shape.present, batch_rows, threads=threads):
                 wanted = _wanted(dead, only, position, rows)
-                if wanted is None or len(wanted):
-                    # Cast first, because Arrow cannot take rows of every type that a file can have.
-                    batch = _narrowed(shape.shaped(raw, rows), wanted, position)
-                    yield position, wanted, batch
+                if wanted is None or wanted.any():
+                    # Cast first, because Arrow cannot filter rows of every type that a file can have.
+                    yield position, wanted, _narrowed(shape.shaped(raw, rows), wanted)
                 position += rows
             if position != claimed:
                 raise ValueError(f"it holds {position} rows, but its footer claims {claimed}")
@@ -205,21 +204,25 @@ def _batches(
         left -= size
 
 
-def _wanted(dead: BitMap64 | None, only: BitMap64 | None, start: int, rows: int) -> Int64Array | None:
-    """Which of the `rows` positions from `start` on to read; None for all of them."""
-    if dead is None and only is None:
+def _wanted(dead: BitMap64 | None, only: BitMap64 | None, start: int, rows: int) -> BoolArray | None:
+    """Which of the `rows` rows from the position `start` on to read; None for all of them."""
+    named = dead if only is None else only
+    if named is None:
         return None
-    here = BitMap64(range(start, start + rows))
-    wanted = here & only if only is not None else here - (dead or BitMap64())
+    here = BitMap64(range(start, start + rows)) & named
+    if len(here) == (0 if only is None else rows):
+        return None
+    wanted = np.full(rows, only is None)
     # One copy; iterating would make a Python integer for each position.
-    return None if len(wanted) == rows else np.frombuffer(wanted.to_array(), dtype=np.uint64).astype(np.int64)
+    wanted[np.frombuffer(here.to_array(), dtype=np.uint64).astype(np.int64) - start] = only is not None
+    return wanted
 
 
-def _narrowed(batch: pa.RecordBatch, wanted: Int64Array | None, start: int) -> pa.RecordBatch:
-    """The rows at the positions `wanted` of a batch that begins at `start`; None for all of them."""
+def _narrowed(batch: pa.RecordBatch, wanted: BoolArray | None) -> pa.RecordBatch:
+    """The `wanted` rows of a batch; None for all of them."""
     if wanted is None:
         return batch
-    return batch.take(pa.array(wanted - start)) if batch.num_columns else rows_without_columns(len(wanted))
+    return batch.filter(pa.array(wanted)) if batch.num_columns else rows_without_columns(int(wanted.sum()))
 
 
 class _Shape:
