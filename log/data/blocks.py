@@ -1,4 +1,7 @@
-"""Rows in blocks: an Arrow array holds at most 2 GiB of text, and a table can have more in one column."""
+"""Rows in blocks: an Arrow array holds at most 2 GiB of text, and a table can have more in one column.
+
+Columns with the same value in each row share their memory.
+"""
 
 from __future__ import annotations
 
@@ -27,3 +30,18 @@ def repeated(value: pa.Scalar, count: int) -> pa.ChunkedArray:
     chunk = pa.repeat(value, min(count, _REPEATED_ROWS))
     whole, rest = divmod(count, max(1, len(chunk)))
     return pa.chunked_array([*[chunk] * whole, chunk.slice(0, rest)], value.type)
+
+
+class Constant:
+    """A value that each row of some batches has. Their arrays share the memory of the longest one."""
+
+    def __init__(self, value: pa.Scalar) -> None:
+        self._value = value
+        self._longest: pa.Array = pa.nulls(0, value.type)
+
+    def rows(self, count: int) -> pa.Array:
+        """An array of `count` values."""
+        if count > len(self._longest):
+            value = self._value
+            self._longest = pa.repeat(value, count) if value.is_valid else pa.nulls(count, value.type)
+        return self._longest.slice(0, count)

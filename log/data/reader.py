@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 from pyroaring import BitMap64
 
-from tidelog.log.arrays import Int64Array
+from tidelog.log.arrays import BoolArray, Int64Array
+from tidelog.log.data.blocks import Constant
 from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.data.physical_schema import find_fields, reshape
 from tidelog.log.errors import (
@@ -53,14 +54,15 @@ class DataFile:
 
 
 def read_batches(
-    store: Store, file: DataFile, schema: pa.Schema, *, batch_rows: int = BATCH_ROWS
+    store: Store, file: DataFile, schema: pa.Schema, *, only: BitMap64 | None = None, batch_rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
     """The live rows of `file`, in file order, with exactly the columns and types of `schema`.
 
-    Columns that the file lacks are null. Raises DataFileMissingError, DataFileDamagedError, and CorruptLogError if what
+    With `only`, read exactly the rows at these positions (0-based, dead rows counted), dead or not. Columns that the
+    file lacks are null. Raises DataFileMissingError, DataFileDamagedError, and CorruptLogError if what
     the log says of the file is wrong.
     """
-    for _, _, batch in _read(store, file, schema, None, batch_rows):
+    for _, _, batch in _read(store, file, schema, only, batch_rows):
         yield batch
 
 
@@ -72,18 +74,15 @@ def read_numbered_batches(
     only: BitMap64 | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[tuple[Int64Array, pa.RecordBatch]]:
-    """Like `read_batches`, but each batch comes with its rows' positions in the file (0-based, dead rows counted).
-
-    With `only`, read exactly the rows at these positions, dead or not.
-    """
+    """Like `read_batches`, but each batch comes with its rows' positions in the file."""
     for start, wanted, batch in _read(store, file, schema, only, batch_rows):
-        yield np.arange(start, start + batch.num_rows) if wanted is None else wanted, batch
+        yield start + (np.arange(batch.num_rows) if wanted is None else np.flatnonzero(wanted)), batch
 
 
 def _read(
     store: Store, file: DataFile, schema: pa.Schema, only: BitMap64 | None, batch_rows: int
-) -> Iterator[tuple[int, Int64Array | None, pa.RecordBatch]]:
-    """Batches with the position of the first row that was read for them, and those of their rows; None for all."""
+) -> Iterator[tuple[int, BoolArray | None, pa.RecordBatch]]:
+    """Batches with the position of the first row that was read for them, and which rows they have; None for all."""
     dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector and only is None else None
     source = _open(store, file)
     try:
@@ -93,17 +92,15 @@ def _read(
                 raise _corrupt(store, file, "has a deletion vector with positions beyond its last row")
             if only is not None and only and only.max() >= claimed:
                 raise ValueError("it has fewer rows than the log says")
-            sources = _sources(file, parquet.schema_arrow, schema)
-            present = sorted({name for name in sources.values() if name is not None})
+            shape = _Shape(file, parquet.schema_arrow, schema)
             # Arrow's threads decode columns side by side. They would only wait in turn for a file that Python reads.
             threads = not isinstance(source, pa.PythonFile)
             position = 0
-            for rows, raw in _batches(parquet, present, batch_rows, threads=threads):
+            for rows, raw in _batches(parquet, shape.present, batch_rows, threads=threads):
                 wanted = _wanted(dead, only, position, rows)
-                if wanted is None or len(wanted):
-                    # Cast first, because Arrow cannot take rows of every type that a file can have.
-                    batch = _narrowed(_shape(raw, rows, file, sources, schema), wanted, position)
-                    yield position, wanted, batch
+                if wanted is None or wanted.any():
+                    # Cast first, because Arrow cannot filter rows of every type that a file can have.
+                    yield position, wanted, _narrowed(shape.shaped(raw, rows), wanted)
                 position += rows
             if position != claimed:
                 raise ValueError(f"it holds {position} rows, but its footer claims {claimed}")
@@ -207,54 +204,62 @@ def _batches(
         left -= size
 
 
-def _wanted(dead: BitMap64 | None, only: BitMap64 | None, start: int, rows: int) -> Int64Array | None:
-    """Which of the `rows` positions from `start` on to read; None for all of them."""
-    if dead is None and only is None:
+def _wanted(dead: BitMap64 | None, only: BitMap64 | None, start: int, rows: int) -> BoolArray | None:
+    """Which of the `rows` rows from the position `start` on to read; None for all of them."""
+    named = dead if only is None else only
+    if named is None:
         return None
-    here = BitMap64(range(start, start + rows))
-    wanted = here & only if only is not None else here - (dead or BitMap64())
+    here = BitMap64(range(start, start + rows)) & named
+    if len(here) == (0 if only is None else rows):
+        return None
+    wanted = np.full(rows, only is None)
     # One copy; iterating would make a Python integer for each position.
-    return None if len(wanted) == rows else np.frombuffer(wanted.to_array(), dtype=np.uint64).astype(np.int64)
+    wanted[np.frombuffer(here.to_array(), dtype=np.uint64).astype(np.int64) - start] = only is not None
+    return wanted
 
 
-def _narrowed(batch: pa.RecordBatch, wanted: Int64Array | None, start: int) -> pa.RecordBatch:
-    """The rows at the positions `wanted` of a batch that begins at `start`; None for all of them."""
+def _narrowed(batch: pa.RecordBatch, wanted: BoolArray | None) -> pa.RecordBatch:
+    """The `wanted` rows of a batch; None for all of them."""
     if wanted is None:
         return batch
-    return batch.take(pa.array(wanted - start)) if batch.num_columns else rows_without_columns(len(wanted))
+    return batch.filter(pa.array(wanted)) if batch.num_columns else rows_without_columns(int(wanted.sum()))
 
 
-def _sources(file: DataFile, found: pa.Schema, schema: pa.Schema) -> dict[str, str | None]:
-    """The file's column for each of the table's; None for one that the file lacks and for a partition column."""
-    own = [field for field in schema if physical_name(field) not in file.partition_values]
-    names = found.names
-    sources: dict[str, str | None] = dict.fromkeys(schema.names)
-    for field, index in zip(own, find_fields(own, list(found)), strict=True):
-        sources[field.name] = None if index is None else names[index]
-    return sources
+class _Shape:
+    """How the columns of a file become the table's. Columns that the file has no values of are constant."""
+
+    def __init__(self, file: DataFile, found: pa.Schema, schema: pa.Schema) -> None:
+        self._file = file
+        self._schema = schema
+        own = [field for field in schema if physical_name(field) not in file.partition_values]
+        indices = zip(own, find_fields(own, list(found)), strict=True)
+        self._sources = {field.name: found.names[index] for field, index in indices if index is not None}
+        self._constants: dict[str, Constant] = {}
+        self.present = sorted(set(self._sources.values()))
+
+    def shaped(self, raw: pa.RecordBatch, rows: int) -> pa.RecordBatch:
+        """The columns `present` of some rows as the table's."""
+        if not self._schema.names:
+            return rows_without_columns(rows)
+        columns = []
+        for field in self._schema:
+            source = self._sources.get(field.name)
+            columns.append(self._constant(field).rows(rows) if source is None else reshape(raw.column(source), field))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _constant(self, field: pa.Field) -> Constant:
+        """A partition column, or nulls for a column that the file lacks."""
+        found = self._constants.get(field.name)
+        if found is None:
+            text = self._file.partition_values.get(physical_name(field))
+            found = self._constants[field.name] = Constant(_partition_value(text, field))
+        return found
 
 
-def _shape(
-    raw: pa.RecordBatch, rows: int, file: DataFile, sources: Mapping[str, str | None], schema: pa.Schema
-) -> pa.RecordBatch:
-    if not schema.names:
-        return rows_without_columns(rows)
-    columns = []
-    for field in schema:
-        source = sources[field.name]
-        if source is not None:
-            columns.append(reshape(raw.column(source), field))
-            continue
-        columns.append(_partition_column(file.partition_values.get(physical_name(field)), field, rows))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _partition_column(text: str | None, field: pa.Field, rows: int) -> pa.Array:
+def _partition_value(text: str | None, field: pa.Field) -> pa.Scalar:
     value = partition_values.from_text(text, field.type)
-    if value is None:
-        return pa.nulls(rows, field.type)
     try:
-        return pa.repeat(pa.scalar(value, field.type), rows)
+        return pa.scalar(value, field.type)
     except (pa.ArrowException, OverflowError) as error:
         raise CorruptLogError(
             f"the partition value {text!r} does not fit {field.type}", advice="restore the log from a backup"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidelog.log.arrays import Int64Array
+from tidelog.log.data.blocks import Constant
 from tidelog.log.data.deletion_vectors import read_dead_rows
-from tidelog.log.data.reader import DataFile, read_numbered_batches
+from tidelog.log.data.reader import DataFile, read_batches, read_numbered_batches
 from tidelog.log.data.writer import CHANGE_TYPE
 from tidelog.log.format.actions import DeletionVectorDescriptor
 from tidelog.log.storage import Store
@@ -65,47 +67,59 @@ class ChangeFile:
         """1: a change file is one file."""
         return 1
 
+    def batches(self, store: Store, schema: pa.Schema, *, only: BitMap64 | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows, or those at the positions `only`, with the columns `schema` of the table."""
+        wanted = self._wanted(store, only)
+        return iter(()) if _is_nothing(wanted) else read_batches(store, self.file, schema, only=wanted)
+
     def numbered_batches(
         self, store: Store, schema: pa.Schema, *, only: BitMap64 | None = None
     ) -> Iterator[tuple[Int64Array, pa.RecordBatch]]:
-        """The rows, or those at the positions `only`, with their positions and the columns `schema` of the table."""
-        if only is None and self.difference is not None:
-            only = self.difference.positions(store)
-        # Nothing is opened for no rows.
-        return iter(()) if only is not None and not only else read_numbered_batches(store, self.file, schema, only=only)
+        """Like `batches`, with the rows' positions."""
+        wanted = self._wanted(store, only)
+        return iter(()) if _is_nothing(wanted) else read_numbered_batches(store, self.file, schema, only=wanted)
+
+    def _wanted(self, store: Store, only: BitMap64 | None) -> BitMap64 | None:
+        return self.difference.positions(store) if only is None and self.difference is not None else only
+
+
+def _is_nothing(positions: BitMap64 | None) -> bool:
+    """Whether no row is wanted: then the file is not opened."""
+    return positions is not None and not positions
 
 
 def read_change_file(
     store: Store, change: ChangeFile, schema: pa.Schema, *, only: BitMap64 | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a change file, or those at the positions `only`, with exactly `schema`: columns of both kinds."""
-    for _, batch in change.numbered_batches(store, data_columns(schema, change), only=only):
-        yield with_change_columns(batch, schema, change)
+    columns = ChangeColumns(schema, change)
+    for batch in change.batches(store, columns.of_file, only=only):
+        yield columns.complete(batch)
 
 
-def data_columns(schema: pa.Schema, change: ChangeFile) -> pa.Schema:
-    """The columns of `schema` that are read from the file."""
-    own = {COMMIT_VERSION, COMMIT_TIMESTAMP} | ({CHANGE_TYPE} if change.change_type else set())
-    return pa.schema([field for field in schema if field.name not in own])
+class ChangeColumns:
+    """The columns `schema` of a change file's rows: those `of_file`, and those that are the same for all its rows."""
 
+    def __init__(self, schema: pa.Schema, change: ChangeFile) -> None:
+        own: dict[str, Any] = {COMMIT_VERSION: change.version, COMMIT_TIMESTAMP: change.timestamp_ms * 1000}
+        if change.change_type:
+            own[CHANGE_TYPE] = change.change_type
+        self._schema = schema
+        self._constants = {
+            field.name: Constant(pa.scalar(own[field.name], field.type)) for field in schema if field.name in own
+        }
+        self.of_file = pa.schema([field for field in schema if field.name not in own])
 
-def with_change_columns(
-    batch: pa.RecordBatch, schema: pa.Schema, change: ChangeFile, change_types: pa.Array | None = None
-) -> pa.RecordBatch:
-    """A batch of `data_columns` with all columns of `schema`; the change types are by default the file's."""
-    if not schema.names:
-        return batch  # it has a row count, which a batch made of no arrays has not
-    constants = {
-        COMMIT_VERSION: change.version,
-        COMMIT_TIMESTAMP: change.timestamp_ms * 1000,
-        CHANGE_TYPE: change.change_type,
-    }
-    columns = []
-    for field in schema:
-        if field.name in batch.schema.names:
-            columns.append(batch.column(field.name))
-        elif field.name == CHANGE_TYPE and change_types is not None:
-            columns.append(change_types)
-        else:
-            columns.append(pa.repeat(pa.scalar(constants[field.name], field.type), batch.num_rows))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    def complete(self, batch: pa.RecordBatch, change_types: pa.Array | None = None) -> pa.RecordBatch:
+        """A batch of the columns `of_file` with all columns; the change types are by default the file's."""
+        if not self._schema.names:
+            return batch  # it has a row count, which a batch made of no arrays has not
+        columns = []
+        for name in self._schema.names:
+            if name not in self._constants:
+                columns.append(batch.column(name))
+            elif name == CHANGE_TYPE and change_types is not None:
+                columns.append(change_types)
+            else:
+                columns.append(self._constants[name].rows(batch.num_rows))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)

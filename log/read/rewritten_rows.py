@@ -23,10 +23,9 @@ from tidelog.log.read.change_files import (
     INSERT,
     UPDATE_POSTIMAGE,
     UPDATE_PREIMAGE,
+    ChangeColumns,
     ChangeFile,
-    data_columns,
     read_change_file,
-    with_change_columns,
 )
 from tidelog.log.read.rewrites import Rewrite
 from tidelog.log.storage import Store
@@ -67,12 +66,13 @@ def _labelled(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of files, with their positions and those of the rows that have no counterpart with the same key."""
     for file, only, unpaired in files:
-        for positions, batch in file.numbered_batches(store, data_columns(schema, file), only=only):
+        columns = ChangeColumns(schema, file)
+        for positions, batch in file.numbered_batches(store, columns.of_file, only=only):
             is_alone = np.ones(len(positions), dtype=bool)
             if unpaired is not None:
                 is_alone = np.fromiter((position in unpaired for position in positions.tolist()), dtype=bool)
             kinds = pc.if_else(pa.array(is_alone), alone, paired)
-            yield with_change_columns(batch, schema, file, kinds)
+            yield columns.complete(batch, kinds)
 
 
 def _changed(

@@ -13,7 +13,7 @@ from tidelog.log.errors import ConfigurationError, HistoryExpiredError
 from tidelog.log.format.actions import Commit
 from tidelog.log.state import versions
 from tidelog.log.state.commit_times import CommitTimes
-from tidelog.log.state.commits import read_commit
+from tidelog.log.state.commits import read_commit, read_each
 from tidelog.log.state.recent_commits import RecentCommits
 from tidelog.log.state.segment import earliest_version, is_there, range_error
 from tidelog.log.storage import Store
@@ -81,12 +81,18 @@ class Timeline:
         is_own = self.before_first <= after and until <= self.version
         if after < until and not (is_own and is_there(self.store, after + 1)):
             raise self._unavailable(after, until)
-        for version in range(after + 1, until + 1):
-            try:
-                commit = self.recent.take(version) or read_commit(self.store, version)
-            except FileNotFoundError as error:
-                raise self._unavailable(after, until) from error
-            yield commit, self.times.of(commit)
+        try:
+            for commit in self._commits(range(after + 1, until + 1)):
+                yield commit, self.times.of(commit)
+        except FileNotFoundError as error:
+            raise self._unavailable(after, until) from error
+
+    def _commits(self, versions: range) -> Iterator[Commit]:
+        for is_held, run in itertools.groupby(versions, self.recent.__contains__):
+            if is_held:
+                yield from (self.recent.take(version) or read_commit(self.store, version) for version in run)
+            else:
+                yield from read_each(self.store, list(run))
 
     def snapshot_version(self, moment: datetime | str) -> int:
         """The version of the table at `moment`. Raises HistoryExpiredError for a time outside the retained history."""

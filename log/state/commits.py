@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -13,6 +15,10 @@ from tidelog.log.format.actions import Commit, CommitInfo, decode_commit, decode
 from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.storage import Store, UnreadableFileError
 
+# How many times as many commits to read at once as before. A reader that stops early has read few in vain.
+_GROWTH = 4
+# The commits that are read at once have at most so many bytes, if they are not larger than those before them.
+_BLOCK_BYTES = 2**25
 # A reader that is further behind lists the log once instead of probing on.
 _MAX_PROBES = 32
 # A commitInfo is nearly always smaller. Files up to some megabytes are as fast to read whole.
@@ -21,11 +27,7 @@ _INFO_BYTES = 2**20
 
 def read_commit(store: Store, version: int) -> Commit:
     """The commit at `version`. Raises FileNotFoundError if it does not exist, CorruptLogError if it is damaged."""
-    content = _read(store, version)
-    try:
-        return decode_commit(version, content)
-    except msgspec.MsgspecError as error:
-        raise _corrupt(store, version, error) from error
+    return _decoded(store, version, _read(store, version))
 
 
 def read_info(store: Store, version: int) -> CommitInfo:
@@ -44,11 +46,32 @@ def read_info(store: Store, version: int) -> CommitInfo:
         raise _corrupt(store, version, error) from error
 
 
-def read_commits(store: Store, versions: Iterable[int]) -> Iterator[Commit]:
+def read_each(store: Store, versions: Collection[int]) -> Iterator[Commit]:
+    """The commits at `versions`, in that order. Raises the errors of `read_commit`, each in its place.
+
+    From a store in which a reader mostly waits, several are read at a time: first one, then more and more.
+    """
+    rest = iter(versions)
+    at_once = 1
+    while block := list(islice(rest, at_once)):
+        reads: list[Callable[[], bytes]] = [partial(_read, store, version) for version in block]
+        if len(block) > 1:
+            with ThreadPoolExecutor(len(block), "tidelog-read-commits") as pool:
+                reads = [pool.submit(read).result for read in reads]
+        largest = 1
+        for version, read in zip(block, reads, strict=True):
+            content = read()
+            largest = max(largest, len(content))
+            yield _decoded(store, version, content)
+        at_once = max(1, min(_GROWTH * len(block), store.small_reads_at_once, _BLOCK_BYTES // largest))
+
+
+def read_commits(store: Store, versions: Collection[int]) -> Iterator[Commit]:
     """The commits at `versions`, in that order. Raises CorruptLogError if one is missing."""
+    found = read_each(store, versions)
     for version in versions:
         try:
-            yield read_commit(store, version)
+            yield next(found)
         except FileNotFoundError as error:
             raise CorruptLogError(
                 f"commit {version} of {store.url} has disappeared",
@@ -89,6 +112,13 @@ def _read(store: Store, version: int, first_bytes: int | None = None) -> bytes:
     try:
         return store.read(path) if first_bytes is None else store.read_start(path, first_bytes)
     except UnreadableFileError as error:
+        raise _corrupt(store, version, error) from error
+
+
+def _decoded(store: Store, version: int, content: bytes) -> Commit:
+    try:
+        return decode_commit(version, content)
+    except msgspec.MsgspecError as error:
         raise _corrupt(store, version, error) from error
 
 

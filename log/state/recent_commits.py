@@ -26,6 +26,9 @@ class RecentCommits:
                 break
             self._commits[commit.version] = commit
 
+    def __contains__(self, version: int) -> bool:
+        return version in self._commits
+
     def take(self, version: int) -> Commit | None:
         """The commit at `version`, which is not held any longer; None if it is not here."""
         return self._commits.pop(version, None)

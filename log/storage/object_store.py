@@ -95,6 +95,11 @@ class ObjectStore(Store):
         return _READS_AT_ONCE
 
     @property
+    def small_reads_at_once(self) -> int:
+        """See Store."""
+        return self.reads_at_once
+
+    @property
     def buffer_bytes(self) -> int:
         """See Store."""
         return _BUFFER_BYTES

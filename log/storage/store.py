@@ -68,6 +68,11 @@ class Store(ABC):
         return 1
 
     @property
+    def small_reads_at_once(self) -> int:
+        """The same for small files, such as commits; 1 where reading one is as fast as handing it to a thread."""
+        return 1
+
+    @property
     def buffer_bytes(self) -> int:
         """How much of a column to read at once from a file of `open_input`; 0 for all that is stored together."""
         return 0

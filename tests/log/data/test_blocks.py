@@ -66,3 +66,13 @@ def test_a_partitioned_insert_of_many_blocks_keeps_the_rows_and_their_order() ->
     for value in "abc":
         wanted = data.filter(pa.compute.equal(data["p"], value))
         assert table.scan(where=f"p = '{value}'").to_arrow().equals(wanted)
+
+
+@pytest.mark.parametrize("value", [pa.scalar("text"), pa.scalar(None, pa.string()), pa.scalar(5, pa.int64())], ids=str)
+def test_arrays_of_a_constant_share_their_memory(value: pa.Scalar) -> None:
+    constant = blocks.Constant(value)
+    found = [constant.rows(count) for count in (0, 3, 2, 10_000, 9_999)]
+    assert [array.to_pylist() for array in found] == [[value.as_py()] * count for count in (0, 3, 2, 10_000, 9_999)]
+    assert {array.type for array in found} == {value.type}
+    longest, shorter = ([buffer.address for buffer in array.buffers() if buffer] for array in found[-2:])
+    assert longest == shorter

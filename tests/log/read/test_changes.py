@@ -27,6 +27,7 @@ from tests.log.support import (
     stage_compaction,
 )
 from tidelog.log import Table
+from tidelog.log.data.reader import BATCH_ROWS
 from tidelog.log.errors import ConfigurationError, HistoryExpiredError, NotAppendOnlyError
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import AddFile
@@ -260,3 +261,14 @@ def test_a_table_with_a_feed_cannot_have_its_column_names(name: str) -> None:
     with pytest.raises(ConfigurationError, match="a name that the change feed uses"):
         new_table(memory_store(), schema, properties={"delta.enableChangeDataFeed": True})
     assert new_table(memory_store(), schema).version == 0
+
+
+def test_batches_of_a_file_share_the_memory_of_their_constant_columns() -> None:
+    table = new_table(memory_store(), schema=pa.schema([("n", pa.int64()), ("p", pa.string())]), partition_by=["p"])
+    rows = 3 * BATCH_ROWS
+    table.insert(pa.table({"n": range(rows), "p": ["a long value"] * rows}))
+    batches = list(table.changes(after=0).to_batches())
+    assert len(batches) == 3
+    assert sum(batch.num_rows for batch in batches) == rows
+    for name in ("p", "_change_type", "_commit_version", "_commit_timestamp"):
+        assert len({batch.column(name).buffers()[-1].address for batch in batches}) == 1, name

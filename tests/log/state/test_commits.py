@@ -1,72 +1,107 @@
-"""Reading single commits."""
+"""Commits are read in order, several at a time from a store in which a reader mostly waits."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import threading
+from collections.abc import Iterable
 
 import pytest
 
-from tests.log.support import add
+from tests.log.support import PROTOCOL, memory_store, metadata, put_commit
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import filenames
-from tidelog.log.format.actions import CommitInfo, encode_commit
-from tidelog.log.state.commits import read_info
-from tidelog.log.storage.local import LocalStore
+from tidelog.log.state import commits
+from tidelog.log.state.commits import read_commits, read_each
+from tidelog.log.storage import Store
+from tidelog.log.storage.memory import MemoryStore
 
-INFO: CommitInfo = {"operation": "WRITE", "txnId": "t"}
-SMALL, LARGE = 1, 10_000
+COMMITS = 30
+AT_ONCE = 8
+WAIT_S = 30
 
 
-class StartOnly(LocalStore):
-    """Cannot read a file whole."""
+class Waiting(MemoryStore):
+    """A store that answers some reads only when all of them have been asked for."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.asked: list[str] = []
+        self.together: dict[str, threading.Barrier] = {}
+
+    @property
+    def small_reads_at_once(self) -> int:
+        return AT_ONCE
 
     def read(self, path: str) -> bytes:
-        raise AssertionError(path)
+        self.asked.append(path)
+        if path in self.together:
+            self.together[path].wait(WAIT_S)
+        return super().read(path)
+
+    def answer_together(self, versions: Iterable[int]) -> None:
+        """Answer reads of these commits only when all of them have been asked for."""
+        paths = [filenames.commit_path(version) for version in versions]
+        self.together |= dict.fromkeys(paths, threading.Barrier(len(paths)))
 
 
-def put(store: LocalStore, content: bytes) -> None:
-    store.put_if_absent(filenames.commit_path(0), content)
+@pytest.fixture
+def store() -> Waiting:
+    plain: Store = memory_store()
+    put_commit(plain, 0, PROTOCOL, metadata())
+    for version in range(1, COMMITS):
+        put_commit(plain, version)
+    return Waiting(plain.url)
 
 
-def content_of(info: CommitInfo, files: int) -> bytes:
-    return encode_commit(info, [add(f"{number:0200}") for number in range(files)])
+def test_more_and_more_commits_are_read_at_once(store: Waiting) -> None:
+    for versions in (range(1, 5), range(5, 13), range(13, 21), range(21, 29)):
+        store.answer_together(versions)
+    assert [commit.version for commit in read_each(store, range(COMMITS))] == [*range(COMMITS)]
 
 
-@pytest.mark.parametrize("files", [SMALL, LARGE])
-def test_the_info_of_a_large_commit_is_read_without_the_rest(tmp_path: Path, files: int) -> None:
-    store = StartOnly(str(tmp_path))
-    put(store, content_of(INFO, files))
-    assert read_info(store, 0) == INFO
+def test_a_reader_that_stops_has_read_few_commits_in_vain(store: Waiting) -> None:
+    reading = read_each(store, range(COMMITS))
+    assert next(reading).version == 0
+    assert len(store.asked) == 1
+    assert next(reading).version == 1
+    assert len(store.asked) == 5
 
 
-@pytest.mark.parametrize("files", [SMALL, LARGE])
-def test_the_info_may_be_anywhere(tmp_path: Path, files: int) -> None:
-    """Other writers put it last."""
-    store = LocalStore(str(tmp_path))
-    first, rest = content_of(INFO, files).split(b"\n", 1)
-    put(store, rest + first)
-    assert read_info(store, 0) == INFO
+def test_no_thread_is_left_between_two_commits(store: Waiting) -> None:
+    for _ in read_each(store, range(COMMITS)):
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("tidelog-read-commits")]
 
 
-def test_an_info_may_be_large(tmp_path: Path) -> None:
-    store = LocalStore(str(tmp_path))
-    info = {**INFO, "userMetadata": "x" * 3_000_000}
-    put(store, content_of(info, SMALL))
-    assert read_info(store, 0) == info
+def test_an_error_comes_in_its_place(store: Waiting) -> None:
+    store.delete(filenames.commit_path(7))
+    reading = read_each(store, range(COMMITS))
+    assert [next(reading).version for _ in range(7)] == [*range(7)]
+    with pytest.raises(FileNotFoundError):
+        next(reading)
+    reading = read_commits(store, range(COMMITS))
+    assert [next(reading).version for _ in range(7)] == [*range(7)]
+    with pytest.raises(CorruptLogError, match="commit 7 of"):
+        next(reading)
 
 
-@pytest.mark.parametrize("files", [SMALL, LARGE])
-def test_a_commit_may_have_no_info(tmp_path: Path, files: int) -> None:
-    store = LocalStore(str(tmp_path))
-    put(store, content_of({}, files).partition(b"\n")[2])
-    assert read_info(store, 0) == {}
+def test_large_commits_are_read_one_by_one(store: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "_BLOCK_BYTES", len(store.read(filenames.commit_path(1))))
+    store.asked.clear()
+    for number, commit in enumerate(read_each(store, range(COMMITS))):
+        assert commit.version == number
+        assert len(store.asked) == number + 1
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"nonsense", b"nonsense\n", b"nonsense\n" * 200_000], ids=lambda content: str(len(content))
-)
-def test_a_damaged_commit_has_no_info(tmp_path: Path, content: bytes) -> None:
-    store = LocalStore(str(tmp_path))
-    put(store, content)
-    with pytest.raises(CorruptLogError):
-        read_info(store, 0)
+def test_a_store_that_answers_at_once_is_read_without_threads() -> None:
+    readers = []
+
+    class Here(MemoryStore):
+        def read(self, path: str) -> bytes:
+            readers.append(threading.current_thread())
+            return super().read(path)
+
+    plain = memory_store()
+    for version in range(COMMITS):
+        put_commit(plain, version)
+    assert len(list(read_each(Here(plain.url), range(COMMITS)))) == COMMITS
+    assert set(readers) == {threading.current_thread()}
