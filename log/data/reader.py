@@ -35,6 +35,8 @@ MAX_ROWS_PER_BYTE = 2**14
 _MAX_CODE_BYTES = 3
 # A few bytes of a file can name a long text 65,536 times.
 _DECODED_BYTES = 2**27
+# A row group up to this size is fetched at once from a store in which a reader mostly waits; writers make them 128 MB.
+_GATHERED_BYTES = 2**27
 # Raised by the decoder.
 _READ_ERRORS = (pa.ArrowException, OSError, ValueError, OverflowError)
 
@@ -86,7 +88,8 @@ def _read(
     dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector and only is None else None
     source = _open(store, file)
     try:
-        with source, _parquet_file(source, store.buffer_bytes) as parquet:
+        parquet, groups = _parquet_file(source, store)
+        with source, parquet:
             claimed = _plausible_rows(parquet.metadata, source.size())
             if dead and dead.max() >= claimed:
                 raise _corrupt(store, file, "has a deletion vector with positions beyond its last row")
@@ -96,7 +99,7 @@ def _read(
             # Arrow's threads decode columns side by side. They would only wait in turn for a file that Python reads.
             threads = not isinstance(source, pa.PythonFile)
             position = 0
-            for rows, raw in _batches(parquet, shape.present, batch_rows, threads=threads):
+            for rows, raw in _batches(parquet, groups, shape.present, batch_rows, threads=threads):
                 wanted = _wanted(dead, only, position, rows)
                 if wanted is None or wanted.any():
                     # Cast first, because Arrow cannot filter rows of every type that a file can have.
@@ -146,12 +149,31 @@ def physical_rows(store: Store, file: DataFile) -> int:
     return int(read_footer(store, file).num_rows)
 
 
-def _parquet_file(source: Any, buffer_bytes: int) -> pq.ParquetFile:
+def _parquet_file(source: Any, store: Store) -> tuple[pq.ParquetFile, list[list[int]]]:
+    """The open file, and its row groups as they should be read: in each list together.
+
+    In memory there is a buffer for each column, whatever the size of the file. Where a reader mostly waits, and the row
+    groups are not too large, there is one row group, whose columns are fetched at the same time.
+    """
     # Spark and tidelog write a checksum for each page.
-    options = {"page_checksum_verification": True, "buffer_size": buffer_bytes}
+    options = {"page_checksum_verification": True, "buffer_size": store.buffer_bytes, "pre_buffer": False}
     parquet = pq.ParquetFile(source, **options)
-    coded = _coded_columns(parquet)
-    return pq.ParquetFile(source, metadata=parquet.metadata, read_dictionary=coded, **options) if coded else parquet
+    metadata = parquet.metadata
+    groups = [*range(metadata.num_row_groups)]
+    special: dict[str, Any] = {}
+    if coded := _coded_columns(parquet):
+        special["read_dictionary"] = coded
+    if store.small_reads_at_once > 1 and all(
+        _size_bytes(metadata.row_group(group)) <= _GATHERED_BYTES for group in groups
+    ):
+        special["pre_buffer"] = True
+    if special:
+        parquet = pq.ParquetFile(source, metadata=metadata, **{**options, **special})
+    return parquet, [[group] for group in groups] if "pre_buffer" in special else [groups]
+
+
+def _size_bytes(group: pq.RowGroupMetaData) -> int:
+    return sum(group.column(index).total_compressed_size for index in range(group.num_columns))
 
 
 def _coded_columns(parquet: pq.ParquetFile) -> list[str]:
@@ -189,13 +211,14 @@ def _decodable(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _batches(
-    parquet: pq.ParquetFile, columns: Sequence[str], size: int, *, threads: bool
+    parquet: pq.ParquetFile, groups: Sequence[list[int]], columns: Sequence[str], size: int, *, threads: bool
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The file's batches with their row counts, because a batch without columns has none."""
     if columns:
-        for batch in parquet.iter_batches(batch_size=size, columns=list(columns), use_threads=threads):
-            for piece in _decodable(batch):
-                yield piece.num_rows, piece
+        for numbers in groups:
+            for batch in parquet.iter_batches(size, numbers, list(columns), use_threads=threads):
+                for piece in _decodable(batch):
+                    yield piece.num_rows, piece
         return
     left = parquet.metadata.num_rows
     empty = pa.RecordBatch.from_arrays([], names=[])
