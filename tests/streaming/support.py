@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
@@ -72,8 +73,13 @@ class Input:
 
 def drain(stream: DataFrame, function: BatchFunction, checkpoint: Path) -> None:
     """Run a query over everything that has arrived, as a scheduled job does; raises the query's error."""
-    writer = stream.writeStream.foreachBatch(function).option("checkpointLocation", str(checkpoint))
-    query = writer.trigger(availableNow=True).start()
+    run_to_end(stream.writeStream.foreachBatch(function), checkpoint)
+
+
+def run_to_end(writer: DataStreamWriter, checkpoint: Path, *, once: bool = False) -> None:
+    """Run a query with Trigger.AvailableNow, or Trigger.Once; raises the query's error."""
+    trigger = writer.trigger(once=True) if once else writer.trigger(availableNow=True)
+    query = trigger.option("checkpointLocation", str(checkpoint)).start()
     try:
         assert query.awaitTermination(PATIENCE_S), "the query does not end"
     finally:
