@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,6 +17,7 @@ from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from tests.log.support import live_files, put_foreign, remove
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Committed, OperationClass, Table
@@ -179,3 +181,12 @@ def rewrite_all(table: Table) -> int:
     outcome = transaction.stage_moves(moves, operation_class=OperationClass.MINOR).commit()
     assert isinstance(outcome, Committed)
     return outcome.version
+
+
+def foreign_delete(table: Table) -> None:
+    """Another engine takes a file away, and later adds it again."""
+    first = live_files(table)[0]
+    put_foreign(table, msgspec.structs.replace(remove(first), partition_values=None))
+    table.refresh()
+    put_foreign(table, first)
+    table.refresh()

@@ -65,9 +65,7 @@ def test_a_table_that_was_dropped_and_created_again(
         follow(spark, way, another, tmp_path / "cp")
 
 
-def test_new_columns_stop_a_feed_and_a_new_query_continues(
-    spark: SparkSession, table: Table, tmp_path: Path
-) -> None:
+def test_new_columns_stop_a_feed_and_a_new_query_continues(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     put(table, 1)
     put(table, 2)
     feed = Feed(spark, table.path, max_files=1)

@@ -37,7 +37,7 @@ def by_feed(spark: SparkSession, path: str, function: BatchFunction, **options: 
 WAYS: dict[str, Callable[..., DataStreamWriter]] = {"format": by_format, "Feed": by_feed}
 
 
-def follow(  # noqa: PLR0913 - the tests read better with each argument by its name
+def follow(
     spark: SparkSession,
     way: str,
     table: Table,
