@@ -138,11 +138,11 @@ def test_appended_rows_in_five_ways(spark: SparkSession, tmp_path: Path) -> None
 
 
 def test_net_changes_in_three_ways(spark: SparkSession, table: Table) -> None:
-    expected = table.changes(after=4, until=13, mode="net", keys=["id"]).to_arrow()
+    expected = table.changes(after=6, until=13, mode="net", keys=["id"]).to_arrow()
     assert set(expected["_change_type"].to_pylist()) == {"insert", "delete", "update_postimage"}
     for frame in (
-        changes(spark, table.path, after=4, until=13, mode="net", keys=["id"]),
-        read(spark, table.path, changes="net", keys="id", startingVersion=4, endingVersion=13),
+        changes(spark, table.path, after=6, until=13, mode="net", keys=["id"]),
+        read(spark, table.path, changes="net", keys="id", startingVersion=6, endingVersion=13),
     ):
         assert counted(frame.toArrow().to_pylist()) == counted(expected.to_pylist())
 
