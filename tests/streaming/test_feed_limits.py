@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -28,7 +29,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 def test_bytes_and_rows(spark: SparkSession, table: Table, tmp_path: Path, way: str, limit: str) -> None:
     """Two of the files fit."""
     most = {"max_bytes": max(file.size for file in live_files(table)) * 2, "max_rows": 5}
-    batches = follow(spark, way, table, tmp_path / "cp", **{limit: most[limit]})
+    options: dict[str, Any] = {limit: most[limit]}
+    batches = follow(spark, way, table, tmp_path / "cp", **options)
     assert batches == [[1, 2, 3, 4], [5, 6]]
 
 
@@ -36,5 +38,5 @@ def test_bytes_and_rows(spark: SparkSession, table: Table, tmp_path: Path, way: 
 def test_trigger_once_reads_everything_in_one_micro_batch(
     spark: SparkSession, table: Table, tmp_path: Path, way: str
 ) -> None:
-    limits = {"max_files": 1, "max_bytes": 1, "max_rows": 1}
+    limits: dict[str, Any] = {"max_files": 1, "max_bytes": 1, "max_rows": 1}
     assert follow(spark, way, table, tmp_path / "cp", once=True, **limits) == [[1, 2, 3, 4, 5, 6]]

@@ -14,12 +14,10 @@ from tidelog import Feed
 from tidelog.log import Table
 
 FORMAT_NAMES = {
-    "changes": "changes",
     "consumer": "consumer",
     "max_files": "maxFilesPerTrigger",
     "max_bytes": "maxBytesPerTrigger",
     "max_rows": "maxRowsPerTrigger",
-    "starting_version": "startingVersion",
 }
 
 
