@@ -9,12 +9,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from tests.log.support import live_files, put_foreign, remove
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Committed, OperationClass, Table
@@ -72,8 +75,13 @@ class Input:
 
 def drain(stream: DataFrame, function: BatchFunction, checkpoint: Path) -> None:
     """Run a query over everything that has arrived, as a scheduled job does; raises the query's error."""
-    writer = stream.writeStream.foreachBatch(function).option("checkpointLocation", str(checkpoint))
-    query = writer.trigger(availableNow=True).start()
+    run_to_end(stream.writeStream.foreachBatch(function), checkpoint)
+
+
+def run_to_end(writer: DataStreamWriter, checkpoint: Path, *, once: bool = False) -> None:
+    """Run a query with Trigger.AvailableNow, or Trigger.Once; raises the query's error."""
+    trigger = writer.trigger(once=True) if once else writer.trigger(availableNow=True)
+    query = trigger.option("checkpointLocation", str(checkpoint)).start()
     try:
         assert query.awaitTermination(PATIENCE_S), "the query does not end"
     finally:
@@ -173,3 +181,12 @@ def rewrite_all(table: Table) -> int:
     outcome = transaction.stage_moves(moves, operation_class=OperationClass.MINOR).commit()
     assert isinstance(outcome, Committed)
     return outcome.version
+
+
+def foreign_delete(table: Table) -> None:
+    """Another engine takes a file away, and later adds it again."""
+    first = live_files(table)[0]
+    put_foreign(table, msgspec.structs.replace(remove(first), partition_values=None))
+    table.refresh()
+    put_foreign(table, first)
+    table.refresh()

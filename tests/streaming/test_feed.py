@@ -1,4 +1,7 @@
-"""`Feed`, beside the other ways to the same rows: `format("tidelog")`, `changes(spark, ...)` and `Table.changes`."""
+"""`Feed`, beside the other ways to the same rows.
+
+They are the stream and the batch read of `format("tidelog")`, `changes(spark, ...)` and `Table.changes`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.streaming.support import PATIENCE_S, drain_feed, rewrite_all
+from tests.streaming.support import PATIENCE_S, drain_feed, foreign_delete, read, rewrite_all, run_to_end
 from tidelog import Feed
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, PredicateError, TableNotFoundError
@@ -25,24 +28,37 @@ pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("part", pa.string()), ("id", pa.int64()), ("v", pa.float64()), ("tags", pa.list_(pa.string()))])
 
 
-def rows(*ids: int, v: float = 0.5) -> list[dict[str, Any]]:
-    return [{"part": "ab"[n % 2], "id": n, "v": v, "tags": [str(n), None]} for n in ids]
+NOTE = pa.field("note", pa.string())
+
+
+def rows(*ids: int, v: float = 0.5, **more: Any) -> list[dict[str, Any]]:
+    return [{"part": "ab"[n % 2], "id": n, "v": v, "tags": [str(n), None], **more} for n in ids]
 
 
 def every_kind_of_commit(table: Table) -> Table:
-    """Each operation, twice: with and without change files. Compactions, properties and claims come between them."""
+    """Each operation, twice: with and without change files. Compactions, properties and claims come between them.
+
+    No key is in the table twice.
+    """
     for captured in ("false", "true"):
         table.set_properties({"delta.enableChangeDataFeed": captured})
         table.insert(rows(*range(10)))
+        foreign_delete(table)
         rewrite_all(table)
         table.delete("id = 3")
         table.update("id IN (4, 5)", {"v": "v + 1"})
         table.insert([], idempotency_key=("loader", table.version))
         table.upsert(rows(5, 6, 30, v=9.0), keys=["id"])
+        table.upsert(rows(6, v=9.0) + rows(7, 8, v=-1.0), keys=["id"], delete_where="v < 0")
         rewrite_all(table)
         table.overwrite(rows(40, 42), where="part = 'a'")
+        table.overwrite(rows(50, 52), dynamic=True)
         table.delete("part = 'b'")
         table.restore(version=table.version - 1)
+        table.overwrite(rows(*range(60, 64)))
+        if captured == "false":
+            table.add_columns([NOTE])
+            table.insert(rows(70, 71, note="new"))
         table.truncate()
     return table.refresh()
 
@@ -70,12 +86,7 @@ class Seen:
         self.reports.append(self.feed.last)
 
     def run(self, checkpoint: Path) -> Seen:
-        writer = self.feed.foreachBatch(self).option("checkpointLocation", str(checkpoint))
-        query = writer.trigger(availableNow=True).start()
-        try:
-            assert query.awaitTermination(PATIENCE_S)
-        finally:
-            query.stop()
+        run_to_end(self.feed.foreachBatch(self), checkpoint)
         return self
 
 
@@ -83,8 +94,8 @@ def counted(found: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> Counter[s
     return Counter(repr(sorted(row.items())) for row in found)
 
 
-@pytest.mark.parametrize("max_files", [None, 3], ids=["all at once", "in parts"])
-def test_four_ways_to_the_same_rows(spark: SparkSession, table: Table, tmp_path: Path, max_files: int | None) -> None:
+@pytest.mark.parametrize("max_files", [None, 5], ids=["all at once", "in parts"])
+def test_five_ways_to_the_same_rows(spark: SparkSession, table: Table, tmp_path: Path, max_files: int | None) -> None:
     expected = table.changes().to_arrow()
     feed = Seen(Feed(spark, table.path, changes="cdc", max_files=max_files)).run(tmp_path / "feed")
     found = [row for batch in feed.batches for row in batch]
@@ -98,7 +109,42 @@ def test_four_ways_to_the_same_rows(spark: SparkSession, table: Table, tmp_path:
         [in_session_zone(row) for row in found]
     )
     if max_files is None:
-        assert counted(changes(spark, table.path).toArrow().to_pylist()) == counted(found)
+        for frame in (changes(spark, table.path), read(spark, table.path, changes="cdc")):
+            assert counted(frame.toArrow().to_pylist()) == counted(found)
+
+
+def test_appended_rows_in_five_ways(spark: SparkSession, tmp_path: Path) -> None:
+    """A compaction, properties and new columns are among the commits."""
+    table = Table.create(str(tmp_path / "table"), SCHEMA, partition_by=["part"])
+    table.insert(rows(1, 2))
+    table.insert(rows(3, 4))
+    rewrite_all(table)
+    table.set_properties({"delta.appendOnly": "true"})
+    table.add_columns([NOTE])
+    table.insert(rows(5, note="new"))
+    expected = table.changes(after=1, mode="append").to_arrow()
+    assert expected["id"].to_pylist() == [3, 4, 5]
+    feed = Seen(Feed(spark, table.path, starting_version=1)).run(tmp_path / "feed")
+    (streamed,) = drain_feed(spark, table.path, tmp_path / "format", changes="append", startingVersion=1)
+    assert counted([row.asDict() for row in streamed]) == counted(
+        [in_session_zone(row) for row in expected.to_pylist()]
+    )
+    batches = [
+        *feed.batches,
+        changes(spark, table.path, after=1, mode="append").toArrow().to_pylist(),
+        read(spark, table.path, startingVersion=1, changes="append").toArrow().to_pylist(),
+    ]
+    assert [counted(batch) for batch in batches] == [counted(expected.to_pylist())] * 3
+
+
+def test_net_changes_in_three_ways(spark: SparkSession, table: Table) -> None:
+    expected = table.changes(after=6, until=13, mode="net", keys=["id"]).to_arrow()
+    assert set(expected["_change_type"].to_pylist()) == {"insert", "delete", "update_postimage"}
+    for frame in (
+        changes(spark, table.path, after=6, until=13, mode="net", keys=["id"]),
+        read(spark, table.path, changes="net", keys="id", startingVersion=6, endingVersion=13),
+    ):
+        assert counted(frame.toArrow().to_pylist()) == counted(expected.to_pylist())
 
 
 def feed_versions(feed: Seen) -> list[list[int]]:
@@ -124,6 +170,9 @@ def test_columns_and_predicates(spark: SparkSession, table: Table, tmp_path: Pat
     expected = table.changes(**chosen).to_arrow()
     assert counted([row for batch in feed.batches for row in batch]) == counted(expected.to_pylist())
     assert list(feed.batches[0][0]) == chosen["columns"]
+    frame = read(spark, table.path, changes="cdc", columns="id, _change_type", where=chosen["where"])
+    assert counted(frame.toArrow().to_pylist()) == counted(expected.to_pylist())
+    assert frame.columns == chosen["columns"]
 
 
 def test_a_snapshot_then_what_follows_and_a_report(spark: SparkSession, tmp_path: Path) -> None:
@@ -192,10 +241,7 @@ def test_a_sink_in_the_batch_function_keeps_a_copy_equal(spark: SparkSession, tm
         table.insert(rows(*range(10 * step, 10 * step + 10)))
         table.update("id > 10" if step % 2 else "id < 5", {"v": f"{step}.5"})
         table.delete(f"id = {step}")
-        feed = Feed(spark, table.path, changes="cdc").foreachBatch(apply)
-        query = feed.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True).start()
-        assert query.awaitTermination(PATIENCE_S)
-        query.stop()
+        run_to_end(Feed(spark, table.path, changes="cdc").foreachBatch(apply), tmp_path / "cp")
     copied = Table.open(str(tmp_path / "copy")).scan(columns=SCHEMA.names).to_arrow()
     assert counted(copied.to_pylist()) == counted(table.scan().to_arrow().to_pylist())
 

@@ -158,6 +158,11 @@ def test_a_column_in_quotation_marks_is_a_text_and_so_almost_certainly_a_mistake
         error = error_of(text)
         assert "in quotation marks is a text" in error.message
         assert error.advice == f"quote the column with backquotes: `{error.fields['token']}`"
+    odd = new_table(memory_store(), pa.schema([("sp ace", pa.string())]))
+    odd.insert([{"sp ace": "s"}])
+    with pytest.raises(PredicateError, match="quote the column with backquotes: `sp ace`"):
+        odd.scan(where="\"sp ace\" = 's'")
+    assert odd.scan(where="`sp ace` = 's'").count() == 1
     assert TABLE.scan(where='s = "x"').count() == 1
     assert TABLE.scan(where="s != 'i'").count() == 1
     assert TABLE.scan(where='s = "s"').count() == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.streaming.support import NUMBERS, PATIENCE_S, drain, drain_feed, feed, rewrite_all, wait_until
 from tidelog.log import Table
-from tidelog.log.format import filenames
 
 pytestmark = pytest.mark.spark
 
@@ -194,20 +193,21 @@ def changes_of(batches: list[list[Any]]) -> list[list[tuple[str, int, int]]]:
 
 def test_the_table_as_it_is_then_every_change(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     """Without a gap or an overlap, also where the commits before the snapshot are expired."""
+    table.set_properties({"tidelog.maxTransactionTime": "0 seconds"})
     put(table, 1, 2)
     put(table, 3)
     table.delete("n = 2")
     table.checkpoint()
-    for version in range(3):
-        Path(table.path, filenames.commit_path(version)).unlink()
+    assert table.expire(older_than=timedelta(0)).commits == 4
+    version = table.refresh().version
     options = {"initialSnapshot": "true", "changes": "cdc"}
     first = drain_feed(spark, table.path, tmp_path / "cp", maxFilesPerTrigger=1, **options)
-    assert changes_of(first) == [[("insert", 3, 1)], [("insert", 3, 3)]]
+    assert changes_of(first) == [[("insert", version, 1)], [("insert", version, 3)]]
     table.delete("n = 1")
     put(table, 4)
     rewrite_all(table)
     rest = drain_feed(spark, table.path, tmp_path / "cp", **options)
-    assert changes_of(rest) == [[("delete", 4, 1), ("insert", 5, 4)]]
+    assert changes_of(rest) == [[("delete", version + 1, 1), ("insert", version + 2, 4)]]
     assert drain_feed(spark, table.path, tmp_path / "cp", **options) == []
 
 

@@ -145,7 +145,15 @@ def test_a_stream_that_begins_behind_a_clean_up_says_so_at_once(table: Table) ->
     table.expire(older_than=NOW)
     with pytest.raises(HistoryExpiredError):
         query(table).trigger()
-    assert query(table, initialSnapshot="true").trigger() is not None
+    version = table.refresh().version
+    stream = query(table, initialSnapshot="true")
+    batches = stream.run()
+    table.delete("n = 0")
+    batches += stream.run()
+    assert [[(row["_change_type"], row["_commit_version"], row["n"]) for row in batch] for batch in batches] == [
+        *([("insert", version, n)] for n in range(4)),
+        [("delete", version + 1, 0)],
+    ]
 
 
 def test_the_name_must_be_a_file_name(table: Table) -> None:

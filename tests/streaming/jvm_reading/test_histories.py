@@ -7,15 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.lanes import full_but
-from tests.log.support import live_files, put_foreign, remove
 from tests.streaming.jvm_reading.support import assert_same, is_read_by_spark, physical_plan
-from tests.streaming.support import rewrite_all
+from tests.streaming.support import foreign_delete, rewrite_all
 from tidelog.log import Table
 from tidelog.streaming import changes, read
 
@@ -35,14 +33,6 @@ KINDS: dict[str, dict[str, Any]] = {
 def rows(*numbers: int, text: str | None = None) -> list[dict[str, Any]]:
     days = [dt.date(2026, 1, 1), dt.date(1960, 2, 29), None]
     return [{"id": n, "day": days[n % 3], "text": text or f"row {n}"} for n in numbers]
-
-
-def foreign_delete(table: Table) -> None:
-    """Another engine takes a file away, and later adds it again."""
-    first = live_files(table)[0]
-    put_foreign(table, msgspec.structs.replace(remove(first), partition_values=None))
-    table.refresh()
-    put_foreign(table, first)
 
 
 STEPS: list[Callable[[Table], object]] = [

@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.log.support import live_files
 from tests.streaming.jvm_reading.support import assert_same, is_read_by_tidelog, physical_plan
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, NotAppendOnlyError, PredicateError, TableNotFoundError
@@ -76,6 +77,20 @@ def test_many_files_share_tasks(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(40):
         table.insert([{"id": number, "part": "a", "text": None}])
     assert read(spark, table.path).rdd.getNumPartitions() <= 4
+
+
+def test_the_planner_knows_the_size_of_what_is_read(spark: SparkSession, table: Table) -> None:
+    """So Spark broadcasts a small side of a join by itself."""
+    sizes = {file.partition_values["part"]: 0 for file in live_files(table)}
+    for file in live_files(table):
+        sizes[file.partition_values["part"]] += file.size
+    for frame, size in [
+        (read(spark, table.path), sum(sizes.values())),
+        (read(spark, table.path, where="part = 'a'"), sizes["a"]),
+        (changes(spark, table.path), sum(sizes.values())),
+    ]:
+        statistics: Any = frame._jdf.queryExecution().optimizedPlan().collectLeaves().head().stats()
+        assert statistics.sizeInBytes() == size
 
 
 # --- settings of the session -----------------------------------------------------------------------------------------
