@@ -97,7 +97,7 @@ class Timeline:
     def snapshot_version(self, moment: datetime | str) -> int:
         """The version of the table at `moment`. Raises HistoryExpiredError for a time outside the retained history."""
         at_ms = to_timestamp_ms(moment)
-        earliest = self._earliest_version()
+        earliest = self.oldest_version()
         if self._is_in_the_future(at_ms):
             raise self._outside(at_ms, "in the future", earliest)
         found = versions.version_at(self.times, at_ms, earliest, self.version)
@@ -160,7 +160,7 @@ class Timeline:
         """The ID version of the n-th most recent commit."""
         _require_positive(n)
         found = self.version - (n - 1)
-        earliest = self._earliest_version()
+        earliest = self.oldest_version()
         if found < earliest:
             raise range_error(self.store, f"there are fewer than {n} commits", earliest, self.version)
         return found
@@ -187,7 +187,7 @@ class Timeline:
         """Raise HistoryExpiredError if the version belongs to a table that was at this path before."""
         if 0 <= version < self.first_version:
             what = f"version {version} belongs to an older table at {self.store.url}, which was dropped"
-            raise range_error(self.store, what, self._earliest_version(), self.version)
+            raise range_error(self.store, what, self.oldest_version(), self.version)
 
     def _is_in_the_future(self, at_ms: int) -> bool:
         known_ms = max(self.system.now_ms(), self.timestamp_ms)
@@ -201,7 +201,8 @@ class Timeline:
         stamp = self.times.at(version) if version >= self.first_version else -1
         return stamp if stamp >= 0 else self.times.at(version + 1) - 1
 
-    def _earliest_version(self) -> int:
+    def oldest_version(self) -> int:
+        """The oldest version that can still be read."""
         return max(self.first_version, earliest_version(self.store, self.version))
 
     def _earliest_commit(self) -> int:

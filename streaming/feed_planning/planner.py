@@ -84,7 +84,7 @@ class FeedPlanner:
                 self.table.store,
                 f"the stream has read version {offset.version} of {self.table.path}, which no longer exists: the table "
                 "was restored from an older copy, and the stream would miss the commits that reuse its versions",
-                0,
+                self.table.timeline.oldest_version(),
                 self.table.version,
             )
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log.errors import DataFileMissingError
 from tidelog.log.internals import ChangeFile, Selection, Store, expired_changes, paths, physical_name
@@ -143,13 +142,15 @@ class _Reading:
         if has_positions:
             position = frame.metadataColumn("_metadata")["row_index"]
             frame = dead_rows.counting(frame, self._bitmaps(group), frame[number], frame[listed], position)
-        sources = [field.name if field.name in names else physical_name(field) for field in schema]
-        frame = frame.select(
-            *(F.col(quoted(source)).alias(field.name) for source, field in zip(sources, schema, strict=True))
-        )
-        if self._condition is not None:
-            frame = frame.where(self._condition)
-        return frame.select(*(F.col(quoted(name)) for name in self._selection.schema.names))
+        # As texts: each Column object would take a dozen calls into the JVM.
+        named = {
+            field.name: f"{quoted(field.name if field.name in names else physical_name(field))} AS {quoted(field.name)}"
+            for field in schema
+        }
+        chosen = self._selection.schema.names
+        if self._condition is None:
+            return frame.selectExpr(*(named[name] for name in chosen))
+        return frame.selectExpr(*named.values()).where(self._condition).selectExpr(*map(quoted, chosen))
 
     def _bitmaps(self, group: Sequence[ChangeFile]) -> DataFrame:
         try:

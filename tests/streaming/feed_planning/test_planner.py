@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from tests.streaming.feed_planning.support import (
 )
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
-from tidelog.log.errors import NotAppendOnlyError
+from tidelog.log.errors import HistoryExpiredError, NotAppendOnlyError
 from tidelog.log.format import filenames
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.state.loader import load
@@ -290,3 +291,16 @@ def test_a_commit_makes_the_looks_frequent_again(polled: tuple[Table, Looks], mo
     append(table, 1)
     looks.during(1.1, monkeypatch)
     assert looks.during(0.5, monkeypatch) >= 10
+
+
+def test_a_table_that_lost_the_versions_that_the_stream_has_read() -> None:
+    table = new_table()
+    table.set_properties({"tidelog.maxTransactionTime": "0 seconds"})
+    append(table, 1)
+    table.checkpoint()
+    table.expire(older_than=timedelta(0))
+    planner = planner_of(table.refresh())
+    planner.require_reached(start_of(table, table.version))
+    with pytest.raises(HistoryExpiredError, match=r"read version 9 .*restored from an older copy") as caught:
+        planner.require_reached(start_of(table, 9))
+    assert (caught.value.earliest_version, caught.value.latest_version) == (2, table.version)
