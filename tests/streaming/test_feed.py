@@ -94,7 +94,9 @@ def counted(found: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> Counter[s
     return Counter(repr(sorted(row.items())) for row in found)
 
 
-@pytest.mark.parametrize("max_files", [None, 5], ids=["all at once", "in parts"])
+@pytest.mark.parametrize(
+    "max_files", [pytest.param(None, id="all at once"), pytest.param(5, id="in parts", marks=pytest.mark.full)]
+)
 def test_five_ways_to_the_same_rows(spark: SparkSession, table: Table, tmp_path: Path, max_files: int | None) -> None:
     expected = table.changes().to_arrow()
     feed = Seen(Feed(spark, table.path, changes="cdc", max_files=max_files)).run(tmp_path / "feed")
