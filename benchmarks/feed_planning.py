@@ -30,7 +30,7 @@ def measure(report: Report, work: Path, *, quick: bool = False) -> None:
     spans = [_planned(table, begin, versions) for _ in range(1 if quick else _REPETITIONS)]
     case = f"planning: {versions:,} new versions of a table with {files:,} files"
     report.figure(case, "s", {TIDELOG: statistics.median(spans)}, _GOAL)
-    first, *later = _snapshot_triggers(table)
+    first, *later = _snapshot_triggers(table, files // _TRIGGERS if quick else DEFAULT_FILES)
     case = f"planning: a snapshot of {files:,} files"
     report.figure(f"{case}, first trigger", "s", {TIDELOG: first})
     report.figure(f"{case}, each later trigger", "s", {TIDELOG: statistics.median(later)})
@@ -48,7 +48,7 @@ def _planned(path: Path, begin: int, versions: int) -> float:
     return spent
 
 
-def _snapshot_triggers(path: Path) -> list[float]:
+def _snapshot_triggers(path: Path, max_files: int) -> list[float]:
     """The seconds of the first triggers of a stream that begins with the table as it is."""
     table = TableReader.open(str(path))
     planner = FeedPlanner(table, REAL_SYSTEM, QueryColumns(None, None, None))
@@ -56,8 +56,8 @@ def _snapshot_triggers(path: Path) -> list[float]:
     for _ in range(_TRIGGERS):
         start = time.perf_counter()
         offset = offset or planner.snapshot_start()
-        end = planner.advance(offset, table.version, ReadLimits(files=DEFAULT_FILES))
+        end = planner.advance(offset, table.version, ReadLimits(files=max_files))
         assert list(planner.between(offset, end))
         spans.append(time.perf_counter() - start)
-        offset = end if end.snapshot else None
+        offset = end
     return spans

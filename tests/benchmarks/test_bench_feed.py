@@ -21,6 +21,7 @@ CASES = (
     "scan_small_files",
 )
 STREAMS = [f"stream, {engine}, {figure}" for engine in ("format", "Feed") for figure in ("addBatch", "whole run")]
+WAYS = [f"ways, {way}" for way in ("changes()", 'format("tidelog")', "tidelog_changes")]
 LATENCIES = [f"latency, {engine}, {figure}" for engine in ("format", "Feed") for figure in ("median", "p99")]
 
 
@@ -50,8 +51,13 @@ def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> No
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("part", "cases"),
-    [("batch", ["batch"] * 2), ("stream", STREAMS * 2), ("latency", LATENCIES), ("planning", ["planning"])],
-    ids=["batch", "stream", "latency", "planning"],
+    [
+        pytest.param("batch", ["batch"] * 2, id="batch"),
+        pytest.param("ways", WAYS, id="ways"),
+        pytest.param("stream", STREAMS * 2, id="stream"),
+        pytest.param("latency", LATENCIES, id="latency"),
+        pytest.param("planning", ["planning"] * 3, id="planning"),
+    ],
 )
 def test_a_quick_run_of_the_parts_in_spark(part: str, cases: list[str]) -> None:
     # The jars are in the home folder.
