@@ -111,7 +111,7 @@ bench-sink: setup ## measure the sink beside Spark's parquet sink and delta-spar
 	@$(RUN) $(BIN)/python -m benchmarks.sink $(BENCHARGS)
 
 .PHONY: bench-feed
-bench-feed: setup ## measure reading rows and changes beside deltalake and Polars; BENCHARGS="--rows 1000000" for less
+bench-feed: setup ## measure reading rows and changes beside deltalake, Polars and delta-spark; BENCHARGS="--rows 1000000" for less
 	@$(RUN) $(BIN)/python -m benchmarks.feed $(BENCHARGS)
 
 # The docs' packages are not in the group dev, so set-up takes them out again: the stamp must be newer than its stamp.
