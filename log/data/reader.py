@@ -216,7 +216,9 @@ def _batches(
     """The file's batches with their row counts, because a batch without columns has none."""
     if columns:
         for numbers in groups:
-            for batch in parquet.iter_batches(size, numbers, list(columns), use_threads=threads):
+            for batch in parquet.iter_batches(
+                batch_size=size, row_groups=numbers, columns=list(columns), use_threads=threads
+            ):
                 for piece in _decodable(batch):
                     yield piece.num_rows, piece
         return
