@@ -69,6 +69,12 @@ SIM_SEEDS ?= 1000
 sim: setup ## simulate SIM_SEEDS=1000 worlds of writers, faults and clean-up; SIM_SEED=123 repeats one of them
 	$(RUN) $(BIN)/python -m tests.simulation --seeds $(SIM_SEEDS) $(SIMARGS)
 
+SOAK_MINUTES ?= 30
+
+.PHONY: soak
+soak: setup ## run everything at once on one table for SOAK_MINUTES=30, with kills, and account for every row
+	$(RUN) $(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES) $(SOAKARGS)
+
 .PHONY: check
 check: lint type test ## lint, type and test
 
@@ -96,7 +102,7 @@ demo-clean: setup ## remove what the demos wrote
 	$(RUN) $(BIN)/python examples/flights/demo.py --clean
 
 .PHONY: bench
-bench: bench-log bench-conflict bench-sink bench-feed ## run all benchmarks; each prints JSON lines, and a table on stderr
+bench: bench-log bench-conflict bench-sink bench-feed bench-compaction ## run all benchmarks; each prints JSON lines, and a table on stderr
 
 .PHONY: bench-log
 bench-log: setup ## measure the log beside deltalake and delta-spark; BENCHARGS="--files 100000" for less
@@ -113,6 +119,11 @@ bench-sink: setup ## measure the sink beside Spark's parquet sink and delta-spar
 .PHONY: bench-feed
 bench-feed: setup ## measure reading rows and changes beside deltalake, Polars and delta-spark; BENCHARGS="--rows 1000000" for less
 	@$(RUN) $(BIN)/python -m benchmarks.feed $(BENCHARGS)
+
+.PHONY: bench-compaction
+bench-compaction: setup ## measure compaction beside deltalake and delta-spark; BENCHARGS="--no-delta" for less
+	@$(RUN) $(BIN)/python -m benchmarks.compaction $(BENCHARGS)
+
 
 # The docs' packages are not in the group dev, so set-up takes them out again: the stamp must be newer than its stamp.
 DOCS_STAMP := .venv/.docs-stamp

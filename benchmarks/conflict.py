@@ -21,7 +21,19 @@ from typing import Any
 
 from benchmarks import contenders, loops, starvation, tables
 from benchmarks.audit import Audit, audit, newest_version, unnamed_bytes
-from benchmarks.harness import DELTA_SPARK, DELTALAKE, REPOSITORY, TIDELOG, Goal, Harness, Report, Run, percentile, pick
+from benchmarks.harness import (
+    DELTA_SPARK,
+    DELTALAKE,
+    REPOSITORY,
+    TIDELOG,
+    Goal,
+    Harness,
+    Report,
+    Run,
+    percentile,
+    pick,
+    run_parts,
+)
 from benchmarks.loops import Tally
 from tidelog.log import Table
 from tidelog.log.commit import turns
@@ -95,12 +107,6 @@ class ConflictBench:
         self._sizes = sizes
         self._spark = spark
         self.rows_are_right = True
-
-    def run(self, only: str) -> None:
-        """Run the groups whose names contain `only`."""
-        for name in CASES:
-            if only in name:
-                getattr(self, name)()
 
     def race(self) -> None:
         """A stream, deletes, updates and compactions at once on one table, each as fast as it can."""
@@ -298,12 +304,10 @@ def main() -> None:
     try:
         harness = Harness(report, sizes.repetitions, work, isolated=not given.quick)
         bench = ConflictBench(harness, sizes, spark=not (given.quick or given.no_spark))
-        bench.run(given.only)
+        run_parts(bench, CASES, given.only)
     finally:
         shutil.rmtree(work)
-    report.table()
-    if given.quick:
-        report.say("these sizes only check that the benchmark runs: the figures and goals mean nothing")
+    report.end(quick=given.quick)
     if not bench.rows_are_right:
         sys.exit("tidelog has lost, doubled or wrong rows")
 

@@ -78,15 +78,20 @@ class EngineProcess:
 
 
 @contextmanager
-def daemon(table: Path, output: Path) -> Iterator[None]:
-    """Run `tidelog daemon` on the table during the block. Raises EngineFailedError if it failed."""
+def daemon(table: Path, output: Path, settings: str = "") -> Iterator[None]:
+    """Run `tidelog daemon` on the table during the block. Raises EngineFailedError if it failed.
+
+    `settings` is the text of a configuration file.
+    """
+    configuration = output.with_suffix(".toml")
+    configuration.write_text(settings)
     with output.open("w") as file:
-        command = [sys.executable, "-u", "-c", _DAEMON, "daemon", str(table)]
+        command = [sys.executable, "-u", "-c", _DAEMON, "daemon", str(table), "--config", str(configuration)]
         process = subprocess.Popen(command, cwd=REPOSITORY, stdout=file, stderr=subprocess.STDOUT)
     with process:
         try:
             deadline = time.monotonic() + START_TIMEOUT_S
-            while "press Ctrl-C" not in output.read_text() and process.poll() is None:
+            while "Ctrl-C stops it" not in output.read_text() and process.poll() is None:
                 assert time.monotonic() < deadline, "the daemon did not start"
                 time.sleep(0.1)
             yield

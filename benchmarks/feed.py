@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import feed_batch, feed_planning, feed_stream, feed_ways, tables
-from benchmarks.harness import DELTA_SPARK, DELTALAKE, TIDELOG, Goal, Harness, Report, Run, pick
+from benchmarks.harness import DELTA_SPARK, DELTALAKE, TIDELOG, Goal, Harness, Report, Run, pick, run_parts
 from benchmarks.peers import spark_session
 from benchmarks.slow_store import slow_s3
 from tests.log.storage.servers import UnavailableError
@@ -53,12 +53,6 @@ class FeedBench:
         self._report = harness.report
         self._sizes = sizes
         self._work = work
-
-    def run(self, only: str) -> None:
-        """Run the parts whose names contain `only`."""
-        for name in PARTS:
-            if only in name:
-                getattr(self, name)()
 
     def scan(self) -> None:
         """Read all rows into one Arrow table: numbers, text, deletion vectors, many files."""
@@ -143,12 +137,11 @@ def main() -> None:
     work = Path(tempfile.mkdtemp(prefix="tidelog-bench-feed-"))
     try:
         harness = Harness(report, sizes.repetitions, work, isolated=not given.quick)
-        FeedBench(harness, sizes, work).run(given.only or ("scan" if given.quick else ""))
+        only = given.only or ("scan" if given.quick else "")
+        run_parts(FeedBench(harness, sizes, work), PARTS, only)
     finally:
         shutil.rmtree(work)
-    report.table()
-    if given.quick:
-        report.say("these sizes only check that the benchmark runs: the figures and goals mean nothing")
+    report.end(quick=given.quick)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from rich.console import Console
 from rich.table import Table
@@ -129,6 +129,12 @@ class Report:
         """Print a line to stderr."""
         self._console.print(text, markup=False, highlight=False)
 
+    def end(self, *, quick: bool) -> None:
+        """Print the table, and say so if the sizes were tiny."""
+        self.table()
+        if quick:
+            self.say("these sizes only check that the benchmark runs: the figures and goals mean nothing")
+
     def table(self) -> None:
         """Print all measurements as a table."""
         table = Table(title=f"bench-{self.bench}; ratio: tidelog's figure to {self.peer}'s")
@@ -147,6 +153,29 @@ class Report:
             f"{len(judged) - len(missed)} of {len(judged)} goals met"
             + ("; missed: " + ", ".join(missed)) * bool(missed)
         )
+
+
+class Measure(Protocol):
+    """Measures one part of a benchmark, and reports the figures."""
+
+    def __call__(self, report: Report, *, quick: bool) -> None:
+        """Measure; `quick` only checks that it runs."""
+
+
+def run_parts(bench: object, parts: Sequence[str], only: str) -> None:
+    """Call the methods of a benchmark that are named in `parts`, and whose names contain `only`."""
+    for name in parts:
+        if only in name:
+            getattr(bench, name)()
+
+
+def run_alone(name: str, measure: Measure) -> None:
+    """Run one part of tidelog's figures as a program; `--quick` makes it tiny."""
+    quick = "--quick" in sys.argv
+    report = Report(name, engines=(TIDELOG,))
+    report.machine()
+    measure(report, quick=quick)
+    report.end(quick=quick)
 
 
 @dataclass(frozen=True, slots=True)

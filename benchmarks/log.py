@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import tables
-from benchmarks.harness import DELTA_SPARK, DELTALAKE, TIDELOG, Figures, Goal, Harness, Report, Run, pick
+from benchmarks.harness import DELTA_SPARK, DELTALAKE, TIDELOG, Figures, Goal, Harness, Report, Run, pick, run_parts
 from tidelog.log.system import to_datetime
 
 
@@ -49,12 +49,6 @@ class LogBench:
         self._report = harness.report
         self._sizes = sizes
         self._spark = spark
-
-    def run(self, only: str) -> None:
-        """Run the groups whose names contain `only`."""
-        for name in CASES:
-            if only in name:
-                getattr(self, name)()
 
     def open_and_list(self) -> None:
         """Open a table and list all live files, from JSON commits and from checkpoints by two writers."""
@@ -176,12 +170,11 @@ def main() -> None:
     work = Path(tempfile.mkdtemp(prefix="work-", dir=tables.CACHE))
     try:
         harness = Harness(report, sizes.repetitions, work, isolated=not given.quick)
-        LogBench(harness, sizes, spark=not (given.quick or given.no_spark)).run(given.only)
+        bench = LogBench(harness, sizes, spark=not (given.quick or given.no_spark))
+        run_parts(bench, CASES, given.only)
     finally:
         shutil.rmtree(work)
-    report.table()
-    if given.quick:
-        report.say("these sizes only check that the benchmark runs: the figures and goals mean nothing")
+    report.end(quick=given.quick)
 
 
 if __name__ == "__main__":

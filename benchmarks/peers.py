@@ -11,15 +11,14 @@ import os
 import random
 import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from benchmarks import tables
+from benchmarks.timing import peak_mb, timed
 
 Action: TypeAlias = Callable[..., dict[str, float]]
 
@@ -39,7 +38,7 @@ class Tidelog:
         from tidelog.log import Table
 
         _ = Table.open(str(tables.checkpointed(*_TINY, "tidelog"))).at().files()
-        with _timed() as spent:
+        with timed() as spent:
             _ = Table.open(path).at().files()
         return spent
 
@@ -48,7 +47,7 @@ class Tidelog:
 
         table = Table.open(path)
         _ = table.at().files()
-        with _timed() as spent:
+        with timed() as spent:
             table.checkpoint()
         return spent
 
@@ -79,7 +78,7 @@ class Tidelog:
         moments = [to_datetime(chosen.randrange(tables.START_MS, last_ms)) for _ in range(times + 1)]
         spans = []
         for moment in moments:
-            with _timed() as spent:
+            with timed() as spent:
                 found = table.timeline.snapshot_version(moment)
             assert found == (int(moment.timestamp() * 1000) - tables.START_MS) // tables.SPACING_MS
             spans.append(spent["seconds"] * 1000)
@@ -89,14 +88,19 @@ class Tidelog:
         from tidelog.log import Table
 
         table = Table.open(path)
-        with _timed() as spent:
+        with timed() as spent:
             _ = table.at(timestamp=moment).files()
         return spent
 
     def start(self) -> dict[str, float]:
-        with _timed() as spent:
+        with timed() as spent:
             import tidelog.streaming.datasource.source  # noqa: F401
         return spent
+
+    def compact(self, **arguments: Any) -> dict[str, float]:
+        from benchmarks import compactions
+
+        return compactions.tidelog(**arguments)
 
     def scan(self, **arguments: Any) -> dict[str, float]:
         from benchmarks import scans
@@ -121,7 +125,7 @@ class Deltalake:
         from deltalake import DeltaTable
 
         _ = DeltaTable(str(tables.checkpointed(*_TINY, "tidelog"))).get_add_actions()
-        with _timed() as spent:
+        with timed() as spent:
             _ = DeltaTable(path).get_add_actions()
         return spent
 
@@ -129,7 +133,7 @@ class Deltalake:
         from deltalake import DeltaTable
 
         table = DeltaTable(path)
-        with _timed() as spent:
+        with timed() as spent:
             table.create_checkpoint()
         return spent
 
@@ -167,10 +171,15 @@ class Deltalake:
         from deltalake import DeltaTable
 
         table = DeltaTable(path)
-        with _timed() as spent:
+        with timed() as spent:
             table.load_as_version(datetime.fromisoformat(moment))
             _ = table.get_add_actions()
         return spent
+
+    def compact(self, **arguments: Any) -> dict[str, float]:
+        from benchmarks import compactions
+
+        return compactions.deltalake(**arguments)
 
     def scan(self, **arguments: Any) -> dict[str, float]:
         from benchmarks import scans
@@ -193,19 +202,24 @@ class DeltaSpark:
     def open_list(self, path: str, warm_up: str) -> dict[str, float]:
         session = spark_session()
         _delta_log(session, warm_up).unsafeVolatileSnapshot().allFiles().count()
-        with _timed() as spent:
+        with timed() as spent:
             # Counted on the executors and not collected, which favours delta-spark.
             _delta_log(session, path).unsafeVolatileSnapshot().allFiles().count()
-        return {"seconds": spent["seconds"], "peak_mb": _peak_mb(java_pid(session))}
+        return {"seconds": spent["seconds"], "peak_mb": peak_mb(java_pid(session))}
 
     def write_checkpoint(self, path: str, warm_up: str) -> dict[str, float]:
         session = spark_session()
         _delta_log(session, warm_up).checkpoint()
         log = _delta_log(session, path)
         log.unsafeVolatileSnapshot().allFiles().count()
-        with _timed() as spent:
+        with timed() as spent:
             log.checkpoint()
-        return {"seconds": spent["seconds"], "peak_mb": _peak_mb(java_pid(session))}
+        return {"seconds": spent["seconds"], "peak_mb": peak_mb(java_pid(session))}
+
+    def compact(self, **arguments: Any) -> dict[str, float]:
+        from benchmarks import compactions
+
+        return compactions.delta_spark(**arguments)
 
     def lookup(self, path: str, moment: str, times: int) -> dict[str, float]:
         session = spark_session()
@@ -217,7 +231,7 @@ class DeltaSpark:
         flags = (False, True, False)  # not the newest if `at` is later; one that can be rebuilt; not the earliest
         spans = []
         for _ in range(times):
-            with _timed() as spent:
+            with timed() as spent:
                 log.history().getActiveCommitAtTime(at, none, *flags)
             spans.append(spent["seconds"] * 1000)
         return {"first_ms": spans[0], "again_ms": statistics.median(spans[1:])}
@@ -235,7 +249,7 @@ def run(engine: str, action: str, arguments: dict[str, Any]) -> dict[str, float]
     """Run one action in this process and return its figures."""
     chosen: Action = getattr(ENGINES[engine], action)
     figures = chosen(**arguments)
-    return {"peak_mb": _peak_mb(os.getpid()), **figures}
+    return {"peak_mb": peak_mb(os.getpid()), **figures}
 
 
 def _append(table: Any, number: int) -> None:
@@ -258,7 +272,7 @@ def _after_commits(path: Path, version: int, commits: int, refresh: Callable[[],
     spans = []
     for number in range(1, commits + 1):
         tables.append_commit(path, version + number)
-        with _timed() as spent:
+        with timed() as spent:
             refresh()
         spans.append(spent["seconds"] * 1000)
     return statistics.median(spans)
@@ -269,26 +283,10 @@ def _in_turn(actions: dict[str, Callable[[int], None]], times: int) -> dict[str,
     spans: dict[str, list[float]] = {name: [] for name in actions}
     for number in range(_WARM_UP + times):
         for name, action in actions.items():
-            with _timed() as spent:
+            with timed() as spent:
                 action(number)
             spans[name].append(spent["seconds"] * 1000)
     return {name: statistics.median(found[_WARM_UP:]) for name, found in spans.items()}
-
-
-@contextmanager
-def _timed() -> Iterator[dict[str, float]]:
-    """Set `seconds`, and `cpu_seconds` of all threads of this process, at the end of the block."""
-    spent: dict[str, float] = {}
-    start, cpu_start = time.perf_counter(), time.process_time()
-    yield spent
-    spent["cpu_seconds"] = time.process_time() - cpu_start
-    spent["seconds"] = time.perf_counter() - start
-
-
-def _peak_mb(pid: int) -> float:
-    """The peak memory of a process so far (VmHWM), in units of 10^6 bytes."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:"))
 
 
 def spark_session(*, delta: bool = True, memory: str = _SPARK_MEMORY, settings: Mapping[str, str] | None = None) -> Any:

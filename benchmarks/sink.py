@@ -14,15 +14,16 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import tables
 from benchmarks.engine_process import EngineFailedError, EngineProcess, daemon
-from benchmarks.harness import TIDELOG, Goal, Report, percentile
+from benchmarks.harness import TIDELOG, Goal, Report, percentile, run_parts
 from benchmarks.sink_streams import DELTA_FOREACHBATCH, DELTA_NATIVE, NOOP, PARQUET, PEERS, SMALL_ROWS, Rows, Spans
 
-CASES = ("small", "large", "tail", "life")
+CASES = ("small", "large", "tail", "beside", "life")
 ENGINES = (TIDELOG, *PEERS)
 
 
@@ -90,12 +91,6 @@ class SinkBench:
         self._with_daemon = with_daemon
         self.rows_are_right = True
 
-    def run(self, only: str) -> None:
-        """Run the cases whose names contain `only`."""
-        for name in CASES:
-            if only in name:
-                getattr(self, name)()
-
     def small(self) -> None:
         """Batches of a thousand rows, for the cost per batch."""
         sizes = self._sizes
@@ -125,6 +120,28 @@ class SinkBench:
             worst = {engine: percentile(found, 99) for engine, found in spans.items()}
             self._report.figure(f"tail_{name}_99th", "ms", worst, Goal(1), batches=len(spans[TIDELOG]))
             self._report.figure(f"tail_{name}_median", "ms", _medians(found, f"{name}_ms"))
+
+    def beside(self) -> None:
+        """Batches of a thousand rows with the daemon at a quarter of the cores, and without it, in turn."""
+        sizes = self._sizes
+        folder = self._process(TIDELOG).folder
+        table, output = folder / "beside" / "table", folder / "beside-daemon"
+        turn = partial(self._take_turn, name="beside", rows=SMALL_ROWS, batches=sizes.tail, skip=sizes.skip)
+        turn({TIDELOG: Spans()})
+        alone, together = {TIDELOG: Spans()}, {TIDELOG: Spans()}
+        for _ in range(sizes.tail_turns):
+            turn(alone)
+            with daemon(table, output, "[daemon]\ncore_share = 0.25\n"):
+                turn(together)
+        for name in ("add_batch", "trigger"):
+            (own,) = _medians(together, f"{name}_ms").values()
+            (without,) = _medians(alone, f"{name}_ms").values()
+            assert own
+            assert without
+            facts: dict[str, Any] = {"with_daemon_ms": own, "without_ms": without}
+            case = f"beside_{name}_median"
+            self._report.figure(case, "with/without", {TIDELOG: own / without}, Goal(1.2, TIDELOG), **facts)
+        self._check_rows("beside", [TIDELOG])
 
     def life(self) -> None:
         """One long stream in a new process, with the daemon: it must not get slower or use more memory over time."""
@@ -272,13 +289,11 @@ def main() -> None:
     work = Path(tempfile.mkdtemp(prefix="work-", dir=tables.CACHE))
     bench = SinkBench(report, sizes, work, engines, given.writer, with_daemon=not given.no_daemon)
     try:
-        bench.run(given.only)
+        run_parts(bench, CASES, given.only)
     finally:
         bench.close()
         shutil.rmtree(work)
-    report.table()
-    if given.quick:
-        report.say("these sizes only check that the benchmark runs: the figures and goals mean nothing")
+    report.end(quick=given.quick)
     if not bench.rows_are_right:
         sys.exit("tidelog lost or doubled rows")
 

@@ -39,6 +39,19 @@ def many_files(files: int, commits: int) -> Path:
     return _cached(f"files-{files}-{commits}", lambda path: _write_many_files(path, files, commits))
 
 
+def many_partitions(files: int, partitions: int) -> Path:
+    """A table of small files in so many partitions, in one commit, with a checkpoint."""
+
+    def make(path: Path) -> None:
+        _put(path, 0, _first_commit({}, None))
+        lines = ({"add": add_values(number, partitions) | {"stats": stats_text(number)}} for number in range(files))
+        texts = (json.dumps(line, separators=(",", ":")) for line in [_info(1, None), *lines])
+        _put(path, 1, "".join(f"{text}\n" for text in texts))
+        _checkpoint(path)
+
+    return _cached(f"files-{files}-partitions-{partitions}", make)
+
+
 def checkpointed(files: int, commits: int, writer: str) -> Path:
     """The same table with a classic checkpoint of its newest version, written by `writer`."""
 
@@ -68,6 +81,27 @@ def long_log(commits: int, *, in_commit_timestamps: bool, checkpoint: bool) -> P
 def with_rows(rows: int, files: int, kind: str) -> Path:
     """A table with data files, written by tidelog. `kind` is `numbers`, `text`, or `deleted`: with deletion vectors."""
     return _cached(f"rows-{rows}-{files}-{kind}", lambda path: _write_rows(path, rows, files, kind))
+
+
+def small_files(rows: int, files: int) -> Path:
+    """A table of small files in one partition, which deltalake wrote, so that each engine can compact it.
+
+    Its columns are a sequence, an integer below 1000, a random double, and one of 10,000 names.
+    """
+    return _cached(f"small-{rows}-{files}", lambda path: _write_small_files(path, rows, files))
+
+
+def large_group(files: int, rows: int) -> Path:
+    """A table whose files, of `rows` rows each, tidelog wrote: about 100 bytes on disk for each row.
+
+    Its columns are two random integers, a time, a random double, one of 1,000 names, and a random text.
+    """
+    return _cached(f"large-{files}-{rows}", lambda path: _write_large_group(path, files, rows))
+
+
+def idle_tables(count: int) -> Path:
+    """A folder of tables with one file each."""
+    return _cached(f"idle-{count}", lambda path: _write_idle_tables(path, count))
 
 
 def clone(source: Path, target: Path) -> Path:
@@ -123,7 +157,6 @@ def _write_long_log(path: Path, commits: int, in_commit_timestamps: bool, checkp
 
 def _write_rows(path: Path, rows: int, files: int, kind: str) -> None:
     import numpy as np
-    import pyarrow as pa
 
     from tidelog.log import Table
 
@@ -132,14 +165,7 @@ def _write_rows(path: Path, rows: int, files: int, kind: str) -> None:
     table: Table | None = None
     for number in range(files):
         ids = np.arange(rows * number // files, rows * (number + 1) // files)
-        columns: dict[str, Any] = {
-            "id": ids,
-            "k": randomness.integers(0, 1000, len(ids)),
-            "v": randomness.random(len(ids)),
-        }
-        if kind == "text":
-            columns["name"] = np.char.add("name-", randomness.integers(0, 10_000, len(ids)).astype(str))
-        data = pa.table(columns)
+        data = _rows(ids, randomness, text=kind == "text")
         table = table or Table.create(str(path), data.schema)
         table.insert(data)
     assert table is not None
@@ -147,10 +173,77 @@ def _write_rows(path: Path, rows: int, files: int, kind: str) -> None:
         table.delete("k IN (3, 500, 999)")
 
 
+def _rows(ids: Any, randomness: Any, *, text: bool) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {
+        "id": ids,
+        "k": randomness.integers(0, 1000, len(ids)),
+        "v": randomness.random(len(ids)),
+    }
+    if text:
+        columns["name"] = np.char.add("name-", randomness.integers(0, 10_000, len(ids)).astype(str))
+    return pa.table(columns)
+
+
+def _write_small_files(path: Path, rows: int, files: int) -> None:
+    import numpy as np
+    from deltalake import write_deltalake
+
+    shutil.rmtree(path)
+    randomness = np.random.default_rng(1)
+    for number in range(files):
+        ids = np.arange(rows * number // files, rows * (number + 1) // files)
+        write_deltalake(path, _rows(ids, randomness, text=True), mode="append")
+
+
 def _checkpoint(path: Path) -> None:
     from tidelog.log import Table
 
     Table.open(str(path)).checkpoint()
+
+
+def _write_large_group(path: Path, files: int, rows: int) -> None:
+    from tidelog.log import Table
+
+    (path / "_delta_log").rmdir()
+    table = Table.create(str(path), _large_rows(0, 0).schema)
+    for number in range(files):
+        table.insert(_large_rows(number, rows))
+
+
+def _write_idle_tables(path: Path, count: int) -> None:
+    import pyarrow as pa
+
+    from tidelog.log import Table
+
+    shutil.rmtree(path)
+    rows = pa.table({"number": list(range(100))})
+    for number in range(count):
+        Table.create(str(path / f"table-{number:04}"), rows.schema).insert(rows)
+
+
+def _large_rows(number: int, rows: int) -> Any:  # an Arrow table
+    import numpy as np
+    import pyarrow as pa
+
+    chance = np.random.default_rng(number)
+    names = pa.array([f"device-{name:04}" for name in range(1000)])
+    digits = chance.integers(0, 16, rows * 64)
+    text = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)[digits]
+    ends = np.arange(rows + 1, dtype=np.int32) * 64
+    times = START_MS * 1000 + number * rows * 1000 + np.sort(chance.integers(0, rows * 1000, rows))
+    return pa.table(
+        {
+            "x": chance.integers(0, 2**62, rows),
+            "y": chance.integers(0, 2**62, rows),
+            "time": pa.array(times).cast(pa.timestamp("us", "UTC")),
+            "value": chance.normal(size=rows),
+            "name": names.take(pa.array(chance.integers(0, 1000, rows))),
+            "text": pa.StringArray.from_buffers(rows, pa.py_buffer(ends), pa.py_buffer(text)),
+        }
+    )
 
 
 def _put(path: Path, version: int, text: str) -> None:
@@ -216,13 +309,13 @@ def _metadata(properties: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def add_values(number: int) -> dict[str, Any]:
+def add_values(number: int, partitions: int = 10) -> dict[str, Any]:
     """An add action without its statistics. Its data file does not exist."""
     # Seeded, so that all machines measure the same table. Random, because a counter would compress too well.
     unique = uuid.UUID(int=random.Random(number).getrandbits(128), version=4)
     return {
-        "path": f"p={number % 10}/part-{number % 10_000:05d}-{unique}-c000.snappy.parquet",
-        "partitionValues": {"p": str(number % 10)},
+        "path": f"p={number % partitions}/part-{number % 10_000:05d}-{unique}-c000.snappy.parquet",
+        "partitionValues": {"p": str(number % partitions)},
         "size": _size(number),
         "modificationTime": START_MS + number,
         "dataChange": True,

@@ -41,10 +41,12 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "changes": "Print the rows that changed between two versions or times.",
         "conflicts": "Print a conflict policy, or the conflicts of a table.",
         "consumers": "List, move or remove the registered consumers of a table.",
+        "status": "Print the state of tables, and which daemon has them.",
+        "report": "Write what the log says about a table as an HTML file.",
     },
     "Maintain tables": {
         "compact": "Compact a table once.",
-        "plan": "Print what a compaction would do, and why, file by file.",
+        "plan": "Print what a compaction would do and cost, and why, file by file.",
         "daemon": "Compact tables continuously, alongside their writers.",
         "expire": "Delete log entries that are past their retention.",
         "vacuum": "Delete data files that no retained version needs.",

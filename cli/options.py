@@ -40,9 +40,19 @@ OlderThan: TypeAlias = Annotated[
 Level: TypeAlias = Annotated[
     str,
     typer.Option(
-        metavar="minor|major",
-        help="minor packs small files; major also drops dead rows and sorts.",
-        autocompletion=lambda: ["minor", "major"],
+        metavar="minor|major|auto",
+        help="minor packs small files; major also drops dead rows and clusters; auto is what the daemon does.",
+        autocompletion=lambda: ["minor", "major", "auto"],
+    ),
+]
+LevelOrPlan: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--level",
+        metavar="minor|major|auto",
+        help="minor, the default, packs small files; major also drops dead rows and clusters; auto is what the daemon "
+        "does.",
+        autocompletion=lambda: ["minor", "major", "auto"],
     ),
 ]
 Partitions: TypeAlias = Annotated[
@@ -50,10 +60,27 @@ Partitions: TypeAlias = Annotated[
 ]
 ClusterBy: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--cluster-by", metavar="NAMES", help="For major: sort rows by these columns, separated by commas."),
+    typer.Option(
+        "--cluster-by", metavar="NAMES", help="For major: cluster rows by these columns, separated by commas."
+    ),
+]
+ClusterOrder: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="hilbert|sort",
+        help="For major: the order of clustered rows. By default the table's.",
+        autocompletion=lambda: ["hilbert", "sort"],
+    ),
 ]
 Purge: TypeAlias = Annotated[
     bool, typer.Option("--purge", help="For major: rewrite every file that has a deleted row.")
+]
+NoListing: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--no-listing",
+        help="Do not list the table's folder: find files in the log alone, which is fast for a large table.",
+    ),
 ]
 DryRun: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="List the files that would be deleted, and delete nothing.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -65,6 +65,17 @@ def whole_number(option: str, *, least: int | None = None) -> Callable[[Any], in
     return parse
 
 
+def chosen(option: str, known: Sequence[str]) -> Callable[[Any], str]:
+    """A parser for the value of `option`: one of those that are known."""
+
+    def parse(value: Any) -> str:
+        if value not in known:
+            raise wrong_value(option, f"one of {', '.join(known)}", value)
+        return str(value)
+
+    return parse
+
+
 def seconds(option: str) -> Callable[[Any], float]:
     """A parser for the value of `option`: a number of seconds above zero."""
 
@@ -76,6 +87,20 @@ def seconds(option: str) -> Callable[[Any], float]:
         if not number > 0:
             raise wrong_value(option, "more than 0", number)
         return number
+
+    return parse
+
+
+def byte_size(option: str) -> Callable[[Any], int]:
+    """A parser for the value of `option`: a size such as `2GiB`."""
+
+    def parse(value: Any) -> int:
+        from tidelog.log.internals import properties  # noqa: PLC0415 - `--help` must not wait for pyarrow
+
+        try:
+            return value if isinstance(value, int) else properties.parse_size_bytes(value)
+        except ValueError:
+            raise wrong_value(option, "a size above zero, such as 2GiB", value) from None
 
     return parse
 

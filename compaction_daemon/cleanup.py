@@ -15,8 +15,7 @@ def expire(
     Args:
         table: A table, or its path.
         older_than: The cut-off, an age or an aware datetime. By default it is `delta.logRetentionDuration` ago, and
-            nothing is deleted if the table has `delta.enableExpiredLogCleanup=false`; tables that tidelog creates have
-            it.
+            nothing is deleted if both `tidelog.cleanUp` and `delta.enableExpiredLogCleanup` are off.
         dry_run: Report what would be deleted, and delete nothing.
 
     Returns:
@@ -31,7 +30,11 @@ def expire(
 
 
 def vacuum(
-    table: Table | str, *, older_than: timedelta | datetime | None = None, dry_run: bool = False
+    table: Table | str,
+    *,
+    older_than: timedelta | datetime | None = None,
+    dry_run: bool = False,
+    listing: bool = True,
 ) -> VacuumReport:
     """Delete the data files that no version since the cut-off needs; see `Table.vacuum`.
 
@@ -39,6 +42,7 @@ def vacuum(
         table: A table, or its path.
         older_than: The cut-off, an age or an aware datetime. By default it is `delta.deletedFileRetentionDuration` ago.
         dry_run: Report what would be deleted, and delete nothing.
+        listing: Whether to list the folder of the table; without, the log alone says which files left the table.
 
     Returns:
         What was deleted, and in `failed` the files that could not be.
@@ -47,7 +51,7 @@ def vacuum(
         TableNotFoundError: There is no table at the path.
         ConfigurationError: `older_than` is closer than `tidelog.maxTransactionTime`.
     """
-    return _open(table).vacuum(older_than=older_than, dry_run=dry_run)
+    return _open(table).vacuum(older_than=older_than, dry_run=dry_run, listing=listing)
 
 
 def _open(table: Table | str) -> Table:

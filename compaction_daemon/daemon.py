@@ -2,108 +2,59 @@
 
 from __future__ import annotations
 
-import logging
+import os
 import signal
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from datetime import datetime
 from queue import Empty, SimpleQueue
 from types import FrameType
 
-import pyarrow as pa
-
-from tidelog.compaction_daemon.compaction import NOTHING, CompactionReport, GrowingGroups, compact_once
-from tidelog.compaction_daemon.planning.minor import GROWTH
-from tidelog.compaction_daemon.planning.planner import CompactionRequest
+from tidelog.compaction_daemon.budget import rest_s
+from tidelog.compaction_daemon.config import DaemonConfig
+from tidelog.compaction_daemon.executors import lasting
+from tidelog.compaction_daemon.leases import new_owner
+from tidelog.compaction_daemon.sources import TableSource
+from tidelog.compaction_daemon.status import DaemonStatus
+from tidelog.compaction_daemon.step_report import StepReport, TableStep
+from tidelog.compaction_daemon.table_step import TableStepper
+from tidelog.compaction_daemon.watching.watched_table import WatchedTable
+from tidelog.compaction_daemon.watching.watched_tables import WatchedTables, require_tables
 from tidelog.log import Table
-from tidelog.log.errors import CompactionGrowthError, ConfigurationError, ConflictError, RetryableError, TidelogError
-from tidelog.log.internals import REAL_SYSTEM, System, logger, properties
+from tidelog.log.internals import REAL_SYSTEM, System, to_datetime
 
-_LOGGER = logger(__name__)
-
-# A table that keeps failing is tried less and less often, but always again: its store may come back.
-_BACKOFF_LIMIT_S = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonConfig:
-    """How a daemon runs.
-
-    Args:
-        interval_s: Seconds to sleep after a step that found nothing to do; more than 0.
-        growth: About how many times its largest file a group must be before it is rewritten; at least 1. A larger value
-            means fewer and larger rewrites.
-
-    Raises:
-        ConfigurationError: A value is out of range.
-    """
-
-    interval_s: float = 1.0
-    growth: float = GROWTH
-
-    def __post_init__(self) -> None:
-        if self.interval_s <= 0:
-            raise ConfigurationError(f"interval_s is {self.interval_s}", advice="give seconds above zero")
-        if self.growth < 1:
-            raise ConfigurationError(f"growth is {self.growth}", advice="give 1 or more")
-
-
-@dataclass(frozen=True, slots=True)
-class TableStep:
-    """What a step did for one table.
-
-    Args:
-        path: The table.
-        version: Its newest version after the step; None if the step failed.
-        compaction: What the compaction did; a report without a version if there was nothing to do.
-        checkpointed: Whether a checkpoint was written.
-        error: What went wrong; None if nothing did.
-    """
-
-    path: str
-    version: int | None
-    compaction: CompactionReport
-    checkpointed: bool
-    error: TidelogError | None = None
-
-    @property
-    def did_anything(self) -> bool:
-        """Whether the table has a new version or a new checkpoint."""
-        return self.compaction.did_anything or self.checkpointed
-
-
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    """What a step did.
-
-    Args:
-        tables: One entry for each table that was due; a table that failed is skipped for a while.
-    """
-
-    tables: tuple[TableStep, ...]
-
-    @property
-    def did_anything(self) -> bool:
-        """Whether any table has a new version or a new checkpoint."""
-        return any(table.did_anything for table in self.tables)
+# What is done for one table is bounded by the bytes that one compaction reads. What takes longer than this hangs.
+STALLED_S = 900.0
+# Object stores answer within 20 to 50 ms: 8 at once look at 1,000 tables in less than 10 s.
+_LOOKS_AT_ONCE = 8
+_LOOKS_AHEAD = 32
 
 
 class Daemon:
-    """Compact tables and write their checkpoints until stopped.
+    """Compact tables, write their checkpoints and clean them up until stopped.
 
     `step` does one bounded round of work, for programs and tests; `run` repeats it until SIGTERM or SIGINT. The process
     can be killed at any moment: a compaction is one commit, and files that were not committed are garbage that `vacuum`
     deletes.
 
+    A table that does not exist yet is waited for. One that is dropped and created again is followed. An error of one
+    table is reported and does not keep the rest from being compacted.
+
     Args:
-        tables: The tables, or their paths; at least one.
+        tables: The tables, or their paths; globs and `TableSource`s that find tables; at least one.
         config: How to run; by default `DaemonConfig()`.
         clock: Replaces the real clock of the daemon and of its tables, for tests.
+        executor: A `concurrent.futures` executor that rewrites groups of files in parallel, or a function that makes
+            one, such as `lambda: ProcessPoolExecutor(2)`; by default some threads of this process do. A pool of
+            processes cannot be used any more after one of them was killed, so give a function for it: it is called
+            again.
         on_step: Is called with the report of every step.
 
     Raises:
-        ConfigurationError: `tables` is empty or a string.
-        TableNotFoundError: There is no table at a path.
+        ConfigurationError: `tables` is empty or a string, or has something that cannot be a path, or `executor` is no
+            executor.
 
     Example:
         Daemon(["/data/events", "/data/users"]).run()
@@ -111,33 +62,32 @@ class Daemon:
 
     def __init__(
         self,
-        tables: Sequence[Table | str],
+        tables: Sequence[Table | str | TableSource],
         *,
         config: DaemonConfig | None = None,
         clock: System | None = None,
+        executor: Executor | Callable[[], Executor] | None = None,
         on_step: Callable[[StepReport], None] | None = None,
     ) -> None:
-        if isinstance(tables, str) or not tables:
-            raise ConfigurationError("a daemon needs a list of tables", advice="give a list with at least one path")
         self._system = clock or REAL_SYSTEM
-        self._tables = [self._opened(table, clock) for table in tables]
         self._config = config or DaemonConfig()
+        self._tables = WatchedTables(tables, self._config, self._system, keep_handles=clock is None)
+        self._owner = new_owner(self._system)
+        self._stepper = TableStepper(
+            self._config, self._owner, self._system, lasting(executor), stopping=lambda: self._stopped
+        )
         self._on_step = on_step
         self._stopped = False
         # An Event would not do: its lock can be held when a signal handler wants it. A SimpleQueue is made for that.
         self._wake: SimpleQueue[None] = SimpleQueue()
-        self._failures: dict[str, int] = {}
-        self._request = CompactionRequest(growth=self._config.growth)
-        # A rewrite that costs space is tried once, until the files change.
-        self._growing: dict[str, GrowingGroups] = {}
-        self._resume_s: dict[str, float] = {}
-
-    def _opened(self, table: Table | str, clock: System | None) -> Table:
-        if not isinstance(table, Table):
-            return Table.open(table, system=self._system)
-        if clock is None:
-            return table
-        return Table.open(table.path, storage_options=table.store.storage_options, system=clock)
+        self._reconfigured: tuple[DaemonConfig, Sequence[Table | str | TableSource]] | None = None
+        self._started_ms = self._system.now_ms()
+        self._steps = 0
+        # When the work on the current table began; None between two rounds.
+        self._working_since_s: float | None = None
+        self._last_step: datetime | None = None
+        self._last_step_seconds = 0.0
+        self._rest_until_s = 0.0
 
     def step(self) -> StepReport:
         """Do one round of work: at most one checkpoint and one compaction for each table.
@@ -146,27 +96,35 @@ class Daemon:
         rest from being compacted. The table is skipped for a while, twice as long after each failure, up to 5 minutes.
 
         Returns:
-            What was done for each table that was due.
+            What was done for each table, except those that failed a short while ago.
         """
-        due = [table for table in self._tables if self._is_due(table)]
-        report = StepReport(tuple(self._step_table(table) for table in due))
-        if self._on_step:
-            self._on_step(report)
-        return report
+        self._tables.search_if_due()
+        now_s = self._system.monotonic_s()
+        try:
+            return self._round([each for each in self._tables if not each.schedule.failures or each.is_due(now_s)])
+        finally:
+            self._stepper.leases.release_all()
 
     def run(self) -> None:
-        """Repeat `step` until `stop`, SIGTERM or SIGINT; the current step is finished first.
+        """Repeat steps until `stop`, SIGTERM or SIGINT; the current step is finished first.
 
-        After a step that found nothing to do it sleeps for `interval_s`. Call it in the main thread, where Python
-        handles signals.
+        A table is looked at again after `interval_s`, and less and less often while nothing happens to it. A second
+        signal ends the process at once. Python handles signals in the main thread only: in another one, `stop` ends it.
         """
-        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        is_main = threading.current_thread() is threading.main_thread()
+        signals = (signal.SIGTERM, signal.SIGINT) if is_main else ()
+        previous = {number: signal.signal(number, self._on_signal) for number in signals}
         try:
             while not self._stopped:
-                if not self.step().did_anything and not self._stopped:
-                    with suppress(Empty):
-                        self._wake.get(timeout=self._config.interval_s)
+                self._follow_new_settings()
+                self._tables.search_if_due()
+                due = self._due()
+                if due:
+                    self._round(due)
+                self._stepper.leases.release_quiet()
+                self._sleep()
         finally:
+            self._stepper.leases.release_all()
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
@@ -175,51 +133,99 @@ class Daemon:
         self._stopped = True
         self._wake.put(None)
 
+    def reconfigure(self, config: DaemonConfig, tables: Sequence[Table | str | TableSource]) -> None:
+        """Go on with other settings and tables after the current step; safe to call from any thread.
+
+        Raises:
+            ConfigurationError: `tables` is empty or a string.
+        """
+        require_tables(tables)
+        self._reconfigured = (config, tables)
+        self._wake.put(None)
+
+    def status(self) -> DaemonStatus:
+        """What the daemon knows now; safe to call from any thread, also during a step."""
+        now_s = self._system.monotonic_s()
+        since_s = self._working_since_s
+        return DaemonStatus(
+            at=to_datetime(self._system.now_ms()),
+            started=to_datetime(self._started_ms),
+            owner=self._owner,
+            steps=self._steps,
+            last_step=self._last_step,
+            last_step_seconds=self._last_step_seconds,
+            stalled=since_s is not None and now_s - since_s > STALLED_S,
+            bytes_last_hour=self._stepper.bytes.used(now_s),
+            bytes_per_hour=self._stepper.bytes.limit,
+            tables=tuple(sorted((each.status for each in self._tables), key=lambda status: status.path)),
+        )
+
+    def open_table(self, path: str) -> Table:
+        """Open a watched table at its newest version, with a handle of its own; safe to call from any thread.
+
+        Raises:
+            TableNotFoundError: The daemon watches no table at the path, or there is none.
+        """
+        options = self._tables.storage_options(path)
+        return Table.open(path, storage_options=options, system=self._system)
+
+    def _round(self, due: Sequence[WatchedTable]) -> StepReport:
+        began_s = self._working_since_s = self._system.monotonic_s()
+        cpu_s = self._system.cpu_s()
+        try:
+            report = StepReport(tuple(self._steps_of(due)))
+        finally:
+            self._working_since_s = None
+        self._steps += 1
+        self._last_step = to_datetime(self._system.now_ms())
+        self._last_step_seconds = self._system.monotonic_s() - began_s
+        used_s = self._system.cpu_s() - cpu_s
+        rest = rest_s(used_s, self._last_step_seconds, cores=os.cpu_count() or 1, share=self._config.core_share)
+        self._rest_until_s = began_s + self._last_step_seconds + rest
+        if self._on_step:
+            self._on_step(report)
+        return report
+
+    def _steps_of(self, due: Sequence[WatchedTable]) -> Iterator[TableStep]:
+        """The steps of these tables, the longest overdue first.
+
+        A look is mostly a wait for the store, so several tables are looked at in parallel, some at a time: the work on
+        the ones before can take long, and a look should be fresh.
+        """
+        ordered = sorted(due, key=lambda watched: watched.schedule.due_s)
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE, "tidelog-look") as threads:
+            for start in range(0, len(ordered), _LOOKS_AHEAD):
+                part = ordered[start : start + _LOOKS_AHEAD]
+                looks = map(self._stepper.look, part) if len(part) == 1 else threads.map(self._stepper.look, part)
+                for watched, look in zip(part, list(looks), strict=True):
+                    if self._stopped:
+                        return
+                    yield self._stepper.step(watched, look)
+                    self._working_since_s = self._system.monotonic_s()
+
+    def _due(self) -> list[WatchedTable]:
+        now_s = self._system.monotonic_s()
+        if now_s < self._rest_until_s:
+            return []
+        return [watched for watched in self._tables if watched.is_due(now_s)]
+
+    def _sleep(self) -> None:
+        next_s = min([self._tables.next_search_s, *(watched.schedule.due_s for watched in self._tables)])
+        wait_s = max(self._rest_until_s, next_s) - self._system.monotonic_s()
+        if wait_s > 0 and not self._stopped:
+            with suppress(Empty):
+                self._wake.get(timeout=wait_s)
+
+    def _follow_new_settings(self) -> None:
+        wanted, self._reconfigured = self._reconfigured, None
+        if wanted is None:
+            return
+        self._config, tables = wanted
+        self._stepper.reconfigure(self._config)
+        self._tables.follow(tables, self._config)
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del number, frame
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.SIG_DFL)  # a second signal ends the process at once, which does no harm
         self.stop()
-
-    def _is_due(self, table: Table) -> bool:
-        return self._system.monotonic_s() >= self._resume_s.get(table.path, 0)
-
-    def _step_table(self, table: Table) -> TableStep:
-        compaction = NOTHING
-        try:
-            # The checkpoint comes first: a file that cannot be compacted must not prevent checkpoints.
-            checkpointed = self._checkpoint_if_due(table.refresh())
-            # The groups of such an error are remembered, and not tried again.
-            with suppress(CompactionGrowthError):
-                compaction = compact_once(table, self._request, growing=self._growing.setdefault(table.path, set()))
-        except (TidelogError, OSError, pa.ArrowException) as error:
-            return self._failed(table, compaction, error)
-        self._failures.pop(table.path, None)
-        if compaction.did_anything:
-            _LOGGER.info(
-                "%s: version %d: %d files became %d (%d to %d bytes)",
-                table.path,
-                compaction.version,
-                compaction.files_removed,
-                compaction.files_added,
-                compaction.bytes_read,
-                compaction.bytes_written,
-            )
-        return TableStep(table.path, table.version, compaction, checkpointed)
-
-    def _checkpoint_if_due(self, table: Table) -> bool:
-        interval = properties.count(table.properties, properties.CHECKPOINT_INTERVAL)
-        if table.commits_since_checkpoint() < interval:
-            return False
-        table.checkpoint()
-        return True
-
-    def _failed(self, table: Table, compaction: CompactionReport, error: Exception) -> TableStep:
-        known = (
-            error if isinstance(error, TidelogError) else RetryableError(str(error), advice="the daemon tries again")
-        )
-        count = self._failures[table.path] = self._failures.get(table.path, 0) + 1
-        # Losing to a user's commit is normal alongside writers: the next step plans again.
-        level = logging.INFO if isinstance(error, ConflictError) else logging.ERROR
-        _LOGGER.log(level, "%s: %s", table.path, known, exc_info=level == logging.ERROR)
-        delay = min(_BACKOFF_LIMIT_S, self._config.interval_s * 2 ** min(count, 16))
-        self._resume_s[table.path] = self._system.monotonic_s() + delay
-        return TableStep(table.path, None, compaction, checkpointed=False, error=known)

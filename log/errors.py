@@ -3,7 +3,8 @@
     TidelogError
     |-- RetryableError                    make the same call again later
     |   |-- StoreUnavailableError         the store did not answer
-    |   `-- CommitContentionError         other writers won every attempt to commit
+    |   |-- CommitContentionError         other writers won every attempt to commit
+    |   `-- WorkerLostError               a process that rewrote files ended before it was done
     |-- ConflictError                     run the operation again on the newest version of the table
     |   |-- ConcurrentAppendException
     |   |-- ConcurrentDeleteReadException
@@ -29,24 +30,20 @@
     |-- SchemaMismatchError               change the data or the table's schema
     |   `-- SchemaChangedError            load the table again, and restart the query
     |-- FencedError                       stop this process: another one has taken over
+    |   `-- LeaseLostError                another daemon looks after the table
     |-- DataError                         look at the stored data
     |   |-- CorruptLogError               the log or another file of the table is damaged
     |   |   `-- DataFileMissingError      a data file that the log names does not exist
     |   |-- DataFileDamagedError          a data file is truncated or damaged, and the log is not
     |   |-- DuplicateKeyError             several rows share a key that must be unique
     |   |-- WriteVerificationError        the files written do not match the rows counted; nothing was committed
-    |   |-- CompactionVerificationError   a rewrite lost or changed rows; nothing was committed
+    |   |-- CompactionVerificationError   a rewrite lost or changed rows; it is not committed
     |   |-- CompactionGrowthError         rewritten files would be much larger; nothing was committed
     |   |-- HistoryExpiredError           the requested versions are outside the retained history
     |   |-- NotAppendOnlyError            an append-only reader met a commit that changed rows
     |   `-- TableReplacedError            the path now holds a different table
     `-- CommitStateUnknownError           look up the transaction id before you try again
-
-A message starts with a stable code, because streaming engines keep the text of an error and lose its type. Then it says
-what happened and what to do, and it ends with the error's fields as `key=value`.
-
-Names and values from a table are part of many messages, so the text is safe to print: it is one line without control
-characters. Credentials in a URL never become part of an error.
+`base_error` says what every error carries, and how its text is made.
 """
 
 from __future__ import annotations
@@ -78,6 +75,12 @@ class CommitContentionError(RetryableError):
     path: str
     attempts: int
     head_version: int
+
+
+class WorkerLostError(RetryableError):
+    """A process that rewrote files ended before it was done, such as one without enough memory."""
+
+    code = "TIDELOG_WORKER_LOST"
 
 
 class ConflictError(TidelogError):
@@ -266,10 +269,7 @@ class PredicateError(TidelogError):
 
 
 class SchemaMismatchError(TidelogError):
-    """The data does not fit the table's schema. Change the data, or the table's columns.
-
-    `column` is empty if the error is not about one column.
-    """
+    """The data does not fit the table's schema. Change one of them. `column` is empty if the error is not about one."""
 
     code = "TIDELOG_SCHEMA_MISMATCH"
     column: str = ""
@@ -278,8 +278,7 @@ class SchemaMismatchError(TidelogError):
 class SchemaChangedError(SchemaMismatchError):
     """A commit, `version`, gave the table other columns while a stream was reading it.
 
-    Load the table again with `readStream`, and restart the query with the same checkpoint. It continues where it
-    stopped.
+    Load the table again with `readStream`, and restart the query with the same checkpoint: it goes on where it was.
     """
 
     code = "TIDELOG_SCHEMA_CHANGED"
@@ -291,6 +290,13 @@ class FencedError(TidelogError):
     """Another process has taken over from this one. Stop this process; do not retry."""
 
     code = "TIDELOG_FENCED"
+
+
+class LeaseLostError(FencedError):
+    """The daemon's lease of the table was taken over, or not renewed in time. Nothing was committed after that."""
+
+    code = "TIDELOG_LEASE_LOST"
+    path: str
 
 
 class DataError(TidelogError):
@@ -307,10 +313,7 @@ class CorruptLogError(DataError):
 
 
 class DataFileMissingError(CorruptLogError):
-    """A data file that the log names does not exist: a vacuum removed it, or it was lost.
-
-    If a vacuum removed it, read a newer version. Otherwise restore the file.
-    """
+    """A data file that the log names does not exist. Read a newer version if a vacuum removed it, or restore it."""
 
     code = "TIDELOG_DATA_FILE_MISSING"
 
@@ -339,10 +342,11 @@ class WriteVerificationError(DataError):
 
 
 class CompactionVerificationError(DataError):
-    """A compaction's output does not hold the rows of its input. Nothing was committed; report this as a bug."""
+    """A compaction's output is not the rows of its input, and is not committed. `evidence` is a record, if written."""
 
     code = "TIDELOG_COMPACTION_VERIFICATION"
     path: str
+    evidence: str
 
 
 class CompactionGrowthError(DataError):
@@ -374,10 +378,7 @@ class NotAppendOnlyError(DataError):
 
 
 class TableReplacedError(DataError):
-    """The path now holds a different table than the one that this reader or stream started with.
-
-    Open the table again. A stream that followed the old table needs a new checkpoint.
-    """
+    """Another table is at the path now. Open it again; a stream that followed the old one needs a new checkpoint."""
 
     code = "TIDELOG_TABLE_REPLACED"
     path: str
@@ -390,8 +391,7 @@ class CommitStateUnknownError(TidelogError):
 
     The answer to a write was lost and the version could not be settled; or the fsync of the log folder failed; or a
     clean-up deleted the version before, so that readers may not find this one. Once the store answers, look for
-    `txn_id` in the commitInfo of `version`. Retry only if it is not there. A write with an idempotency key can simply
-    be repeated.
+    `txn_id` in the commitInfo of `version`. Retry only if it is not there, or with an idempotency key.
     """
 
     code = "TIDELOG_COMMIT_STATE_UNKNOWN"

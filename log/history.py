@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -68,10 +68,16 @@ def commit_records(timeline: Timeline, limit: int | None = None) -> Iterator[Com
             advice="pass a number of commits, or None for all",
         )
     most = None if limit is None else min(limit, sys.maxsize)
-    before = _Before(timeline.store)
-    for commit, timestamp_ms in islice(timeline.newest_first(), most):
+    for _, record in recorded(timeline.store, islice(timeline.newest_first(), most)):
+        yield record
+
+
+def recorded(store: Store, commits: Iterable[tuple[Commit, int]]) -> Iterator[tuple[Commit, CommitRecord]]:
+    """Each of the commits with its record. They are consecutive, newest first, each with its commit time in ms."""
+    before = _Before(store)
+    for commit, timestamp_ms in commits:
         before.move_below(commit)
-        yield _record(commit, timestamp_ms, classify(commit, before))
+        yield commit, _record(commit, timestamp_ms, classify(commit, before))
 
 
 def _record(commit: Commit, timestamp_ms: int, operation_class: OperationClass) -> CommitRecord:

@@ -8,8 +8,9 @@ names can change at any time.
 from __future__ import annotations
 
 # --- names and values on disk
-from tidelog.log.format import partition_values, paths, properties
-from tidelog.log.format.actions import AddCDCFile, AddFile, SetTransaction
+from tidelog.log.format import commit_info, partition_values, paths, properties
+from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, CommitInfo, FileKey, RemoveFile, SetTransaction
+from tidelog.log.format.clustering import require_clusterable
 from tidelog.log.format.commit_info import operation_name
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
 from tidelog.log.format.schema import field_id, is_variant, physical_name
@@ -20,7 +21,8 @@ from tidelog.log.format.statistics import num_records
 from tidelog.log.presentable import presentable, presentable_lines, printable, without_credentials
 
 # isort: split
-# --- stores, and the clock and the environment
+# --- stores, and the clock, the environment and log records
+from tidelog.log.log_records import LOG_FORMATS, LOG_LEVELS, JsonLines, configure_logging, event
 from tidelog.log.storage import FileStatus, Store, open_store
 from tidelog.log.storage.doctor import examine
 from tidelog.log.storage.local import LocalStore
@@ -34,13 +36,14 @@ from tidelog.log.system import (
     logger,
     process_name,
     to_datetime,
+    utc_text,
 )
 
 # isort: split
 # --- the state of a version
-from tidelog.log.history import commit_records
-from tidelog.log.read.timeline import BEFORE_FIRST, Point, to_timestamp_ms
-from tidelog.log.state.commits import read_info
+from tidelog.log.history import commit_records, recorded
+from tidelog.log.read.timeline import BEFORE_FIRST, Point, Timeline, to_timestamp_ms
+from tidelog.log.state.commits import read_each_up_to, read_info
 from tidelog.log.state.file_values import FileValues
 from tidelog.log.state.files import to_adds
 from tidelog.log.state.head import Head
@@ -50,16 +53,13 @@ from tidelog.log.state.segment import list_segment, pointed_version
 # isort: split
 # --- reading rows and changes
 from tidelog.log import predicate
-from tidelog.log.arrays import BoolArray, Int64Array
-from tidelog.log.data.blocks import BLOCK_BYTES, blocks
+from tidelog.log.arrays import BoolArray, Int64Array, UInt64Array
 from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.data.reader import (
-    BATCH_ROWS,
     DataFile,
-    physical_rows,
     read_batches,
+    read_coded_batches,
     read_footer,
-    read_numbered_batches,
 )
 from tidelog.log.pruning.file_pruning import prune_values
 from tidelog.log.read.change_files import COMMIT_TIMESTAMP, COMMIT_VERSION, ChangeFile
@@ -67,6 +67,7 @@ from tidelog.log.read.changes import change_schema, expired_changes
 from tidelog.log.read.commit_changes import read_change_batches
 from tidelog.log.read.debt import SMALL_SHARE
 from tidelog.log.read.net_changes import net_changes
+from tidelog.log.read.read_ahead import read_ahead
 from tidelog.log.read.scan import RowReader, Selection
 
 # isort: split
@@ -74,7 +75,27 @@ from tidelog.log.read.scan import RowReader, Selection
 from tidelog.log.consumers.administration import remove_consumer, reset_consumer
 from tidelog.log.consumers.claims import claim
 from tidelog.log.consumers.consumer import Consumer
+from tidelog.log.consumers.fence import expected_fence
 from tidelog.log.consumers.status import ConsumerStatus, consumers
+
+# isort: split
+# --- clean-up
+from tidelog.log.cleanup.expire import expire_log
+from tidelog.log.cleanup.pieces import Pieces
+from tidelog.log.cleanup.retention import files_expire_ms, history_expires_ms
+from tidelog.log.cleanup.vacuum import vacuum_files
+from tidelog.log.conflict.horizon import FLOOR, HORIZON, PURGED, horizon_of
+
+# isort: split
+# --- leases: rows of numbered files, and the fence in the log
+from tidelog.log.conflict.fences import LEASE_PREFIX
+from tidelog.log.numbered_files import (
+    LatestRecord,
+    NumberedFiles,
+    UnreadableRecordError,
+    record_from_json,
+    record_to_json,
+)
 
 # isort: split
 # --- writing files
@@ -82,9 +103,12 @@ from tidelog.log.data.cast import match_names
 from tidelog.log.data.conform import conform
 from tidelog.log.data.external_files import take_up
 from tidelog.log.data.grouping import group_numbers
-from tidelog.log.data.row_maps import ROW_MAP_COLUMNS, row_map_schema
+from tidelog.log.data.new_file import Layout
+from tidelog.log.data.row_hashes import row_hashes
+from tidelog.log.data.row_maps import ROW_MAP_COLUMNS
+from tidelog.log.data.spill import Spill, divided
 from tidelog.log.data.type_names import sql_type
-from tidelog.log.data.writer import CHANGE_TYPE, DataWriter, Layout
+from tidelog.log.data.writer import CHANGE_TYPE, DataWriter
 
 # isort: split
 # --- staging operations and committing them
@@ -104,13 +128,17 @@ from tidelog.log.state.table_identity import require_same_table
 from tidelog.log.statements import run_statement
 
 __all__ = [
-    "BATCH_ROWS",
     "BEFORE_FIRST",
-    "BLOCK_BYTES",
     "CHANGE_TYPE",
     "COMMIT_TIMESTAMP",
     "COMMIT_VERSION",
+    "FLOOR",
+    "HORIZON",
+    "LEASE_PREFIX",
+    "LOG_FORMATS",
+    "LOG_LEVELS",
     "POLICIES",
+    "PURGED",
     "REAL_SYSTEM",
     "ROW_MAP_COLUMNS",
     "SMALL_SHARE",
@@ -119,16 +147,21 @@ __all__ = [
     "AddFile",
     "BoolArray",
     "ChangeFile",
+    "Commit",
+    "CommitInfo",
     "Consumer",
     "ConsumerStatus",
     "DataFile",
     "DataWriter",
+    "FileKey",
     "FileStatus",
     "FileValues",
     "Head",
     "Int64Array",
+    "JsonLines",
     "KeyMatcher",
     "Keys",
+    "LatestRecord",
     "Layout",
     "LineageGroup",
     "LineageInput",
@@ -139,34 +172,49 @@ __all__ = [
     "Matched",
     "MemoryStore",
     "MoveGroup",
+    "NumberedFiles",
     "Overwrite",
     "Pairs",
+    "Pieces",
     "Point",
     "Policy",
     "Redactor",
+    "RemoveFile",
     "RowDelete",
     "RowReader",
     "Selection",
     "SetTransaction",
+    "Spill",
     "Stage",
     "Staged",
     "Store",
     "System",
+    "Timeline",
+    "UInt64Array",
+    "UnreadableRecordError",
     "WrittenFiles",
-    "blocks",
     "change_schema",
     "claim",
+    "commit_info",
     "commit_records",
     "committed",
+    "configure_logging",
     "conform",
     "consumers",
     "delete_unnamed",
+    "divided",
     "environment",
+    "event",
     "examine",
+    "expected_fence",
+    "expire_log",
     "expired_changes",
     "field_id",
+    "files_expire_ms",
     "free_name",
     "group_numbers",
+    "history_expires_ms",
+    "horizon_of",
     "is_variant",
     "join_parts",
     "key_columns",
@@ -183,7 +231,6 @@ __all__ = [
     "partition_values",
     "paths",
     "physical_name",
-    "physical_rows",
     "pointed_version",
     "predicate",
     "presentable",
@@ -192,18 +239,24 @@ __all__ = [
     "process_name",
     "properties",
     "prune_values",
+    "read_ahead",
     "read_batches",
     "read_change_batches",
+    "read_coded_batches",
     "read_dead_rows",
+    "read_each_up_to",
     "read_footer",
     "read_info",
     "read_ledger",
-    "read_numbered_batches",
+    "record_from_json",
+    "record_to_json",
+    "recorded",
     "remove_consumer",
+    "require_clusterable",
     "require_row_changes",
     "require_same_table",
     "reset_consumer",
-    "row_map_schema",
+    "row_hashes",
     "run_statement",
     "split_upsert",
     "sql_type",
@@ -216,6 +269,8 @@ __all__ = [
     "to_adds",
     "to_datetime",
     "to_timestamp_ms",
+    "utc_text",
+    "vacuum_files",
     "without_credentials",
     "without_progress",
 ]

@@ -12,6 +12,7 @@ from tidelog.log.commit.result import Committed, committed
 from tidelog.log.data import conform
 from tidelog.log.errors import ConcurrentTransactionException, ConflictError
 from tidelog.log.predicate import at_time, update_at_time
+from tidelog.log.read.snapshot import Snapshot
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.system import logger
 from tidelog.log.transaction import Transaction
@@ -49,6 +50,15 @@ class Statements(TableReader):
         """Refresh the table, and begin a transaction on the newest version."""
         self.refresh()
         return Transaction(self._store, self._state, self._system, self._move_to_committed)
+
+    def begin_at(self, snapshot: Snapshot, *, began_s: float | None = None) -> Transaction:
+        """Begin a transaction on a version of this table that was loaded before; for work that was done on it since.
+
+        Args:
+            snapshot: The version.
+            began_s: When the work began, by the monotonic clock; for the conflict ledger.
+        """
+        return Transaction(self._store, snapshot.state, self._system, self._move_to_committed, began_s=began_s)
 
     def insert(self, data: Any, *, idempotency_key: tuple[str, int] | None = None) -> Committed:
         """Add rows.

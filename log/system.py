@@ -29,6 +29,10 @@ class System:
         """Seconds on a clock that never steps backwards. Only differences have a meaning."""
         return time.monotonic()
 
+    def cpu_s(self) -> float:
+        """Seconds of processor time of this process, all threads together. Only differences have a meaning."""
+        return time.process_time()
+
     def sleep_s(self, seconds: float) -> None:
         """Block this thread for `seconds`."""
         time.sleep(seconds)

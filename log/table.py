@@ -17,10 +17,10 @@ from tidelog.log.read.timeline import Point
 from tidelog.log.statements import Statements
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM
-from tidelog.log.upkeep import Upkeep
+from tidelog.log.upkeep import UpkeepMethods
 
 
-class Table(Statements, Upkeep):
+class Table(Statements, UpkeepMethods):
     """A table at a path, loaded at one version. Get one with `Table.create` or `Table.open`.
 
     Reads show the loaded version until `refresh` moves to the newest one. A writing method refreshes the table first.
@@ -60,9 +60,10 @@ class Table(Statements, Upkeep):
             partition_by: The partition columns. At least one column of the schema must not be one.
             properties: Table properties; values are text, numbers or booleans. A new table gets
                 `delta.enableDeletionVectors` = true, `delta.enableInCommitTimestamps` = true,
-                `delta.enableExpiredLogCleanup` = false and `delta.checkpointInterval` = 100 unless given here. The
-                defaults of the rest: `delta.logRetentionDuration` = 30 days, `delta.deletedFileRetentionDuration` =
-                7 days, `delta.enableChangeDataFeed` = false, `delta.appendOnly` = false,
+                `delta.enableExpiredLogCleanup` = false, `tidelog.cleanUp` = true and `delta.checkpointInterval` = 100
+                unless given here. The defaults of the rest: `delta.logRetentionDuration` = 30 days,
+                `delta.deletedFileRetentionDuration` = 7 days, `delta.enableChangeDataFeed` = false,
+                `delta.appendOnly` = false,
                 `delta.dataSkippingNumIndexedCols` = 32, `tidelog.targetFileSize` = 128 MiB, `tidelog.minorSpan` =
                 1 day, `tidelog.maxTransactionTime` = 1 day, `tidelog.consumerTimeToLive` = 7 days,
                 `tidelog.conflictPolicy` = delta-table, `tidelog.metadataRetry` = true, no `tidelog.primaryKey`.

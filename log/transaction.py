@@ -28,11 +28,9 @@ from tidelog.log.operations.insert import stage_insert
 from tidelog.log.operations.keys import key_columns
 from tidelog.log.operations.overwrite import stage_overwrite
 from tidelog.log.operations.progress import progress
-from tidelog.log.operations.restore import stage_restore
+from tidelog.log.operations.restore import restore_target, stage_restore
 from tidelog.log.operations.truncate import stage_truncate
-from tidelog.log.read.timeline import Timeline, require_version
-from tidelog.log.state.commit_times import CommitTimes
-from tidelog.log.state.loader import LogState, load
+from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
 
@@ -51,6 +49,7 @@ class Transaction:
         state: The base version.
         system: The clock, sleep and randomness to use.
         on_commit: Called with the version that was committed.
+        began_s: When the work on it began, by the monotonic clock; None for now.
 
     Attributes:
         dropped: After a compaction's commit, the groups that were left out because other commits took their files.
@@ -69,6 +68,7 @@ class Transaction:
         state: LogState,
         system: System,
         on_commit: Callable[[LogState], None],
+        began_s: float | None = None,
     ) -> None:
         require_writable(state.head.protocol, state.head.metadata, store.url)
         self._store = store
@@ -76,7 +76,7 @@ class Transaction:
         self._base = self._state = state
         self._evolved: Metadata | None = None
         self._system = system
-        self._began_s = system.monotonic_s()
+        self._began_s = system.monotonic_s() if began_s is None else began_s
         self._on_commit = on_commit
         self._staged: Staged | None = None
         self._without_commit: Committed | None = None
@@ -187,31 +187,15 @@ class Transaction:
     def restore(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Transaction:
         """Stage the restoration of an older version. Arguments and errors as for `Table.restore`."""
         self.require_row_changes()
-        if (version is None) == (timestamp is None):
-            given = (
-                "neither a version nor a timestamp was" if version is None else "both a version and a timestamp were"
-            )
-            raise ConfigurationError(f"{given} given to restore", advice="give exactly one of them")
-        require_version(version)
-        head = self._state.head
-        timeline = Timeline(
-            self._store, self._system, CommitTimes(self._store), head.version, head.timestamp_ms, head.first_version
-        )
-        if timestamp is not None:
-            version = timeline.snapshot_version(timestamp)
-        elif version is not None:
-            timeline.require_own(version)
-        return self._keep(stage_restore(self._store, self._state, load(self._store, version)))
+        target = restore_target(self._store, self._system, self._state.head, version, timestamp)
+        return self._keep(stage_restore(self._store, self._state, target))
 
     def set_properties(self, properties: Mapping[str, object], *, allow_protocol_upgrade: bool = False) -> Transaction:
         """Stage setting table properties, and removing those whose value is None; as `Table.set_properties`."""
         self._require_unstaged()
+        head, path, system = self._state.head, self._store.url, self._system
         staged = set_properties.stage_set_properties(
-            self._state.head,
-            self._store.url,
-            self._system,
-            properties,
-            allow_protocol_upgrade=allow_protocol_upgrade,
+            head, path, system, properties, allow_protocol_upgrade=allow_protocol_upgrade
         )
         return self._keep(staged, ())
 
@@ -311,6 +295,21 @@ class Transaction:
         )
         return self
 
+    def stage_fence(self, fence: SetTransaction, *, operation: str) -> Transaction:
+        """Stage a commit without rows that writes a fence, such as a daemon's epoch. It is refused as with `fenced`."""
+        self._require_unstaged()
+        self._staged = Staged(operation, OperationClass.NONE, fence=fence)
+        return self
+
+    def fenced(self, fence: SetTransaction | None) -> Transaction:
+        """Write the epoch of a daemon's lease with what is staged. The commit is refused if the log has a higher one.
+
+        Does nothing without a fence, or if there is nothing to commit.
+        """
+        if fence is not None and self._staged is not None and not self._staged.is_empty:
+            self._staged = replace(self._staged, fence=fence)
+        return self
+
     def commit(self, *, metadata_retry: bool | None = None) -> Committed | Superseded:
         """Commit the staged operation. When this returns `Committed`, the commit is durable.
 
@@ -329,10 +328,10 @@ class Transaction:
             CommitContentionError: Other writers won every attempt.
             CommitStateUnknownError: The commit may or may not be durable.
             StoreUnavailableError, PathNotWritableError: The store does not answer, or refuses. Nothing was committed.
+            LeaseLostError: The log has a higher epoch than the one given to `fenced`. Nothing was committed.
             HistoryExpiredError: The base version was cleaned up, or a RESTORE needs files from before the horizon.
             CorruptLogError: A file of the log that the commit depends on is damaged.
-            TableReplacedError, TableNotFoundError: The path now holds a different table, or the table was dropped.
-                Nothing was committed.
+            TableReplacedError, TableNotFoundError: The path now holds another table, or none. Nothing was committed.
             ConfigurationError: Nothing is staged, or the transaction has ended.
         """
         self._require_open()

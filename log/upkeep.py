@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tidelog.log.cleanup.expire import ExpiryReport, expire_log
+from tidelog.log.cleanup.pieces import finished
 from tidelog.log.cleanup.vacuum import VacuumReport, vacuum_files
 from tidelog.log.read.debt import Debt, debt_of
 from tidelog.log.read.table_reader import TableReader
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tidelog.compaction_daemon.compaction import CompactionReport
 
 
-class Upkeep(TableReader):
+class UpkeepMethods(TableReader):
     """The maintenance methods of a Table. None of them changes rows."""
 
     def checkpoint(self) -> None:
@@ -51,6 +52,7 @@ class Upkeep(TableReader):
         where: str | None = None,
         cluster_by: Sequence[str] = (),
         purge: bool = False,
+        cluster_order: str | None = None,
         executor: Executor | None = None,
     ) -> CompactionReport:
         """Rewrite files in one commit that changes no rows and is invisible to time travel by timestamp.
@@ -61,19 +63,28 @@ class Upkeep(TableReader):
         Args:
             level: `minor` merges small files; `major` rewrites a whole scope.
             where: SQL text over partition columns; compact only the partitions that it describes.
-            cluster_by: For `major`, the columns to sort rows by.
+            cluster_by: For `major`, the columns to cluster rows by; by default those of `tidelog.clusterBy`.
             purge: For `major`, also rewrite every file that has a dead row.
+            cluster_order: For `major`, `hilbert` or `sort`; by default that of `tidelog.clusterOrder`.
             executor: A `concurrent.futures` executor that rewrites groups in parallel; None uses this thread.
 
         Raises:
             ConfigurationError: An argument is wrong.
             PredicateError: `where` uses another column, or something that tidelog does not evaluate.
-            CompactionVerificationError: A rewrite does not hold the rows that it read. Nothing was committed.
+            CompactionVerificationError: A rewrite does not hold the rows that it read. It was not committed.
         """
         from tidelog.compaction_daemon.compaction import compact  # noqa: PLC0415 - the log does not need the daemon
 
         table: Any = self  # a Table, which inherits from this class
-        return compact(table, level, where=where, cluster_by=cluster_by, purge=purge, executor=executor)
+        return compact(
+            table,
+            level,
+            where=where,
+            cluster_by=cluster_by,
+            purge=purge,
+            cluster_order=cluster_order,
+            executor=executor,
+        )
 
     def expire(self, *, older_than: timedelta | datetime | None = None, dry_run: bool = False) -> ExpiryReport:
         """Delete the commits, checkpoints and checksums that no version since the cut-off needs.
@@ -86,8 +97,9 @@ class Upkeep(TableReader):
 
         Args:
             older_than: The exact cut-off: an age or an aware datetime. Without it the cut-off is
-                `delta.logRetentionDuration` ago, at midnight UTC, and the log is only cleaned up if
-                `delta.enableExpiredLogCleanup` is on, which tables created by tidelog turn off.
+                `delta.logRetentionDuration` ago, at midnight UTC if that is a day or more, and the log is only cleaned
+                up if `tidelog.cleanUp` is on, as in tables created by tidelog, or
+                `delta.enableExpiredLogCleanup`, as in most others.
             dry_run: Only report what would be deleted, and commit nothing.
 
         Raises:
@@ -98,16 +110,16 @@ class Upkeep(TableReader):
             ConflictError, CommitContentionError, CommitStateUnknownError: The commit failed, as that of any transaction
                 can. No version was deleted; run it again.
         """
-        return expire_log(
-            self._store,
-            self._state.head.metadata.id,
-            self._system,
-            self._move_to_committed,
-            older_than=older_than,
-            dry_run=dry_run,
+        table_id = self._state.head.metadata.id
+        return finished(
+            expire_log(
+                self._store, table_id, self._system, self._move_to_committed, older_than=older_than, dry_run=dry_run
+            )
         )
 
-    def vacuum(self, *, older_than: timedelta | datetime | None = None, dry_run: bool = False) -> VacuumReport:
+    def vacuum(
+        self, *, older_than: timedelta | datetime | None = None, dry_run: bool = False, listing: bool = True
+    ) -> VacuumReport:
         """Delete files below the table that were written before the cut-off and that no version since then needs.
 
         Versions before the cut-off can lose files. Time travel to them, and a stream that lags behind further, then
@@ -127,6 +139,10 @@ class Upkeep(TableReader):
             older_than: The exact cut-off: an age or an aware datetime. Without it the cut-off is
                 `delta.deletedFileRetentionDuration` ago, but at least `tidelog.maxTransactionTime`.
             dry_run: Only report what would be deleted, and commit nothing.
+            listing: Whether to list the folder of the table. Without, only those files are found that left the table
+                by commits that are still retained, since the last vacuum: nothing is listed, which is much faster for a
+                table of millions of files. Files that no commit ever named, and what an interrupted vacuum left, need
+                a listing. Spark calls this `VACUUM ... LITE`.
 
         Raises:
             ConfigurationError: `older_than` is closer than `tidelog.maxTransactionTime`.
@@ -135,11 +151,14 @@ class Upkeep(TableReader):
             ConflictError, CommitContentionError, CommitStateUnknownError, StoreUnavailableError: The commit failed, as
                 that of any transaction can. Nothing was deleted; run the vacuum again.
         """
-        return vacuum_files(
-            self._store,
-            self._state.head.metadata.id,
-            self._system,
-            self._move_to_committed,
-            older_than=older_than,
-            dry_run=dry_run,
+        return finished(
+            vacuum_files(
+                self._store,
+                self._state.head.metadata.id,
+                self._system,
+                self._move_to_committed,
+                older_than=older_than,
+                dry_run=dry_run,
+                listing=listing,
+            )
         )

@@ -2,6 +2,7 @@
 # Creates .venv from uv.lock, with tidelog installed in editable mode, and makes sure that Spark has a Java.
 # Needs Python 3.11 or later. Finds uv, or installs it into .uv. Finds Java 17 or later, or installs it with the
 # system's package manager if it can (as root, with sudo without a password, or with brew), or prints the command.
+# Installs Chromium for the tests of the daemon's page in the same way, or says that they will be skipped.
 set -euo pipefail
 
 readonly MIN_JAVA=17
@@ -137,6 +138,27 @@ install_java() {
   find_java || stop "Java was installed, but Java $MIN_JAVA or later was still not found; set JAVA_HOME to it"
 }
 
+# --- Chromium ---------------------------------------------------------------------------------------------------
+
+# The tests of the page need it. Everything else works without it, so that its absence is said and is no error.
+find_or_install_chromium() {
+  local name sudo="" install=""
+  for name in "${CHROMIUM:-}" chromium chromium-browser google-chrome-stable google-chrome; do
+    if [ -n "$name" ] && have "$name"; then say "Chromium ($(command -v "$name"))"; return; fi
+  done
+  if have apt-get; then
+    install="env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium"
+  elif have dnf; then install="dnf install -y chromium"
+  elif have apk; then install="apk add --no-cache chromium"
+  fi
+  if [ -n "$install" ] && sudo="$(as_root)"; then
+    sudo="${sudo:+$sudo }"
+    say "no Chromium found; installing it"
+    if first_that_works "$sudo$install" "${sudo}apt-get update && $sudo$install"; then return; fi
+  fi
+  say "NO CHROMIUM: the tests of the daemon's page will be skipped; install it, or set CHROMIUM to one"
+}
+
 # --- uv ---------------------------------------------------------------------------------------------------------
 
 usable_uv() {
@@ -176,6 +198,8 @@ say "$("$python" --version) ($python)"
 
 find_java || install_java
 say "Java $(java_major "$java_bin") ($java_bin)"
+
+find_or_install_chromium
 
 find_or_install_uv
 say "$("$uv" --version | cut -d ' ' -f 1-2) ($uv)"

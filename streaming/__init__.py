@@ -7,6 +7,7 @@ stream = spark.readStream.format("tidelog").load("/data/events")
 query = Feed(spark, "/data/events").foreachBatch(function).option("checkpointLocation", "/data/_cp2").start()
 
 table(spark, "/data/events").delete("day < '2024-01-01'")
+table(spark, "/data/events").compact("major")
 
 read(spark, "/data/events")
 changes(spark, "/data/events", after=12)
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tidelog.streaming.datasource.registration import register
     from tidelog.streaming.datasource.source import TidelogDataSource
     from tidelog.streaming.executors.prerequisites import require_java, require_spark
+    from tidelog.streaming.executors.spark_executor import SparkExecutor
     from tidelog.streaming.executors.spark_table import SparkTable, table
     from tidelog.streaming.feed import Feed, FeedReport
     from tidelog.streaming.jvm_reading.tables import changes, read
@@ -42,6 +44,7 @@ __all__ = [
     "FeedReport",
     "JsonLines",
     "Sink",
+    "SparkExecutor",
     "SparkTable",
     "Throttle",
     "TidelogDataSource",
@@ -61,6 +64,7 @@ _HOMES = {
     "FeedReport": "feed",
     "JsonLines": "monitoring.batch_log",
     "Sink": "sink.sink",
+    "SparkExecutor": "executors.spark_executor",
     "SparkTable": "executors.spark_table",
     "Throttle": "sink.throttle",
     "TidelogDataSource": "datasource.source",

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 SPARK_FIXTURES = frozenset({"spark", "delta", "delta_spark"})
-SERVER_FIXTURES = frozenset({"s3", "server_of", "broker"})
+SERVER_FIXTURES = frozenset({"s3", "server_of", "broker", "browser"})
 SERVER_FOLDERS = ("tests/kafka/",)
 
 

@@ -17,8 +17,10 @@ from prometheus_client import CollectorRegistry
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from tests.compaction_daemon.observing.tables import daemon_status, table_status
 from tidelog.cli import app
 from tidelog.compaction_daemon import Daemon, compact, plan, stage
+from tidelog.compaction_daemon.observing.metrics import DaemonCollector
 from tidelog.log import Table, errors
 from tidelog.log.cleanup import retention
 from tidelog.log.errors import TidelogError
@@ -254,6 +256,21 @@ def test_the_reference_has_every_metric() -> None:
     exported = {f"{metric.name}{suffix.get(metric.type, '')}" for metric in registry.collect()}
     listener.close()
     documented = [name for row in rows_of("metrics.md", "Prometheus") for name in names_in(row[0])]
+    assert sorted(documented) == sorted(exported)
+
+
+def test_the_reference_has_every_event_of_the_daemon() -> None:
+    sources = [path for folder in ("compaction_daemon", "cli") for path in (ROOT / folder).rglob("*.py")]
+    logged = {name for path in sources for name in re.findall(r'\bevent\(\s*"(\w+)"', path.read_text())}
+    section = (REFERENCE / "metrics.md").read_text().partition("## Logs of the daemon")[2].partition("```")[0]
+    assert sorted(logged) == sorted({*names_in(section.partition("An error of tidelog")[0])} - {"tidelog daemon"})
+
+
+def test_the_reference_has_every_metric_of_the_daemon() -> None:
+    collector = DaemonCollector(lambda: daemon_status(table_status("/a", epoch=1)), lambda _: {})
+    exported = {f"{metric.name}{'_total' if metric.type == 'counter' else ''}" for metric in collector.collect()}
+    rows = rows_of("metrics.md", "Prometheus of the daemon")
+    documented = [name for row in rows for name in names_in(row[0]) if name.startswith("tidelog_")]
     assert sorted(documented) == sorted(exported)
 
 

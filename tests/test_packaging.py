@@ -16,8 +16,9 @@ FOLDERS = ("cli", "compaction_daemon", "log", "streaming")
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The modules, and the Java source that one of them compiles."""
-    return [path for path in folder.rglob("*") if path.suffix in {".py", ".java"}]
+    """The modules, the Java source that one of them compiles, and the files of the page."""
+    page = (path for path in folder.glob("observing/page/**/*") if path.is_file())
+    return [*(path for path in folder.rglob("*") if path.suffix in {".py", ".java"}), *page]
 
 
 def modules() -> set[str]:
@@ -38,7 +39,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("source")
     for folder in (*FOLDERS, "tidelog"):
         shutil.copytree(ROOT / folder, source / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "THIRD-PARTY.md"):
         shutil.copy(ROOT / name, source / name)
     out = source / "dist"
     subprocess.run([uv(), "build", "--quiet", "--out-dir", str(out), str(source)], check=True, timeout=300)

@@ -8,6 +8,7 @@ import typer
 
 from tidelog.cli import options, output
 from tidelog.cli.progress import Progress
+from tidelog.cli.reports import age
 from tidelog.cli.wrong_use import wrong_value
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
@@ -15,7 +16,6 @@ from tidelog.log.internals import REAL_SYSTEM, ConsumerStatus, consumers, remove
 
 _ACTIONS = ("list", "reset", "remove")
 _COLUMNS = ("consumer", "position", "committed", "versions", "behind", "files", "bytes", "state", "heartbeat", "owner")
-_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
 def consumers_command(
@@ -96,7 +96,7 @@ def _print(found: list[ConsumerStatus], table: Table, *, as_json: bool) -> None:
 def _row(status: ConsumerStatus) -> list[Any]:
     lag = status.lag
     more = "" if lag is None or lag.is_complete else "+"
-    counts = [None] * 4 if lag is None else [f"{lag.versions:,}{more}", _age(lag.seconds), *_sizes(lag, more)]
+    counts = [None] * 4 if lag is None else [f"{lag.versions:,}{more}", age(lag.seconds), *_sizes(lag, more)]
     return [
         status.name,
         status.position,
@@ -110,11 +110,3 @@ def _row(status: ConsumerStatus) -> list[Any]:
 
 def _sizes(lag: Any, more: str) -> list[str]:
     return [f"{lag.files:,}{more}", f"{lag.bytes:,}{more}"]
-
-
-def _age(seconds: float) -> str:
-    """A time in its largest unit, such as `3 h`."""
-    for unit, length in _UNITS:
-        if seconds >= length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"

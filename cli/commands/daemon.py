@@ -2,82 +2,154 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from tidelog.cli import options, output
 from tidelog.cli.app import FAILED
+from tidelog.cli.daemon_process import DaemonOptions, logging_as, run_daemon
 from tidelog.cli.progress import Progress
 from tidelog.cli.reports import print_compaction
-from tidelog.cli.wrong_use import seconds
-from tidelog.compaction_daemon import Daemon, DaemonConfig, StepReport, TableStep
-from tidelog.log import Table
-from tidelog.log.errors import ConflictError
+from tidelog.cli.wrong_use import chosen, in_options, seconds
+from tidelog.compaction_daemon import Daemon, StepReport, TableStep
+from tidelog.compaction_daemon.config_file import DaemonFile
+from tidelog.compaction_daemon.listen_address import ListenAddress
+from tidelog.compaction_daemon.sources import source_at
+from tidelog.log.errors import ConfigurationError, ConflictError
+from tidelog.log.internals import LOG_FORMATS, LOG_LEVELS, logger
 
 
 def daemon_command(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="The tables: local paths or URLs.")],
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH", help="Tables: local paths, URLs, or globs in quotes.", show_default=False),
+    ] = None,
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="Tables and settings, as TOML.")] = None,
+    check_config: Annotated[
+        bool, typer.Option("--check-config", help="Only check the file and the options, and print what holds.")
+    ] = False,
     interval: Annotated[
-        float,
+        float | None,
         typer.Option(
             metavar="SECONDS",
             parser=seconds("--interval"),
-            help="How long to sleep after a step that found nothing to do.",
+            help="How long to wait before the next look at a table that had nothing to do. Default: 1.",
         ),
-    ] = 1.0,
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Show a page, /metrics and /healthz here.")
+    ] = None,
+    log_format: Annotated[
+        str | None,
+        typer.Option(metavar="|".join(LOG_FORMATS), parser=chosen("--log-format", LOG_FORMATS), help="Default: text."),
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(LOG_LEVELS),
+            parser=chosen("--log-level", LOG_LEVELS),
+            help="Default: info; with --once and --json, warning.",
+        ),
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="Exit as soon as there is nothing left to do.")] = False,
     storage_option: options.StorageOptions = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Compact tables continuously, alongside their writers.
 
-    It also writes checkpoints, and runs until SIGTERM or Ctrl-C; the current step is finished first. It does not
-    expire or vacuum yet.
+    It also writes checkpoints. The tables are those of PATH and of the file; one that does not exist yet is waited for.
+    Options take precedence over the file. The log goes to standard error.
+
+    SIGTERM or Ctrl-C ends it after the current step, a second one at once. SIGHUP makes it read the file again.
 
     Example:
-      tidelog daemon /data/events /data/users
+      tidelog daemon /data/events '/data/lake/**' --listen 127.0.0.1:8080
+      tidelog daemon --config /etc/tidelog.toml --check-config
       tidelog daemon /data/events --once
     """
-    with Progress(f"opening {output.counted(len(paths), 'table')}"):
-        tables = [options.open_table(path, storage_option) for path in paths]
-    config = DaemonConfig(interval_s=interval)
-    if once:
-        _run_once(Daemon(tables, config=config), tables, as_json=as_json)
+    given = options.parse_storage_options(storage_option)
+    wanted = DaemonOptions(
+        sources=tuple(source_at(path, given) for path in paths or ()),
+        config=config,
+        interval_s=interval,
+        listen=None if listen is None else ListenAddress.parse(listen),
+        log_format=log_format,
+        log_level=log_level,
+        default_level="warning" if once or as_json else "info",
+    )
+    if not paths and config is None:
+        raise ConfigurationError("missing argument 'PATH' or option '--config'", advice="see tidelog daemon --help")
+    if check_config:
+        _print_settings(config, wanted.settings(), as_json=as_json)
+    elif once:
+        _run_once(wanted.settings(), as_json=as_json)
+    else:
+        # Without --json the log says it all.
+        run_daemon(wanted, _print_step if as_json else None)
+
+
+def _print_settings(config: str | None, settings: DaemonFile, *, as_json: bool) -> None:
+    """Print what holds, without storage options."""
+    fields = {
+        "tables": [source.path for source in settings.sources],
+        **asdict(settings.config),
+        "listen": None if settings.listen is None else str(settings.listen),
+        "log_format": settings.log_format,
+        "log_level": settings.log_level,
+    }
+    if as_json:
+        output.write_json({"config": config, "valid": True, **fields})
         return
-    if not as_json:
-        output.say(f"compacting {', '.join(paths)}; press Ctrl-C to stop")
-    Daemon(tables, config=config, on_step=lambda report: _print_step(report, as_json=as_json)).run()
+    output.write_fields({name: "none" if value is None else value for name, value in fields.items()})
+    output.say(f"{config or 'the options'}: valid")
 
 
-def _run_once(worker: Daemon, tables: list[Table], *, as_json: bool) -> None:
+def _run_once(settings: DaemonFile, *, as_json: bool) -> None:
     """Step until no table has anything left to do. Exits with FAILED if a table failed."""
-    idle = {table.path: table for table in tables}
+    done: set[str] = set()
     failed = False
-    while True:
-        with Progress(f"compacting {output.counted(len(tables), 'table')}"):
-            report = worker.step()
-        _print_step(report, as_json=as_json)
-        # A table that failed is skipped for a while, so later steps do not report it again. A conflict with a user's
-        # commit is not a failure: the next step plans again.
-        failed = failed or any(step.error and not isinstance(step.error, ConflictError) for step in report.tables)
-        for step in report.tables:
-            if step.did_anything or step.error:
-                idle.pop(step.path, None)
-            elif step.path in idle and not report.did_anything:
-                _print_table(step, as_json=as_json)
-        if not report.did_anything:
-            break
+    # What it logs about a table is in the report as well, and is printed below.
+    logger("tidelog.compaction_daemon.watching.watched_table").disabled = True
+    try:
+        with logging_as(settings):
+            worker = Daemon(settings.sources, config=settings.config)
+            while True:
+                with Progress("compacting " + ", ".join(source.path for source in settings.sources)):
+                    report = worker.step()
+                _print_steps(report, as_json=as_json)
+                # A table that failed is skipped for a while, so later steps do not report it again. A conflict with a
+                # user's commit is not a failure: the next step plans again.
+                failed |= any(step.error and not isinstance(step.error, ConflictError) for step in report.tables)
+                done |= {step.path for step in report.tables if step.did_anything or step.error}
+                if not report.did_anything:
+                    break
+    finally:
+        logger("tidelog.compaction_daemon.watching.watched_table").disabled = False
+    for step in report.tables:
+        if step.path not in done:
+            _print_table(step, as_json=as_json)
+    if not worker.status().tables:
+        output.complain("no table was found")
     if failed:
         raise typer.Exit(FAILED)
 
 
-def _print_step(report: StepReport, *, as_json: bool) -> None:
+def _print_steps(report: StepReport, *, as_json: bool) -> None:
+    """Print what a step did, and what failed."""
     for step in report.tables:
         if step.error is not None:
-            output.complain(f"{step.path}: {step.error}")
+            output.complain(f"{step.path}: {in_options(step.error, 'tidelog daemon')}")
         elif step.did_anything:
             _print_table(step, as_json=as_json)
+
+
+def _print_step(report: StepReport) -> None:
+    """Print what a step did as JSON; what failed is in the log."""
+    for step in report.tables:
+        if step.error is None and step.did_anything:
+            _print_table(step, as_json=True)
 
 
 def _print_table(step: TableStep, *, as_json: bool) -> None:

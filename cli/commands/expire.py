@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidelog.cli import options
 from tidelog.cli.progress import Progress
 from tidelog.cli.reports import log_cleanup, print_cleanup
-from tidelog.compaction_daemon import expire
+from tidelog.compaction_daemon import expire, retentions
 
 
 def expire_command(
@@ -17,12 +17,12 @@ def expire_command(
 ) -> None:
     """Delete log entries that are past their retention.
 
-    Without --older-than this does nothing if the table has delta.enableExpiredLogCleanup=false, as tables that tidelog
-    creates do. Time travel to expired versions, and streams that lag behind them, then fail with an error. Exit code 4
-    if there is nothing to do.
+    Without --older-than the table's own retention applies, which --dry-run shows, and nothing is deleted if both
+    tidelog.cleanUp and delta.enableExpiredLogCleanup are off. Time travel to expired versions, and streams that lag
+    behind them, then fail with an error. Exit code 4 if there is nothing to do.
 
     Example:
-      tidelog expire /data/events --older-than 30d --dry-run
+      tidelog expire /data/events --dry-run
       tidelog expire /data/events --older-than 30d
     """
     cutoff = options.parse_older_than(older_than)
@@ -33,4 +33,5 @@ def expire_command(
     reason, advice = report.reason, None
     if cutoff is None and not (cleanup := log_cleanup(table))["enabled"]:
         reason, advice = "log clean-up is off for this table", cleanup["advice"]
-    print_cleanup(report, counts, reason, as_json=as_json, advice=advice)
+    shown = retentions(table.properties) if dry_run and cutoff is None else ()
+    print_cleanup(report, counts, reason, as_json=as_json, advice=advice, retentions=shown)

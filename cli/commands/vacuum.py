@@ -8,29 +8,32 @@ from tidelog.cli import options, output
 from tidelog.cli.app import FAILED
 from tidelog.cli.progress import Progress
 from tidelog.cli.reports import print_cleanup
-from tidelog.compaction_daemon import vacuum
+from tidelog.compaction_daemon import retentions, vacuum
 
 
 def vacuum_command(
     path: options.TablePath,
     older_than: options.OlderThan = None,
     dry_run: options.DryRun = False,
+    no_listing: options.NoListing = False,
     storage_option: options.StorageOptions = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Delete data files that no retained version needs.
 
-    Time travel to versions whose files are gone, and streams that lag behind them, then fail with an error. Exit code 4
-    if there is nothing to do, and 1 if a file could not be deleted.
+    Time travel to versions whose files are gone, and streams that lag behind them, then fail with an error. Without
+    --older-than the table's own retention applies, which --dry-run shows. Exit code 4 if there is nothing to do, and 1
+    if a file could not be deleted.
 
     Example:
       tidelog vacuum /data/events --dry-run
       tidelog vacuum /data/events --older-than 14d
+      tidelog vacuum s3://bucket/events --no-listing
     """
     cutoff = options.parse_older_than(older_than)
     with Progress(f"cleaning up the data files of {path}"):
         table = options.open_table(path, storage_option)
-        report = vacuum(table, older_than=cutoff, dry_run=dry_run)
+        report = vacuum(table, older_than=cutoff, dry_run=dry_run, listing=not no_listing)
     for file, error in report.failed:
         output.complain(f"{file}: {error}")
     counts = {
@@ -38,8 +41,10 @@ def vacuum_command(
         "deletion vector": report.deletion_vectors,
         "change file": report.change_files,
         "row map": report.row_maps,
+        "other file": report.others,
     }
     reason = "every file is young or needed by a retained version"
-    print_cleanup(report, counts, reason, as_json=as_json)
+    shown = retentions(table.properties) if dry_run and cutoff is None else ()
+    print_cleanup(report, counts, reason, as_json=as_json, retentions=shown)
     if report.failed:
         raise typer.Exit(FAILED)

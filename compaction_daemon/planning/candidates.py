@@ -1,61 +1,161 @@
-"""Candidates: live files with the row counts that the log knows; and PackedFiles, the decisions on them."""
+"""The live files that a plan decides on, as columns: a table can have a million small ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidelog.log.internals import SMALL_SHARE, AddFile, FileValues, to_adds
+from tidelog.compaction_daemon.planning.history import ScopeKey
+from tidelog.compaction_daemon.planning.plan import CLUSTERED_TAG, OLDEST_TAG
+from tidelog.log.internals import (
+    SMALL_SHARE,
+    BoolArray,
+    FileValues,
+    Int64Array,
+    group_numbers,
+    partition_values,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A live file. `rows` counts its physical rows, dead ones included; None if its statistics have no count."""
-
-    add: AddFile
-    rows: int | None
-
-    @property
-    def dead_rows(self) -> int:
-        """The number of rows in its deletion vector."""
-        return self.add.deletion_vector.cardinality if self.add.deletion_vector else 0
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether all of its rows are known to be dead."""
-        return self.rows is not None and 0 < self.rows == self.dead_rows
-
-    @property
-    def live_bytes(self) -> float:
-        """The bytes of its live rows, if all rows are equally large; the file's size if its rows are not counted."""
-        return self.add.size * (1 - self.dead_rows / self.rows) if self.rows else self.add.size
+# The number of physical rows of a file whose statistics have no count.
+UNKNOWN = -1
+# The share of dead rows from which on a file is worth a rewrite.
+MIN_DEAD_SHARE = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class PackedFiles:
-    """Files of one partition to rewrite into `outputs` files; or to leave alone, for the reason `refused`."""
-
-    files: tuple[Candidate, ...]
-    outputs: int = 1
-    refused: str | None = None
+# The largest float that is a number of 63 bits.
+_LARGEST = float(2**63 - 1024)
 
 
-def candidates_of(table: pa.Table) -> list[Candidate]:
-    """The files of a table of the schema ADD, in its order."""
-    rows = FileValues(table).rows().to_pylist()
-    return [Candidate(add, count) for add, count in zip(to_adds(table), rows, strict=True)]
+@dataclass(frozen=True)
+class Files:
+    """The live files of the partitions asked for, in log order; every array has one entry for each.
+
+    `scopes` numbers their partitions from 0, in the order of their first files; `named` are the numbers of the
+    partitions that the caller named, UNKNOWN for one without files. `rows` are physical rows, and only known where
+    `dead_rows` is above 0. `unclustered` are files that the columns of the request have yet to cluster.
+    """
+
+    table: pa.Table
+    scopes: Int64Array
+    named: Int64Array
+    sizes: Int64Array
+    times: Int64Array
+    small: BoolArray
+    dead_rows: Int64Array
+    rows: Int64Array
+    unclustered: BoolArray
+
+    @cached_property
+    def num_scopes(self) -> int:
+        """The number of partitions."""
+        return int(self.scopes.max()) + 1 if len(self.scopes) else 0
+
+    @cached_property
+    def dead_bytes(self) -> Int64Array:
+        """The bytes of dead rows, if all rows of a file are equally large; 0 if its rows are not counted."""
+        share = np.where(self.rows > 0, self.dead_rows / np.maximum(self.rows, 1), 0.0)
+        return (self.sizes * np.minimum(share, 1.0)).astype(np.int64)
+
+    @cached_property
+    def all_dead(self) -> BoolArray:
+        """Files without a live row, as far as is known."""
+        return np.asarray((self.rows > 0) & (self.rows == self.dead_rows))
+
+    def worth(self, *, purge: bool) -> BoolArray:
+        """Files that MAJOR rewrites even by themselves: unclustered ones, and those with many dead rows.
+
+        With a purge any dead row is enough. Dead rows of an unknown share count as many.
+        """
+        many = (self.dead_rows > 0) & (purge | (self.rows <= 0) | (self.dead_rows >= MIN_DEAD_SHARE * self.rows))
+        return np.asarray(self.unclustered | many)
+
+    def first_of(self, scopes: Int64Array) -> Int64Array:
+        """The first file of each of these partitions."""
+        first = np.zeros(self.num_scopes, dtype=np.int64)
+        first[self.scopes[::-1]] = np.arange(len(self.scopes))[::-1]
+        return first[scopes]
+
+    def sum_by_scope(self, values: Int64Array | BoolArray) -> Int64Array:
+        """The sum over the files of each partition."""
+        sums = np.bincount(self.scopes, weights=values, minlength=self.num_scopes)
+        return np.minimum(sums, _LARGEST).astype(np.int64)  # a log can claim any sizes
 
 
-def is_small(add: AddFile, target: int) -> bool:
-    """Whether a file is well below the target size, in bytes."""
-    return add.size < target * SMALL_SHARE
+def files_of(
+    table: pa.Table, partition_columns: tuple[str, ...], target: int, tag: str | None, named: Collection[ScopeKey] = ()
+) -> Files:
+    """The files of `table`, a table of the schema ADD.
+
+    `partition_columns` are physical names. `tag` is the CLUSTERED_TAG that files should have; None if any will do.
+    """
+    sizes = _numbers(table["size"])
+    dead = _numbers(pc.fill_null(pc.struct_field(table["deletionVector"], "cardinality"), 0))
+    scopes, numbers = _scopes(table["partitionValues"], partition_columns, named)
+    return Files(
+        table,
+        scopes,
+        numbers,
+        sizes,
+        _numbers(table["modificationTime"]),
+        sizes < math.ceil(target * SMALL_SHARE),
+        dead,
+        row_counts(table, dead > 0),
+        np.zeros(len(sizes), dtype=bool) if tag is None else ~_has_tag(table, tag),
+    )
 
 
-def by_partition(found: Iterable[Candidate]) -> list[list[Candidate]]:
-    """The files of each partition by modification time, oldest first; files with the same time are in commit order."""
-    groups: dict[tuple[tuple[str, str | None], ...], list[Candidate]] = {}
-    for file in found:
-        groups.setdefault(tuple(sorted(file.add.partition_values.items())), []).append(file)
-    return [sorted(group, key=lambda file: file.add.modification_time) for group in groups.values()]
+def oldest_times(table: pa.Table, times: Int64Array) -> Int64Array:
+    """The commit time of the oldest rows in each file, in ms: from its OLDEST_TAG, or else the file's own."""
+    tags, known = partition_values.decode_column(table["tags"], OLDEST_TAG, pa.int64())
+    usable = pc.and_(known, pc.fill_null(pc.greater_equal(tags, 0), False))  # noqa: FBT003 - a value
+    return np.where(_flags(usable), _numbers(pc.fill_null(tags, 0)), times)
+
+
+def row_counts(table: pa.Table, wanted: BoolArray) -> Int64Array:
+    """The physical rows of the wanted files, UNKNOWN for the rest: to decode statistics is the slow part of a plan."""
+    rows = np.full(table.num_rows, UNKNOWN, dtype=np.int64)
+    if wanted.any():
+        counts = FileValues(table.filter(pa.array(wanted))).rows()
+        rows[wanted] = _numbers(pc.fill_null(counts, UNKNOWN))
+    return rows
+
+
+def _scopes(
+    maps: pa.ChunkedArray, partition_columns: tuple[str, ...], named: Collection[ScopeKey]
+) -> tuple[Int64Array, Int64Array]:
+    """The number of each file's partition, and of the named ones.
+
+    A file whose action lacks a value holds it itself, so it is in another partition than files with null.
+    """
+    extra = pa.array([list(scope) for scope in named], maps.type)
+    both = pa.chunked_array([*maps.chunks, extra])
+    columns = {}
+    for name in partition_columns:
+        texts, present = partition_values.texts_of_column(both, name)
+        is_empty = pc.equal(texts, "")
+        columns[f"v{name}"] = pc.if_else(is_empty, None, texts) if pc.any(is_empty).as_py() else texts
+        columns[f"k{name}"] = present
+    if not columns:
+        return np.zeros(len(maps), dtype=np.int64), np.full(len(named), 0 if len(maps) else UNKNOWN, dtype=np.int64)
+    numbers = _numbers(group_numbers(pa.table(columns), list(columns)))
+    scopes, found = numbers[: len(maps)], numbers[len(maps) :]
+    return scopes, np.where(found <= (scopes.max() if len(scopes) else UNKNOWN), found, UNKNOWN)
+
+
+def _has_tag(table: pa.Table, tag: str) -> BoolArray:
+    texts, _ = partition_values.texts_of_column(table["tags"], CLUSTERED_TAG)
+    return _flags(pc.fill_null(pc.equal(texts, tag), False))  # noqa: FBT003 - a value
+
+
+def _numbers(column: pa.ChunkedArray) -> Int64Array:
+    return np.asarray(column.combine_chunks().to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _flags(column: pa.ChunkedArray) -> BoolArray:
+    return np.asarray(column.combine_chunks().to_numpy(zero_copy_only=False), dtype=bool)

@@ -1,161 +1,105 @@
-"""Clustering: the rows of a group in sorted order, and the row map that lists their old and new addresses."""
+"""Clustering: the rows of a group in another order, and the row map that lists their old and new addresses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyroaring import BitMap64
 
-from tidelog.log.errors import CompactionVerificationError
-from tidelog.log.internals import (
-    BATCH_ROWS,
-    BLOCK_BYTES,
-    ROW_MAP_COLUMNS,
-    AddFile,
-    DataFile,
-    Int64Array,
-    Store,
-    blocks,
-    read_dead_rows,
-    read_numbered_batches,
-    row_map_schema,
-)
-
-# Rows are taken out of the blocks in parts of about this share of a block.
-_PARTS = 8
+from tidelog.compaction_daemon.planning.plan import HILBERT, PlannedGroup
+from tidelog.compaction_daemon.rewriting.digests import Digest
+from tidelog.compaction_daemon.rewriting.growth import fits, size_of
+from tidelog.compaction_daemon.rewriting.inputs import Inputs
+from tidelog.compaction_daemon.rewriting.layouts import usual_layouts
+from tidelog.compaction_daemon.rewriting.numbers import NarrowArray, narrowest
+from tidelog.compaction_daemon.rewriting.orders import ColumnOrder, HilbertOrder, Order
+from tidelog.compaction_daemon.rewriting.outputs import delete_files, write_files
+from tidelog.compaction_daemon.rewriting.sorting import SortedGroup
+from tidelog.compaction_daemon.rewriting.verification import live_positions
+from tidelog.log.internals import ROW_MAP_COLUMNS, AddFile, DataWriter, UInt64Array
 
 
 @dataclass(frozen=True, slots=True)
 class Clustered:
-    """The rows of a group as they were read, and how they are written.
+    """What was written, and what is needed to verify it.
 
-    `blocks` hold the rows as read, `order` their numbers in sorted order, and `length` is the number of rows per output
-    file.
+    `digest` is of the rows as they were read, and `hashes` has their hashes in that order.
     """
 
-    blocks: tuple[pa.Table, ...]
-    order: Int64Array
-    length: int
+    written: list[AddFile]
     row_map: pa.Table
-
-    def pieces(self) -> Iterator[pa.Table]:
-        """The rows of each output file."""
-        size = sum(block.nbytes for block in self.blocks)
-        # Few rows if they are large, because each part is in memory twice while it is put in order.
-        rows = max(1, min(BATCH_ROWS, BLOCK_BYTES // _PARTS * len(self.order) // max(1, size)))
-        for start in range(0, len(self.order), self.length):
-            wanted = self.order[start : start + self.length]
-            parts = (wanted[first : first + rows] for first in range(0, len(wanted), rows))
-            yield pa.concat_tables([self._take(part) for part in parts])
-
-    def _take(self, wanted: Int64Array) -> pa.Table:
-        """The rows with these numbers, in this order. Each chunk holds at most about BLOCK_BYTES."""
-        starts = np.cumsum([0, *(block.num_rows for block in self.blocks)])
-        owners = np.searchsorted(starts, wanted, side="right") - 1
-        parts = [
-            self.blocks[owner].take(pa.array(wanted[owners == owner] - starts[owner])) for owner in np.unique(owners)
-        ]
-        if sum(part.nbytes for part in parts) > BLOCK_BYTES and len(wanted) > 1:
-            middle = len(wanted) // 2
-            return pa.concat_tables([self._take(wanted[:middle]), self._take(wanted[middle:])])
-        # The parts are ordered by block: their row k belongs at the position by_block[k].
-        by_block = np.argsort(owners, kind="stable")
-        return pa.concat_tables(parts).take(pa.array(np.argsort(by_block)))
+    digest: Digest
+    hashes: UInt64Array
 
 
-def cluster(
-    store: Store, inputs: Sequence[AddFile], schema: pa.Schema, columns: Sequence[str], length: int
-) -> Clustered:
-    """Sort the live rows of `inputs` by `columns`: ascending, NaN after all numbers, nulls last.
+def write_clustered(writer: DataWriter, group: PlannedGroup, inputs: Inputs, length: int) -> Clustered:
+    """Write the rows in the order that the group asks for, in the first layout that is small enough.
 
-    Rows with equal values keep their order. All rows are held in memory.
+    If there is none, they are in the smallest one: sorting can part equal values, so it may cost space in any layout.
     """
-    files: list[Int64Array] = []
-    positions: list[Int64Array] = []
-    blocks = tuple(_blocks(_read(store, inputs, schema, files, positions), schema))
-    order = _order(pa.concat_tables([pa.Table.from_batches([], schema=schema), *blocks]), columns)
-    # Output row k is the row order[k] as read, so the row r as read is the output row place[r].
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    row_map = pa.table([_joined(files), _joined(positions), place // length, place % length], schema=row_map_schema())
-    return Clustered(blocks, order, length, row_map)
+    smallest: list[AddFile] = []
+    places: NarrowArray | None = None
+    with SortedGroup(inputs, _order(group, inputs)) as ordered:
+        for layout in usual_layouts():
+            places = np.empty(ordered.digest.rows, dtype=narrowest(ordered.digest.rows))
+            try:
+                rows = _placed(ordered, places)
+                written = write_files(writer, dict(group.partition_values), rows, length, repeat(layout))
+            except BaseException:
+                delete_files(writer, smallest)
+                raise
+            larger = written
+            if not smallest or size_of(written) < size_of(smallest):
+                smallest, larger = written, smallest
+            delete_files(writer, larger)
+            if fits(group, smallest):
+                break
+        digest, hashes = ordered.digest, ordered.hashes
+    assert places is not None, "there is a layout"
+    # Arrow keeps a few hundred MB of what it no longer uses, and what follows needs NumPy's arrays.
+    pa.default_memory_pool().release_unused()
+    return Clustered(smallest, row_map_of(inputs, places, length), digest, hashes)
 
 
-def require_bijection(
-    store: Store, inputs: Sequence[AddFile], physical: Sequence[int], outputs: Sequence[int], row_map: pa.Table
-) -> None:
-    """Raise CompactionVerificationError unless `row_map` maps the live rows of `inputs` one to one to the output rows.
+def row_map_of(inputs: Inputs, places: NarrowArray, length: int) -> pa.Table:
+    """The row map of files with `length` rows each. `places` has each row's place among the rows of all outputs.
 
-    `physical` and `outputs` are row counts from the footers; the deletion vectors are read again. With a wrong address
-    a later change would hit the wrong row.
+    `places` is used up. The map is empty if not each live row has a place. Its columns have the narrowest type that
+    holds them, because there are tens of millions of rows.
     """
-    live = [_live_positions(store, add, count) for add, count in zip(inputs, physical, strict=True)]
-    number, position, output, output_position = (row_map[name].to_numpy() for name in ROW_MAP_COLUMNS)
-    by_output = np.lexsort((output_position, output))
-    sides = [
-        (number, position, live),
-        (output[by_output], output_position[by_output], [np.arange(count) for count in outputs]),
-    ]
-    for files, positions, expected in sides:
-        counts = [len(part) for part in expected]
-        if not (
-            np.array_equal(files, np.repeat(np.arange(len(counts)), counts))
-            and np.array_equal(positions, _joined(expected))
-        ):
-            raise CompactionVerificationError(
-                f"the row map of a compaction of {len(inputs)} files of {store.url} does not map each live row once",
-                advice="nothing was committed and no row is lost; keep the written files and report this as a bug",
-                path=store.url,
-            )
+    rows, physical = len(places), inputs.physical_rows
+    number = np.empty(rows, dtype=narrowest(len(physical)))
+    position = np.empty(rows, dtype=narrowest(max(physical, default=0)))
+    end = 0
+    for index, (add, count) in enumerate(zip(inputs.adds, physical, strict=True)):
+        live = live_positions(inputs.store, add, count)
+        start, end = end, end + len(live)
+        if end > rows:
+            break
+        number[start:end], position[start:end] = index, live
+    if end != rows:
+        number, position, places = number[:0], position[:0], places[:0]
+    length = min(length, max(1, rows))
+    output = np.empty(len(places), dtype=narrowest(rows // length))
+    np.floor_divide(places, length, out=output, casting="unsafe")
+    np.remainder(places, length, out=places)
+    return pa.table(dict(zip(ROW_MAP_COLUMNS, (number, position, output, places), strict=True)))
 
 
-def _read(
-    store: Store, inputs: Sequence[AddFile], schema: pa.Schema, files: list[Int64Array], positions: list[Int64Array]
-) -> Iterator[pa.RecordBatch]:
-    """The live rows; the file number and the position of each row are appended to `files` and `positions`."""
-    for number, add in enumerate(inputs):
-        for found, batch in read_numbered_batches(store, DataFile.of(add), schema):
-            files.append(np.full(len(found), number, dtype=np.int64))
-            positions.append(found)
-            yield batch
+def _order(group: PlannedGroup, inputs: Inputs) -> Order:
+    # Along one column, the curve is the order of its ranks.
+    on_curve = group.cluster_order == HILBERT and len(group.cluster_by) > 1
+    return (HilbertOrder if on_curve else ColumnOrder)(group.cluster_by, inputs.schema.names, inputs.expected_rows)
 
 
-def _blocks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows in tables of about BLOCK_BYTES, each with one chunk per column."""
-    held: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if size + batch.nbytes > BLOCK_BYTES:
-            yield from _joined_blocks(held, schema)
-            held, size = [], 0
-        held.append(batch)
-        size += batch.nbytes
-    yield from _joined_blocks(held, schema)
-
-
-def _joined_blocks(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    rows = pa.Table.from_batches(batches, schema=schema)
-    return (block.combine_chunks() for block in blocks(rows) if block.num_rows)
-
-
-def _order(rows: pa.Table, columns: Sequence[str]) -> Int64Array:
-    """The stable sort order; nulls are last, which is Arrow's default."""
-    indices = pc.sort_indices(rows.select(list(columns)), sort_keys=[(name, "ascending") for name in columns])
-    order: Int64Array = indices.to_numpy().astype(np.int64)
-    return order
-
-
-def _live_positions(store: Store, add: AddFile, physical: int) -> Int64Array:
-    live = np.ones(physical, dtype=bool)
-    if add.deletion_vector is not None:
-        dead: BitMap64 = read_dead_rows(store, add.deletion_vector)
-        live[np.fromiter(dead, dtype=np.int64, count=len(dead))] = False
-    return np.flatnonzero(live)
-
-
-def _joined(parts: Sequence[Int64Array]) -> Int64Array:
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+def _placed(ordered: SortedGroup, places: NarrowArray) -> Iterator[pa.RecordBatch]:
+    """The rows in order; the place of each goes to `places`, at its number in the order of reading."""
+    place = 0
+    for rows in ordered.rows():
+        end = place + len(rows.numbers)
+        places[rows.numbers] = np.arange(place, end)
+        place = end
+        yield rows.batch

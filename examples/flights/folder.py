@@ -28,6 +28,11 @@ class Folder(WorkingFolder):
         return self.root / "batch-times.jsonl"
 
     @property
+    def report(self) -> Path:
+        """What the table's log says, as a page."""
+        return self.root / "report.html"
+
+    @property
     def written(self) -> tuple[Path, ...]:
         """Everything that the demo writes, except the lock."""
-        return *super().written, self.source, self.totals, self.batch_times
+        return *super().written, self.source, self.totals, self.batch_times, self.report

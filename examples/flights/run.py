@@ -25,7 +25,8 @@ from examples.flights.session import spark_session
 from examples.shared.child_process import ChildEndedError, ChildProcess
 from examples.shared.daemon_process import daemon_process
 from examples.shared.working_folder import WrongUseError
-from tidelog.compaction_daemon import compact
+from tidelog.compaction_daemon import compact, report_of, report_page
+from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, TidelogError
 from tidelog.streaming import require_java, require_spark
 
@@ -91,6 +92,8 @@ def _demo(folder: Folder, days: int, interrupts: Interrupts) -> int:
         say(line)
     for line in verdict.differences():
         say(f"differs: {line}")
+    folder.report.write_bytes(report_page(report_of(Table.open(str(folder.table))).to_dict()))
+    say(f"wrote {folder.report}: open it in a browser to see what happened to the table")
     return DONE if verdict.holds else FAILED
 
 

@@ -65,6 +65,27 @@ class ChildProcess:
         if self._process is not None and self.has_ended():
             raise ChildEndedError(f"the {self.name} ended unexpectedly with exit code {self._process.returncode}")
 
+    @property
+    def pid(self) -> int | None:
+        """The process that runs the command and leads its group; None unless it was started."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """With what it has ended; None if it has not, or was not started."""
+        return None if self._process is None else self._process.poll()
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait until the process ends by itself, and return its exit code. Raises ChildEndedError if it does not."""
+        process = self._process
+        assert process is not None, self.name
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise ChildEndedError(f"the {self.name} did not end within {timeout_s:.0f} seconds") from None
+        self.kill()  # what it started and did not end
+        return code
+
     def kill(self) -> None:
         """SIGKILL the process and everything that it started."""
         process, self._process = self._process, None

@@ -13,14 +13,16 @@ from typing import Any
 
 from tidelog.log.cleanup import retention
 from tidelog.log.cleanup.current_state import current_state
+from tidelog.log.cleanup.cut_off import version_at_cutoff
 from tidelog.log.cleanup.horizon import announce_floor
+from tidelog.log.cleanup.pieces import DELETIONS_AT_ONCE, Pieces
 from tidelog.log.cleanup.vacuum import consumer_fields
 from tidelog.log.commit import conflict_ledger
 from tidelog.log.commit.result import committed
 from tidelog.log.conflict.horizon import floor_of
 from tidelog.log.consumers.fence import Fence, expected_fence, fence
 from tidelog.log.errors import CorruptLogError
-from tidelog.log.format import filenames
+from tidelog.log.format import filenames, properties
 from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.state import checkpoint_reader, checkpoint_writer, checksum, versions
 from tidelog.log.state.commit_times import CommitTimes
@@ -88,8 +90,10 @@ def expire_log(
     *,
     older_than: timedelta | datetime | None = None,
     dry_run: bool = False,
-) -> ExpiryReport:
-    """Delete the commits, checkpoints and checksums that no version since the cut-off needs; see `Table.expire`.
+) -> Pieces[ExpiryReport]:
+    """Delete the commits, checkpoints and checksums that no version since the cut-off needs, in pieces.
+
+    See `Table.expire`.
 
     `on_commit` is called with the state that the floor's commit made.
     """
@@ -113,9 +117,11 @@ def expire_log(
             found = _found(store, head, cutoff_ms, now_ms, kept, is_enabled=is_enabled)
     found.find_ledger_entries()
     if not dry_run:
-        for path in found.files:
+        for number, path in enumerate(found.files, start=1):
             # In this order, and stop at the first failure: no commit may be missing between two that are left.
             store.delete(path)
+            if number % DELETIONS_AT_ONCE == 0:
+                yield
     return found.report(kept, commit_version, dry_run=dry_run)
 
 
@@ -125,7 +131,8 @@ def _found(store: Store, head: Head, cutoff_ms: int, now_ms: int, kept: Fence, *
     if is_enabled:
         found.find()
     else:
-        found.reason = "delta.enableExpiredLogCleanup is false and no older_than was given"
+        off = f"{properties.CLEAN_UP} and {properties.ENABLE_EXPIRED_LOG_CLEANUP} are off"
+        found.reason = f"{off}, and no older_than was given"
     return found
 
 
@@ -197,9 +204,10 @@ class _Expired:
         """The newest intact checkpoint from which every version since the cut-off can be rebuilt."""
         times = CommitTimes(self._store)
         earliest = versions.earliest_commit(self._store, self._head.version)
-        version = versions.version_at(times, self._cutoff_ms, earliest, self._head.version)
+        version = version_at_cutoff(self._store, self._cutoff_ms, earliest, self._head.version)
         if version is None:
-            self.reason = f"no commit is older than {utc_text(to_datetime(self._cutoff_ms))}"
+            cutoff = utc_text(to_datetime(self._cutoff_ms))
+            self.reason = f"no commit is older than {cutoff}, by its time and by that of its file"
             return None
         self.wanted_version = version
         bound = self._kept.bound(version)

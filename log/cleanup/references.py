@@ -18,6 +18,8 @@ from tidelog.log.arrays import BoolArray
 from tidelog.log.format import commit_info, deletion_vector, lineage
 from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, DeletionVectorDescriptor, RemoveFile
 from tidelog.log.format.deletion_vector import StoredBitmap
+from tidelog.log.format.paths import to_storage_path
+from tidelog.log.format.text import is_unicode
 
 # Paths that may leave the table or are not in their shortest form. Arrow compares all other paths as they are.
 _ODD = r"^[A-Za-z][A-Za-z0-9+.-]*:|^/|//|(^|/)\.\.?/"
@@ -109,6 +111,13 @@ def spellings(uri: str) -> set[str]:
             starts = range(len(parts)) if path != text or path.startswith(("/", "..")) else range(min(1, len(parts)))
             found |= {"/".join(parts[start:]) for start in starts}
     return found
+
+
+def path_inside(uri: str) -> str | None:
+    """The path, relative to the table, of the file that `uri` names; None if it may lead elsewhere."""
+    path = to_storage_path(uri)
+    is_odd = any(re.search(_ODD, text) for text in (uri, path))
+    return None if is_odd or not is_unicode(path) else path
 
 
 def _key(paths: pa.Array) -> pa.Array:

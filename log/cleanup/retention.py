@@ -18,11 +18,19 @@ from tidelog.log.read.timeline import to_timestamp_ms
 from tidelog.log.storage import FileStatus
 
 DAY_MS = 86_400_000
+ROW_MAPS = "_tidelog/rowmaps/"
 # The folders for files other than data files that the log names. Nothing else in a `_` folder belongs to the table.
-_OWNED_FOLDERS = ("_dv/", "_change_data/", "_tidelog/rowmaps/")
+_OWNED_FOLDERS = ("_dv/", "_change_data/", ROW_MAPS)
 _COMPACTED = re.compile(r"(?P<start>\d{20})\.\d{20}\.compacted\.json")
 # What a process leaves if it is killed between writing a file and giving it its final name.
 _TEMPORARY = re.compile(r"\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp")
+# What is left below `_tidelog/` by processes that were killed, and the evidence of rewrites that were refused. Leases,
+# consumers and the conflict ledger delete their own.
+_LEFT_OVER = re.compile(r"_tidelog/(?:refused/[^/]+\.json|turns/[^/]+|probe-[^/]+|doctor-[^/]+/.+)")
+# The folders in which tidelog writes files under a temporary name first.
+_WITH_TEMPORARY = re.compile(r"(?:_tidelog|_dv|_change_data)/(?:[^/]+/)*[^/]+")
+# A name with a UUID is never used again.
+_UNIQUE = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*", re.IGNORECASE)
 # What Spark's own writer leaves if it is killed. The log never names these: Spark moves finished files elsewhere.
 _UNFINISHED = re.compile(r"data/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/_temporary/.+")
 # Within a version the checkpoint is deleted before the commit: a checkpoint alone would be half a version.
@@ -34,10 +42,14 @@ _COMPACTED_ORDER = 2
 
 
 def log_cutoff_ms(older_than: timedelta | datetime | None, now_ms: int, configuration: Mapping[str, str]) -> int:
-    """The oldest time, in ms, that must stay readable: `older_than`, or by the property, at midnight UTC."""
+    """The oldest time, in ms, that must stay readable: `older_than`, or by the property.
+
+    By a retention of a day or more it is at midnight UTC, as Delta Lake does it.
+    """
     if older_than is not None:
         return explicit_cutoff_ms(older_than, now_ms, configuration)
-    return midnight_ms(now_ms - _retention_ms(configuration, properties.LOG_RETENTION))
+    retention_ms = _retention_ms(configuration, properties.LOG_RETENTION)
+    return midnight_ms(now_ms - retention_ms) if retention_ms >= DAY_MS else now_ms - retention_ms
 
 
 def data_cutoff_ms(older_than: timedelta | datetime | None, now_ms: int, configuration: Mapping[str, str]) -> int:
@@ -45,6 +57,20 @@ def data_cutoff_ms(older_than: timedelta | datetime | None, now_ms: int, configu
     if older_than is not None:
         return explicit_cutoff_ms(older_than, now_ms, configuration)
     return now_ms - _retention_ms(configuration, properties.DELETED_FILE_RETENTION)
+
+
+def files_expire_ms(removed_ms: int, configuration: Mapping[str, str]) -> int:
+    """The time from which on `data_cutoff_ms` is at or after `removed_ms`."""
+    return removed_ms + _retention_ms(configuration, properties.DELETED_FILE_RETENTION)
+
+
+def history_expires_ms(committed_ms: int, configuration: Mapping[str, str]) -> int:
+    """The time from which on `log_cutoff_ms` is at or after `committed_ms`."""
+    retention_ms = _retention_ms(configuration, properties.LOG_RETENTION)
+    if retention_ms < DAY_MS:
+        return committed_ms + retention_ms
+    # The first midnight at or after the commit becomes the cut-off as soon as it is that long ago.
+    return midnight_ms(committed_ms + DAY_MS - 1) + retention_ms
 
 
 def explicit_cutoff_ms(older_than: timedelta | datetime, now_ms: int, configuration: Mapping[str, str]) -> int:
@@ -97,8 +123,12 @@ def _retention_ms(configuration: Mapping[str, str], key: str) -> int:
 
 
 def is_cleanup_enabled(configuration: Mapping[str, str]) -> bool:
-    """Whether the table's log is cleaned up without an explicit age. Delta's default is yes."""
-    return configuration.get(properties.ENABLE_EXPIRED_LOG_CLEANUP, "true").lower() == "true"
+    """Whether the table's log is cleaned up without an explicit age: by tidelog's property or else by Delta's.
+
+    Delta's default is yes. Tables that tidelog creates have Delta's property off, for other engines, and its own on.
+    """
+    by_delta = configuration.get(properties.ENABLE_EXPIRED_LOG_CLEANUP, "true").lower() == "true"
+    return by_delta or properties.clean_up(configuration)
 
 
 def expired_log_files(listing: Iterable[FileStatus], kept_version: int) -> list[FileStatus]:
@@ -143,13 +173,21 @@ def left_over(listing: Iterable[FileStatus], now_ms: int) -> list[FileStatus]:
 def may_vacuum(path: str) -> bool:
     """Whether vacuum may delete a file, by its path: neither a folder nor the name begins with `_` or `.`.
 
-    Exceptions: the folders of deletion vectors, change data and row maps, and files that Spark left unfinished.
+    Exceptions: the folders of deletion vectors, change data and row maps, files that Spark left unfinished, and what
+    processes of tidelog left that were killed.
     """
-    if _UNFINISHED.fullmatch(path):
+    if _UNFINISHED.fullmatch(path) or _LEFT_OVER.fullmatch(path):
         return True
+    if _TEMPORARY.fullmatch(path.rpartition("/")[2]):
+        return _WITH_TEMPORARY.fullmatch(path) is not None
     for folder in _OWNED_FOLDERS:
         path = path.removeprefix(folder)
     return not path.startswith(("_", ".")) and "/_" not in path and "/." not in path
+
+
+def is_unique(path: str) -> bool:
+    """Whether no file will ever be written under this path again: whether its name holds a UUID."""
+    return _UNIQUE.search(path.rpartition("/")[2]) is not None
 
 
 def table_inside(path: str) -> str | None:

@@ -3,7 +3,8 @@
 In this order, because whatever was decided on one state of the table must still hold when it is carried out:
 
 1. Choose the horizon H, the newest version at the cut-off that no live consumer has yet to reach, and find the files
-   that are older than the commit file of H and that no version from H on names.
+   that are older than the commit file of H and that no version from H on names: by listing the table's folder, or among
+   those that commits up to H name.
 2. Commit H, unless the log already has this horizon or a later one. See `tidelog.log.conflict.horizon`.
 3. Read the consumers again. One that registered meanwhile at a version before H may have looked at the log before H was
    in it: leave the files that it needs. See `tidelog.log.consumers`.
@@ -16,7 +17,7 @@ Other engines do not know the horizon. For them the log is read again during the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,25 +25,20 @@ import pyarrow.compute as pc
 
 from tidelog.log.cleanup import retention
 from tidelog.log.cleanup.current_state import current_state
+from tidelog.log.cleanup.cut_off import version_at_cutoff
+from tidelog.log.cleanup.deletion import Deletion
 from tidelog.log.cleanup.horizon import announce_horizon
+from tidelog.log.cleanup.pieces import Pieces, commits_in_pieces
 from tidelog.log.cleanup.references import References
+from tidelog.log.cleanup.unneeded import NO_FILES, Ages, by_listing, from_log
 from tidelog.log.commit.result import committed
 from tidelog.log.conflict.horizon import horizon_of
 from tidelog.log.consumers.fence import Fence, expected_fence, fence
-from tidelog.log.errors import TidelogError
-from tidelog.log.format.text import is_unicode
 from tidelog.log.state import versions
-from tidelog.log.state.commit_times import CommitTimes
-from tidelog.log.state.commits import read_commits, written_ms
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import list_segment
 from tidelog.log.storage import Store
-from tidelog.log.system import System, logger, to_datetime, utc_text
-
-_LOGGER = logger(__name__)
-
-# Deletions between two looks at the head. A look costs one request; this many deletions take seconds on a slow store.
-_BATCH = 100
+from tidelog.log.system import System, to_datetime, utc_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +54,12 @@ class VacuumReport:
         deletion_vectors: How many files of deletion vectors were deleted.
         change_files: How many files of change rows were deleted.
         row_maps: How many row maps were deleted.
+        others: How many other files were deleted, such as those that processes left that were killed.
         bytes_deleted: The size of all deleted files.
         files: Their paths relative to the table.
         failed: (path, error) of each file that could not be deleted.
         dry_run: Whether nothing was really deleted.
+        listing: Whether the files were found by listing the table's folder; otherwise from the log alone.
         held_by: The registered consumers that kept the vacuum from going up to the cut-off.
         released: The consumers that it did not wait for, because they were silent for longer than
             `tidelog.consumerTimeToLive`.
@@ -81,6 +79,8 @@ class VacuumReport:
     files: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
     dry_run: bool
+    listing: bool = True
+    others: int = 0
     held_by: tuple[str, ...] = ()
     released: tuple[str, ...] = ()
     unreadable: tuple[tuple[str, str], ...] = ()
@@ -113,21 +113,32 @@ def vacuum_files(
     *,
     older_than: timedelta | datetime | None = None,
     dry_run: bool = False,
-) -> VacuumReport:
-    """Delete old files that no version since the cut-off needs; see `Table.vacuum`.
+    listing: bool = True,
+    since: int | None = None,
+) -> Pieces[VacuumReport]:
+    """Delete old files that no version since the cut-off needs, in pieces; see `Table.vacuum`.
 
-    `on_commit` is called with the state that the horizon's commit made.
+    `on_commit` is called with the state that the horizon's commit made. Without a listing only commits after the
+    version `since` are searched for files; by default those after the log's horizon, up to which a vacuum has done it.
     """
     state = current_state(store, table_id)
     now_ms = system.now_ms()
     cutoff_ms = retention.data_cutoff_ms(older_than, now_ms, state.head.metadata.configuration)
-    oldest, wanted = _versions_at(store, state.head.version, cutoff_ms)
+    at = _Versions.of(store, state.head.version, cutoff_ms)
     kept = expected_fence(store, state.head, system, dry_run=dry_run)
-    horizon = max(kept.bound(wanted), oldest)
+    horizon = max(kept.bound(at.wanted), at.oldest)
     announced = horizon_of(state.head.transactions)
-    ages = _Ages.of(store, horizon, state.head.version, cutoff_ms, now_ms)
-    found = _unneeded(store, _needed(store, state, horizon, cutoff_ms), ages)
-    deletion = _Deletion(store, table_id, state.head.version, found)
+    first = max((announced if since is None else since) + 1, state.head.first_version, at.earliest_commit)
+    left = range(first, horizon + 1)
+    if listing:
+        needed = yield from _needed(store, state, horizon, cutoff_ms)
+        found = by_listing(store, needed, Ages.of(store, horizon, state.head.version, cutoff_ms, now_ms))
+    elif left:
+        needed = yield from _needed(store, state, horizon, cutoff_ms)
+        found = yield from from_log(store, needed, left)
+    else:
+        found = NO_FILES
+    deletion = Deletion(store, state, found)
     if not dry_run and ((found.paths and horizon > announced) or found.is_ahead):
         announcement = announce_horizon(store, state, horizon, system)
         if announcement is not None:
@@ -136,43 +147,32 @@ def vacuum_files(
                 on_commit(announcement.state)
     if not dry_run and found.paths:
         kept = fence(store, state.head, system)
-        deletion.keep_after(max(kept.bound(horizon), oldest), horizon)
-    deletion.run(dry_run=dry_run)
-    return deletion.report(cutoff_ms, max(horizon, announced), kept, wanted, dry_run=dry_run)
+        deletion.keep_after(max(kept.bound(horizon), at.oldest), horizon)
+    yield from deletion.run(dry_run=dry_run)
+    return _report(deletion, cutoff_ms, max(horizon, announced), kept, at.wanted, dry_run=dry_run, listing=listing)
 
 
 @dataclass(frozen=True, slots=True)
-class _Ages:
-    """Times in ms that a file's time is compared with.
+class _Versions:
+    """Where a cut-off lies in the history.
 
-    A file from before `old` can be deleted. `old` is when the commit file of the horizon was written, by the store's
-    clock, or the cut-off, by this machine's clock, if that is earlier.
-
-    A file from `ahead` to `now` is as new as the newest commit file, or newer. Until another version is committed, no
-    vacuum can delete it.
+    `oldest` is the oldest version that is left, `earliest_commit` the oldest commit. `wanted` is the version that a
+    reader at the cut-off sees, or the oldest one if that is gone.
     """
 
-    old: int
-    ahead: int
-    now: int
+    oldest: int
+    wanted: int
+    earliest_commit: int
 
     @staticmethod
-    def of(store: Store, horizon: int, newest: int, cutoff_ms: int, now_ms: int) -> _Ages:
-        horizon_ms, newest_ms = written_ms(store, horizon), written_ms(store, newest)
-        # If another engine's clean-up deleted the commit file, nothing can be compared with it.
-        old = 0 if horizon_ms is None else min(horizon_ms, cutoff_ms)
-        return _Ages(old, now_ms if newest_ms is None else newest_ms, now_ms)
+    def of(store: Store, newest: int, cutoff_ms: int) -> _Versions:
+        earliest_commit = versions.earliest_commit(store, newest)
+        found = version_at_cutoff(store, cutoff_ms, earliest_commit, newest)
+        oldest = list_segment(store, newest).earliest_version
+        return _Versions(oldest, oldest if found is None else max(found, oldest), earliest_commit)
 
 
-def _versions_at(store: Store, newest: int, cutoff_ms: int) -> tuple[int, int]:
-    """The oldest version that is left, and the one that a reader at the cut-off sees, or the oldest if that is gone."""
-    earliest_commit = versions.earliest_commit(store, newest)
-    found = versions.version_at(CommitTimes(store), cutoff_ms, earliest_commit, newest)
-    oldest = list_segment(store, newest).earliest_version
-    return oldest, oldest if found is None else max(found, oldest)
-
-
-def _needed(store: Store, state: LogState, earliest: int, cutoff_ms: int) -> References:
+def _needed(store: Store, state: LogState, earliest: int, cutoff_ms: int) -> Pieces[References]:
     """The files that the versions from `earliest` on need: those that are live now or that commits since then name.
 
     Recent tombstones count as well, for commits that are no longer in the log. They are not enough, because their times
@@ -180,132 +180,48 @@ def _needed(store: Store, state: LogState, earliest: int, cutoff_ms: int) -> Ref
     """
     needed = References()
     newest = state.files()
-    for commit in read_commits(store, range(earliest + 1, state.head.version + 1)):
-        needed.add_commit(commit)
+    for commit in commits_in_pieces(store, range(earliest + 1, state.head.version + 1)):
+        if commit is None:
+            yield
+        else:
+            needed.add_commit(commit)
     needed.add_files(newest.adds)
     removed_ms = pc.fill_null(newest.removes["deletionTimestamp"], 0)
     needed.add_files(newest.removes.filter(pc.greater_equal(removed_ms, cutoff_ms)))
     return needed
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """Files that can be deleted, their sizes, and Hadoop's hidden checksums, which are deleted with them.
-
-    `is_ahead` is true if an unneeded file is as new as the newest commit file, or newer.
-    """
-
-    paths: list[str]
-    sizes: list[int]
-    hidden: set[str]
-    is_ahead: bool
-
-
-def _unneeded(store: Store, needed: References, ages: _Ages) -> _Found:
-    """The files that belong to the table, are old enough and are not needed."""
-    sizes: dict[str, int] = {}
-    ahead: list[str] = []
-    hidden: set[str] = set()
-    inner: set[str] = set()
-    for path, status in store.walk():
-        if other := retention.table_inside(path):
-            inner.add(other)
-        if status.name.startswith(".") and status.name.endswith(".crc"):
-            hidden.add(path)
-        if not retention.may_vacuum(path) or not is_unicode(path):
-            continue
-        if status.modified_ms < ages.old:
-            sizes[path] = status.size_bytes
-        elif ages.ahead <= status.modified_ms <= ages.now:
-            ahead.append(path)
-    free = _not_named(needed, list(sizes), tuple(inner))
-    return _Found(free, [sizes[path] for path in free], hidden, bool(_not_named(needed, ahead, tuple(inner))))
-
-
-def _not_named(needed: References, paths: list[str], inner_tables: tuple[str, ...]) -> list[str]:
-    """The paths that are not needed and not in one of the tables inside this one."""
-    named = needed.named(paths)
-    return [
-        path for path, is_named in zip(paths, named, strict=True) if not is_named and not path.startswith(inner_tables)
-    ]
-
-
-@dataclass
-class _Deletion:
-    """Deletes the files that were found, except those that later commits name."""
-
-    store: Store
-    table_id: str
-    version: int
-    found: _Found
-    commit_version: int | None = None
-    deleted: dict[str, int] = field(default_factory=dict)
-    failed: list[tuple[str, str]] = field(default_factory=list)
-    late: References = field(default_factory=References)
-
-    def keep_after(self, version: int, horizon: int) -> None:
-        """Leave the files that a consumer at `version` needs, though the horizon has passed it."""
-        for commit in read_commits(self.store, range(version + 1, horizon + 1)):
-            self.late.add_commit(commit)
-
-    def run(self, *, dry_run: bool) -> None:
-        """Delete in batches. A file that a commit has named in the meantime stays."""
-        for start in range(0, len(self.found.paths), _BATCH):
-            batch = self.found.paths[start : start + _BATCH]
-            self._catch_up()
-            sizes = self.found.sizes[start : start + _BATCH]
-            for path, size, is_named in zip(batch, sizes, self.late.named(batch), strict=True):
-                if not is_named and (dry_run or self._delete(path)):
-                    self.deleted[path] = size
-
-    def report(self, cutoff_ms: int, earliest: int, kept: Fence, wanted: int, *, dry_run: bool) -> VacuumReport:
-        """The report of what was deleted; `wanted` is the horizon without consumers."""
-        kinds = [_kind(path) for path in self.deleted]
-        return VacuumReport(
-            path=self.store.url,
-            cutoff=to_datetime(cutoff_ms),
-            earliest_version=earliest,
-            commit_version=self.commit_version,
-            data_files=kinds.count("data"),
-            deletion_vectors=kinds.count("vector"),
-            change_files=kinds.count("change"),
-            row_maps=kinds.count("map"),
-            bytes_deleted=sum(self.deleted.values()),
-            files=tuple(self.deleted),
-            failed=tuple(self.failed),
-            dry_run=dry_run,
-            held_by=kept.held_by(wanted),
-            released=kept.released(earliest),
-            unreadable=tuple(kept.unreadable.items()),
-        )
-
-    def _catch_up(self) -> None:
-        """Add the files that were named by commits since the last look.
-
-        The first look comes after the horizon's commit, so it sees everything that tidelog writers may still name.
-        Another engine can name old files at any time, for example with its RESTORE.
-        """
-        before, self.version = self.version, current_state(self.store, self.table_id).head.version
-        for commit in read_commits(self.store, range(before + 1, self.version + 1)):
-            self.late.add_commit(commit)
-
-    def _delete(self, path: str) -> bool:
-        folder, _, name = path.rpartition("/")
-        checksum = f"{folder}/.{name}.crc" if folder else f".{name}.crc"
-        try:
-            self.store.delete(path)
-            if checksum in self.found.hidden:
-                self.store.delete(checksum)
-        except (TidelogError, OSError) as error:
-            _LOGGER.warning("could not delete %s of %s: %s", path, self.store.url, error)
-            self.failed.append((path, str(error)))
-            return False
-        return True
+def _report(
+    deletion: Deletion, cutoff_ms: int, earliest: int, kept: Fence, wanted: int, *, dry_run: bool, listing: bool
+) -> VacuumReport:
+    """The report of what was deleted; `wanted` is the horizon without consumers."""
+    kinds = [_kind(path) for path in deletion.deleted]
+    return VacuumReport(
+        path=deletion.store.url,
+        cutoff=to_datetime(cutoff_ms),
+        earliest_version=earliest,
+        commit_version=deletion.commit_version,
+        data_files=kinds.count("data"),
+        deletion_vectors=kinds.count("vector"),
+        change_files=kinds.count("change"),
+        row_maps=kinds.count("map"),
+        others=kinds.count("other"),
+        bytes_deleted=sum(deletion.deleted.values()),
+        files=tuple(deletion.deleted),
+        failed=tuple(deletion.failed),
+        dry_run=dry_run,
+        listing=listing,
+        held_by=kept.held_by(wanted),
+        released=kept.released(earliest),
+        unreadable=tuple(kept.unreadable.items()),
+    )
 
 
 def _kind(path: str) -> str:
     if path.startswith("_change_data/"):
         return "change"
-    if path.startswith("_tidelog/"):
+    if path.startswith(retention.ROW_MAPS):
         return "map"
+    if path.startswith("_tidelog/") or "/." in path:
+        return "other"
     return "vector" if path.rpartition("/")[2].startswith("deletion_vector_") else "data"

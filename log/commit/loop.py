@@ -14,10 +14,11 @@ from tidelog.log.commit.actions import Prepared, prepare
 from tidelog.log.commit.discard import delete_unnamed, discard
 from tidelog.log.commit.info import commit_info_of, metrics_of
 from tidelog.log.commit.lost_work import LostWork
-from tidelog.log.commit.race import Race, error_of
+from tidelog.log.commit.race import STOP, Race, error_of
 from tidelog.log.commit.result import Committed, Result, Superseded
 from tidelog.log.commit.turns import BUSY_MS, Turn
 from tidelog.log.commit.version_put import VersionPut
+from tidelog.log.conflict.fences import epoch_text, fence_error, is_passed
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.outcome import Conflict, NothingLeft, Question, Rebased
 from tidelog.log.conflict.staged import MoveGroup, Staged
@@ -93,6 +94,7 @@ def commit(
         TableReplacedError, TableNotFoundError: The path now holds a different table, or the table was dropped.
         HistoryExpiredError: The base version was cleaned up, or a RESTORE needs files from before the horizon.
         CorruptLogError: The commit of the base version or of a winner is damaged. Nothing was committed.
+        FencedError: A higher epoch than that of the fence has begun. Nothing was committed.
     """
     if metadata_retry is None:
         metadata_retry = properties.metadata_retry(base.head.metadata.configuration)
@@ -118,6 +120,7 @@ def commit(
 
 
 def _until_decided(attempt: _Attempt, store: Store, system: System) -> Result:
+    attempt.require_epoch()
     turn = Turn(store, system)
     if system.now_ms() - attempt.state.head.timestamp_ms < BUSY_MS:
         turn.let_others_go()
@@ -194,6 +197,20 @@ class _Attempt:
     def race(self) -> Race:
         """Judges the transaction against its winners; created when the first one appears."""
         return Race(self._store, self._base, self._original, metadata_retry=self._metadata_retry)
+
+    def require_epoch(self) -> None:
+        """Check that no higher epoch had begun at the base version. Those of winners are found by the rebase."""
+        head, fence = self._base.head, self._original.fence
+        known = None if fence is None else head.transactions.get(fence.app_id)
+        if fence is None or known is None or not is_passed(fence, known):
+            return
+        raise fence_error(fence)(
+            f"version {head.version} of {self._store.url} has {epoch_text(known)}, so a commit with epoch "
+            f"{fence.version} is refused",
+            advice=STOP,
+            path=self._store.url,
+            epoch=fence.version,
+        )
 
     def put(self) -> Result | None:
         """Try to create the next version. Return None if another writer has it."""

@@ -16,6 +16,7 @@ from tidelog.log.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
     ConcurrentDeleteReadException,
+    FencedError,
     TidelogError,
 )
 from tidelog.log.format import properties
@@ -98,6 +99,8 @@ class Race:
         return found
 
 
+# The advice of a FencedError.
+STOP = "stop this process: another one has taken over"
 # The other conflicts are about the metadata, the protocol or an application id.
 _ABOUT_ROWS = (ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException)
 
@@ -107,7 +110,7 @@ def error_of(conflict: Conflict, policy: str, path: str, base_version: int) -> T
     return conflict.error(
         f"a transaction on version {base_version} of {path} lost to version {conflict.winning_version}: "
         f"{conflict.evidence}",
-        advice="run the operation again on the newest version",
+        advice=_advice(conflict),
         path=path,
         base_version=base_version,
         winning_version=conflict.winning_version,
@@ -117,3 +120,11 @@ def error_of(conflict: Conflict, policy: str, path: str, base_version: int) -> T
         later=str(conflict.later),
         evidence=conflict.evidence,
     )
+
+
+def _advice(conflict: Conflict) -> str:
+    if issubclass(conflict.error, FencedError):
+        return STOP
+    advice = "run the operation again on the newest version"
+    # With the retry on, the matrix alone is never the reason.
+    return f"{advice}, or set {properties.METADATA_RETRY}=true" if conflict.policy else advice

@@ -27,6 +27,7 @@ The rebase, with the rules in full in `rebase`:
 - `candidate_files`: files with rows from winners, which rule 5 checks.
 - `live_files`: the live files that the transaction and its winners name.
 - `metadata_conflicts`: rules 6 and 7.
+- `fences`: rule 7 for daemons and clean-ups, which carry an epoch.
 - `horizon`: rule 8, and the horizon of clean-up.
 
 The policies:

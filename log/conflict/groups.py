@@ -162,7 +162,8 @@ class FollowedGroup:
         if row_map is None:
             return located(numbers, starts([entry.rows for entry in self.group.lineage.outputs]))
         # A row map lists the rows in the order of their numbers.
-        return Addresses(row_map["output"].to_numpy()[numbers], row_map["output_position"].to_numpy()[numbers])
+        files, positions = (row_map[name].to_numpy()[numbers] for name in ("output", "output_position"))
+        return Addresses(files.astype(np.int64), positions.astype(np.int64))
 
     def _remapped(
         self, group: MoveGroup, alive: Mapping[str, tuple[Int64Array, Int64Array]], lost: Int64Array

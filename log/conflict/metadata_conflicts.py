@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from tidelog.log.conflict.fences import epoch_text, fence_error, is_passed
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import (
     ConcurrentTransactionException,
-    FencedError,
     MetadataChangedException,
     ProtocolChangedException,
     TidelogError,
@@ -29,6 +29,7 @@ _HARMLESS_PROPERTIES = frozenset(
         properties.MINOR_SPAN,
         properties.MAX_TRANSACTION_TIME,
         properties.CONSUMER_TIME_TO_LIVE,
+        properties.CLEAN_UP,
         properties.CONFLICT_POLICY,
         properties.METADATA_RETRY,
         # The ids in use are compared with the fields of the schema.
@@ -76,13 +77,13 @@ def metadata_conflict(
 def application_conflict(staged: Staged, winner: Commit) -> tuple[type[TidelogError], str] | None:
     """Rule 7: if a winner recorded progress of the same stream, two copies of the stream are running.
 
-    A fence loses only to a higher epoch; an equal one was written by this process.
+    A fence loses only to a higher epoch.
     """
     mine = {transaction.app_id for transaction in staged.transactions} | staged.read_applications
     for transaction in winner.transactions:
         if staged.fence is not None and transaction.app_id == staged.fence.app_id:
-            if transaction.version > staged.fence.version:
-                return FencedError, f"the winner began epoch {transaction.version} of {transaction.app_id}"
+            if is_passed(staged.fence, transaction):
+                return fence_error(staged.fence), f"the winner began {epoch_text(transaction)}"
         elif transaction.app_id in mine:
             what = f"version {transaction.version} of the application id {transaction.app_id}"
             return ConcurrentTransactionException, f"the winner committed {what}, which this transaction uses too"

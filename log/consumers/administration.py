@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from tidelog.log.consumers import bounds, epochs
-from tidelog.log.consumers.epochs import Latest
-from tidelog.log.consumers.record import Record, State, UnreadableRecordError, require_name
+from tidelog.log.consumers.record import Record, State, require_name
 from tidelog.log.consumers.registration import draft, look_or_withdraw, stamped
 from tidelog.log.errors import ConfigurationError, StoreUnavailableError
+from tidelog.log.numbered_files import LatestRecord, UnreadableRecordError
 from tidelog.log.read.timeline import Point, Timeline
 from tidelog.log.state.head import Head
 from tidelog.log.storage import Store
@@ -68,13 +68,13 @@ def remove_consumer(store: Store, head: Head, name: str, system: System) -> None
     raise _contended(store, name)
 
 
-def _registered(store: Store, head: Head, name: str) -> tuple[Latest, Record | None]:
+def _registered(store: Store, head: Head, name: str) -> tuple[LatestRecord[Record], Record | None]:
     """The newest record of a consumer; None for one that cannot be read. Raises ConfigurationError."""
     require_name(name)
     try:
         latest = epochs.read_latest(store, head.metadata.id, name)
     except UnreadableRecordError:
-        return Latest(name, epochs.newest_number(store, name)), None
+        return LatestRecord(epochs.newest_number(store, name)), None
     if latest.record is None or latest.record.state is State.REMOVED:
         raise ConfigurationError(
             f"{store.url} has no consumer {name!r}", advice="list them with: tidelog consumers list", path=store.url

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tidelog.log.consumers import epochs
-from tidelog.log.consumers.epochs import Latest
-from tidelog.log.consumers.record import State
+from tidelog.log.consumers.record import Record, State
 from tidelog.log.consumers.registration import (
     current_record,
     look_or_withdraw,
@@ -17,6 +16,7 @@ from tidelog.log.consumers.registration import (
 )
 from tidelog.log.consumers.store_clock import store_clock_ms
 from tidelog.log.errors import FencedError, StoreUnavailableError
+from tidelog.log.numbered_files import LatestRecord
 from tidelog.log.state.head import Head
 from tidelog.log.storage import Store
 from tidelog.log.system import System
@@ -36,7 +36,7 @@ class Consumer:
     """
 
     def __init__(
-        self, store: Store, head: Head, system: System, latest: Latest, written_s: float, written_ms: int
+        self, store: Store, head: Head, system: System, latest: LatestRecord[Record], written_s: float, written_ms: int
     ) -> None:
         record = record_of(latest)
         self.name, self.owner = record.name, str(record.owner)
@@ -153,7 +153,7 @@ class Consumer:
         self._record = record
         return record.position
 
-    def _require_not_forgotten(self, before: Latest) -> None:
+    def _require_not_forgotten(self, before: LatestRecord[Record]) -> None:
         """Look at the log if clean-ups may have given this consumer up before its newest record was written."""
         ttl_ms = time_to_live_ms(self._head)
         if self._silent_ms() * 2 < ttl_ms:

@@ -11,16 +11,13 @@ import msgspec
 
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.filenames import MAX_VERSION
+from tidelog.log.numbered_files import UnreadableRecordError, record_from_json, record_to_json
 
 # A reader refuses records of a later format, and a clean-up then keeps everything: they may mean something else.
 FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 # Owners are host names, process ids and UUIDs. In characters.
 _MAX_OWNER = 300
-
-
-class UnreadableRecordError(Exception):
-    """What is stored is not a record that this version of tidelog understands."""
 
 
 class State(StrEnum):
@@ -68,28 +65,18 @@ class Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     takeover_after_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
-class _Table(msgspec.Struct):
-    table: str
-
-
 _DECODER = msgspec.json.Decoder(Record)
-_TABLE_DECODER = msgspec.json.Decoder(_Table)
 
 
 def encode_record(record: Record) -> bytes:
     """The content of a record's file."""
-    return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
+    return record_to_json(record)
 
 
 def decode_record(content: bytes, table_id: str, name: str) -> Record | None:
     """The record in a file; None if it belongs to another table. Raises UnreadableRecordError."""
-    try:
-        if _TABLE_DECODER.decode(content).table != table_id:
-            return None
-        record = _DECODER.decode(content)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UnreadableRecordError(str(error)) from error
-    if record.name != name:
+    record = record_from_json(content, table_id, _DECODER)
+    if record is not None and record.name != name:
         raise UnreadableRecordError(f"it is the record of {record.name!r}")
     return record
 

@@ -7,10 +7,10 @@ import contextlib
 import msgspec
 
 from tidelog.log.consumers import bounds, epochs
-from tidelog.log.consumers.epochs import Latest
-from tidelog.log.consumers.record import Record, State, UnreadableRecordError
+from tidelog.log.consumers.record import Record, State
 from tidelog.log.errors import CorruptLogError, HistoryExpiredError, TidelogError
 from tidelog.log.format import commit_info, properties
+from tidelog.log.numbered_files import LatestRecord, UnreadableRecordError
 from tidelog.log.state.commits import read_info, written_ms
 from tidelog.log.state.head import Head
 from tidelog.log.storage import Store
@@ -21,7 +21,7 @@ from tidelog.log.system import System, to_datetime
 PROVISIONAL_TAKEOVER_MS = 10_000
 
 
-def current_record(store: Store, table_id: str, name: str) -> Latest:
+def current_record(store: Store, table_id: str, name: str) -> LatestRecord[Record]:
     """See `epochs.read_latest`. Raises CorruptLogError for a record that cannot be read."""
     try:
         return epochs.read_latest(store, table_id, name)
@@ -64,7 +64,9 @@ def stamped(store: Store, system: System, record: Record, before: Record | None 
     )
 
 
-def look_or_withdraw(store: Store, system: System, written: Latest, back_to: Record | None = None) -> None:
+def look_or_withdraw(
+    store: Store, system: System, written: LatestRecord[Record], back_to: Record | None = None
+) -> None:
     """Look at the log, second, after a record was written. Raises HistoryExpiredError if it came too late.
 
     Then the registration is withdrawn, or the record `back_to` written again.
@@ -95,7 +97,7 @@ def takeover_ms(record: Record, ttl_ms: int) -> int:
     return chosen if record.confirmed else min(chosen, PROVISIONAL_TAKEOVER_MS)
 
 
-def record_of(latest: Latest) -> Record:
+def record_of(latest: LatestRecord[Record]) -> Record:
     """The record, which is known to be there."""
     if latest.record is None:
         raise AssertionError(latest)

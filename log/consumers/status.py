@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from tidelog.log.consumers import epochs
-from tidelog.log.consumers.record import Record, State, UnreadableRecordError
+from tidelog.log.consumers.record import Record, State
 from tidelog.log.consumers.registration import time_to_live_ms
 from tidelog.log.format.actions import Commit
 from tidelog.log.format.paths import canonical
+from tidelog.log.numbered_files import UnreadableRecordError
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.head import Head
@@ -73,12 +74,12 @@ class ConsumerStatus:
         return {**asdict(self), **{name: time and utc_text(time) for name, time in times.items()}}
 
 
-def consumers(store: Store, head: Head, system: System) -> list[ConsumerStatus]:
+def consumers(store: Store, head: Head, system: System, *, max_commits: int = MAX_COMMITS) -> list[ConsumerStatus]:
     """The registered consumers of the table, by name, with their lags behind `head`.
 
-    Reads at most MAX_COMMITS commits for each, and each commit once. Raises StoreUnavailableError.
+    Reads at most `max_commits` commits for each, and each commit once. Raises StoreUnavailableError.
     """
-    backlog = _Backlog(store, head, system.now_ms())
+    backlog = _Backlog(store, head, system.now_ms(), max_commits)
     found = []
     for name in epochs.names_of(store):
         try:
@@ -128,17 +129,18 @@ def _unreadable(name: str) -> ConsumerStatus:
 class _Backlog:
     """The commits that consumers have not processed. Keeps some numbers of each commit that was read."""
 
-    def __init__(self, store: Store, head: Head, now_ms: int) -> None:
+    def __init__(self, store: Store, head: Head, now_ms: int, max_commits: int) -> None:
         self.head = head
         self._store = store
         self._now_ms = now_ms
+        self._max_commits = max_commits
         self._times = CommitTimes(store)
         self._known: dict[int, tuple[int, int, int] | None] = {}
 
     def after(self, position: int) -> Lag | None:
         """The lag of a consumer at `position`; None if commits that it needs are gone."""
         first = max(position + 1, self.head.first_version)
-        last = min(self.head.version, first + MAX_COMMITS - 1)
+        last = min(self.head.version, first + self._max_commits - 1)
         versions = files = size = 0
         oldest_ms: int | None = None
         for version in range(first, last + 1):

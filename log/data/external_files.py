@@ -49,7 +49,7 @@ def _partition_values(writer: DataWriter, parquet: pq.ParquetFile) -> dict[str, 
     names = list(writer.metadata.partition_columns)
     if not names:
         return {}
-    first = next(parquet.iter_batches(batch_size=1, columns=names))
+    first = next(parquet.iter_batches(batch_size=1, columns=names, use_threads=False))
     values = {}
     for name in names:
         field = writer.schema.field(name)

@@ -58,12 +58,17 @@ def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def to_physical(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`rows` under the names and ids that data files use; their columns are some of those in `schema`."""
-    fields = [physical_field(schema.field(name)) for name in rows.column_names]
+    """`rows` under the names and ids that data files use; their columns are some of those in `schema`.
+
+    Columns with codes (Arrow dictionaries) keep them.
+    """
+    fields = [_coded_like(physical_field(schema.field(field.name)), field.type) for field in rows.schema]
     if pa.schema(fields).equals(rows.schema, check_metadata=True):
         return rows
     columns = [
-        pa.chunked_array([chunk.view(field.type) for chunk in column.chunks], field.type)
+        column
+        if pt.is_dictionary(field.type)
+        else pa.chunked_array([chunk.view(field.type) for chunk in column.chunks], field.type)
         for column, field in zip(rows.columns, fields, strict=True)
     ]
     return pa.table(columns, schema=pa.schema(fields))
@@ -89,6 +94,10 @@ def physical_field(field: pa.Field) -> pa.Field:
     number = (field.metadata or {}).get(PARQUET_ID)
     metadata = None if number is None else {PARQUET_ID: number}
     return pa.field(physical_name(field), _physical_type(field.type), nullable=field.nullable, metadata=metadata)
+
+
+def _coded_like(field: pa.Field, kind: pa.DataType) -> pa.Field:
+    return field.with_type(kind) if pt.is_dictionary(kind) else field
 
 
 def _physical_type(kind: pa.DataType) -> pa.DataType:

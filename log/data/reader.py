@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from tidelog.log.errors import (
 from tidelog.log.format import partition_values, paths
 from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor
 from tidelog.log.format.schema import physical_name
-from tidelog.log.storage import Store
+from tidelog.log.storage import Store, arrow_input
 
 BATCH_ROWS = 65_536
 MAX_ROWS_PER_BYTE = 2**14
@@ -37,17 +37,23 @@ _MAX_CODE_BYTES = 3
 _DECODED_BYTES = 2**27
 # A row group up to this size is fetched at once from a store in which a reader mostly waits; writers make them 128 MB.
 _GATHERED_BYTES = 2**27
+# A request takes about as long as transferring some MB. Several such files can be in memory at once.
+_WHOLE_BYTES = 2**23
 # Raised by the decoder.
 _READ_ERRORS = (pa.ArrowException, OSError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """The parts of an `add` action that are needed to read its rows; picklable."""
+    """The parts of an `add` action that are needed to read its rows; picklable.
+
+    If its size is given, a small file is fetched whole from a store in which a reader mostly waits.
+    """
 
     path: str
     partition_values: Mapping[str, str | None]
     deletion_vector: DeletionVectorDescriptor | None
+    size_bytes: int | None = None
 
     @classmethod
     def of(cls, add: AddFile) -> DataFile:
@@ -81,32 +87,62 @@ def read_numbered_batches(
         yield start + (np.arange(batch.num_rows) if wanted is None else np.flatnonzero(wanted)), batch
 
 
+def read_coded_batches(
+    store: Store,
+    file: DataFile,
+    schema: pa.Schema,
+    *,
+    groups: Sequence[int] | None = None,
+    on_footer: Callable[[pq.FileMetaData], None] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Like `read_batches`, but text that has codes in the file keeps them, as Arrow dictionaries.
+
+    With `groups`, read only the row groups with these numbers. `on_footer` is called with the file's footer before the
+    first batch.
+    """
+    for _, _, batch in _read(store, file, schema, None, BATCH_ROWS, coded=True, groups=groups, on_footer=on_footer):
+        yield batch
+
+
 def _read(
-    store: Store, file: DataFile, schema: pa.Schema, only: BitMap64 | None, batch_rows: int
+    store: Store,
+    file: DataFile,
+    schema: pa.Schema,
+    only: BitMap64 | None,
+    batch_rows: int,
+    *,
+    coded: bool = False,
+    groups: Sequence[int] | None = None,
+    on_footer: Callable[[pq.FileMetaData], None] | None = None,
 ) -> Iterator[tuple[int, BoolArray | None, pa.RecordBatch]]:
     """Batches with the position of the first row that was read for them, and which rows they have; None for all."""
     dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector and only is None else None
     source = _open(store, file)
     try:
-        parquet, groups = _parquet_file(source, store)
+        parquet, together = _parquet_file(source, store, groups, coded=coded)
         with source, parquet:
             claimed = _plausible_rows(parquet.metadata, source.size())
+            if on_footer is not None:
+                on_footer(parquet.metadata)
             if dead and dead.max() >= claimed:
                 raise _corrupt(store, file, "has a deletion vector with positions beyond its last row")
             if only is not None and only and only.max() >= claimed:
                 raise ValueError("it has fewer rows than the log says")
-            shape = _Shape(file, parquet.schema_arrow, schema)
-            # Arrow's threads decode columns side by side. They would only wait in turn for a file that Python reads.
-            threads = not isinstance(source, pa.PythonFile)
-            position = 0
-            for rows, raw in _batches(parquet, groups, shape.present, batch_rows, threads=threads):
+            shape = _Shape(file, parquet.schema_arrow, schema, coded=coded)
+            # Arrow's threads decode columns side by side. They would only wait in turn for a file that Python reads,
+            # and handing over the columns of a small file takes longer than decoding them.
+            threads = not isinstance(source, pa.PythonFile) and claimed > BATCH_ROWS
+            position, end = 0, claimed
+            if groups is not None:
+                position, end = _span(parquet.metadata, groups)
+            for rows, raw in _batches(parquet, together, shape.present, (end - position, batch_rows), threads=threads):
                 wanted = _wanted(dead, only, position, rows)
                 if wanted is None or wanted.any():
                     # Cast first, because Arrow cannot filter rows of every type that a file can have.
                     yield position, wanted, _narrowed(shape.shaped(raw, rows), wanted)
                 position += rows
-            if position != claimed:
-                raise ValueError(f"it holds {position} rows, but its footer claims {claimed}")
+            if position != end:
+                raise ValueError(f"its rows end at {position}, but by its footer at {end}")
     except UnsupportedFeatureError as error:
         message = f"{error.message} (in {file.path} of {store.url})"
         raise UnsupportedFeatureError(message, advice=error.advice, path=store.url, **error.fields) from error
@@ -125,8 +161,16 @@ def read_footer(store: Store, file: DataFile) -> pq.FileMetaData:
         raise _damaged(store, file, error) from error
 
 
+def _span(metadata: pq.FileMetaData, groups: Sequence[int]) -> tuple[int, int]:
+    """Where consecutive row groups start and end in the file's rows."""
+    lengths = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    return sum(lengths[: groups[0]]), sum(lengths[: groups[-1] + 1])
+
+
 def _open(store: Store, file: DataFile) -> Any:
     try:
+        if file.size_bytes is not None and file.size_bytes <= _WHOLE_BYTES and store.small_reads_at_once > 1:
+            return arrow_input(store.read(paths.to_storage_path(file.path)))
         return store.open_input(paths.to_storage_path(file.path))
     except FileNotFoundError as error:
         raise _corrupt(store, file, "is missing", DataFileMissingError) from error
@@ -149,7 +193,9 @@ def physical_rows(store: Store, file: DataFile) -> int:
     return int(read_footer(store, file).num_rows)
 
 
-def _parquet_file(source: Any, store: Store) -> tuple[pq.ParquetFile, list[list[int]]]:
+def _parquet_file(
+    source: Any, store: Store, wanted: Sequence[int] | None, *, coded: bool
+) -> tuple[pq.ParquetFile, list[list[int]]]:
     """The open file, and its row groups as they should be read: in each list together.
 
     In memory there is a buffer for each column, whatever the size of the file. Where a reader mostly waits, and the row
@@ -159,10 +205,10 @@ def _parquet_file(source: Any, store: Store) -> tuple[pq.ParquetFile, list[list[
     options = {"page_checksum_verification": True, "buffer_size": store.buffer_bytes, "pre_buffer": False}
     parquet = pq.ParquetFile(source, **options)
     metadata = parquet.metadata
-    groups = [*range(metadata.num_row_groups)]
+    groups = [*range(metadata.num_row_groups)] if wanted is None else [*wanted]
     special: dict[str, Any] = {}
-    if coded := _coded_columns(parquet):
-        special["read_dictionary"] = coded
+    if texts := _coded_columns(parquet, 0 if coded else BATCH_ROWS):
+        special["read_dictionary"] = texts
     if store.small_reads_at_once > 1 and all(
         _size_bytes(metadata.row_group(group)) <= _GATHERED_BYTES for group in groups
     ):
@@ -176,14 +222,14 @@ def _size_bytes(group: pq.RowGroupMetaData) -> int:
     return sum(group.column(index).total_compressed_size for index in range(group.num_columns))
 
 
-def _coded_columns(parquet: pq.ParquetFile) -> list[str]:
-    """The text columns of a large file that have a code for each value and few distinct values.
+def _coded_columns(parquet: pq.ParquetFile, rows: int) -> list[str]:
+    """The text columns of a file with at least that many rows that have a code for each value and few distinct values.
 
     Decoding the distinct values once takes half the time. For other columns it takes several times as long, and the
     footer does not say which ones have codes only. But a code takes fewer bytes than a text with its length.
     """
     metadata, schema = parquet.metadata, parquet.schema_arrow
-    texts = {field.name for field in schema if pt.is_string(field.type)} if metadata.num_rows >= BATCH_ROWS else set()
+    texts = {field.name for field in schema if pt.is_string(field.type)} if metadata.num_rows >= rows else set()
     if not texts or len(schema.names) != metadata.num_columns:
         return []  # with nested columns, a column's number is not the field's
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
@@ -211,9 +257,18 @@ def _decodable(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _batches(
-    parquet: pq.ParquetFile, groups: Sequence[list[int]], columns: Sequence[str], size: int, *, threads: bool
+    parquet: pq.ParquetFile,
+    groups: Sequence[list[int]],
+    columns: Sequence[str],
+    rows: tuple[int, int],
+    *,
+    threads: bool,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The file's batches with their row counts, because a batch without columns has none."""
+    """The file's batches with their row counts, because a batch without columns has none.
+
+    `rows` are the number of rows in `groups`, and of those in a batch.
+    """
+    left, size = rows
     if columns:
         for numbers in groups:
             for batch in parquet.iter_batches(
@@ -222,7 +277,6 @@ def _batches(
                 for piece in _decodable(batch):
                     yield piece.num_rows, piece
         return
-    left = parquet.metadata.num_rows
     empty = pa.RecordBatch.from_arrays([], names=[])
     while left > 0:
         yield min(left, size), empty
@@ -253,8 +307,9 @@ def _narrowed(batch: pa.RecordBatch, wanted: BoolArray | None) -> pa.RecordBatch
 class _Shape:
     """How the columns of a file become the table's. Columns that the file has no values of are constant."""
 
-    def __init__(self, file: DataFile, found: pa.Schema, schema: pa.Schema) -> None:
+    def __init__(self, file: DataFile, found: pa.Schema, schema: pa.Schema, *, coded: bool) -> None:
         self._file = file
+        self._coded = coded
         self._schema = schema
         own = [field for field in schema if physical_name(field) not in file.partition_values]
         indices = zip(own, find_fields(own, list(found)), strict=True)
@@ -269,8 +324,16 @@ class _Shape:
         columns = []
         for field in self._schema:
             source = self._sources.get(field.name)
-            columns.append(self._constant(field).rows(rows) if source is None else reshape(raw.column(source), field))
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            if source is None:
+                columns.append(self._constant(field).rows(rows))
+            elif self._coded and pt.is_string(field.type) and pt.is_dictionary((values := raw.column(source)).type):
+                columns.append(values)
+            else:
+                columns.append(reshape(raw.column(source), field))
+        if not self._coded:
+            return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        fields = [field.with_type(column.type) for field, column in zip(self._schema, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
     def _constant(self, field: pa.Field) -> Constant:
         """A partition column, or nulls for a column that the file lacks."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +23,9 @@ _MULTIPLIERS = (np.uint64(0x9FB21C651E98DF25), np.uint64(0xD6E8FEB86659FD93))
 _STEPS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 _SHIFTS = (np.uint64(32), np.uint64(29))
 _NULLS = (np.uint64(0x2545F4914F6CDD1D), np.uint64(0xBF58476D1CE4E5B9))
+# Chosen on import: threads that hash at the same time must begin with the same numbers.
+_SEED = uuid.UUID(REAL_SYSTEM.uuid()).int
+_SEEDS = (np.uint64(_SEED >> 64), np.uint64(_SEED & (2**64 - 1)))
 _WORD = 8
 # The numbers of so many rows stay in the processor's cache.
 _BLOCK_ROWS = 2**14
@@ -35,21 +37,20 @@ _MASKS = np.array([2 ** (8 * count) - 1 for count in range(_WORD + 1)], dtype=np
 _FIXED = (pt.is_integer, pt.is_floating, pt.is_date, pt.is_timestamp)
 
 
-def row_hashes(columns: Sequence[pa.Array], rows: int) -> UInt64Array:
-    """The hashes of rows with these columns: an array of two lines with a number for each row."""
-    state = np.empty((2, rows), dtype=np.uint64)
-    state[0], state[1] = _seeds()
+def row_hashes(columns: Sequence[pa.Array], rows: int, *, halves: int = 2) -> UInt64Array:
+    """The hashes of rows with these columns: an array of two lines with a number for each row.
+
+    With `halves=1` it has the first line only, in half the time. Text may have codes (an Arrow dictionary), which does
+    not change the hashes.
+    """
+    state = np.empty((halves, rows), dtype=np.uint64)
+    for half in range(halves):
+        state[half] = _SEEDS[half]
     for start in range(0, rows, _BLOCK_ROWS):
         block = state[:, start : start + _BLOCK_ROWS]
         for column in columns:
             _add(block, column.slice(start, _BLOCK_ROWS))
     return state
-
-
-@cache
-def _seeds() -> tuple[np.uint64, np.uint64]:
-    number = uuid.UUID(REAL_SYSTEM.uuid()).int
-    return np.uint64(number >> 64), np.uint64(number & (2**64 - 1))
 
 
 def _add(state: UInt64Array, column: pa.Array) -> None:
@@ -58,29 +59,30 @@ def _add(state: UInt64Array, column: pa.Array) -> None:
     valid = None
     if column.null_count and not pt.is_null(kind):
         valid = np.asarray(column.is_valid())
-        for half, null in zip(state, _NULLS, strict=True):
+        for half, null in zip(state, _NULLS, strict=False):
             half[~valid] ^= null
     if pt.is_struct(kind):
         # Between the null of a struct and that of its first field, because each would take the other back.
-        nothing = np.zeros(len(column), dtype=np.uint64)
-        _mix(state, nothing, nothing)
+        _mix(state, np.zeros(len(column), dtype=np.uint64))
         for child in column.flatten():  # null where the struct is
             _add(state, child)
     elif pt.is_map(kind) or pt.is_list(kind):
         _add_lists(state, column, valid)
     elif pt.is_string(kind) or pt.is_binary(kind):
         _add_texts(state, column, valid)
+    elif pt.is_dictionary(kind):
+        _add_codes(state, column, valid)
     elif pt.is_decimal(kind):
         for words in _plain(column, np.dtype((np.uint64, 2)), valid).T:
-            _mix(state, words, words)
+            _mix(state, words)
     elif not pt.is_null(kind):
-        words = _fixed_words(column, valid)
-        _mix(state, words, words)
+        _mix(state, _fixed_words(column, valid))
 
 
-def _mix(state: UInt64Array, first: UInt64Array, second: UInt64Array) -> None:
-    for half, words in enumerate((first, second)):
-        state[half] ^= words
+def _mix(state: UInt64Array, words: UInt64Array) -> None:
+    """Continue the hashes with one number for each row, or with one for each row and half."""
+    for half in range(len(state)):
+        state[half] ^= words if words.ndim == 1 else words[half]
         state[half] *= _MULTIPLIERS[half]
         state[half] ^= state[half] >> _SHIFTS[half]
 
@@ -112,7 +114,26 @@ def _plain(column: pa.Array, kind: np.dtype, valid: BoolArray | None) -> np.ndar
     return values
 
 
+def _add_codes(state: UInt64Array, column: pa.DictionaryArray, valid: BoolArray | None) -> None:
+    """Texts of which each has a code: a text's words are hashed once, whatever the number of rows that have it."""
+    codes = _plain(column.indices, np.dtype(f"i{column.type.index_type.bit_width // 8}"), valid)
+    sums, lengths = _text_sums(column.dictionary, None, len(state))
+    if valid is not None:
+        # The last text, which is empty, is that of rows without one.
+        sums, lengths = np.pad(sums, ((0, 0), (0, 1))), np.pad(lengths, (0, 1))
+        codes = np.where(valid, codes, len(lengths) - 1)
+    _mix(state, np.take(sums, codes, axis=1))
+    _mix(state, np.take(lengths.view(np.uint64), codes))
+
+
 def _add_texts(state: UInt64Array, column: pa.Array, valid: BoolArray | None) -> None:
+    sums, lengths = _text_sums(column, valid, len(state))
+    _mix(state, sums)
+    _mix(state, lengths.view(np.uint64))
+
+
+def _text_sums(column: pa.Array, valid: BoolArray | None, halves: int) -> tuple[UInt64Array, Int64Array]:
+    """A number for each text and half, and the length of each text."""
     starts, lengths, first, end = _places(_offsets(column), valid)
     stored = column.buffers()[2]
     size = end - first
@@ -125,11 +146,11 @@ def _add_texts(state: UInt64Array, column: pa.Array, valid: BoolArray | None) ->
     counts = (lengths + (_WORD - 1)) >> 3
     longest = int(counts.max(initial=0))
     if longest * len(counts) <= _MAX_WASTE * int(counts.sum()):
-        sums = np.zeros((2, len(counts)), dtype=np.uint64)
+        sums = np.zeros((halves, len(counts)), dtype=np.uint64)
         for number in range(longest):
             left = np.maximum(lengths - number * _WORD, 0)
             words = _words_at(aligned, np.where(left, starts + number * _WORD, 0), left)
-            for half in (0, 1):
+            for half in range(halves):
                 mixed = _mixed(words, np.array([number], dtype=np.uint64), half)
                 mixed[left == 0] = 0
                 sums[half] += mixed
@@ -137,9 +158,8 @@ def _add_texts(state: UInt64Array, column: pa.Array, valid: BoolArray | None) ->
         numbers, begins = _numbered(counts)
         places = np.repeat(starts, counts) + numbers * _WORD
         words = _words_at(aligned, places, np.repeat(lengths, counts) - numbers * _WORD)
-        sums = _summed(np.stack([words, words]), numbers, begins, counts)
-    _mix(state, sums[0], sums[1])
-    _mix(state, lengths.view(np.uint64), lengths.view(np.uint64))
+        sums = _summed(np.stack([words] * halves), numbers, begins, counts)
+    return sums, lengths
 
 
 def _words_at(aligned: UInt64Array, places: Int64Array, left: Int64Array) -> UInt64Array:
@@ -155,12 +175,11 @@ def _words_at(aligned: UInt64Array, places: Int64Array, left: Int64Array) -> UIn
 def _add_lists(state: UInt64Array, column: pa.Array, valid: BoolArray | None) -> None:
     starts, lengths, first, end = _places(_offsets(column), valid)
     children = [column.keys, column.items] if pt.is_map(column.type) else [column.values]
-    hashes = row_hashes([child.slice(first, end - first) for child in children], end - first)
+    hashes = row_hashes([child.slice(first, end - first) for child in children], end - first, halves=len(state))
     numbers, begins = _numbered(lengths)
     chosen = hashes[:, np.repeat(starts - first, lengths) + numbers]
-    sums = _summed(chosen, numbers, begins, lengths)
-    _mix(state, sums[0], sums[1])
-    _mix(state, lengths.view(np.uint64), lengths.view(np.uint64))
+    _mix(state, _summed(chosen, numbers, begins, lengths))
+    _mix(state, lengths.view(np.uint64))
 
 
 def _offsets(column: pa.Array) -> Int64Array:
@@ -187,7 +206,7 @@ def _numbered(counts: Int64Array) -> tuple[Int64Array, Int64Array]:
 
 def _summed(words: UInt64Array, numbers: Int64Array, begins: Int64Array, counts: Int64Array) -> UInt64Array:
     """One number for each owner, from those of its elements and their places."""
-    found = np.empty((2, len(counts)), dtype=np.uint64)
+    found = np.empty((len(words), len(counts)), dtype=np.uint64)
     for half, values in enumerate(words):
         sums = np.zeros(len(values) + 1, dtype=np.uint64)
         np.cumsum(_mixed(values, numbers.view(np.uint64), half), out=sums[1:])
@@ -197,7 +216,7 @@ def _summed(words: UInt64Array, numbers: Int64Array, begins: Int64Array, counts:
 
 def _mixed(words: UInt64Array, numbers: UInt64Array, half: int) -> UInt64Array:
     """A number for each element of a sequence and its place."""
-    mixed = words ^ (numbers * _STEPS[half] ^ _seeds()[half])
+    mixed = words ^ (numbers * _STEPS[half] ^ _SEEDS[half])
     mixed *= _MULTIPLIERS[half]
     mixed ^= mixed >> _SHIFTS[half]
     return mixed

@@ -13,10 +13,12 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tidelog.log.errors import CorruptLogError, DataFileMissingError
-from tidelog.log.storage import Store
+from tidelog.log.storage import Store, arrow_input
 from tidelog.log.system import System
 
 ROW_MAP_FOLDER = "_tidelog/rowmaps"
+# Few bytes in memory beside the map itself, and few batches for a map of many rows.
+_BATCH_ROWS = 2**18
 ROW_MAP_COLUMNS = ("input", "position", "output", "output_position")
 
 
@@ -26,18 +28,19 @@ def row_map_schema() -> pa.Schema:
 
 
 def write_row_map(store: Store, system: System, row_map: pa.Table) -> str:
-    """Write a row map, durable on return. Returns its path below the table."""
+    """Write a row map, durable on return. Returns its path below the table. In memory it can have narrower integers."""
     path = f"{ROW_MAP_FOLDER}/{system.uuid()}.arrow"
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with store.create(path) as file, pa.ipc.new_file(file, row_map_schema(), options=options) as writer:
-        writer.write_table(row_map)
+        for batch in row_map.to_batches(max_chunksize=_BATCH_ROWS):
+            writer.write_batch(batch.cast(row_map_schema()))
     return path
 
 
 def read_row_map(store: Store, path: str) -> pa.Table:
     """The row map at `path`. Raises DataFileMissingError, CorruptLogError."""
     try:
-        with pa.ipc.open_file(pa.BufferReader(store.read(path))) as reader:
+        with pa.ipc.open_file(arrow_input(store.read(path))) as reader:
             found = reader.read_all()
         # Arrow takes lengths from the file, and does not compare them with the data that is there.
         found.validate(full=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +17,19 @@ from tidelog.log.errors import StoreUnavailableError
 
 BUFFER_BYTES = 2**24
 """The rows of all parts that wait to be written. Fewer would make many small batches."""
+
+
+def divided(rows: pa.Table, parts: Int64Array) -> dict[int, pa.Table]:
+    """The rows of each part whose number is in `parts`, in order."""
+    if not rows.num_rows:
+        return {}
+    order = np.argsort(parts, kind="stable")
+    numbers, starts = np.unique(parts[order], return_index=True)
+    grouped = rows.take(pa.array(order))
+    ends = [*starts[1:], len(order)]
+    return {
+        int(number): grouped.slice(start, end - start) for number, start, end in zip(numbers, starts, ends, strict=True)
+    }
 
 
 class Spill:
@@ -43,23 +57,31 @@ class Spill:
 
     def add(self, rows: pa.Table, parts: Int64Array) -> None:
         """Add each row to the part whose number is in `parts`, after the rows that are there."""
-        if not rows.num_rows:
-            return
-        order = np.argsort(parts, kind="stable")
-        numbers, starts = np.unique(parts[order], return_index=True)
-        grouped = rows.take(pa.array(order))
-        for number, start, end in zip(numbers, starts, [*starts[1:], len(order)], strict=True):
-            self._waiting[number].append(grouped.slice(start, end - start))
-        self._waiting_bytes += rows.nbytes
+        self.add_divided(divided(rows, parts))
+
+    def add_divided(self, rows: Mapping[int, pa.Table]) -> None:
+        """Add rows by the number of their part, as `divided` returns them."""
+        for number, part in rows.items():
+            self._waiting[number].append(part)
+            self._waiting_bytes += part.nbytes
         if self._waiting_bytes >= BUFFER_BYTES:
             self._write()
 
     def parts(self) -> Iterator[Iterator[pa.Table]]:
-        """The rows of each part that has any, in order. Call it once, after all rows were added."""
+        """The rows of each part that has any, in order. Call it after all rows were added."""
         self._write()
         for places in self._written:
             if places:
                 yield self._read(places)
+
+    def sizes(self) -> dict[int, int]:
+        """The bytes of each part that has any rows, by its number. Call it after all rows were added."""
+        self._write()
+        return {number: sum(length for _, length in places) for number, places in enumerate(self._written) if places}
+
+    def part(self, number: int) -> Iterator[pa.Table]:
+        """The rows of one part. Threads can read several parts at once, after `sizes` was called."""
+        return self._read(self._written[number])
 
     def _write(self) -> None:
         try:
@@ -83,6 +105,7 @@ class Spill:
 
     def _read(self, places: list[tuple[int, int]]) -> Iterator[pa.Table]:
         for start, length in places:
-            self._file.seek(start)
-            batch = pa.ipc.read_record_batch(pa.py_buffer(self._file.read(length)), self._schema)
+            # Without a position in the file, so that threads can read several parts at once.
+            content = os.pread(self._file.fileno(), length, start)
+            batch = pa.ipc.read_record_batch(pa.py_buffer(content), self._schema)
             yield pa.Table.from_batches([batch])

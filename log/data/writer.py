@@ -7,19 +7,20 @@ Files are named `<2 hex>/part-<uuid>.parquet`; paths do not depend on partition 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from tidelog.log.data.blocks import blocks, repeated
+from tidelog.log.data.blocks import blocks
 from tidelog.log.data.grouping import group_numbers
-from tidelog.log.data.physical_schema import physical_field, physical_path, to_physical
+from tidelog.log.data.new_file import USUAL_LAYOUT, Layout, NewFile, parquet_writer, without_void
+from tidelog.log.data.physical_schema import to_physical
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata
@@ -30,22 +31,6 @@ from tidelog.log.system import System
 # The Delta protocol prescribes both names.
 CHANGE_FOLDER = "_change_data"
 CHANGE_TYPE = "_change_type"
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How a data file is encoded, apart from its rows.
-
-    `row_groups` are the lengths of the row groups, by default as long as Parquet writers usually make them.
-    `dictionary_bytes` is the largest dictionary of a column in a row group. `encodings` maps top-level columns, by
-    their physical names, to encodings other than a dictionary; `dictionaries` are then the leaf columns that have one.
-    """
-
-    compression: str = "snappy"
-    dictionary_bytes: int = 2**20
-    row_groups: tuple[int, ...] = ()
-    encodings: Mapping[str, str] = field(default_factory=dict)
-    dictionaries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,30 +85,38 @@ class DataWriter:
         *,
         data_change: bool,
         durable: bool = True,
-        layout: Layout = Layout(),
+        layout: Layout = USUAL_LAYOUT,
     ) -> AddFile:
         """Write one partition's rows (without the partition columns) as a single file of any size.
 
         If not `durable`, the caller syncs the file.
         """
+        with self.new_file(values, data_change=data_change, durable=durable, layout=layout) as file:
+            start = 0
+            for length in layout.row_groups or (rows.num_rows,):
+                file.append(rows.slice(start, length))
+                start += length
+        return file.add
+
+    @contextmanager
+    def new_file(
+        self,
+        values: dict[str, str | None],
+        *,
+        data_change: bool,
+        durable: bool = True,
+        layout: Layout = USUAL_LAYOUT,
+    ) -> Iterator[NewFile]:
+        """Write one partition's rows as a single file, of which one row group is in memory at a time.
+
+        Append at least once. The file has its `add` once the block has ended. If not `durable`, the caller syncs it.
+        """
         name = self.system.uuid()
         path = f"{name[:2]}/part-{name}.parquet"
-        physical = to_physical(_without_void(rows), self.schema)
-        size = self._write_parquet(path, self._with_partition(physical, values), layout, durable=durable)
-        configuration = self.metadata.configuration
-        named = properties.statistics_columns(configuration)
-        return AddFile(
-            path=paths.to_uri(path),
-            partition_values=values,
-            size=size,
-            modification_time=self.system.now_ms(),
-            data_change=data_change,
-            stats=statistics.collect(
-                physical,
-                indexed_columns=properties.indexed_columns(configuration),
-                only=None if named is None else [physical_path(name, self.schema) for name in named],
-            ),
-        )
+        file = NewFile(self.metadata, self.schema, values, layout)
+        with self._created(path, durable=durable) as sink, file.written_to(sink):
+            yield file
+        file.end(path, self.system.now_ms(), data_change=data_change)
 
     def write_changes(self, table: pa.Table, change_type: str) -> list[AddCDCFile]:
         """Write change rows of one type: one file per partition, none if there are no rows.
@@ -135,8 +128,8 @@ class DataWriter:
         for values, rows in self._by_partition(table):
             path = f"{CHANGE_FOLDER}/cdc-{self.system.uuid()}.parquet"
             types = pa.repeat(pa.scalar(change_type), rows.num_rows)
-            physical = to_physical(_without_void(rows), self.schema).append_column(CHANGE_TYPE, types)
-            size = self._write_parquet(path, physical, Layout(), durable=False)
+            physical = to_physical(without_void(rows), self.schema).append_column(CHANGE_TYPE, types)
+            size = self._write_parquet(path, physical, USUAL_LAYOUT, durable=False)
             written.append(AddCDCFile(path=paths.to_uri(path), partition_values=values, size=size))
             names.append(path)
         if names:
@@ -177,47 +170,16 @@ class DataWriter:
         for values, rows in split_by_partition(self.prepared(table), self.metadata.partition_columns):
             yield {names[name]: text for name, text in values.items()}, rows
 
-    def _with_partition(self, physical: pa.Table, values: Mapping[str, str | None]) -> pa.Table:
-        """The file's columns plus the partition columns, in the table's order.
-
-        Partition values count only as the log has them, but Polars reads them from the files if they are not in the
-        folders' names.
-        """
-        columns = {name: physical[name] for name in physical.column_names}
-        fields = {field.name: field for field in physical.schema}
-        for name in self.metadata.partition_columns:
-            field = physical_field(self.schema.field(name))
-            value = partition_values.from_text(values.get(field.name), field.type)
-            columns[field.name] = repeated(pa.scalar(value, field.type), physical.num_rows)
-            fields[field.name] = field
-        order = [name for name in map(physical_name, self.schema) if name in fields]
-        return pa.table([columns[name] for name in order], schema=pa.schema([fields[name] for name in order]))
-
     def _write_parquet(self, path: str, rows: pa.Table, layout: Layout, *, durable: bool = True) -> int:
         """Write one file. Returns its size in bytes."""
-        self.written.append(path)
-        options: dict[str, Any] = {
-            "compression": layout.compression,
-            "dictionary_pagesize_limit": layout.dictionary_bytes,
-            "store_schema": False,
-            "data_page_version": "1.0",
-            "version": "2.6",
-            "write_page_checksum": True,
-        }
-        if layout.encodings:
-            options |= {"use_dictionary": [*layout.dictionaries], "column_encoding": dict(layout.encodings)}
-        with self.store.create(path) if durable else self.store.create_unsynced(path) as file:
-            with pq.ParquetWriter(file, rows.schema, **options) as parquet:
-                start = 0
-                for length in layout.row_groups or (rows.num_rows,):
-                    parquet.write_table(rows.slice(start, length))
-                    start += length
+        with self._created(path, durable=durable) as file:
+            with parquet_writer(file, rows.schema, layout) as parquet:
+                parquet.write_table(rows)
             return file.tell()
 
-
-def _without_void(rows: pa.Table) -> pa.Table:
-    """`rows` without void columns, which parquet cannot hold; readers see a missing column as null."""
-    return rows.select([field.name for field in rows.schema if not pt.is_null(field.type)])
+    def _created(self, path: str, *, durable: bool) -> AbstractContextManager[BinaryIO]:
+        self.written.append(path)
+        return self.store.create(path) if durable else self.store.create_unsynced(path)
 
 
 def split_by_partition(

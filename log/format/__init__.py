@@ -8,6 +8,7 @@ This package is pure: it opens no file, reads no clock and knows nothing about S
 - `paths`: convert between the URIs in actions and storage paths
 - `protocol`: protocol versions and table features: what a table requires, what tidelog supports
 - `properties`: table properties: validate, parse, defaults
+- `clustering`: which columns rows can be clustered by
 - `schema`: convert between Spark's schema JSON and Arrow schemas
 - `column_mapping`: assign column ids and physical names
 - `partition_values`: convert partition values to and from text

@@ -97,14 +97,21 @@ def decode_column(maps: pa.ChunkedArray, name: str, kind: pa.DataType) -> tuple[
 
     A value is unknown if the file's map lacks the column (then the file itself holds it) or if its text is invalid.
     """
-    found = [_texts_of(chunk, name) for chunk in maps.chunks]
-    texts = pa.chunked_array([texts for texts, _ in found], pa.string())
-    present = pa.chunked_array([present for _, present in found], pa.bool_())
+    texts, present = texts_of_column(maps, name)
     encoded = texts.combine_chunks().dictionary_encode()
     distinct = encoded.dictionary.to_pylist()
     values, readable = _decode_texts(distinct, kind)
     known = pa.array([*readable, True], pa.bool_()).take(pc.fill_null(encoded.indices, len(distinct)))
     return pa.chunked_array([values.take(encoded.indices)]), pc.and_(present, pa.chunked_array([known]))
+
+
+def texts_of_column(maps: pa.ChunkedArray, name: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """One entry of many maps of texts as it is written there, and whether each map has it."""
+    found = [_texts_of(chunk, name) for chunk in maps.chunks]
+    return (
+        pa.chunked_array([texts for texts, _ in found], pa.string()),
+        pa.chunked_array([present for _, present in found], pa.bool_()),
+    )
 
 
 def _texts_of(maps: pa.MapArray, name: str) -> tuple[pa.Array, pa.Array]:

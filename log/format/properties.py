@@ -33,8 +33,11 @@ MINOR_SPAN = "tidelog.minorSpan"
 COLUMN_MAPPING_MODE = "delta.columnMapping.mode"
 COLUMN_MAPPING_MAX_ID = "delta.columnMapping.maxColumnId"
 PRIMARY_KEY = "tidelog.primaryKey"
+CLUSTER_BY = "tidelog.clusterBy"
+CLUSTER_ORDER = "tidelog.clusterOrder"
 MAX_TRANSACTION_TIME = "tidelog.maxTransactionTime"
 CONSUMER_TIME_TO_LIVE = "tidelog.consumerTimeToLive"
+CLEAN_UP = "tidelog.cleanUp"
 CONFLICT_POLICY = "tidelog.conflictPolicy"
 METADATA_RETRY = "tidelog.metadataRetry"
 # The version that created the table, if the path held another one before. Set by that commit alone.
@@ -43,11 +46,16 @@ FIRST_VERSION = "tidelog.firstVersion"
 # Defined in `tidelog.log.conflict.policies`.
 CONFLICT_POLICIES = ("delta-table", "transactional-table", "write-serializable", "serializable")
 
-# Other engines' log cleanup ignores tidelog's consumers, so new tables turn automatic cleanup off.
+# In which order MAJOR compaction clusters rows.
+CLUSTER_ORDERS = ("hilbert", "sort")
+
+# Other engines' log cleanup ignores tidelog's consumers, so new tables turn automatic cleanup off. tidelog's daemon
+# cleans up what has the property that says so: not the tables of others, of whose readers it knows nothing.
 NEW_TABLE_DEFAULTS: Mapping[str, str] = {
     ENABLE_DELETION_VECTORS: "true",
     ENABLE_IN_COMMIT_TIMESTAMPS: "true",
     ENABLE_EXPIRED_LOG_CLEANUP: "false",
+    CLEAN_UP: "true",
     CHECKPOINT_INTERVAL: "100",
 }
 _READ_DEFAULTS: Mapping[str, str] = {
@@ -59,7 +67,9 @@ _READ_DEFAULTS: Mapping[str, str] = {
     MINOR_SPAN: "1 day",
     MAX_TRANSACTION_TIME: "1 day",
     CONSUMER_TIME_TO_LIVE: "7 days",
+    CLEAN_UP: "false",
     CONFLICT_POLICY: "delta-table",
+    CLUSTER_ORDER: "hilbert",
     METADATA_RETRY: "true",
 }
 
@@ -115,6 +125,12 @@ def parse_size_bytes(text: str) -> int:
 def _parse_policy(text: str) -> str:
     if text not in CONFLICT_POLICIES:
         raise ValueError(f"it must be one of {', '.join(CONFLICT_POLICIES)}")
+    return text
+
+
+def _parse_cluster_order(text: str) -> str:
+    if text not in CLUSTER_ORDERS:
+        raise ValueError(f"it must be one of {', '.join(CLUSTER_ORDERS)}")
     return text
 
 
@@ -185,8 +201,11 @@ _KNOWN: Mapping[str, Callable[[str], object]] = {
     TARGET_FILE_SIZE: parse_size_bytes,
     MINOR_SPAN: parse_duration_ms,
     PRIMARY_KEY: parse_names,
+    CLUSTER_BY: parse_names,
+    CLUSTER_ORDER: _parse_cluster_order,
     MAX_TRANSACTION_TIME: parse_duration_ms,
     CONSUMER_TIME_TO_LIVE: parse_duration_ms,
+    CLEAN_UP: parse_flag,
     CONFLICT_POLICY: _parse_policy,
     METADATA_RETRY: parse_flag,
 }
@@ -236,6 +255,11 @@ def _require_unicode(key: str, text: str) -> None:
         )
 
 
+def in_force(configuration: Mapping[str, str]) -> dict[str, str]:
+    """The properties of tidelog and Delta that are set, and the defaults of those that are not."""
+    return {**_READ_DEFAULTS, **{key: text for key, text in configuration.items() if key.startswith(_PREFIXES)}}
+
+
 def flag(configuration: Mapping[str, str], key: str) -> bool:
     """A boolean property; false if absent."""
     return configuration.get(key, "false").lower() == "true"
@@ -272,10 +296,29 @@ def metadata_retry(configuration: Mapping[str, str]) -> bool:
     return _read(configuration, METADATA_RETRY, parse_flag)
 
 
+def clean_up(configuration: Mapping[str, str]) -> bool:
+    """Whether the daemon deletes what the retentions allow; false if absent, as in the tables of other engines."""
+    return _read(configuration, CLEAN_UP, parse_flag)
+
+
 def primary_key(configuration: Mapping[str, str]) -> tuple[str, ...]:
     """The columns that identify a row, as the table declares them (not a constraint); empty if it declares none."""
     text = configuration.get(PRIMARY_KEY)
     return () if text is None else parse_names(text)
+
+
+def cluster_by(configuration: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns by which MAJOR compaction clusters rows; empty if the table names none."""
+    try:
+        text = configuration.get(CLUSTER_BY)
+        return () if text is None else parse_names(text)
+    except ValueError:  # another writer's value that tidelog cannot parse
+        return ()
+
+
+def cluster_order(configuration: Mapping[str, str]) -> str:
+    """The order in which MAJOR compaction clusters rows: one of `CLUSTER_ORDERS`."""
+    return _read(configuration, CLUSTER_ORDER, _parse_cluster_order)
 
 
 def first_version(configuration: Mapping[str, str]) -> int:

@@ -43,14 +43,74 @@ def collect(
     indexed_columns: int = DEFAULT_INDEXED_COLUMNS,
     only: Collection[tuple[str, ...]] | None = None,
 ) -> str:
-    """The statistics of a data file with exactly the rows and columns of `table`.
+    """The statistics of a data file with exactly the rows and columns of `table`; see Collector."""
+    collector = Collector(indexed_columns=indexed_columns, only=only)
+    collector.add(table)
+    return collector.text()
+
+
+class Collector:
+    """Collects the statistics of a data file whose rows come in several tables.
 
     They have bounds and null counts for the first `indexed_columns` leaf columns or, if `only` is given, for its
-    columns and everything nested in them (case-insensitive).
+    columns and everything nested in them (case-insensitive). Text can have codes (an Arrow dictionary).
     """
-    leaves = _leaves(table)
-    chosen = islice(leaves, indexed_columns) if only is None else (leaf for leaf in leaves if is_chosen(leaf[0], only))
-    return encode(table.num_rows, {path: _of_values(values) for path, values in chosen})
+
+    def __init__(
+        self, *, indexed_columns: int = DEFAULT_INDEXED_COLUMNS, only: Collection[tuple[str, ...]] | None = None
+    ) -> None:
+        self._indexed_columns = indexed_columns
+        self._only = only
+        self._num_rows = 0
+        self._leaves: dict[tuple[str, ...], _Leaf] = {}
+
+    def add(self, table: pa.Table) -> None:
+        """Take in more rows. All tables have the same columns."""
+        self._num_rows += table.num_rows
+        for path, values in self._chosen(table):
+            if path not in self._leaves:
+                self._leaves[path] = _Leaf(_plain_type(values.type))
+            self._leaves[path].add(values)
+
+    def text(self) -> str:
+        """The stats text of a file with all rows so far."""
+        return encode(self._num_rows, {path: leaf.values() for path, leaf in self._leaves.items()})
+
+    def _chosen(self, table: pa.Table) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
+        only, leaves = self._only, _leaves(table)
+        if only is None:
+            return islice(leaves, self._indexed_columns)
+        return (leaf for leaf in leaves if is_chosen(leaf[0], only))
+
+
+class _Leaf:
+    """The bounds and the null count of a column of type `kind`. Once a value has no place in an order, neither has it.
+
+    `low` and `high` are None before the first value.
+    """
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._bounded = is_ordered(kind)
+        self._low: Any = None
+        self._high: Any = None
+        self._nulls = 0
+
+    def add(self, values: pa.ChunkedArray) -> None:
+        self._nulls += values.null_count
+        if not self._bounded or values.null_count == len(values):
+            return
+        found = _bounds(values)
+        if found is None:
+            self._bounded = False
+            return
+        low, high = found
+        self._low = low if self._low is None else min(self._low, low)
+        self._high = high if self._high is None else max(self._high, high)
+
+    def values(self) -> dict[str, Any]:
+        low, high = spelled(self._kind, self._low, self._high) if self._bounded else (None, None)
+        return {"minValues": low, "maxValues": high, "nullCount": self._nulls}
 
 
 def encode(num_rows: int, columns: Mapping[tuple[str, ...], Mapping[str, Any]]) -> str:
@@ -145,22 +205,23 @@ def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     tree[path[-1]] = value
 
 
-def _of_values(values: pa.ChunkedArray) -> dict[str, Any]:
-    low, high = spelled(values.type, *_bounds(values))
-    return {"minValues": low, "maxValues": high, "nullCount": values.null_count}
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pt.is_dictionary(kind) else kind
 
 
-def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any]:
-    kind = values.type
-    if not (is_ordered(kind)) or values.null_count == len(values):
-        return None, None
-    if pt.is_floating(kind) and not pc.all(pc.is_finite(values)).as_py():
-        return None, None
+def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
+    """The bounds of a column with at least one value; None if its values have none."""
+    if pt.is_dictionary(values.type):
+        # A dictionary can have values that no row has.
+        used = [chunk.dictionary.take(chunk.indices.unique().drop_null()) for chunk in values.chunks]
+        values = pa.chunked_array(used, values.type.value_type)
+    if pt.is_floating(values.type) and not pc.all(pc.is_finite(values)).as_py():
+        return None
     both = pc.min_max(values)
     try:
         return both["min"].as_py(), both["max"].as_py()
     except (OverflowError, ValueError):  # a date outside Python's calendar
-        return None, None
+        return None
 
 
 def spelled(kind: pa.DataType, low: Any, high: Any) -> tuple[Any, Any]:

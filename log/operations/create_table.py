@@ -25,6 +25,7 @@ from tidelog.log.errors import (
 from tidelog.log.format import commit_info, filenames
 from tidelog.log.format import properties as table_properties
 from tidelog.log.format.actions import Format, Metadata
+from tidelog.log.format.clustering import require_clusterable
 from tidelog.log.format.properties import FIRST_VERSION
 from tidelog.log.format.protocol import for_new_table, is_dropped
 from tidelog.log.format.schema import require_depth, table_schema, to_schema_string
@@ -119,6 +120,7 @@ def _first_commit(
         change_schema(columns, "cdc")
     check_partition_columns(columns, list(partition_by))
     check_statistics_columns(columns, list(partition_by), configuration)
+    require_clusterable(columns, list(partition_by), table_properties.cluster_by(configuration))
     metadata = Metadata(
         id=system.uuid(),
         format=Format(),

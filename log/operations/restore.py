@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 import msgspec
 
@@ -11,12 +12,32 @@ from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import Metadata
+from tidelog.log.read.timeline import Timeline, require_version
 from tidelog.log.state import files
-from tidelog.log.state.loader import LogState
+from tidelog.log.state.commit_times import CommitTimes
+from tidelog.log.state.head import Head
+from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import Store
+from tidelog.log.system import System
 
 # Properties that a restore keeps, because later commits and files depend on them.
 _KEPT = re.compile(r"delta\.(enableInCommitTimestamps|inCommitTimestampEnablement\w+|columnMapping\..+)")
+
+
+def restore_target(
+    store: Store, system: System, head: Head, version: int | None, timestamp: datetime | str | None
+) -> LogState:
+    """The state of the version to restore. Raises ConfigurationError unless one of the two arguments is given."""
+    if (version is None) == (timestamp is None):
+        given = "neither a version nor a timestamp was" if version is None else "both a version and a timestamp were"
+        raise ConfigurationError(f"{given} given to restore", advice="give exactly one of them")
+    require_version(version)
+    timeline = Timeline(store, system, CommitTimes(store), head.version, head.timestamp_ms, head.first_version)
+    if timestamp is not None:
+        version = timeline.snapshot_version(timestamp)
+    elif version is not None:
+        timeline.require_own(version)
+    return load(store, version)
 
 
 def stage_restore(store: Store, current: LogState, target: LogState) -> Staged | None:

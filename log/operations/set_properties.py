@@ -14,6 +14,7 @@ from tidelog.log.data.writer import check_statistics_columns
 from tidelog.log.errors import ConfigurationError, UnsupportedFeatureError
 from tidelog.log.format import properties as table_properties
 from tidelog.log.format.actions import Metadata, Protocol
+from tidelog.log.format.clustering import require_clusterable
 from tidelog.log.format.protocol import FEATURES_BY_PROPERTY, allows, has_in_commit_timestamps, with_feature
 from tidelog.log.format.schema import columns_of
 from tidelog.log.read.changes import change_schema
@@ -77,6 +78,7 @@ def _check(texts: Mapping[str, str], metadata: Metadata, path: str) -> None:
         change_schema(schema, "cdc")
     if table_properties.STATISTICS_COLUMNS in texts:
         check_statistics_columns(schema, metadata.partition_columns, texts)
+    require_clusterable(schema, metadata.partition_columns, table_properties.cluster_by(texts))
 
 
 def _protocol_for(texts: Mapping[str, str], protocol: Protocol, path: str, *, allow_upgrade: bool) -> Protocol:

@@ -38,8 +38,10 @@ Reading: TypeAlias = Callable[[], Iterator[pa.RecordBatch]]
 """Begins to read a file. Nothing is opened before the first batch is asked for."""
 
 
-def read_ahead(files: Iterable[Reading], threads: int) -> Generator[pa.RecordBatch, None, None]:
-    """The batches of all `files`, in order, read by up to `threads` threads.
+def read_ahead(
+    files: Iterable[Reading], threads: int, *, queued_bytes: int | None = None
+) -> Generator[pa.RecordBatch, None, None]:
+    """The batches of all `files`, in order, read by up to `threads` threads. Anything with `nbytes` can be a batch.
 
     An error is raised in its place: after the batches before it, and before those of later files. A single file is read
     by the caller's own thread. When the iterator is exhausted or closed, no thread is left and all files are closed.
@@ -50,7 +52,7 @@ def read_ahead(files: Iterable[Reading], threads: int) -> Generator[pa.RecordBat
         for file in chain(first, rest):
             yield from file()
         return
-    readers = _Readers(chain(first, rest), threads)
+    readers = _Readers(chain(first, rest), threads, queued_bytes)
     try:
         yield from readers.batches()
     finally:
@@ -71,8 +73,9 @@ class _File:
 class _Readers:
     """The files in order, the first of which is the consumer's, and the threads. `_changed` guards all of it."""
 
-    def __init__(self, files: Iterator[Reading], threads: int) -> None:
+    def __init__(self, files: Iterator[Reading], threads: int, queued_bytes: int | None = None) -> None:
         self._waiting = files
+        self._queued_bytes = queued_bytes or QUEUED_BYTES
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "tidelog-read-ahead")
         self._changed = Condition()
@@ -197,7 +200,7 @@ class _Readers:
         """Whether another batch of `file` may be read."""
         if self._closed:
             return False
-        return self._held_bytes < QUEUED_BYTES or (file is self._files[0] and not file.queue)
+        return self._held_bytes < self._queued_bytes or (file is self._files[0] and not file.queue)
 
 
 def _raised(error: BaseException) -> Iterator[pa.RecordBatch]:

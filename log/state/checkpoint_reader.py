@@ -32,7 +32,7 @@ from tidelog.log.state import files
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import PartialHead, fold
 from tidelog.log.state.segment import CheckpointFiles
-from tidelog.log.storage import MAX_WHOLE_BYTES, Store
+from tidelog.log.storage import MAX_WHOLE_BYTES, Store, read_whole
 
 _HEAD_KINDS: dict[str, type[Any]] = {
     "protocol": Protocol,
@@ -117,7 +117,7 @@ def read_through(store: Store, checkpoint: CheckpointFiles) -> None:
         if path.endswith(".json"):
             continue
         try:
-            for _ in pq.ParquetFile(store.open_input(path)).iter_batches():
+            for _ in pq.ParquetFile(store.open_input(path)).iter_batches(use_threads=False):
                 pass
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(store, path, error) from error
@@ -203,10 +203,10 @@ def _read_columns(store: Store, path: str, version: int, names: Sequence[str], *
     try:
         source = store.open_input(path)
         _require_size(source.size(), size)
-        content = source.read_buffer()
+        content = read_whole(source)
         sealed = _require_intact(content, version)
         # A fragment reads row groups in parallel and accepts an allocator; `files` explains why it gets one.
-        fragment = _format().make_fragment(pa.BufferReader(content))
+        fragment = _format().make_fragment(content)
         _require_plausible(fragment.metadata, len(content))
         present = [name for name in names if name in fragment.physical_schema.names]
         if sealed:

@@ -117,14 +117,10 @@ def _stack(columns: dict[str, Any]) -> pa.Table:
 
 def _leaf_names(schema: pa.Schema) -> list[str]:
     """The leaf columns of a parquet file with this schema, as dotted paths."""
-    parquet = pq.ParquetFile(_empty_file(schema)).schema
+    empty = io.BytesIO()
+    pq.write_table(schema.empty_table(), empty, store_schema=False)
+    parquet = pq.ParquetFile(empty).schema
     return [parquet.column(index).path for index in range(len(parquet))]
-
-
-def _empty_file(schema: pa.Schema) -> pa.BufferReader:
-    buffer = io.BytesIO()
-    pq.write_table(schema.empty_table(), buffer, store_schema=False)
-    return pa.BufferReader(buffer.getvalue())
 
 
 def _nest(table: pa.Table) -> pa.ChunkedArray:

@@ -51,10 +51,30 @@ def read_each(store: Store, versions: Collection[int]) -> Iterator[Commit]:
 
     From a store in which a reader mostly waits, several are read at a time: first one, then more and more.
     """
+    for version, content in _contents(store, versions):
+        yield _decoded(store, version, content)
+
+
+def read_each_up_to(store: Store, versions: Collection[int], most_bytes: int) -> Iterator[Commit | CommitInfo]:
+    """Like `read_each`, but of a commit with `most_bytes` or more only the commitInfo, empty if that is not first.
+
+    Of such a commit no more is read, which is what makes a look at many commits cheap.
+    """
+    for version, content in _contents(store, versions, most_bytes):
+        if len(content) < most_bytes:
+            yield _decoded(store, version, content)
+            continue
+        try:
+            yield decode_first_info(version, content) or {}
+        except msgspec.MsgspecError:  # it is itself cut off
+            yield {}
+
+
+def _contents(store: Store, versions: Collection[int], first_bytes: int | None = None) -> Iterator[tuple[int, bytes]]:
     rest = iter(versions)
     at_once = 1
     while block := list(islice(rest, at_once)):
-        reads: list[Callable[[], bytes]] = [partial(_read, store, version) for version in block]
+        reads: list[Callable[[], bytes]] = [partial(_read, store, version, first_bytes) for version in block]
         if len(block) > 1:
             with ThreadPoolExecutor(len(block), "tidelog-read-commits") as pool:
                 reads = [pool.submit(read).result for read in reads]
@@ -62,7 +82,7 @@ def read_each(store: Store, versions: Collection[int]) -> Iterator[Commit]:
         for version, read in zip(block, reads, strict=True):
             content = read()
             largest = max(largest, len(content))
-            yield _decoded(store, version, content)
+            yield version, content
         at_once = max(1, min(_GROWTH * len(block), store.small_reads_at_once, _BLOCK_BYTES // largest))
 
 

@@ -8,14 +8,14 @@ from threading import Lock
 
 import pyarrow.compute as pc
 
-from tidelog.log.errors import CorruptLogError
+from tidelog.log.errors import CorruptLogError, HistoryExpiredError, StoreUnavailableError
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import Commit, Metadata, RemoveFile
 from tidelog.log.state import checkpoint_reader, checkpoint_writer, checksum, commits, files, head
 from tidelog.log.state.checkpoint_reader import UnreadableCheckpointError
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, PartialHead, Totals
-from tidelog.log.state.segment import CheckpointFiles, Segment, is_there, list_segment
+from tidelog.log.state.segment import CheckpointFiles, Segment, is_there, list_checkpoints, list_segment
 from tidelog.log.storage import Store
 from tidelog.log.system import logger
 
@@ -108,19 +108,21 @@ def load(store: Store, version: int | None = None) -> LogState:
     If a checkpoint cannot be read, an older one is used.
     """
     unreadable: set[CheckpointFiles] = set()
+    segment = list_segment(store, version)
     while True:
-        segment = list_segment(store, version, unreadable=unreadable)
         try:
             state = _load_segment(store, segment)
         except UnreadableCheckpointError as error:
-            unreadable.add(_next_older(segment, error))
+            segment = _without(store, segment, version, unreadable, error)
             continue
         if version is not None:
             return state
         # Probing finds commits that landed while the log was being listed.
         new = commits.commits_until_now(store, segment.version)
         if new and not is_there(store, segment.version):
-            continue  # a clean-up ran meanwhile: see `commits_until_now`
+            # A clean-up ran meanwhile: see `commits_until_now`.
+            segment = list_segment(store, unreadable=unreadable)
+            continue
         return state.advance(new)
 
 
@@ -152,8 +154,7 @@ def load_files(store: Store, segment: Segment, *, head_known: bool = False) -> t
             base = checkpoint_reader.read_files(store, segment.checkpoint)
             break
         except UnreadableCheckpointError as error:
-            unreadable.add(_next_older(segment, error))
-            segment = list_segment(store, segment.version, unreadable=unreadable)
+            segment = _without(store, segment, segment.version, unreadable, error)
             head_known = False
     found = commits.read_commits(store, segment.commit_versions)
     state = files.apply(base, found if head_known else map(fold, found))
@@ -222,12 +223,30 @@ def _with_foreign_totals(store: Store, table_head: Head) -> Head:
     return table_head if found is None or found.totals is None else head.with_totals(table_head, found.totals)
 
 
-def _next_older(segment: Segment, error: UnreadableCheckpointError) -> CheckpointFiles:
-    """The checkpoint to skip. Raises the error again if the segment has none."""
+def _without(
+    store: Store,
+    segment: Segment,
+    version: int | None,
+    unreadable: set[CheckpointFiles],
+    error: UnreadableCheckpointError,
+) -> Segment:
+    """The segment of `version` without the checkpoint of `segment`, which is added to the `unreadable` ones.
+
+    Raises `error`, or what kept the store from reading it, if the version needs that checkpoint. A clean-up can have
+    deleted it meanwhile; then the version is gone, and the errors of `list_segment` say so.
+    """
     if segment.checkpoint is None:
         raise error
     _LOGGER.warning("skipping a checkpoint: %s", error)
-    return segment.checkpoint
+    unreadable.add(segment.checkpoint)
+    try:
+        return list_segment(store, version, unreadable=unreadable)
+    except (HistoryExpiredError, CorruptLogError):
+        if unreadable.isdisjoint(list_checkpoints(store)):
+            raise
+        if isinstance(error.__cause__, StoreUnavailableError):
+            raise error.__cause__ from None
+        raise error from None
 
 
 def partition_values_at(store: Store, metadata: Metadata, version: int, remove: RemoveFile) -> dict[str, str | None]:

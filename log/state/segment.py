@@ -170,7 +170,9 @@ def _earliest(store: Store, commits: set[int], checkpoints: set[int], newest: in
     """The oldest version from which every later one can be reconstructed."""
     if len(commits) == newest + 1:
         return 0
-    first = first_commit(store, commits, newest) if newest in commits else newest
+    # The same listing can show a checkpoint and miss the commit of its version.
+    has_commit = newest in commits or is_there(store, newest)
+    first = first_commit(store, commits, newest) if has_commit else newest
     if first <= 0:
         return 0
     usable = [checkpoint for checkpoint in checkpoints if checkpoint >= first - 1]

@@ -10,9 +10,11 @@
 - `memory`: files in this process's memory
 - `object_store`: objects in S3, Google Cloud Storage or Azure Blob Storage
 - `cloud`: `Cloud`, the requests that an object store sends; `s3`, `gcs` and `azure` implement it
+- `many_deletes`: delete many objects with few requests
 - `location`: parse object store URLs
 - `options`: parse storage options and redact their secrets
 - `retries`: bounded retries of one request
+- `arrow_input`: give Arrow what Python has read
 - `seekable`: the position in a file that is read in parts
 - `sent_once`: keep aiohttp, below all three, from repeating a request by itself
 - `ranged`: read a large object in parts
@@ -20,6 +22,7 @@
 - `doctor`: test whether a store keeps the promises that a table needs
 """
 
+from tidelog.log.storage.arrow_input import arrow_input, read_whole
 from tidelog.log.storage.registry import open_store
 from tidelog.log.storage.regular_file import MAX_WHOLE_BYTES
 from tidelog.log.storage.store import FileStatus, NotDurableError, NotStoredError, Store, UnreadableFileError
@@ -31,5 +34,7 @@ __all__ = [
     "NotStoredError",
     "Store",
     "UnreadableFileError",
+    "arrow_input",
     "open_store",
+    "read_whole",
 ]

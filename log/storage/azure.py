@@ -12,7 +12,17 @@ from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpRes
 from azure.storage.blob import BlobProperties
 from fsspec.asyn import sync
 
-from tidelog.log.storage.cloud import FIXED, Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
+from tidelog.log.storage.cloud import (
+    FIXED,
+    Cloud,
+    Diagnosed,
+    Failure,
+    by_kind,
+    by_status,
+    chain,
+    folder_names,
+    milliseconds,
+)
 from tidelog.log.storage.sent_once import sent_once
 from tidelog.log.storage.store import FileStatus
 
@@ -83,6 +93,20 @@ class Azure(Cloud):
         """See Cloud."""
         found: list[BlobProperties] = sync(self._fs.loop, self._blobs, bucket, prefix, deep=deep)
         return ((properties.name, _status(properties)) for properties in found if not _is_folder(properties))
+
+    def folders(self, bucket: str, prefix: str, *, until: str) -> Iterator[str]:
+        """See Cloud."""
+        return iter(sync(self._fs.loop, self._folders, bucket, prefix, until))
+
+    async def _folders(self, bucket: str, prefix: str, until: str) -> list[str]:
+        found: list[str] = []
+        async with self._fs.service_client.get_container_client(bucket) as client:
+            async for entry in client.walk_blobs(name_starts_with=prefix, delimiter="/"):
+                if not isinstance(entry, BlobProperties):
+                    found += folder_names([entry.name], prefix)
+                    if found[-1:] == [until]:
+                        break
+        return found
 
     def diagnose(self, error: BaseException) -> Diagnosed:
         """See Cloud."""

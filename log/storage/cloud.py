@@ -7,7 +7,7 @@ fsspec's listings mistake a file for a missing folder of that name, and its look
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
@@ -76,6 +76,18 @@ class Cloud(ABC):
         """Delete the object. Raises FileNotFoundError if it does not exist and the store says so."""
         self._fs.rm_file(f"{bucket}/{key}")
 
+    @property
+    def deletes_at_once(self) -> int:
+        """How many objects `delete_many` takes; 1 if there is no such request."""
+        return 1
+
+    def delete_many(self, bucket: str, keys: Sequence[str]) -> list[str]:
+        """Delete the objects with one request. Returns the keys of those that the server did not delete.
+
+        An object that does not exist counts as deleted.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def stat(self, bucket: str, key: str) -> FileStatus:
         """Size and time of the object, from the server. The time equals the one in a listing."""
@@ -84,6 +96,10 @@ class Cloud(ABC):
     def entries(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[tuple[str, FileStatus]]:
         """The objects directly below `prefix`, which ends with `/` or is empty; with `deep`, at any depth."""
 
+    @abstractmethod
+    def folders(self, bucket: str, prefix: str, *, until: str) -> Iterator[str]:
+        """The names of the folders directly below `prefix`, as `entries` takes it; may end with the page of `until`."""
+
     def list(self, bucket: str, prefix: str) -> Iterator[FileStatus]:
         """The objects directly below `prefix`."""
         return (status for _, status in self.entries(bucket, prefix, deep=False))
@@ -91,6 +107,11 @@ class Cloud(ABC):
     @abstractmethod
     def diagnose(self, error: BaseException) -> Diagnosed:
         """Work out what an error means."""
+
+
+def folder_names(prefixes: Iterable[str], parent: str) -> list[str]:
+    """The bare names of common prefixes, each of which begins with `parent` and ends with `/`."""
+    return [name for prefix in prefixes if (name := prefix[len(parent) :].strip("/"))]
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

@@ -15,7 +15,17 @@ import google.auth.exceptions
 import requests.exceptions
 from gcsfs.retry import ChecksumError, HttpError
 
-from tidelog.log.storage.cloud import FIXED, Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
+from tidelog.log.storage.cloud import (
+    FIXED,
+    Cloud,
+    Diagnosed,
+    Failure,
+    by_kind,
+    by_status,
+    chain,
+    folder_names,
+    milliseconds,
+)
 from tidelog.log.storage.sent_once import sent_once
 from tidelog.log.storage.store import FileStatus
 
@@ -79,11 +89,23 @@ class GCS(Cloud):
 
     def entries(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[tuple[str, FileStatus]]:
         """See Cloud."""
+        for page in self._pages(bucket, prefix, deep=deep):
+            for resource in page.get("items", ()):
+                yield resource["name"], _status(resource)
+
+    def folders(self, bucket: str, prefix: str, *, until: str) -> Iterator[str]:
+        """See Cloud."""
+        for page in self._pages(bucket, prefix, deep=False):
+            names = folder_names(page.get("prefixes", ()), prefix)
+            yield from names
+            if until in names:
+                return
+
+    def _pages(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[Mapping[str, Any]]:
         request = {"prefix": prefix, **({} if deep else {"delimiter": "/"})}
         while True:
             page = self._fs.call("GET", "b/{}/o", bucket, json_out=True, **request)
-            for resource in page.get("items", ()):
-                yield resource["name"], _status(resource)
+            yield page
             if not page.get("nextPageToken"):
                 return
             request["pageToken"] = page["nextPageToken"]

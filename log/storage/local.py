@@ -22,7 +22,7 @@ from tidelog.log.errors import (
 )
 from tidelog.log.storage.disk import REAL_DISK, Disk
 from tidelog.log.storage.local_errors import reading
-from tidelog.log.storage.local_paths import absolute, is_file, status_of, without_scheme
+from tidelog.log.storage.local_paths import absolute, is_file, is_folder, status_of, without_scheme
 from tidelog.log.storage.store import (
     FileStatus,
     NotDurableError,
@@ -117,6 +117,16 @@ class LocalStore(Store):
         """See Store."""
         found = [status_of(entry) for entry in self._entries(folder)]
         return sorted((status for status in found if status), key=lambda status: status.name)
+
+    def folders(self, folder: str = "", *, until: str = "") -> Sequence[str]:
+        """See Store."""
+        if until and self._is_folder(f"{folder}/{until}" if folder else until):
+            return [until]
+        return sorted(entry.name for entry in self._entries(folder) if is_folder(entry))
+
+    @reading
+    def _is_folder(self, path: str) -> bool:
+        return self._disk.is_folder(self._resolve(path))
 
     def walk(self, folder: str = "") -> Iterator[tuple[str, FileStatus]]:
         """See Store."""

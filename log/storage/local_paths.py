@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from tidelog.log.errors import ConfigurationError
@@ -39,8 +40,17 @@ def absolute(root: str) -> Path:
 
 def is_file(entry: os.DirEntry[str]) -> bool:
     """Whether the entry is a file, or a link to one."""
+    return _is(entry.is_file)
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether the entry is a folder, or a link to one."""
+    return _is(entry.is_dir)
+
+
+def _is(kind: Callable[[], bool]) -> bool:
     try:
-        return entry.is_file()
+        return kind()
     except OSError as error:
         if error.errno == errno.ELOOP:
             return False

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from tidelog.log.storage.arrow_input import arrow_input
 from tidelog.log.storage.store import FileStatus, Store
 from tidelog.log.system import REAL_SYSTEM, System
 
@@ -65,6 +66,16 @@ class MemoryStore(Store):
             key=lambda status: status.name,
         )
 
+    def folders(self, folder: str = "", *, until: str = "") -> Sequence[str]:
+        """See Store. The files of stores below this one count as files of this one."""
+        del until
+        root = f"{self.url}/{self._key(folder)}".rstrip("/") + "/"
+        with self._lock:
+            urls = [url for url in self._shared if f"{url}/".startswith(root) or root.startswith(f"{url}/")]
+            files = [f"{url}/{path}" for url in urls for path in self._shared[url]]
+        rests = (file[len(root) :] for file in files if file.startswith(root))
+        return sorted({rest.partition("/")[0] for rest in rests if "/" in rest})
+
     def walk(self, folder: str = "") -> Iterator[tuple[str, FileStatus]]:
         """See Store."""
         prefix = f"{folder}/" if folder else ""
@@ -80,7 +91,7 @@ class MemoryStore(Store):
 
     def open_input(self, path: str) -> Any:
         """See Store."""
-        return pa.BufferReader(self.read(path))
+        return arrow_input(self.read(path))
 
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:

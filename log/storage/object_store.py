@@ -13,7 +13,7 @@ import importlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,8 @@ from tidelog.log.errors import (
     StoreUnavailableError,
     TidelogError,
 )
-from tidelog.log.storage import location, probe
+from tidelog.log.storage import location, many_deletes, probe
+from tidelog.log.storage.arrow_input import arrow_input
 from tidelog.log.storage.cloud import Cloud, Failure, chain
 from tidelog.log.storage.location import Location
 from tidelog.log.storage.options import Redactor, parse_option_texts
@@ -130,6 +131,14 @@ class ObjectStore(Store):
         found = self._ask(folder, lambda cloud: [*cloud.list(bucket, prefix)], absent=Failure.NO_BUCKET)
         return sorted((status for status in found if status.name), key=lambda status: status.name)
 
+    def folders(self, folder: str = "", *, until: str = "") -> Sequence[str]:
+        """See Store. A folder exists as long as an object has its name in its key."""
+        bucket, key = self._locate(folder)
+        prefix = f"{key}/" if key else ""
+        return sorted(
+            self._ask(folder, lambda cloud: {*cloud.folders(bucket, prefix, until=until)}, absent=Failure.NO_BUCKET)
+        )
+
     def walk(self, folder: str = "") -> Iterator[tuple[str, FileStatus]]:
         """See Store."""
         root = f"{self._root.key}/" if self._root.key else ""
@@ -143,12 +152,42 @@ class ObjectStore(Store):
         with contextlib.suppress(FileNotFoundError):
             self._ask(path, lambda cloud: cloud.delete(bucket, key), writes=True, absent=Failure.NOT_FOUND)
 
+    @property
+    def deletes_at_once(self) -> int:
+        """See Store."""
+        return self._cloud.deletes_at_once
+
+    def delete_each(self, paths: Sequence[str]) -> dict[str, Exception]:
+        """See Store."""
+        return many_deletes.delete_each(
+            paths,
+            at_once=self.deletes_at_once,
+            threads=self.reads_at_once,
+            delete_many=self._delete_many,
+            delete_singly=super().delete_each,
+        )
+
+    def _delete_many(self, paths: Sequence[str]) -> Sequence[str]:
+        try:
+            places = [self._locate(path) for path in paths]
+            buckets, keys = {bucket for bucket, _ in places}, [key for _, key in places]
+            if len(buckets) > 1:
+                return paths
+            (bucket,) = buckets
+            left = {*self._ask(paths[0], lambda cloud: cloud.delete_many(bucket, keys), writes=True)}
+        except StoreUnavailableError:
+            raise
+        except (TidelogError, OSError):
+            # Not every server that speaks S3 has this request. If it is something else, a single request says so.
+            return paths
+        return [path for path, key in zip(paths, keys, strict=True) if key in left]
+
     def open_input(self, path: str) -> Any:
         """See Store. Fetches a small file as a whole, a large one as it is read, with some read-ahead."""
         bucket, key = self._locate(path)
         size = self._ask(path, lambda cloud: cloud.stat(bucket, key)).size_bytes
         if size <= WHOLE_BYTES:
-            return pa.BufferReader(self.read(path))
+            return arrow_input(self.read(path))
 
         def fetch(start: int, end: int) -> bytes:
             return self._ask(path, lambda cloud: cloud.read(bucket, key, start, end))

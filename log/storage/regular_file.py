@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidelog.log.storage.arrow_input import arrow_input
 from tidelog.log.storage.seekable import SeekableFile
 from tidelog.log.storage.store import UnreadableFileError
 
@@ -57,7 +58,7 @@ def open_regular_file(path: str) -> Any:
             # Arrow opens the same file again. Reading through Python takes twice as long, and a thread of Arrow that
             # still reads when Python exits would end the process with an error.
             return pa.OSFile(f"{_LINKS}/{descriptor}")  # noqa: TID251 - it is a regular file
-        return pa.BufferReader(_read(descriptor, size, path))
+        return arrow_input(_read(descriptor, size, path))
     finally:
         os.close(descriptor)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,7 +12,17 @@ import botocore.exceptions
 import s3fs
 from aiobotocore.httpsession import AIOHTTPSession
 
-from tidelog.log.storage.cloud import FIXED, Cloud, Diagnosed, Failure, by_kind, by_status, chain, milliseconds
+from tidelog.log.storage.cloud import (
+    FIXED,
+    Cloud,
+    Diagnosed,
+    Failure,
+    by_kind,
+    by_status,
+    chain,
+    folder_names,
+    milliseconds,
+)
 from tidelog.log.storage.sent_once import sent_once
 from tidelog.log.storage.store import FileStatus
 
@@ -93,6 +103,17 @@ class S3(Cloud):
         content: bytes = self._fs.cat_file(f"{bucket}/{key}", start=start, end=end, max_concurrency=1)
         return content
 
+    @property
+    def deletes_at_once(self) -> int:
+        """See Cloud. The most that S3 takes."""
+        return 1000
+
+    def delete_many(self, bucket: str, keys: Sequence[str]) -> list[str]:
+        """See Cloud."""
+        objects = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        answer = self._fs.call_s3("delete_objects", Bucket=bucket, Delete=objects)
+        return [error["Key"] for error in answer.get("Errors", ())]
+
     def stat(self, bucket: str, key: str) -> FileStatus:
         """See Cloud."""
         head = self._fs.call_s3("head_object", Bucket=bucket, Key=key)
@@ -100,11 +121,23 @@ class S3(Cloud):
 
     def entries(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[tuple[str, FileStatus]]:
         """See Cloud."""
+        for page in self._pages(bucket, prefix, deep=deep):
+            for entry in page.get("Contents", ()):
+                yield entry["Key"], _status(entry["Key"], entry["Size"], entry["LastModified"])
+
+    def folders(self, bucket: str, prefix: str, *, until: str) -> Iterator[str]:
+        """See Cloud."""
+        for page in self._pages(bucket, prefix, deep=False):
+            names = folder_names((entry["Prefix"] for entry in page.get("CommonPrefixes", ())), prefix)
+            yield from names
+            if until in names:
+                return
+
+    def _pages(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[Mapping[str, Any]]:
         request = {"Bucket": bucket, "Prefix": prefix, **({} if deep else {"Delimiter": "/"})}
         while True:
             page = self._fs.call_s3("list_objects_v2", **request)
-            for entry in page.get("Contents", ()):
-                yield entry["Key"], _status(entry["Key"], entry["Size"], entry["LastModified"])
+            yield page
             if not page.get("IsTruncated"):
                 return
             request["ContinuationToken"] = page["NextContinuationToken"]

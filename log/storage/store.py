@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from tidelog.log.errors import OutsideFileError, StoreUnavailableError
+from tidelog.log.errors import OutsideFileError, StoreUnavailableError, TidelogError
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,14 @@ class Store(ABC):
         return [status.name for status in self.list(folder)]
 
     @abstractmethod
+    def folders(self, folder: str = "", *, until: str = "") -> Sequence[str]:
+        """The bare names of the folders directly in `folder`, sorted; empty if it does not exist.
+
+        Includes hidden folders and links to folders. If `until` is among the names, the others may be missing: finding
+        one name can cost fewer calls than a listing.
+        """
+
+    @abstractmethod
     def walk(self, folder: str = "") -> Iterator[tuple[str, FileStatus]]:
         """Every file below the root, or below `folder`, with its path from the root, in no particular order.
 
@@ -126,6 +134,24 @@ class Store(ABC):
     @abstractmethod
     def delete(self, path: str) -> None:
         """Delete the file. Does nothing if it does not exist."""
+
+    @property
+    def deletes_at_once(self) -> int:
+        """How many files `delete_each` deletes with one request; 1 if each takes its own."""
+        return 1
+
+    def delete_each(self, paths: Sequence[str]) -> dict[str, Exception]:
+        """Delete the files, in any order. Returns the errors of those that could not be deleted.
+
+        Stores that delete several files at a time override this.
+        """
+        failed: dict[str, Exception] = {}
+        for path in paths:
+            try:
+                self.delete(path)
+            except (TidelogError, OSError) as error:
+                failed[path] = error
+        return failed
 
     @abstractmethod
     def open_input(self, path: str) -> Any:

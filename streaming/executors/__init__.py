@@ -1,4 +1,4 @@
-"""Work on Spark's executors: writing files, and row changes on tables too large for one machine.
+"""Work on Spark's executors: writing files, row changes and compactions of tables too large for one machine.
 
 | module | contents |
 |---|---|
@@ -9,6 +9,7 @@
 | `jvm_files` | the same through Spark's own parquet writer |
 | `plain_frame` | which DataFrames that writer can take as they are |
 | `hadoop` | the table's store as Hadoop sees it: URLs, settings, connectors |
-| `spark_table` | `table(spark, path)`: DELETE, UPDATE, UPSERT and OVERWRITE on the executors |
+| `spark_table` | `table(spark, path)`: DELETE, UPDATE, UPSERT, OVERWRITE and compactions on the executors |
+| `spark_executor` | `SparkExecutor`: the calls of a compaction as Spark tasks |
 | `spark_upsert` | the steps of an UPSERT |
 """

@@ -60,13 +60,7 @@ def context_of(spark: SparkSession) -> SparkContext:
     Raises PrerequisiteError if Java is missing or too old, if Spark is too old, or for Spark Connect, and
     ConfigurationError if `spark` is not a session.
     """
-    require_jvm()
-    if isinstance(spark, type) or not hasattr(spark, "version"):
-        found = spark.__name__ if isinstance(spark, type) else type(spark).__name__
-        raise ConfigurationError(
-            f"a Spark session is needed, not {found}", advice="pass SparkSession.builder.getOrCreate()"
-        )
-    require_spark(spark.version)
+    require_session(spark)
     try:
         context = spark.sparkContext
     except (PySparkException, AttributeError) as error:
@@ -76,6 +70,26 @@ def context_of(spark: SparkSession) -> SparkContext:
         ) from error
     use_this_interpreter(context)
     return context
+
+
+def require_session(spark: SparkSession) -> None:
+    """Check a session, classic or Spark Connect.
+
+    Raises PrerequisiteError if Java is missing or too old, or if Spark is too old, and ConfigurationError if `spark` is
+    not a session.
+    """
+    require_jvm()
+    if isinstance(spark, type) or not hasattr(spark, "version"):
+        found = spark.__name__ if isinstance(spark, type) else type(spark).__name__
+        raise ConfigurationError(
+            f"a Spark session is needed, not {found}", advice="pass SparkSession.builder.getOrCreate()"
+        )
+    require_spark(spark.version)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether it is a session of Spark Connect, which has no Spark context."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def use_this_interpreter(context: SparkContext) -> None:

@@ -1,4 +1,4 @@
-"""DELETE, UPDATE, UPSERT and OVERWRITE on Spark's executors, for tables and data too large for one machine.
+"""DELETE, UPDATE, UPSERT, OVERWRITE and compactions on Spark's executors, for tables too large for one machine.
 
 The driver plans and commits with the same code as `tidelog.log.Table`: it prunes the files, shares them out, and stages
 the results. Each task reads its files together with the row positions, evaluates the predicate, and writes new files.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import SparkContext
@@ -38,6 +39,7 @@ from tidelog.log.internals import (
     without_progress,
 )
 from tidelog.streaming.executors.session import context_of
+from tidelog.streaming.executors.spark_executor import SparkExecutor
 from tidelog.streaming.executors.spark_upsert import SparkUpsert
 from tidelog.streaming.executors.tasks import (
     file_size,
@@ -49,9 +51,12 @@ from tidelog.streaming.executors.tasks import (
     task_parts,
 )
 
+if TYPE_CHECKING:
+    from tidelog.compaction_daemon.compaction import CompactionReport
+
 
 def table(spark: SparkSession, path: str, *, storage_options: Mapping[str, str] | None = None) -> SparkTable:
-    """Open a table whose rows Spark's executors delete, update, upsert and overwrite.
+    """Open a table whose rows Spark's executors delete, update, upsert, overwrite and compact.
 
     For tables and data too large for one machine.
 
@@ -79,10 +84,10 @@ def table(spark: SparkSession, path: str, *, storage_options: Mapping[str, str] 
 class SparkTable:
     """A table whose rows Spark's executors change; `tidelog.streaming.table(spark, path)` opens it.
 
-    Its methods have the arguments, predicates, results and errors of the same methods of `tidelog.log.Table`. Each is
-    one commit, or none if it fails. If another commit could change which rows match, `delete`, `update` and `upsert`
-    start again on the newest version, up to 3 times. Spark runs a failed task again; files that no commit names are
-    left to `vacuum`.
+    Its methods have the arguments, predicates, results and errors of the same methods of `tidelog.log.Table`. A
+    statement is one commit, or none if it fails. If another commit could change which rows match, `delete`, `update`
+    and `upsert` start again on the newest version, up to 3 times. Spark runs a failed task again; files that no commit
+    names are left to `vacuum`.
 
     Args:
         context: The Spark context of the session.
@@ -201,6 +206,43 @@ class SparkTable:
         conform(to_arrow_schema(data.schema, timezone="UTC").empty_table(), writer.schema)
         parts = run_on_rows(data, partial(_write_rows, writer, where, dynamic))
         return committed(transaction.stage(overwrite.staged(transaction.state, *parts)).commit())
+
+    def compact(
+        self,
+        level: str = "minor",
+        *,
+        where: str | None = None,
+        cluster_by: Sequence[str] = (),
+        purge: bool = False,
+        cluster_order: str | None = None,
+    ) -> CompactionReport:
+        """Rewrite files without a change of rows. Each task rewrites one group; see `Table.compact` and SparkExecutor.
+
+        Args:
+            level: `minor` merges small files; `major` rewrites a whole scope.
+            where: An SQL predicate over partition columns; compact only the partitions that it describes.
+            cluster_by: For `major`, the columns to cluster rows by; by default those of `tidelog.clusterBy`.
+            purge: For `major`, also rewrite every file that has a dead row.
+            cluster_order: For `major`, `hilbert` or `sort`; by default that of `tidelog.clusterOrder`.
+
+        Returns:
+            What was done.
+
+        Raises:
+            ConfigurationError: An argument is wrong.
+            PredicateError: `where` is invalid or uses another column.
+            WorkerLostError: Spark could not finish a task, and nothing was committed.
+            CompactionVerificationError: A rewrite does not hold the rows that it read. Its group was not committed.
+        """
+        with SparkExecutor(SparkSession(self._context)) as executor:
+            return self._table.compact(
+                level,
+                where=where,
+                cluster_by=cluster_by,
+                purge=purge,
+                cluster_order=cluster_order,
+                executor=executor,
+            )
 
     def _change_rows(self, where: str, stage: Stage) -> Committed:
         def stage_parts(state: LogState, writer: DataWriter) -> Staged:

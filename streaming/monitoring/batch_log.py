@@ -18,8 +18,10 @@ from threading import Lock
 from typing import Any, TypeAlias
 
 from tidelog.log.errors import TidelogError
-from tidelog.log.internals import logger, to_datetime
+from tidelog.log.internals import JsonLines, logger
 from tidelog.streaming.monitoring.report import BatchReport
+
+__all__ = ["JsonLines", "Subscriber", "failures_logged", "publish", "subscribe"]
 
 _LOGGER = logger("tidelog.streaming")
 _LEVELS = {"committed": logging.INFO, "skipped": logging.INFO, "empty": logging.DEBUG}
@@ -108,36 +110,6 @@ def _frames(error: BaseException) -> list[str]:
             frames.append(f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}")
         current = current.__cause__
     return frames
-
-
-class JsonLines(logging.Formatter):
-    """Formats each log record as one line of JSON.
-
-    The keys are `timestamp` (UTC, milliseconds), `level`, `logger` and `message`; `tidelog`, the fields of a batch, if
-    the record has them; and `exception`, a traceback, if the record has one.
-
-    Args:
-        *args: As for `logging.Formatter`; none are needed.
-
-    Example:
-        handler = logging.StreamHandler()
-        handler.setFormatter(JsonLines())
-        logging.getLogger("tidelog.streaming").addHandler(handler)
-    """
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the record as one line of JSON. A value that JSON cannot hold becomes its text."""
-        entry: dict[str, Any] = {
-            "timestamp": to_datetime(int(record.created * 1000)).isoformat(timespec="milliseconds"),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if hasattr(record, "tidelog"):
-            entry["tidelog"] = record.tidelog
-        if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
 
 
 def _line(report: BatchReport) -> str:

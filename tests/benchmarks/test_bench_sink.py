@@ -32,6 +32,9 @@ CASES = {
     "tail_trigger_99th",
     "tail_trigger_median",
     "tail_rows_lost_or_doubled",
+    "beside_add_batch_median",
+    "beside_trigger_median",
+    "beside_rows_lost_or_doubled",
     "life_growth",
     "life_python_memory_growth",
     "life_heap_memory_growth",
@@ -88,7 +91,7 @@ def run_small(monkeypatch: pytest.MonkeyPatch, processes: dict[str, Any]) -> Sin
     monkeypatch.setattr(SinkBench, "_process", lambda self, engine: processes[engine])  # noqa: ARG005
     report = Report("sink", peer=PARQUET, engines=sink.ENGINES)
     bench = SinkBench(report, Sizes(turns=2, small=4), Path("unused"), list(processes), "auto", with_daemon=False)
-    bench.run("small")
+    bench.small()
     return bench
 
 
@@ -158,7 +161,7 @@ def test_the_daemon_runs_during_the_block_and_its_failure_is_reported(tmp_path: 
         while table.refresh().version == 4:
             assert time.monotonic() < deadline, output.read_text()
     assert table.scan().count() == 4
-    with pytest.raises(EngineFailedError, match="the daemon ended with"), daemon(tmp_path / "missing", output):
+    with pytest.raises(EngineFailedError, match="the daemon ended with"), daemon(Path("s3:"), output):
         pass
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.cli.support import SCHEMA
 from tests.compaction_daemon.support import SCHEMA as PARTITIONED
 from tests.compaction_daemon.support import put
+from tests.log.cleanup.support import written_when_committed
 from tests.log.support import START_MS, Clock, new_table, numbers
 from tidelog.log import Table
 from tidelog.log.storage.local import LocalStore
@@ -59,7 +60,7 @@ def small_files(tmp_path: Path) -> Table:
 
 @pytest.fixture
 def old(tmp_path: Path) -> Table:
-    """Ten versions, a day apart, long ago; every third has a checkpoint; two orphaned files of the same age."""
+    """Ten versions, a day apart, long ago; every third has a checkpoint; two older orphaned files."""
     clock = Clock()
     made = new_table(LocalStore(str(tmp_path / "old")), system=clock)
     for day in range(1, 11):
@@ -70,5 +71,5 @@ def old(tmp_path: Path) -> Table:
     for name in ("orphan-1.parquet", "orphan-2.parquet"):
         path = Path(made.path, name)
         path.write_bytes(b"12345")
-        os.utime(path, (START_MS / 1000, START_MS / 1000))
-    return made
+        os.utime(path, (START_MS / 1000 - 1, START_MS / 1000 - 1))
+    return written_when_committed(made)

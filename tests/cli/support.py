@@ -28,14 +28,16 @@ ON_A_TABLE: dict[str, list[str]] = {
     "changes": [],
     "compact": [],
     "conflicts": [],
-    "daemon": [],
+    "daemon": ["--once"],
     "describe": [],
     "expire": [],
     "history": [],
     "plan": [],
+    "report": ["--json"],
     "restore": ["--version", "0"],
     "scan": [],
     "set-properties": ["delta.appendOnly=true"],
+    "status": [],
     "vacuum": [],
 }
 PROGRAM = str(Path(sys.executable).parent / "tidelog")

@@ -191,8 +191,8 @@ def coloured(text: str) -> bool:
 
 
 def test_a_terminal_shows_colours_unless_told_not_to(table: Table) -> None:
-    assert coloured(on_terminal("describe", table.path).raw)
-    assert not coloured(on_terminal("describe", table.path, NO_COLOR="1").raw)
+    assert coloured(on_terminal("conflicts").raw)
+    assert not coloured(on_terminal("conflicts", NO_COLOR="1").raw)
     assert coloured(on_terminal("describe", table.path + "x").raw), "the code of an error"
 
 

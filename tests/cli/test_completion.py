@@ -54,7 +54,7 @@ def test_commands(tmp_path: Path) -> None:
 
 def test_options_and_their_values(tmp_path: Path) -> None:
     found = completions("tidelog compact --c", tmp_path)
-    assert found == ["--cluster-by"]
+    assert found == ["--cluster-by", "--cluster-order"]
     assert {"--level", "--json", "--help"} <= set(completions("tidelog compact --", tmp_path))
     assert completions("tidelog compact --level m", tmp_path) == ["minor", "major"]
     assert completions("tidelog changes t --mode c", tmp_path) == ["cdc"]

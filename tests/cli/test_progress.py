@@ -149,7 +149,7 @@ def test_a_slow_store_shows_progress(command: str, tmp_path: Path, monkeypatch: 
 def test_progress_is_shown_while_a_table_is_opened(command: str, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     doing = watched(monkeypatch, Table, "open")
     assert on_terminal(command, table.path, *(["--once"] if command == "daemon" else [])).code == 0
-    assert doing == [{"daemon": "opening", "history": "reading"}[command]]
+    assert doing == [{"daemon": "compacting", "history": "reading"}[command]]
 
 
 def watched(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[str]:

@@ -17,8 +17,31 @@ from tidelog.log import Table
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import Action, AddFile, DeletionVectorDescriptor, RemoveFile, encode_commit
 from tidelog.log.state import files
+from tidelog.log.system import System
 
 SCHEMA = pa.schema([("part", pa.string()), ("n", pa.int64())])
+
+
+class ManualClock(System):
+    """A clock that tests move."""
+
+    seconds = 100.0
+
+    def monotonic_s(self) -> float:
+        return self.seconds
+
+
+class PassingClock(ManualClock):
+    """Time passes only when a test lets it, on both clocks."""
+
+    def __init__(self) -> None:
+        self._start_ms = super().now_ms() - round(self.seconds * 1000)
+
+    def now_ms(self) -> int:
+        return self._start_ms + round(self.seconds * 1000)
+
+    def pass_s(self, seconds: float) -> None:
+        self.seconds += seconds
 
 
 def memory_table(**properties: object) -> Table:

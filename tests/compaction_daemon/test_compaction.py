@@ -23,11 +23,20 @@ from tests.compaction_daemon.support import (
     put,
     put_commit,
 )
-from tidelog.compaction_daemon import CompactionReport, Plan, compact, compaction, plan, stage
+from tidelog.compaction_daemon import CompactionReport, PlannedGroup, applying, compact, compaction, stage
 from tidelog.compaction_daemon.rewriting import rewrite
 from tidelog.log import Committed, OperationClass, Superseded, Table, Transaction
 from tidelog.log.conflict.staged import MoveGroup
-from tidelog.log.errors import ConfigurationError, CorruptLogError, MetadataChangedException, TableNotFoundError
+from tidelog.log.errors import (
+    CompactionVerificationError,
+    ConfigurationError,
+    CorruptLogError,
+    DataFileDamagedError,
+    MetadataChangedException,
+    TableNotFoundError,
+    TidelogError,
+)
+from tidelog.log.internals import DataWriter
 from tidelog.log.state.loader import load
 from tidelog.log.storage.memory import MemoryStore
 
@@ -66,6 +75,8 @@ def test_small_files_become_one_and_no_reader_of_changes_sees_it() -> None:
         bytes_written=live_files(table)[0].size,
         wasted_bytes=0,
         rebased_over=(),
+        versions=(5,),
+        levels=("minor",),
     )
     assert report.did_anything
     assert numbers_of(table) == [0, 1, 2, 3]
@@ -326,25 +337,48 @@ def test_writers_and_compactions_in_threads_do_not_disturb_each_other(tmp_path: 
     assert orphans == set()
 
 
-def test_a_failed_group_leaves_no_files_of_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise each attempt would leave behind the files of the groups that were done."""
-    table = memory_table()
-    put(table, 1)
-    put(table, 2)
-    before = data_files(table)
+def failing(error: Exception, part: str) -> Callable[..., MoveGroup]:
+    """A rewrite that fails for one partition, after it has written its files."""
     honest = rewrite.rewrite
-    planned = plan(table)
-    twice = Plan(planned.level, planned.version, planned.groups * 2, planned.num_files, planned.small_files)
-    calls: list[int] = []
 
-    def second_fails(*args: Any, **named: Any) -> MoveGroup:
-        calls.append(1)
-        if len(calls) == 2:
-            raise CorruptLogError("lost", path="x")
-        return honest(*args, **named)
+    def fails(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: int, version: int) -> MoveGroup:
+        if group.partition_values["part"] == part:
+            raise error
+        return honest(writer, schema, group, now_ms, version)
 
-    monkeypatch.setattr(compaction, "rewrite", second_fails)
-    monkeypatch.setattr(compaction, "plan_snapshot", lambda *_, **__: twice)
-    with pytest.raises(CorruptLogError):
+    return fails
+
+
+def test_an_unexpected_error_leaves_no_files_of_the_groups_that_were_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each attempt would leave some behind."""
+    table = filled("a", "b", "c")
+    before = data_files(table)
+    monkeypatch.setattr(applying, "rewrite", failing(ZeroDivisionError(), "b"))
+    with pytest.raises(ZeroDivisionError):
         compact(table)
     assert data_files(table) == before
+    assert table.refresh().version == 9
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CorruptLogError("lost", path="x"),
+        DataFileDamagedError("damaged", path="x"),
+        CompactionVerificationError("other rows", path="x"),
+    ],
+)
+def test_a_group_that_cannot_be_rewritten_does_not_keep_the_rest_from_it(
+    error: TidelogError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged file must not end the compaction of its table for good; the error is still raised."""
+    table = filled("a", "b", "c")
+    monkeypatch.setattr(applying, "rewrite", failing(error, "b"))
+    with pytest.raises(type(error)):
+        compact(table)
+    assert len(live_files(table)) == 1 + 3 + 1
+    assert sorted(numbers_of(table)) == sorted([0, 1, 2] * 3)
+    assert_no_orphans(table)
+    with pytest.raises(type(error)):
+        stage(table)
+    assert_no_orphans(table)

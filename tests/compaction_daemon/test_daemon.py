@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import threading
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.compaction_daemon.support import SCHEMA, memory_table, numbers_of, put
-from tidelog.compaction_daemon import Daemon, DaemonConfig, StepReport
-from tidelog.compaction_daemon import daemon as daemon_module
+from tests.compaction_daemon.support import SCHEMA, ManualClock, memory_table, numbers_of, put
+from tidelog.compaction_daemon import Daemon, DaemonConfig, StepReport, TableSource, TableState, table_step
+from tidelog.compaction_daemon.compaction import apply_fresh
 from tidelog.log import Table
 from tidelog.log.errors import (
     CommitContentionError,
@@ -28,16 +24,8 @@ from tidelog.log.errors import (
     TableNotFoundError,
 )
 from tidelog.log.state.commits import read_commit
+from tidelog.log.storage.local import LocalStore
 from tidelog.log.system import System
-
-
-class ManualClock(System):
-    """A clock that tests move."""
-
-    seconds = 100.0
-
-    def monotonic_s(self) -> float:
-        return self.seconds
 
 
 def disk_table(path: Path) -> Table:
@@ -170,27 +158,45 @@ def test_errors_are_reported_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, reported: type, level: int
 ) -> None:
     table = memory_table()
+    put(table, 1)
+    put(table, 2)
 
     def fails(*_: object, **__: object) -> Any:
         raise error
 
-    monkeypatch.setattr(daemon_module, "compact_once", fails)
+    monkeypatch.setattr(table_step, "apply_fresh", fails)
     with caplog.at_level(logging.INFO):
         (step,) = Daemon([table]).step().tables
     assert type(step.error) is reported
     assert not step.did_anything
-    (record,) = [record for record in caplog.records if record.name == "tidelog.compaction_daemon.daemon"]
+    (record,) = [
+        record for record in caplog.records if record.name == "tidelog.compaction_daemon.watching.watched_table"
+    ]
     assert record.levelno == level
     assert table.path in record.getMessage()
 
 
-def test_an_unexpected_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object, **__: object) -> Any:
-        raise ZeroDivisionError
+def test_an_unexpected_error_of_one_table_does_not_stop_the_rest(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sick, well = memory_table(), memory_table()
+    for table in (sick, well):
+        put(table, 1)
+        put(table, 2)
+    original = apply_fresh
 
-    monkeypatch.setattr(daemon_module, "compact_once", fails)
-    with pytest.raises(ZeroDivisionError):
-        Daemon([memory_table()]).step()
+    def fails(table: Table, *arguments: Any, **named: Any) -> Any:
+        if table.path == sick.path:
+            raise ZeroDivisionError
+        return original(table, *arguments, **named)
+
+    monkeypatch.setattr(table_step, "apply_fresh", fails)
+    report = Daemon([sick, well]).step()
+    assert "ZeroDivisionError" in str(report.tables[0].error)
+    assert report.tables[1].compaction.did_anything
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.exc_text is not None
+    assert "ZeroDivisionError" in record.exc_text
 
 
 @pytest.mark.parametrize(
@@ -198,9 +204,9 @@ def test_an_unexpected_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (lambda: Daemon([]), "a daemon needs a list of tables; give a list with at least one path"),
         (lambda: Daemon("/data/t"), "a daemon needs a list of tables"),
-        (lambda: DaemonConfig(interval_s=0), "interval_s is 0; give seconds above zero"),
-        (lambda: DaemonConfig(interval_s=-1.0), "give seconds above zero"),
-        (lambda: DaemonConfig(growth=0.5), "growth is 0.5; give 1 or more"),
+        (lambda: DaemonConfig(interval_s=0), "interval_s is 0; give a number from 0.01"),
+        (lambda: DaemonConfig(interval_s=-1.0), "interval_s is -1.0; give a number from 0.01"),
+        (lambda: DaemonConfig(growth=0.5), "growth is 0.5; give a number from 1"),
     ],
 )
 def test_bad_arguments_are_refused(make: Any, message: str) -> None:
@@ -209,89 +215,166 @@ def test_bad_arguments_are_refused(make: Any, message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_tables_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(TableNotFoundError):
-        Daemon([str(tmp_path / "nothing")])
-
-
-def test_stop_from_a_thread_ends_run_after_the_current_step() -> None:
-    table = memory_table()
-    steps = []
-
-    def on_step(report: StepReport) -> None:
-        steps.append(report)
-        if len(steps) == 3:
-            threading.Thread(target=daemon.stop).start()
-
-    daemon = Daemon([table], config=DaemonConfig(interval_s=0.2), on_step=on_step)
-    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    daemon.run()
-    assert 3 <= len(steps) <= 4
-    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_run_finishes_the_step_in_which_a_signal_arrives(number: signal.Signals) -> None:
-    table = memory_table()
+def test_a_table_may_come_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    daemon = Daemon([str(tmp_path / "later")], clock=clock)
+    for _ in range(3):
+        (step,) = daemon.step().tables
+        assert isinstance(step.error, TableNotFoundError)
+        assert step.state is TableState.MISSING
+        clock.seconds += 60
+    assert len(caplog.records) == 1
+    table = disk_table(tmp_path / "later")
     put(table, 1)
     put(table, 2)
-    seen: list[StepReport] = []
+    clock.seconds += 60
+    assert daemon.step().tables[0].compaction.did_anything
+    assert daemon.status().tables[0].state is TableState.WORKING
+
+
+def test_a_table_that_was_replaced_is_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "table"
+    daemon = Daemon([disk_table(path)])
+    daemon.step()
+    Table.drop(str(path))
+    table = disk_table(path)
+    put(table, 1)
+    put(table, 2)
+    with caplog.at_level(logging.INFO):
+        (step,) = daemon.step().tables
+    assert step.error is None
+    assert step.compaction.did_anything
+    assert daemon.status().tables[0].table_id == table.id
+    assert [record.exc_text for record in caplog.records] == [None, None]
+
+
+def test_a_table_without_news_is_looked_at_less_and_less_often_by_run() -> None:
+    """Waits are on the clock; only looks of `run` follow the schedule."""
+    quiet, clock = memory_table(), ManualClock()
+    daemon = Daemon([quiet], config=DaemonConfig(interval_s=1.0, idle_interval_s=8.0), clock=clock)
+    looks = []
+    for _ in range(40):
+        clock.seconds += 1
+        if daemon._due():
+            daemon._round(daemon._due())
+            looks.append(clock.seconds)
+    assert [after - before for before, after in pairwise(looks)] == [1, 1, 2, 4, 8, 8, 8]
+
+
+def test_bytes_per_hour_are_a_limit_for_all_tables_together() -> None:
+    tables, clock = [memory_table() for _ in range(3)], ManualClock()
+    for table in tables:
+        put(table, *range(60_000))
+        put(table, *range(60_000))
+    daemon = Daemon(tables, config=DaemonConfig(bytes_per_hour=2**20), clock=clock)
+    size = tables[0].debt().small_bytes
+    assert size < 2**20 < 2 * size
+    report = daemon.step()
+    assert [step.compaction.did_anything for step in report.tables] == [True, True, False]
+    assert daemon.status().bytes_last_hour == 2 * size
+    # What is left is not forgotten, although the table does not change.
+    for _ in range(3):
+        clock.seconds += 1000
+        assert not daemon.step().did_anything
+    clock.seconds += 1000
+    assert [step.compaction.did_anything for step in daemon.step().tables] == [False, False, True]
+
+
+def test_the_status_says_what_was_done(tmp_path: Path) -> None:
+    table = disk_table(tmp_path / "table")
+    put(table, 1)
+    put(table, 2)
+    daemon = Daemon([table, str(tmp_path / "nothing")])
+    before = daemon.status()
+    assert [status.state for status in before.tables] == [TableState.NEW, TableState.NEW]
+    assert (before.steps, before.last_step) == (0, None)
+    daemon.step()
+    after = daemon.status()
+    missing, found = after.tables
+    assert (missing.state, missing.error_code, missing.version) == (TableState.MISSING, "TIDELOG_TABLE_NOT_FOUND", None)
+    assert (found.state, found.error, found.version, found.table_id) == (TableState.WORKING, None, 3, table.id)
+    assert [sample.debt.small_files for sample in found.debt] == [2, 1]
+    assert (found.totals.compactions, found.totals.files_removed, found.totals.files_added) == ({"minor": 1}, 2, 1)
+    assert found.totals.bytes_read > 0
+    assert missing.totals.failures == 1
+    assert (after.steps, after.stalled) == (1, False)
+
+
+def test_an_error_is_logged_once_until_it_changes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table, clock = disk_table(tmp_path / "table"), ManualClock()
+    put(table, 1)
+    daemon = Daemon([table.path], clock=clock)
+    commit = Path(table.path, "_delta_log", f"{1:020}.json")
+    content = commit.read_bytes()
+    commit.write_bytes(b"{not a commit")
+    for _ in range(5):
+        assert daemon.step().tables[0].error is not None
+        clock.seconds += 600
+    (record,) = caplog.records
+    assert record.exc_text is None
+    caplog.clear()
+    commit.write_bytes(content)
+    with caplog.at_level(logging.INFO):
+        assert daemon.step().tables[0].error is None
+    assert [record.getMessage() for record in caplog.records] == [f"{table.path}: works again"]
+
+
+def test_other_settings_and_tables_are_taken_up_after_the_current_step(tmp_path: Path) -> None:
+    kept, gone, new = (disk_table(tmp_path / name) for name in ("kept", "gone", "new"))
+    for table in (kept, new):
+        put(table, 1)
+        put(table, 2)
+    reports: list[StepReport] = []
 
     def on_step(report: StepReport) -> None:
-        seen.append(report)
-        os.kill(os.getpid(), number)
-
-    Daemon([table], config=DaemonConfig(interval_s=3600), on_step=on_step).run()
-    assert [report.did_anything for report in seen] == [True]
-    assert numbers_of(table) == [1, 2]
-
-
-# Runs a daemon that gets its signal at the worst moment: while it is inside `threading`, with a lock held.
-_SIGNAL_INSIDE_A_WAIT = """
-import signal, sys, threading
-from tidelog.compaction_daemon import Daemon, DaemonConfig
-from tidelog.log import Table
-import pyarrow as pa
-
-Table.create("memory://t", pa.schema([("n", pa.int64())]))
-steps = []
-
-def interrupt(frame, event, argument):
-    if frame.f_code is threading.Condition.wait.__code__:
-        sys.settrace(None)
-        signal.raise_signal(signal.SIGTERM)
-
-def on_step(report):
-    steps.append(report)
-    if len(steps) == 2:
-        signal.raise_signal(signal.SIGTERM)
-    sys.settrace(interrupt)
-
-Daemon(["memory://t"], config=DaemonConfig(interval_s=0.01), on_step=on_step).run()
-"""
-
-
-def test_a_signal_during_the_sleep_does_not_block() -> None:
-    done = subprocess.run([sys.executable, "-c", _SIGNAL_INSIDE_A_WAIT], timeout=60, check=False)
-    assert done.returncode == 0
-
-
-def test_run_does_not_sleep_while_there_is_work() -> None:
-    """With an hour of sleep after an idle step, only busy steps can follow each other."""
-    table = memory_table()
-    steps = 0
-
-    def on_step(_: StepReport) -> None:
-        nonlocal steps
-        steps += 1
-        if steps < 4:
-            put(table, 2 * steps)
-            put(table, 2 * steps + 1)
+        reports.append(report)
+        if len(reports) == 1:
+            daemon.reconfigure(DaemonConfig(growth=1.0), [kept.path, new.path])
         else:
             daemon.stop()
 
-    put(table, 0)
-    put(table, 1)
-    daemon = Daemon([table], config=DaemonConfig(interval_s=3600, growth=1.0), on_step=on_step)
+    daemon = Daemon([kept.path, gone.path], config=DaemonConfig(interval_s=3600, growth=100.0), on_step=on_step)
     daemon.run()
-    assert steps == 4
+    assert [step.compaction.did_anything for step in reports[0].tables] == [False, False]
+    assert {step.path: step.compaction.did_anything for step in reports[1].tables} == {kept.path: True, new.path: True}
+    assert [status.path for status in daemon.status().tables] == [kept.path, new.path]
+    with pytest.raises(ConfigurationError):
+        daemon.reconfigure(DaemonConfig(), [])
+
+
+def test_tables_of_a_folder_come_and_go(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    first = disk_table(tmp_path / "lake" / "first")
+    daemon = Daemon([f"{tmp_path}/lake/*"], config=DaemonConfig(discovery_interval_s=60), clock=clock)
+    assert [step.path for step in daemon.step().tables] == [first.path]
+    second = disk_table(tmp_path / "lake" / "second")
+    clock.seconds += 59
+    assert [step.path for step in daemon.step().tables] == [first.path]
+    clock.seconds += 1
+    with caplog.at_level(logging.INFO):
+        assert {step.path for step in daemon.step().tables} == {first.path, second.path}
+        shutil.rmtree(first.path)
+        clock.seconds += 60
+        assert [step.path for step in daemon.step().tables] == [second.path]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{second.path}: is a table now; the daemon watches it",
+        f"{first.path}: is gone; the daemon no longer watches it",
+    ]
+
+
+def test_a_search_that_fails_is_logged_once_and_its_tables_stay(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    table = disk_table(tmp_path / "lake" / "table")
+    daemon = Daemon([TableSource(str(tmp_path / "lake"), folder=True)], clock=clock)
+    daemon.step()
+
+    def folders(*_: object, **__: object) -> Any:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(LocalStore, "folders", folders)
+    for _ in range(3):
+        clock.seconds += 600
+        assert [step.path for step in daemon.step().tables] == [table.path]
+    assert len([record for record in caplog.records if "search" in record.getMessage()]) == 1

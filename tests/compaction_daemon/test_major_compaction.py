@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import random
-import weakref
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import deltalake
 import pyarrow as pa
@@ -26,16 +20,11 @@ from tests.compaction_daemon.support import (
 )
 from tests.compaction_daemon.test_compaction import data_files
 from tidelog.compaction_daemon import compact, compaction, plan, stage
-from tidelog.compaction_daemon.planning.major import MIN_DEAD_SHARE
-from tidelog.compaction_daemon.planning.plan import PlannedGroup
-from tidelog.compaction_daemon.rewriting.rewrite import rewrite
+from tidelog.compaction_daemon.planning.candidates import MIN_DEAD_SHARE
 from tidelog.log import OperationClass, Table
-from tidelog.log.conflict.staged import MoveGroup
-from tidelog.log.data import reader
 from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.data.reader import DataFile, physical_rows
-from tidelog.log.data.writer import DataWriter
-from tidelog.log.errors import CompactionVerificationError, ConfigurationError, DataFileDamagedError
+from tidelog.log.errors import DataFileDamagedError
 from tidelog.log.format import commit_info, lineage
 from tidelog.log.format.actions import AddFile
 from tidelog.log.state.commits import read_commit
@@ -85,8 +74,9 @@ def test_only_the_partitions_asked_for_are_rewritten() -> None:
 
 def test_files_with_a_tenth_of_dead_rows_are_rewritten_and_all_of_them_with_purge() -> None:
     table = memory_table(**{"tidelog.targetFileSize": 1000})
-    put(table, *range(100))
-    put(table, *range(100, 200))
+    wanted = random_numbers(200)
+    put(table, *wanted[:100])
+    put(table, *wanted[100:])
     delete_rows(table, [0], file=0)
     delete_rows(table, range(10), file=1)
     assert MIN_DEAD_SHARE == 0.1
@@ -181,7 +171,7 @@ def test_a_dead_file_is_dropped_without_reading_its_rows(level: str, monkeypatch
     table = memory_table(**{"tidelog.targetFileSize": 100})
     dead = wholly_dead(table)
     time_version, changes = table.refresh().time_version, table.changes().to_arrow()
-    monkeypatch.setattr("tidelog.compaction_daemon.rewriting.rewrite.read_batches", None)
+    monkeypatch.setattr("tidelog.compaction_daemon.rewriting.inputs.read_coded_batches", None)
     report = compact(table, level)
     assert (report.groups, report.files_removed, report.files_added, report.bytes_written) == (1, 1, 0, 0)
     assert dead.key not in {add.key for add in live_files(table)}
@@ -222,34 +212,6 @@ def test_a_file_whose_statistics_count_too_few_rows_loses_none() -> None:
 # --- the bounds ------------------------------------------------------------------------------------------------------
 
 
-def test_about_one_output_is_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 10,000 rows in batches of 250, at most one output (834) and two batches are in memory at a time."""
-    table = memory_table(**{"tidelog.targetFileSize": "8 KiB"})
-    wanted = random_numbers(10_000)
-    for start in range(0, 10_000, 500):
-        put(table, *wanted[start : start + 500])
-    living: list[weakref.ref[pa.RecordBatch]] = []
-    most = [0]
-    honest = reader.read_batches
-
-    def counting(*args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:
-        for batch in honest(*args, **kwargs, batch_rows=250):
-            living.append(weakref.ref(batch))
-            gc.collect()
-            most[0] = max(most[0], sum(found.num_rows for reference in living if (found := reference()) is not None))
-            yield batch
-
-    monkeypatch.setattr("tidelog.compaction_daemon.rewriting.rewrite.read_batches", counting)
-    gc.freeze()  # or each collection looks through all that pytest holds
-    try:
-        report = compact(table, "major")
-    finally:
-        gc.unfreeze()
-    assert report.files_added == 12
-    assert 834 <= most[0] <= 834 + 2 * 250
-    assert numbers_of(table) == wanted
-
-
 def test_one_commit_rewrites_a_bounded_number_of_bytes_and_reports_what_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -262,63 +224,7 @@ def test_one_commit_rewrites_a_bounded_number_of_bytes_and_reports_what_is_left(
     assert [(report.groups, report.groups_left) for report in reports] == [(2, 1), (1, 0), (0, 0)]
 
 
-@pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])
-def test_groups_are_rewritten_by_an_executor(pool: Callable[[int], Executor], tmp_path: Path) -> None:
-    tables = [Table.create(str(tmp_path / name), SCHEMA, partition_by=["part"]) for name in ("alone", "pooled")]
-    for table in tables:
-        for part in "abc":
-            put(table, 1, 2, part=part)
-            put(table, 3, part=part)
-    with pool(2) as executor:
-        alone, pooled = compact(tables[0], "major"), compact(tables[1], "major", executor=executor)
-    assert (pooled.groups, pooled.files_removed, pooled.files_added) == (3, 6, 3)
-    assert pooled == replace(alone, bytes_written=pooled.bytes_written, bytes_read=pooled.bytes_read)
-    assert numbers_of(tables[1]) == numbers_of(tables[0])
-
-
-def test_a_group_that_fails_in_an_executor_leaves_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = memory_table()
-    for part in "abc":
-        put(table, 1, part=part)
-        put(table, 2, part=part)
-    before = data_files(table)
-
-    def fails_on_b(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: int) -> MoveGroup:
-        if group.partition_values["part"] == "b":
-            raise ZeroDivisionError
-        return rewrite(writer, schema, group, now_ms)
-
-    monkeypatch.setattr(compaction, "rewrite", fails_on_b)
-    with ThreadPoolExecutor(3) as executor, pytest.raises(ZeroDivisionError):
-        compact(table, "major", executor=executor)
-    assert data_files(table) == before
-
-
-def test_an_unsuitable_executor_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"must be a concurrent\.futures\.Executor, not str"):
-        compact(memory_table(), "major", executor="spark")  # type: ignore[arg-type]
-    with ProcessPoolExecutor(1) as executor, pytest.raises(ConfigurationError, match="in this process's memory"):
-        compact(memory_table(), executor=executor)
-
-
 # --- failures --------------------------------------------------------------------------------------------------------
-
-
-def test_a_lost_row_among_several_outputs_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = memory_table(**{"tidelog.targetFileSize": "8 KiB"})
-    for seed in range(4):
-        put(table, *random_numbers(500, seed))
-    honest = DataWriter.write_file
-    calls: list[int] = []
-
-    def loses_a_row_of_the_second(self: DataWriter, rows: pa.Table, *args: Any, **kwargs: Any) -> AddFile:
-        calls.append(1)
-        return honest(self, rows.slice(1) if len(calls) == 2 else rows, *args, **kwargs)
-
-    monkeypatch.setattr(DataWriter, "write_file", loses_a_row_of_the_second)
-    with pytest.raises(CompactionVerificationError, match="wrote 1999 rows, but 2000 are live"):
-        compact(table, "major")
-    assert table.refresh().version == 4
 
 
 def test_a_group_that_fails_half_way_leaves_no_file() -> None:

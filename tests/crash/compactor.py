@@ -22,7 +22,7 @@ def main(table: str) -> None:
     for _ in sys.stdin:
         child = os.fork()
         if child == 0:
-            Daemon([table], config=DaemonConfig(interval_s=0.001, growth=1.0)).run()
+            Daemon([table], config=DaemonConfig(interval_s=0.01, growth=1.0, core_share=1, lease_ttl_s=0.1)).run()
             os._exit(0)
         print(child, flush=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -72,6 +73,17 @@ def test_a_first_run_ends_with_a_summary_whose_rows_agree(finished: tuple[Folder
     assert facts["micro-batch"].endswith(f"(of {DAYS})")
     assert facts["table"] == str(folder.table)
     assert Table.open(str(folder.table)).scan().count() == FLIGHTS
+
+
+@pytest.mark.spark
+def test_a_run_ends_with_the_report_of_the_table(finished: tuple[Folder, str]) -> None:
+    folder, printed = finished
+    assert printed.splitlines()[-1] == f"wrote {folder.report}: open it in a browser to see what happened to the table"
+    page = folder.report.read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    (report,) = re.findall(r'<script type="application/json" id="report">(.*?)</script>', page)
+    found = json.loads(report)
+    assert (found["path"], found["version"]) == (str(folder.table), Table.open(str(folder.table)).version)
 
 
 @pytest.mark.spark

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO
 
@@ -29,6 +29,9 @@ class Around(Store):
 
     def list(self, folder: str) -> list[FileStatus]:
         return self.inner.list(folder)
+
+    def folders(self, folder: str = "", *, until: str = "") -> Sequence[str]:
+        return self.inner.folders(folder, until=until)
 
     def walk(self, folder: str = "") -> Iterator[tuple[str, FileStatus]]:
         return self.inner.walk(folder)

@@ -152,6 +152,14 @@ def live_files(table: Table) -> list[AddFile]:
 # --- deletion vectors ------------------------------------------------------------------------------------------------
 
 
+def clean_up_before(table: Table, version: int) -> None:
+    """Write a checkpoint of the newest version, and delete the commits before a version, as a clean-up does."""
+    table.checkpoint()
+    for each in range(version):
+        table.store.delete(filenames.commit_path(each))
+        table.store.delete(filenames.checksum_path(each))
+
+
 def bitmap(positions: Iterable[int]) -> bytes:
     """The bitmap of `positions`, encoded as the Delta protocol describes."""
     values = BitMap64(positions)

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from tests.log.faults import Around, Counting
-from tests.log.support import NUMBERS, memory_store, new_table, numbers, read_numbers, reopen
+from tests.log.support import NUMBERS, clean_up_before, memory_store, new_table, numbers, read_numbers, reopen
 from tidelog.log import Table
 from tidelog.log.errors import HistoryExpiredError, TableNotFoundError, TableReplacedError
 from tidelog.log.format import filenames
@@ -85,10 +85,7 @@ def test_commits_of_a_table_that_is_gone_are_not_taken_for_those_in_its_place() 
     reader.refresh()
     for number in range(3):
         table.insert(numbers([number]))
-    table.checkpoint()
-    for version in range(2):
-        table.store.delete(filenames.commit_path(version))
-        table.store.delete(filenames.checksum_path(version))
+    clean_up_before(table, 2)
     reader.refresh()
     with pytest.raises(HistoryExpiredError):
         list(reader.timeline.between(0, 4))
@@ -119,10 +116,7 @@ def test_a_refresh_finds_the_newest_version_after_the_loaded_one_was_cleaned_up(
     stale = reopen(table)
     for number in range(5):
         table.insert(numbers([number]))
-    table.checkpoint()
-    for version in range(5):
-        table.store.delete(filenames.commit_path(version))
-        table.store.delete(filenames.checksum_path(version))
+    clean_up_before(table, 5)
     assert read_numbers(stale.refresh()) == [0, 1, 2, 3, 4]
     assert stale.version == 5
 
@@ -133,10 +127,7 @@ def test_an_insert_after_the_loaded_version_was_cleaned_up_follows_the_newest() 
     stale = reopen(table)
     for number in range(5):
         table.insert(numbers([number]))
-    table.checkpoint()
-    for version in range(5):
-        table.store.delete(filenames.commit_path(version))
-        table.store.delete(filenames.checksum_path(version))
+    clean_up_before(table, 5)
     assert stale.insert(numbers([5])).version == 6
     assert read_numbers(reopen(table)) == [0, 1, 2, 3, 4, 5]
 

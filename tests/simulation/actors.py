@@ -130,6 +130,7 @@ class Compaction(Job):
         table = actor.table()
         record.operation, record.table_id = Compacted("COMPACT", self.level), table.id
         report = compact(table, self.level, cluster_by=["v"] if self.clustered else (), purge=self.level == "major")
+        record.versions = report.versions
         return (Told.IDLE, None) if report.version is None else (Told.COMMITTED, report.version)
 
 

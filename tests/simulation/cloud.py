@@ -79,6 +79,9 @@ class SimCloud(Cloud):
             first = self._ask("list", prefix, lambda: page(first[size - 1]))
         yield from self._statuses(first)
 
+    def folders(self, bucket: str, prefix: str, *, until: str) -> Iterator[str]:
+        raise NotImplementedError("no actor looks for tables")
+
     def diagnose(self, error: BaseException) -> Diagnosed:
         if isinstance(error, NoAnswerError):
             return Diagnosed(Failure.TRANSIENT, str(error))

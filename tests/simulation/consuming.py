@@ -24,6 +24,7 @@ from tidelog.log.errors import (
     ConfigurationError,
     ConsumerInUseError,
     CorruptLogError,
+    DataFileMissingError,
     FencedError,
     HistoryExpiredError,
     RetryableError,
@@ -125,7 +126,13 @@ class Consume(Job):
             position = consumer.position if self.is_command else known.position
             until = table.refresh().version
             if until > position and (number + 1 == self.rounds or not self.reads_late):
-                step(actor, record, table, consumer, known, position, until)
+                try:
+                    step(actor, record, table, consumer, known, position, until)
+                except (HistoryExpiredError, DataFileMissingError) as error:
+                    if known.position > position:
+                        # Clean-ups wait for the copy that has gone on, and not for this one.
+                        raise FencedError(f"a second copy of {self.name_} is at {known.position}") from error
+                    raise
             consumer.heartbeat_if_due()
             known.began_ms = max(known.began_ms or 0, began_ms)
             actor.process.system.sleep_s(self.pause_ms / 1000)

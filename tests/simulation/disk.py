@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-import pyarrow as pa
-
 from tests.simulation.faults import Fault, When
 from tests.simulation.files import File
 from tests.simulation.process import Process
+from tidelog.log.storage.arrow_input import arrow_input
 from tidelog.log.storage.disk import Disk
 
 ROOT = Path("/simulated/table")
@@ -102,7 +101,7 @@ class SimDisk(Disk):
     def open_input(self, path: Path) -> Any:
         key = _key(path)
         self._call("read", key)
-        return pa.BufferReader(self._found(key).content)
+        return arrow_input(self._found(key).content)
 
     def open_new(self, path: Path) -> BinaryIO:
         key = _key(path)

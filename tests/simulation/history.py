@@ -20,6 +20,8 @@ _COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4000-8000-[0-9a-f]{12}")
 _DATA = re.compile(r"(?!_delta_log/).*(\.parquet|\.bin|\.arrow)")
 Owner = tuple[int, int]
+# Application ids that are no streams'.
+MARKS = ("tidelog/", "tidelog.daemon/")
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,9 @@ class Written:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it changes nothing but clean-up's own marks: nobody asked for it."""
+        """Whether it changes nothing but the marks of clean-ups and daemons: nobody asked for it."""
         kinds = {kind for line in self.lines for kind in line}
-        own = all(txn["appId"].startswith("tidelog/") for txn in actions(self.lines, "txn"))
+        own = all(txn["appId"].startswith(MARKS) for txn in actions(self.lines, "txn"))
         return own and not kinds & {"add", "remove", "cdc", "metaData", "protocol", "domainMetadata"}
 
     @property

@@ -8,7 +8,7 @@ Each mutation patches a function by its name, as those of the oracle do.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -81,7 +81,18 @@ def deletes_live_files(original: Function) -> Function:
     del original
     from tidelog.log.cleanup.references import References  # noqa: PLC0415
 
-    return lambda *_args, **_kwargs: References()
+    def needed(*_args: Any) -> Generator[None, None, References]:
+        yield
+        return References()
+
+    return needed
+
+
+def takes_all_that_is_named(original: Function) -> Function:
+    """A vacuum from the log takes the files that commits name, whether a version needs them or not."""
+    from tidelog.log.cleanup.references import References  # noqa: PLC0415
+
+    return lambda store, _needed, versions: original(store, References(), versions)
 
 
 def by_age_zero(original: Function) -> Function:
@@ -96,8 +107,7 @@ def up_to_now(original: Function) -> Function:
 
 def at_the_head(original: Function) -> Function:
     """A vacuum chooses the newest version as its horizon."""
-    del original
-    return lambda _store, newest, _cutoff_ms: newest
+    return lambda store, newest, cutoff_ms: replace(original(store, newest, cutoff_ms), wanted=newest)
 
 
 def syncs_the_log_only(original: Function) -> Function:
@@ -182,10 +192,27 @@ def lives_for_a_day(original: Function) -> Function:
     return lambda _head: 86_400_000
 
 
+def without_the_fence(original: Function) -> Function:
+    """The commits of a daemon carry no epoch."""
+    del original
+    return lambda self, _fence: self
+
+
+def by_the_clock_of_the_day(original: Function) -> Function:
+    """A daemon compares the time in another one's record with its own clock."""
+
+    def held(self: Any, record: Any, seen: Any, looks_s: float) -> Any:
+        age_s = self.system.now_ms() / 1000 - record.time.timestamp()
+        return original(self, record, seen, looks_s) if age_s < record.ttl_ms / 1000 else None
+
+    return held
+
+
 _DROP = "tidelog.log.operations.drop_table"
 _LOOP = "tidelog.log.commit.loop"
 _CONSUMERS = "tidelog.log.consumers"
 _DISK = "tidelog.log.storage.local:LocalStore"
+_LEASE = "tidelog.compaction_daemon.leases.lease"
 _PUT = "tidelog.log.commit.version_put"
 MUTATIONS = (
     Mutation("winners are not judged", "tidelog.log.conflict.rebase:Rebase.fold", gives(None)),
@@ -200,15 +227,16 @@ MUTATIONS = (
     Mutation("the root is not synced", f"{_DISK}._fsync_folder", syncs_no_root),
     Mutation("a writer sleeps through a vacuum", "tidelog.log.conflict.rebase:horizon_conflict", gives(None)),
     Mutation("a RESTORE passes the horizon", "tidelog.log.commit.restored_files:horizon_of", gives(0)),
-    Mutation("vacuum does not look again", "tidelog.log.cleanup.vacuum:_Deletion._catch_up", gives(None)),
+    Mutation("vacuum does not look again", "tidelog.log.cleanup.deletion:Deletion._catch_up", gives(None)),
     Mutation("dead rows are read", "tidelog.log.data.reader:read_dead_rows", forgets_a_vector),
     Mutation("vacuum deletes live files", "tidelog.log.cleanup.vacuum:_needed", deletes_live_files),
+    Mutation("vacuum takes what the log names", "tidelog.log.cleanup.vacuum:from_log", takes_all_that_is_named),
     Mutation("vacuum does not wait", "tidelog.log.cleanup.retention:data_cutoff_ms", by_age_zero),
     Mutation("own files are discarded after the commit", f"{_LOOP}:discard", always_discards),
     Mutation("expire deletes what is needed", "tidelog.log.cleanup.retention:expired_log_files", newest_first),
     Mutation("expire begins with the newest", "tidelog.log.cleanup.retention:expired_log_files", from_the_newest),
     Mutation("expire does not wait", "tidelog.log.cleanup.retention:log_cutoff_ms", up_to_now),
-    Mutation("vacuum's horizon is too late", "tidelog.log.cleanup.vacuum:_version_at", at_the_head),
+    Mutation("vacuum's horizon is too late", "tidelog.log.cleanup.vacuum:_Versions.of", at_the_head),
     Mutation("a drop does nothing", f"{_DROP}:drop", gives(None)),
     Mutation("a drop deletes files of any age", f"{_DROP}:written_ms", gives(2**62)),
     Mutation("version numbers start again", f"{_DROP}:_delete_files", deletes_the_log_too),
@@ -243,6 +271,13 @@ MUTATIONS = (
         gives(True),
         (f"{_CONSUMERS}.consumer:Consumer._require_not_forgotten",),
     ),
+    Mutation("a daemon's commit carries no epoch", "tidelog.log.transaction:Transaction.fenced", without_the_fence),
+    Mutation("epochs of winners do not matter", "tidelog.log.conflict.metadata_conflicts:is_passed", gives(False)),
+    Mutation("the epoch at the base does not matter", f"{_LOOP}:_Attempt.require_epoch", gives(None)),
+    Mutation("a takeover begins without a commit", f"{_LEASE}:begin_epoch", gives(None)),
+    Mutation("the file before is not looked at", "tidelog.log.numbered_files:_was_next", gives(True)),
+    Mutation("a daemon does not wait for the time to live", f"{_LEASE}:_Taker._held", gives(None)),
+    Mutation("clocks of daemons are compared", f"{_LEASE}:_Taker._held", by_the_clock_of_the_day),
     Mutation("the position moves before processing", "tests.simulation.consuming:step", advances_first),
     Mutation("new rows are not checked", "tidelog.log.conflict.rebase:Rebase._possible_matches", gives({})),
     Mutation("rows deleted by winners stay", "tidelog.log.conflict.deletes:FollowedDeletes.dead_images", gives({})),

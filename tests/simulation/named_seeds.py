@@ -7,12 +7,11 @@ kept as it was found. While `defect` is in KNOWN_DEFECTS, the scenario is expect
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tests.log.oracle.model import Row, Where
 from tests.log.oracle.operations import Insert, Overwrite, Update
-from tests.log.oracle.settings import SETTINGS
 from tests.simulation import faults, known_defects
 from tests.simulation.actors import (
     Checkpoint,
@@ -22,7 +21,6 @@ from tests.simulation.actors import (
     Expire,
     GoBack,
     Job,
-    Plan,
     Read,
     Statement,
     Vacuum,
@@ -30,17 +28,9 @@ from tests.simulation.actors import (
 from tests.simulation.consuming import Consume
 from tests.simulation.faults import COMMIT, LOG, TEMPORARY, Fault, NoAnswerError, When
 from tests.simulation.known_defects import SWITCHES
-from tests.simulation.scenario import DAY_MS, HOUR_MS, Hold, Scenario, drawn
-
-
-@dataclass(frozen=True)
-class Named:
-    """A scenario that found a bug. `story` is what happens in it."""
-
-    name: str
-    story: str
-    defect: str
-    scenario: Scenario
+from tests.simulation.named import Named, named
+from tests.simulation.named_daemons import DAEMONS
+from tests.simulation.scenario import DAY_MS, HOUR_MS, Hold, drawn
 
 
 def _insert(key: int, after_ms: int = 0) -> Statement:
@@ -53,12 +43,6 @@ def _once(key: int) -> Statement:
 
 def _overwrite(key: int, after_ms: int = 0) -> Statement:
     return Statement(Overwrite("OVERWRITE", (Row(key, 1, 1000 + key),)), after_ms=after_ms)
-
-
-def _named(name: str, story: str, defect: str, plans: dict[str, tuple[Job, ...]], **more: Any) -> Named:
-    values: dict[str, Any] = {"seed": 1, "store": "disk", "setting": SETTINGS["vectors"], "stickiness": 0.9, **more}
-    scenario = Scenario(plans=tuple(Plan(actor, jobs) for actor, jobs in plans.items()), **values)
-    return Named(name, story, defect, scenario)
 
 
 def _fault(name: str, operation: str, path: str, when: When, error: Any, burst: int = 1) -> tuple[Fault, ...]:
@@ -81,7 +65,7 @@ _EXPIRED: tuple[Job, ...] = (
 _REPLACED: tuple[Job, ...] = (Drop(after_ms=1000), Create(), *(_insert(key) for key in range(20, 25)))
 
 _DROP = (
-    _named(
+    named(
         "a commit after the drop",
         "a writer puts its version when a drop has deleted the log, and is told that it is committed",
         known_defects.DROP,
@@ -89,21 +73,21 @@ _DROP = (
         store="cloud",
         holds=(Hold("insert-0", "put", COMMIT, until="drop-1"),),
     ),
-    _named(
+    named(
         "a drop goes on after the table was created again",
         "a drop waits before it deletes the log; meanwhile the path gets a new table, whose log it then deletes",
         known_defects.DROP,
         {"drop-0": (Drop(),), "drop-1": _REPLACED},
         holds=(Hold("drop-0", "unlink", _LOG_FILE, until="drop-1"),),
     ),
-    _named(
+    named(
         "a drop lists the files of the next table",
         "a drop waits before it lists the files; then those of a new table at the path are among them",
         known_defects.DROP,
         {"drop-0": (Drop(),), "drop-1": _REPLACED},
         holds=(Hold("drop-0", "entries", "$", until="drop-1"),),
     ),
-    _named(
+    named(
         "a late checkpoint of the old table",
         "a checkpoint waits until the table was dropped and created again, and lands in the new table's log",
         known_defects.DROP,
@@ -111,7 +95,7 @@ _DROP = (
         store="cloud",
         holds=(Hold("checkpoint-0", "put", _CHECKPOINT, until="drop-1"),),
     ),
-    _named(
+    named(
         "a late checksum of the old table",
         "the checksum of a version that the new table does not have yet, so that its log looks damaged",
         known_defects.DROP,
@@ -119,7 +103,7 @@ _DROP = (
         store="cloud",
         holds=(Hold("insert-0", "put", _CHECKSUM, until="drop-1"),),
     ),
-    _named(
+    named(
         "a late expire of the old table",
         "an expire waits before its first deletion, and then deletes the commits of the new table",
         known_defects.DROP,
@@ -129,13 +113,13 @@ _DROP = (
         },
         holds=(Hold("expire-0", "unlink", _LOG_FILE, until="drop-1"),),
     ),
-    _named(
+    named(
         "a key of the old table",
         "an insert has the same idempotency key as one of the table that was dropped; the new table takes it",
         known_defects.DROP,
         {"once-0": (_once(20), Drop(), Create(), _once(21))},
     ),
-    _named(
+    named(
         "two tables within a second",
         "on an object store a table is dropped and created again within a second, and an old handle writes into it",
         known_defects.DROP,
@@ -148,7 +132,7 @@ _DROP = (
     ),
 )
 _CLEAN_UP = (
-    _named(
+    named(
         "a restore between a vacuum's look and its deletions",
         "a vacuum waits after it has looked at the head; a RESTORE brings the files back; then they are deleted",
         known_defects.RESTORE_BESIDE_VACUUM,
@@ -160,7 +144,7 @@ _CLEAN_UP = (
         },
         holds=(Hold("vacuum-1", "unlink", _DATA_FILE, until="restore-2"),),
     ),
-    _named(
+    named(
         "a restore between a vacuum's look and its commit",
         "the same, but the vacuum waits before it commits its horizon",
         known_defects.RESTORE_BESIDE_VACUUM,
@@ -171,21 +155,21 @@ _CLEAN_UP = (
         },
         holds=(Hold("vacuum-1", "link", COMMIT, until="restore-2"),),
     ),
-    _named(
+    named(
         "an insert that slept through a vacuum",
         "an insert waits for days before its commit, which then names a file that a vacuum has deleted",
         known_defects.SLEEPERS_BESIDE_VACUUM,
         {"insert-0": (_insert(20),), "vacuum-1": _VACUUMS},
         holds=(Hold("insert-0", "link", COMMIT, until="vacuum-1"),),
     ),
-    _named(
+    named(
         "a compaction that slept through a vacuum",
         "a compaction waits for days, a vacuum deletes its outputs, and its commit takes the old rows with it",
         known_defects.SLEEPERS_BESIDE_VACUUM,
         {"compact-0": (Compaction("minor"),), "vacuum-1": _VACUUMS},
         holds=(Hold("compact-0", "link", COMMIT, until="vacuum-1"),),
     ),
-    _named(
+    named(
         "an update that slept through a vacuum",
         "the same with a deletion vector",
         known_defects.SLEEPERS_BESIDE_VACUUM,
@@ -195,7 +179,7 @@ _CLEAN_UP = (
         },
         holds=(Hold("update-0", "link", COMMIT, until="vacuum-1"),),
     ),
-    _named(
+    named(
         "a put into a hole",
         "a writer sleeps until its version was committed by another and expired, and puts it below the checkpoint",
         known_defects.SLEEPERS_BESIDE_EXPIRE,
@@ -206,7 +190,7 @@ _CLEAN_UP = (
         store="cloud",
         holds=(Hold("insert-0", "put", COMMIT, until="expire-1"),),
     ),
-    _named(
+    named(
         "two puts into a hole",
         "the same with two writers: the second one takes what the first one put for the winner, and follows it",
         known_defects.SLEEPERS_BESIDE_EXPIRE,
@@ -214,14 +198,14 @@ _CLEAN_UP = (
         store="cloud",
         holds=tuple(Hold(sleeper, "put", COMMIT, until="expire-1") for sleeper in ("insert-0", "insert-2")),
     ),
-    _named(
+    named(
         "an expire that dies halfway",
         "an expire dies after some of its deletions; the commits that are left have no gap",
         known_defects.SLEEPERS_BESIDE_EXPIRE,
         {"expire-0": _EXPIRED},
         holds=(Hold("expire-0", "unlink", _LOG_FILE, nth=5, dies=True),),
     ),
-    _named(
+    named(
         "an expire beside a young checkpoint",
         "the newest checkpoint is younger than the cut-off; the versions between them stay readable",
         known_defects.SLEEPERS_BESIDE_EXPIRE,
@@ -229,7 +213,7 @@ _CLEAN_UP = (
     ),
 )
 _UNKNOWN = (
-    _named(
+    named(
         "a put that lands after its writer gave up",
         "a proxy holds every put of a commit; the writer is told that nothing was committed; then one lands",
         faults.LATE_PUTS,
@@ -237,7 +221,7 @@ _UNKNOWN = (
         store="cloud",
         faults=_fault("held", "put", COMMIT, When.LATE, NoAnswerError),
     ),
-    _named(
+    named(
         "a put that lands and is repeated",
         "the same, and the writer obeys and runs the insert again, without a key",
         faults.LATE_PUTS,
@@ -245,42 +229,42 @@ _UNKNOWN = (
         store="cloud",
         faults=_fault("held", "put", rf"{LOG}/0+5\.json$", When.LATE, NoAnswerError),
     ),
-    _named(
+    named(
         "the log folder allows no removals",
         "chattr +a on the log folder: the commit is linked, but its temporary name stays",
         faults.AFTER_THE_EFFECT,
         {"insert-0": (_insert(20),)},
         faults=_fault("chattr +a", "unlink", TEMPORARY, When.NEVER, errno.EPERM),
     ),
-    _named(
+    named(
         "the log folder cannot be opened",
         "mode 0733 on the log folder: the commit is linked, but the folder cannot be opened to sync it",
         faults.AFTER_THE_EFFECT,
         {"insert-0": (_insert(20),)},
         faults=_fault("mode 0733", "open_descriptor", f"{LOG}$", When.NEVER, errno.EACCES),
     ),
-    _named(
+    named(
         "a link is made and reported as forbidden",
         "a network file system makes the link, and answers that it may not",
         faults.AFTER_THE_EFFECT,
         {"insert-0": (_insert(20),)},
         faults=_fault("forbidden", "link", COMMIT, When.BEFORE_THE_ANSWER, errno.EACCES),
     ),
-    _named(
+    named(
         "the log folder cannot be synced",
         "an EIO from the fsync of the log folder is reported as committed",
         faults.FOLDER_SYNC,
         {"insert-0": (_insert(20),)},
         faults=_fault("EIO", "fsync", f"{LOG}$", When.NEVER, errno.EIO),
     ),
-    _named(
+    named(
         "a link whose answer is lost is not synced",
         "the link is made and its answer lost; the commit is looked up and found, but the folder is never synced",
         faults.FOLDER_SYNC,
         {"insert-0": (_insert(20),)},
         faults=_fault("lost", "link", COMMIT, When.BEFORE_THE_ANSWER, errno.EIO),
     ),
-    _named(
+    named(
         "a folder that another one made and did not sync",
         "a writer makes a folder and dies; another one puts its file there, but a power failure loses the folder",
         faults.FOLDER_SYNC,
@@ -297,7 +281,7 @@ _LATE_CONSUMER: tuple[Job, ...] = (
 # The version before the last one needs a file that a vacuum two days later deletes, and a commit that an expire does.
 _OVERWRITTEN: tuple[Job, ...] = (_insert(19), _insert(20), _overwrite(21), Checkpoint())
 _CONSUMERS = (
-    _named(
+    named(
         "a vacuum between a consumer's steps",
         "a consumer waits before it writes its record; a vacuum passes its position; then the consumer goes on",
         "",
@@ -308,28 +292,28 @@ _CONSUMERS = (
         },
         holds=(Hold("consumer-2", "link", _RECORD, until="vacuum-1"),),
     ),
-    _named(
+    named(
         "a consumer between a vacuum's steps",
         "a vacuum waits before it commits its horizon; a consumer registers, and reads when the vacuum has ended",
         "",
         {"overwrite-0": _OVERWRITTEN, "vacuum-1": (Vacuum(after_ms=3 * DAY_MS),), "consumer-2": _LATE_CONSUMER},
         holds=(Hold("vacuum-1", "link", COMMIT, pause_ms=2 * HOUR_MS),),
     ),
-    _named(
+    named(
         "a consumer between an expire's steps",
         "the same with an expire",
         "",
         {"overwrite-0": _OVERWRITTEN, "expire-1": (Expire(after_ms=3 * DAY_MS),), "consumer-2": _LATE_CONSUMER},
         holds=(Hold("expire-1", "link", COMMIT, pause_ms=2 * HOUR_MS),),
     ),
-    _named(
+    named(
         "a consumer between an expire's commit and its deletions",
         "an expire waits before its first deletion; a consumer registers where the expire has passed",
         "",
         {"overwrite-0": _OVERWRITTEN, "expire-1": (Expire(after_ms=3 * DAY_MS),), "consumer-2": _LATE_CONSUMER},
         holds=(Hold("expire-1", "unlink", _LOG_FILE, pause_ms=2 * HOUR_MS),),
     ),
-    _named(
+    named(
         "a slow consumer with signs of life",
         "a consumer needs twelve days for its first step; clean-ups wait for it all the time",
         "",
@@ -340,7 +324,7 @@ _CONSUMERS = (
             "expire-3": (Expire(after_ms=10 * DAY_MS),),
         },
     ),
-    _named(
+    named(
         "a consumer that comes back too late",
         "a consumer sleeps for longer than the time to live, and clean-ups pass it; it is told, and begins again",
         "",
@@ -351,7 +335,7 @@ _CONSUMERS = (
             "expire-3": (Expire(after_ms=10 * DAY_MS),),
         },
     ),
-    _named(
+    named(
         "a command that dies while it reads",
         "a command dies between registering and printing; the next one prints what it had not",
         "",
@@ -385,4 +369,4 @@ _SEEDS = (
     ),
 )
 
-NAMED = (*_DROP, *_CLEAN_UP, *_UNKNOWN, *_CONSUMERS, *_SEEDS)
+NAMED = (*_DROP, *_CLEAN_UP, *_UNKNOWN, *_CONSUMERS, *DAEMONS, *_SEEDS)

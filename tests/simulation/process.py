@@ -10,8 +10,10 @@ from tidelog.log.storage import Store
 from tidelog.log.system import System
 
 if TYPE_CHECKING:
+    from tests.simulation.daemons import Memory
     from tests.simulation.faults import Fault
     from tests.simulation.world import World
+    from tidelog.compaction_daemon import Upkeep
 
 
 @dataclass
@@ -26,6 +28,8 @@ class Process:
     mortal: bool = True
     ids: int = 0
     began_ms: int = 0
+    daemon: Memory | None = None
+    upkeep: Upkeep | None = None
     store: Store = field(init=False)
     system: System = field(init=False)
 
@@ -77,7 +81,8 @@ class SimSystem(System):
 
     def monotonic_s(self) -> float:
         self._process.call("clock", "")
-        return self._world.scheduler.now_ms / 1000
+        # Each machine counts from another moment.
+        return self._world.scheduler.now_ms / 1000 + 7_000 * self._process.actor
 
     def sleep_s(self, seconds: float) -> None:
         if self._process.is_gone:

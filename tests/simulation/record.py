@@ -33,6 +33,8 @@ class Record:
     table_id: str | None = None
     told: Told = Told.NOTHING
     version: int | None = None
+    versions: tuple[int, ...] = ()
+    """All that a compaction was told to have committed; it can commit several times."""
     error: str = ""
     ended_ms: int | None = None
     latest_ms: int = 0

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+# The share of worlds with daemons.
+DAEMON_SHARE = 1 / 3
+UPKEEP_SHARE = 1 / 4
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
     # What was added later has generators of its own, so that everything else stays as each seed drew it.
     following = Random(-1_000_000_007 - seed)
     consumers = _consumers(following)
+    further_actors = (*consumers, *_daemons(Random(-2_000_000_011 - seed)), *_upkeep(Random(-3_000_000_019 - seed)))
     kinds = {plan.name.partition("-")[0] for plan in plans}
     cleans = kinds & {"vacuum", "expire", "drop"}
     skews = [0, 1000, 60_000, 2 * HOUR_MS]
@@ -95,12 +99,12 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
     stale_ms = beside.choice((0, 0, 0, 5_000, 60_000))
     further = faults.drawn(beside, faults.FURTHER_FAULTS[store], known)
     store_jump_chance = beside.choice((0.0, 0.0, 0.02))
-    zombies |= {plan.name for plan in consumers if sleeps and following.random() < 0.15}
+    zombies |= {plan.name for plan in further_actors if sleeps and following.random() < 0.15}
     return Scenario(
         seed,
         store,
         setting,
-        (*plans, *consumers),
+        (*plans, *further_actors),
         found and (*found, *further),
         pause_chance=random.choice((0.0, 0.01, 0.05)),
         kill_chance=random.choice((0.0, 0.0, 0.001, 0.01)),
@@ -145,6 +149,49 @@ def _consumers(random: Random) -> tuple[Plan, ...]:
     if found and random.random() < 0.6:
         pair = (actors.Checkpoint(), actors.Expire(after_ms=random.choice(waits)))
         found.append(actors.Plan("expire-late", pair * random.randint(1, 3)))
+    return tuple(found)
+
+
+def _daemons(random: Random) -> tuple[Plan, ...]:
+    """Daemons with leases, in one world of three; they wait for each other, pause and forget."""
+    from tests.simulation import actors, daemons  # noqa: PLC0415 - actors need the world, which needs scenarios
+
+    if random.random() >= DAEMON_SHARE:
+        return ()
+    gaps = random.choice(((0, 10), (0, 5_000, 20_000), (0, 20_000, HOUR_MS, DAY_MS)))
+    return tuple(
+        actors.Plan(
+            f"daemon-{number}",
+            tuple(
+                daemons.Attend(
+                    random.choice(("minor", "minor", "major", "heartbeat", "none")),
+                    clustered=random.random() < 0.3,
+                    asks_early=random.random() < 0.7,
+                    beats=random.choice((0, 0, 1, 6)),
+                    patience=random.randint(1, 3),
+                    end=random.choice(("keep", "keep", "release", "forget")),
+                    after_ms=random.choice(gaps),
+                )
+                for _ in range(random.randint(1, 3))
+            ),
+        )
+        for number in range(random.choice((2, 2, 3)))
+    )
+
+
+def _upkeep(random: Random) -> tuple[Plan, ...]:
+    """Upkeep, and vacuums from the log alone, in two worlds of five."""
+    from tests.simulation import actors, upkeep_actor  # noqa: PLC0415 - actors need the world, which needs scenarios
+
+    found: list[Plan] = []
+    waits = (HOUR_MS, DAY_MS + HOUR_MS, 2 * DAY_MS, 4 * DAY_MS)
+    if random.random() < UPKEEP_SHARE:
+        vacuums = (upkeep_actor.VacuumFromLog(after_ms=random.choice(waits)) for _ in range(random.randint(1, 3)))
+        found.append(actors.Plan("vacuum-log", tuple(vacuums)))
+    for number in range(random.choice((1, 1, 2)) if random.random() < UPKEEP_SHARE else 0):
+        looks = (upkeep_actor.KeepUp(after_ms=random.choice(waits)) for _ in range(random.randint(3, 6)))
+        setting = actors.Statement(SetProperties("SET", upkeep_actor.RETENTIONS))
+        found.append(actors.Plan(f"upkeep-{number}", (setting, actors.Checkpoint(), *looks)))
     return tuple(found)
 
 

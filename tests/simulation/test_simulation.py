@@ -12,7 +12,8 @@ import pytest
 from tests import randomness
 from tests.simulation.known_defects import KNOWN_DEFECTS, SWITCHES
 from tests.simulation.mutations import MUTATIONS, Mutation, objection
-from tests.simulation.named_seeds import NAMED, Named
+from tests.simulation.named import Named
+from tests.simulation.named_seeds import NAMED
 from tests.simulation.run import Run, run
 from tests.simulation.scenario import drawn
 

@@ -16,6 +16,7 @@ from unittest import mock
 from tests.log.oracle.settings import Setting, discard, fresh
 from tests.log.support import START_MS
 from tests.simulation import cloud, disk
+from tests.simulation.epochs import Epochs
 from tests.simulation.faults import Faults
 from tests.simulation.files import File, Files
 from tests.simulation.history import History, Owner
@@ -79,6 +80,7 @@ class World:
             lambda: self.active.actor if self.active else None,
             None if scenario.skew_ms > MAX_SKEW_MS else 24 * HOUR_MS - 2 * scenario.skew_ms - HOUR_MS // 60,
         )
+        self.epochs = Epochs(self)
         self.files = Files(self)
         stored = _initial(scenario.setting)
         self.files.load(stored)
@@ -89,10 +91,11 @@ class World:
     def appeared(self, path: str, file: Any) -> None:
         """A name appeared."""
         self.history.appeared(path, file)
+        self.epochs.appeared(path, file)
 
     def vanished(self, path: str) -> None:
         """A name disappeared."""
-        is_passing = path.endswith(".tmp") or path.startswith("_tidelog/consumers/")
+        is_passing = path.endswith(".tmp") or path.startswith(("_tidelog/consumers/", "_tidelog/leases/"))
         if not is_passing and not self.history.is_own(path):
             self.cleaned_ms.append(self.scheduler.now_ms)
         self.history.vanished(path)

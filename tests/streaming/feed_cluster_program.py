@@ -7,29 +7,18 @@ Each run ends at the newest version. Rows are written to FOLDER/WAY-RUN.json, on
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.streaming.cluster_session import cluster_session
 from tidelog.log import Table
 from tidelog.streaming import Feed, register
 
 
 def main(master: str, folder: str) -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.executor.memory", "512m")
-        .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
-        .config("spark.local.dir", f"{folder}/spark")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
+    spark = cluster_session(master, f"{folder}/spark")
     register(spark)
     table = Table.open(f"{folder}/table")
     for run in range(2):

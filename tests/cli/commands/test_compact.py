@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.support import run
-from tests.compaction_daemon.support import numbers_of, put
+from tests.compaction_daemon.support import SCHEMA, delete_rows, live_files, numbers_of, put
 from tidelog.cli.commands import compact as module
 from tidelog.log import Table
 from tidelog.log.errors import ConcurrentAppendException
@@ -40,6 +41,13 @@ def test_compact_with_nothing_to_do(small_files: Table) -> None:
         "wasted_bytes": 0,
         "rebased_over": [],
         "groups_left": 0,
+        "versions": [],
+        "dropped": [],
+        "predicted": {"bytes_to_read": 0, "bytes_to_write": 0, "seconds": 0.0, "conflict_odds": 0.0},
+        "seconds": 0.0,
+        "levels": [],
+        "stopped": None,
+        "purge": None,
         "reason": reason,
     }
 
@@ -77,7 +85,10 @@ def test_compact_takes_level_partitions_and_columns(small_files: Table) -> None:
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        (["--level", "huge"], "use one of minor, major"),
+        (["--level", "huge"], "use one of minor, major, auto"),
+        (["--max-bytes", "0"], "--max-bytes must be a size above zero, such as 2GiB, not '0'"),
+        (["--max-seconds", "soon"], "--max-seconds must be a number of seconds, not 'soon'"),
+        (["--level", "major", "--cluster-by", "n", "--cluster-order", "z"], "use one of hilbert, sort"),
         (["--purge"], "neither clusters nor purges"),
         (["--level", "major", "--cluster-by", "n,x"], "there is no column 'x'"),
         (["--where", "n = 1"], "'n' is not a partition column"),
@@ -87,6 +98,87 @@ def test_bad_arguments_are_wrong_use(small_files: Table, command: str, arguments
     ended = run(command, small_files.path, *arguments)
     assert ended.exit_code == 2
     assert fault in ended.stderr
+
+
+@pytest.fixture
+def plan_file(small_files: Table, tmp_path: Path) -> Path:
+    """What `tidelog plan --json` prints for two partitions."""
+    put(small_files, 7, part="b")
+    put(small_files, 8, part="b")
+    file = tmp_path / "plan.json"
+    file.write_text(run("plan", small_files.path, "--json").stdout)
+    return file
+
+
+def test_a_plan_is_kept_and_applied(small_files: Table, plan_file: Path) -> None:
+    put(small_files, 9, part="b")
+    ended = run("compact", small_files.path, "--plan", str(plan_file))
+    assert ended.exit_code == 0
+    assert f"{small_files.path}: version 7: 5 files became 2 (" in ended.stdout
+    assert sorted(numbers_of(small_files, part="b")) == [7, 8, 9]
+    again = run("compact", small_files.path, "--plan", str(plan_file))
+    assert again.exit_code == 4
+    first, *dropped = again.stdout.splitlines()
+    assert first == f"{small_files.path}: nothing to do: the files of the plan have changed since; make a new one"
+    assert [line.split(": ")[1] for line in dropped] == ["left alone 3 files of part=a", "left alone 2 files of part=b"]
+    assert all(line.endswith(".parquet: the file is no longer part of the table") for line in dropped)
+
+
+def test_a_group_whose_files_changed_is_left_alone_and_named(small_files: Table, plan_file: Path) -> None:
+    delete_rows(small_files, [0], file=0)
+    changed = live_files(small_files)[0].path
+    dry = run("compact", small_files.path, "--plan", str(plan_file), "--dry-run")
+    assert dry.exit_code == 0
+    ended = run("compact", small_files.path, "--plan", str(plan_file))
+    assert ended.exit_code == 0
+    named = f"left alone 3 files of part=a: {changed}: rows of the file were deleted or brought back"
+    assert named in dry.stdout
+    assert named in ended.stdout
+    assert "2 files became 1" in ended.stdout
+    as_json = json.loads(run("compact", small_files.path, "--plan", str(plan_file), "--json").stdout)
+    assert [group["files"] for group in as_json["dropped"]] == [3, 2]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [["--level", "minor"], ["--where", "part = 'a'"], ["--purge"], ["--cluster-by", "n"], ["--max-bytes", "1GiB"]],
+)
+def test_a_plan_and_other_wishes_are_wrong_use(small_files: Table, plan_file: Path, option: list[str]) -> None:
+    ended = run("compact", small_files.path, "--plan", str(plan_file), *option)
+    assert ended.exit_code == 2
+    assert "--plan already says what to do; leave out --level" in ended.stderr
+
+
+def test_a_plan_that_cannot_be_used(small_files: Table, plan_file: Path, tmp_path: Path) -> None:
+    other = Table.create(str(tmp_path / "other"), SCHEMA, partition_by=["part"])
+    ended = run("compact", other.path, "--plan", str(plan_file))
+    assert (ended.exit_code, ended.stderr.split(":")[0]) == (1, "TIDELOG_TABLE_REPLACED")
+    ended = run("compact", other.path, "--plan", str(tmp_path / "nothing"))
+    assert ended.exit_code == 2
+    assert "write it with tidelog plan --json > FILE" in ended.stderr
+    plan_file.write_text("{}")
+    ended = run("compact", small_files.path, "--plan", str(plan_file))
+    assert ended.exit_code == 2
+    assert f"'{plan_file}' is not a plan: Object missing required field" in ended.stderr
+    assert "write it with tidelog plan --json > FILE" in ended.stderr
+
+
+def test_a_dry_run_prints_the_plan_and_changes_nothing(small_files: Table) -> None:
+    ended = run("compact", small_files.path, "--dry-run", "--level", "major")
+    assert ended.exit_code == 0
+    assert ended.stdout == run("plan", small_files.path, "--level", "major").stdout
+    assert small_files.refresh().version == 3
+    run("compact", small_files.path)
+    assert run("compact", small_files.path, "--dry-run").exit_code == 4
+
+
+def test_a_budget_bounds_what_one_call_does(small_files: Table) -> None:
+    put(small_files, 7, part="b")
+    put(small_files, 8, part="b")
+    ended = run("compact", small_files.path, "--max-bytes", "1b")
+    assert "1 group left for the next compaction" in ended.stdout
+    ended = run("plan", small_files.path, "--max-seconds", "0.001", "--level", "major", "--cluster-by", "n")
+    assert f"{small_files.path}: left to a later plan: 1 group of" in ended.stdout
 
 
 def test_a_conflict_has_its_own_exit_code(small_files: Table, monkeypatch: pytest.MonkeyPatch) -> None:

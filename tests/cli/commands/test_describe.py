@@ -31,10 +31,7 @@ def test_describe_as_json(table: Table) -> None:
         "small_bytes": sum(table.refresh().at().files()["size"].to_pylist()),
         "dead_row_files": 1,
         "log_tail": 4,
-        "log_cleanup": {
-            "enabled": False,
-            "advice": f"run `tidelog expire {table.path} --older-than 30d`, or set delta.enableExpiredLogCleanup=true",
-        },
+        "log_cleanup": {"enabled": True, "advice": None},
         "protocol": {
             "min_reader_version": 3,
             "min_writer_version": 7,
@@ -70,11 +67,12 @@ def test_describe_in_words(table: Table) -> None:
 
 
 def test_describe_warns_that_log_cleanup_is_off(table: Table) -> None:
-    off = f"off (run `tidelog expire {table.path} --older-than 30d`, or set delta.enableExpiredLogCleanup=true)"
+    table.set_properties({"tidelog.cleanUp": False})
+    off = f"off (run `tidelog expire {table.path} --older-than 30d`, or set tidelog.cleanUp=true)"
     assert re.search(f"^log clean-up +{re.escape(off)}$", run("describe", table.path).stdout, flags=re.MULTILINE)
     table.set_properties({"delta.logRetentionDuration": "36 hours"})
     assert "--older-than 36h`" in run("describe", table.path).stdout
-    table.set_properties({"delta.enableExpiredLogCleanup": True, "delta.logRetentionDuration": "2 weeks"})
+    table.set_properties({"tidelog.cleanUp": True, "delta.logRetentionDuration": "2 weeks"})
     on = r"^log clean-up +on \(`tidelog expire` deletes entries older than 14d\)$"
     assert re.search(on, run("describe", table.path).stdout, flags=re.MULTILINE)
     (found,) = lines(run("describe", table.path, "--json"))
@@ -83,7 +81,7 @@ def test_describe_warns_that_log_cleanup_is_off(table: Table) -> None:
 
 def test_another_engines_table_has_log_cleanup_on(table: Table) -> None:
     """Delta's own default is on; only tables that tidelog creates have the property."""
-    table.set_properties({"delta.enableExpiredLogCleanup": None})
+    table.set_properties({"delta.enableExpiredLogCleanup": None, "tidelog.cleanUp": None})
     assert lines(run("describe", table.path, "--json"))[0]["log_cleanup"]["enabled"] is True
 
 
@@ -100,6 +98,7 @@ def test_describe_an_empty_table_and_one_without_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [40, 60])
 def test_a_narrow_terminal_loses_nothing(table: Table, columns: int) -> None:
+    table.set_properties({"tidelog.cleanUp": False})
     shown = on_terminal("describe", table.path, columns=columns)
     assert shown.code == 0
     assert max(map(len, shown.lines)) <= columns

@@ -30,18 +30,20 @@ def test_expire(old: Table, age: str) -> None:
 
 
 def test_expire_says_that_log_cleanup_is_off_and_what_to_do(old: Table) -> None:
-    advice = f"run `tidelog expire {old.path} --older-than 30d`, or set delta.enableExpiredLogCleanup=true"
+    old.set_properties({"tidelog.cleanUp": False})
+    advice = f"run `tidelog expire {old.path} --older-than 30d`, or set tidelog.cleanUp=true"
     result = run("expire", old.path)
     expected = f"{old.path}: nothing to do: log clean-up is off for this table; {advice}\n"
     assert (result.exit_code, result.stdout) == (4, expected)
     result = run("expire", old.path, "--json")
     report = json.loads(result.stdout)
     assert (result.exit_code, report["files"], report["advice"]) == (4, [], advice)
-    assert "delta.enableExpiredLogCleanup is false" in report["reason"]
+    assert "tidelog.cleanUp and delta.enableExpiredLogCleanup are off" in report["reason"]
 
 
 def test_both_pieces_of_the_advice_work(old: Table) -> None:
+    old.set_properties({"tidelog.cleanUp": False})
     assert run("expire", old.path, "--older-than", "30d", "--dry-run").exit_code == 0
-    assert run("set-properties", old.path, "delta.enableExpiredLogCleanup=true").exit_code == 0
+    assert run("set-properties", old.path, "tidelog.cleanUp=true").exit_code == 0
     (report,) = lines(run("expire", old.path, "--json"))
     assert (report["commits"], report["advice"]) == (9, None)

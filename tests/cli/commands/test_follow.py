@@ -80,15 +80,6 @@ def following(table: Table, *arguments: object) -> Iterator[Following]:
         program.stderr.close()
 
 
-@pytest.fixture
-def counted(tmp_path: Path) -> Table:
-    """Version n inserts n."""
-    made = Table.create(str(tmp_path / "t"), NUMBERS)
-    for number in (1, 2, 3):
-        made.insert(numbers([number]))
-    return made
-
-
 def status(table: Table) -> ConsumerStatus:
     (found,) = consumers(table.store, table.refresh().head, REAL_SYSTEM)
     return found

@@ -82,15 +82,6 @@ class Clock(System):
 
 
 @pytest.fixture
-def counted(tmp_path: Path) -> Table:
-    """Version n inserts n."""
-    made = Table.create(str(tmp_path / "t"), NUMBERS)
-    for number in (1, 2, 3):
-        made.insert(numbers([number]))
-    return made
-
-
-@pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the commands that follow."""
     found = Clock()

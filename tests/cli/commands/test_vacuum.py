@@ -19,8 +19,11 @@ from tidelog.log import Table
 def test_vacuum(old: Table) -> None:
     dry = run("vacuum", old.path, "--dry-run")
     assert dry.exit_code == 0
-    assert sorted(dry.stdout.splitlines()[:-1]) == ["orphan-1.parquet", "orphan-2.parquet"]
-    assert "would delete 2 data files, 0 deletion vectors, 0 change files, 0 row maps (10 bytes)" in dry.stdout
+    assert sorted(dry.stdout.splitlines()[4:-1]) == ["orphan-1.parquet", "orphan-2.parquet"]
+    assert (
+        "would delete 2 data files, 0 deletion vectors, 0 change files, 0 row maps, 0 other files (10 bytes)"
+        in dry.stdout
+    )
     since = (dt.datetime.now(dt.UTC) - dt.timedelta(days=2)).isoformat(timespec="milliseconds")
     (report,) = lines(run("vacuum", old.path, "--json", "--older-than", since))
     assert report["cutoff"].endswith("Z")
@@ -46,3 +49,21 @@ def test_vacuum_fails_if_a_file_cannot_be_deleted(old: Table, monkeypatch: pytes
     assert "deleted 1 data file, 0 deletion vectors" in result.stdout
     again = run("vacuum", old.path)
     assert again.exit_code == 1
+
+
+def test_a_dry_run_shows_the_retentions(old: Table) -> None:
+    shown = run("vacuum", old.path, "--dry-run").stdout
+    assert "keeps files that left the table: 7 days (delta.deletedFileRetentionDuration, the default)\n" in shown
+    assert "the default" not in run("vacuum", old.path, "--dry-run", "--older-than", "8d").stdout
+    old.set_properties({"delta.deletedFileRetentionDuration": "12 hours"})
+    (report,) = lines(run("vacuum", old.path, "--dry-run", "--json"))
+    (found,) = [each for each in report["retentions"] if each["property"] == "delta.deletedFileRetentionDuration"]
+    assert (found["duration"], found["from_table"]) == ("1 day", True)
+    assert found["raised_by"] == "tidelog.maxTransactionTime"
+
+
+def test_without_a_listing(old: Table) -> None:
+    """What no commit ever named is left."""
+    result = run("vacuum", old.path, "--no-listing", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["listing"]) == (4, False)
+    assert run("vacuum", old.path, "--json").exit_code == 0

@@ -16,8 +16,8 @@ from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor
 class File:
     """A file of the table: its size, its commit time, its partition, and the commit time of its oldest rows.
 
-    `rows` is the count in its statistics, `dead` the number of rows in its deletion vector, `clustered` what it is
-    sorted by.
+    `rows` is the count in its statistics, `dead` the number of rows in its deletion vector, `clustered` and `order` how
+    its rows are clustered.
     """
 
     size: int
@@ -27,13 +27,14 @@ class File:
     rows: int | None = None
     dead: int = 0
     clustered: tuple[str, ...] = ()
+    order: str = "hilbert"
 
     def to_add(self, path: str) -> AddFile:
         tags: dict[str, str | None] = {}
         if self.oldest is not None:
             tags[OLDEST_TAG] = str(self.oldest)
         if self.clustered:
-            tags[CLUSTERED_TAG] = cluster_tag(self.clustered)
+            tags[CLUSTERED_TAG] = cluster_tag(self.clustered, self.order)
         return AddFile(
             path=path,
             partition_values={"part": self.part},

@@ -6,14 +6,12 @@ import datetime as dt
 import math
 import random
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,27 +28,27 @@ from tests.compaction_daemon.support import (
 )
 from tests.log.support import Clock, memory_store, new_table
 from tidelog.compaction_daemon import compact, plan, stage
-from tidelog.compaction_daemon.rewriting import clustering, rewrite
-from tidelog.compaction_daemon.rewriting.clustering import require_bijection
+from tidelog.compaction_daemon.rewriting import sorting
 from tidelog.log import Table
 from tidelog.log.conflict.staged import MoveGroup
-from tidelog.log.data import blocks, row_maps
+from tidelog.log.data import row_maps, spill
 from tidelog.log.data.reader import DataFile, read_numbered_batches
-from tidelog.log.errors import CompactionVerificationError
 from tidelog.log.format.actions import AddFile
 
 
-@pytest.fixture(params=["one block", "a block a batch"], autouse=True)
-def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param != "one block":
-        monkeypatch.setattr(clustering, "BLOCK_BYTES", 1)
-        monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
-        monkeypatch.setattr(clustering, "BATCH_ROWS", 3)
+@pytest.fixture(params=["in memory", "in parts", "in parts of parts"], autouse=True)
+def held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many rows are sorted at once."""
+    if request.param != "in memory":
+        monkeypatch.setattr(sorting, "HELD_BYTES", 1)
+        monkeypatch.setattr(sorting, "PART_BYTES", 40 if request.param == "in parts" else 10_000)
+        monkeypatch.setattr(sorting, "PIECE_BYTES", 100)
+        monkeypatch.setattr(spill, "BUFFER_BYTES", 300)
 
 
-def clustered(table: Table, *columns: str) -> MoveGroup:
+def clustered(table: Table, *columns: str, order: str = "sort") -> MoveGroup:
     """The one group of a staged clustering."""
-    staged = stage(table, "major", cluster_by=columns)._staged
+    staged = stage(table, "major", cluster_by=columns, cluster_order=order)._staged
     assert staged is not None
     (group,) = staged.moves
     return group
@@ -67,7 +65,7 @@ def addressed(table: Table, add: AddFile) -> dict[int, Any]:
 def assert_maps_every_row(table: Table, group: MoveGroup) -> None:
     """Each live row of the inputs is where the row map says, and the map is sorted."""
     assert group.row_map is not None
-    assert group.row_map.schema == row_maps.row_map_schema()
+    assert group.row_map.column_names == row_maps.row_map_schema().names
     adds = {add.path: add for add in live_files(table)}
     inputs = [addressed(table, adds[entry.path]) for entry in group.lineage.inputs]
     outputs = [addressed(table, add) for add in group.outputs]
@@ -186,7 +184,7 @@ def test_several_columns_sort_one_after_the_other() -> None:
         table.insert([{"row": row, "x": x, "y": y}])
     group = clustered(table.refresh(), "x", "y")
     assert_maps_every_row(table, group)
-    compact(table, "major", cluster_by=["x", "y"])
+    compact(table, "major", cluster_by=["x", "y"], cluster_order="sort")
     assert table.refresh().scan().to_arrow()["row"].to_pylist() == [7, 5, 0, 3, 4, 1, 6, 2]
 
 
@@ -265,71 +263,3 @@ def _row_of(table: Table, path: str) -> int:
     bare = msgspec.structs.replace(add, deletion_vector=None)
     _, batch = next(iter(read_numbered_batches(table.store, DataFile.of(bare), table.schema)))
     return int(batch["row"][0].as_py())
-
-
-# --- the check before the commit -------------------------------------------------------------------------------------
-
-
-def swapped(row_map: pa.Table, name: str, values: Callable[[np.ndarray[Any, Any]], Any]) -> pa.Table:
-    index = row_map.schema.get_field_index(name)
-    return row_map.set_column(
-        index, row_maps.row_map_schema().field(name), pa.array(values(row_map[name].to_numpy().copy()))
-    )
-
-
-def first_twice(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    values[1] = values[0]
-    return values
-
-
-WRONG: dict[str, Callable[[pa.Table], pa.Table]] = {
-    "a row is missing": lambda row_map: row_map.slice(1),
-    "an extra row": lambda row_map: pa.concat_tables([row_map, row_map.slice(row_map.num_rows - 1)]),
-    "an input row twice": lambda row_map: swapped(row_map, "position", first_twice),
-    "an output row twice": lambda row_map: swapped(row_map, "output_position", first_twice),
-    "a dead row": lambda row_map: swapped(row_map, "position", lambda found: np.where(found == 2, 1, found)),
-    "another input": lambda row_map: swapped(row_map, "input", lambda found: found + 1),
-    "another output": lambda row_map: swapped(row_map, "output", lambda found: found + 1),
-    "not sorted": lambda row_map: row_map.take(pc.sort_indices(row_map["output_position"])),
-    "an empty map": lambda row_map: row_map.slice(0, 0),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_map_that_is_not_one_to_one_stops_the_commit(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = memory_table()
-    put(table, 5, 3, 9)
-    put(table, 4, 3)
-    delete_rows(table, [1], file=0)
-    honest = clustering.cluster
-
-    def wrongly(*args: Any) -> clustering.Clustered:
-        made = honest(*args)
-        return clustering.Clustered(made.blocks, made.order, made.length, WRONG[wrong](made.row_map))
-
-    version, before = table.refresh().version, numbers_of(table)
-    with monkeypatch.context() as patched:
-        patched.setattr(rewrite, "cluster", wrongly)
-        with pytest.raises(CompactionVerificationError, match="does not map each live row once"):
-            compact(table, "major", cluster_by=["n"])
-    assert (table.refresh().version, numbers_of(table)) == (version, before)
-    assert compact(table, "major", cluster_by=["n"]).did_anything
-
-
-def test_a_map_that_is_one_to_one_passes() -> None:
-    table = memory_table()
-    put(table, 5, 3, 9)
-    inputs = live_files(table)
-    row_map = pa.table([[0, 0, 0], [0, 1, 2], [1, 0, 0], [0, 1, 0]], schema=row_maps.row_map_schema())
-    require_bijection(table.store, inputs, [3], [2, 1], row_map)
-    with pytest.raises(CompactionVerificationError):
-        require_bijection(table.store, inputs, [3], [1, 2], row_map)
-
-
-def test_a_writer_that_loses_a_row_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = memory_table()
-    put(table, 2)
-    put(table, 1)
-    monkeypatch.setattr(clustering.Clustered, "pieces", lambda made: iter([made._take(made.order[1:])]))
-    with pytest.raises(CompactionVerificationError, match="wrote 1 rows, but 2 are live"):
-        compact(table, "major", cluster_by=["n"])

@@ -12,14 +12,22 @@ import pytest
 
 from tests.log.read.test_scan import put_parquet
 from tests.log.support import live_files, memory_store, new_table
-from tidelog.compaction_daemon import Daemon, DaemonConfig, compact
+from tidelog.compaction_daemon import Daemon, DaemonConfig, applying, compact
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
-from tidelog.compaction_daemon.rewriting import layouts, rewrite
+from tidelog.compaction_daemon.rewriting import growth, layouts
+from tidelog.compaction_daemon.rewriting.in_order import write_in_order
+from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Table
 from tidelog.log.data.reader import DataFile, read_footer
 from tidelog.log.errors import CompactionGrowthError
 
 _FILES = 12
+
+
+@pytest.fixture
+def snappy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A codec that finds repetitions only within a short window, so that it needs dictionaries."""
+    monkeypatch.setattr(layouts, "CODEC", "snappy")
 
 
 def repetitive(*, files: int = _FILES, rows: int = 20) -> Table:
@@ -41,6 +49,7 @@ def footer_of(table: Table) -> pq.FileMetaData:
     return read_footer(table.store, DataFile.of(output))
 
 
+@pytest.mark.usefixtures("snappy")
 def test_repetitive_text_stays_small() -> None:
     table = repetitive()
     before, rows = total_bytes(table), table.scan().to_arrow()
@@ -51,6 +60,7 @@ def test_repetitive_text_stays_small() -> None:
     assert footer_of(table).num_row_groups == 1
 
 
+@pytest.mark.usefixtures("snappy")
 def test_row_groups_of_the_inputs_are_kept_if_no_dictionary_holds_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "LARGE_DICTIONARY_BYTES", 2**20)
     table = repetitive()
@@ -94,7 +104,7 @@ def test_files_of_other_writers_stay_small(options: dict[str, Any]) -> None:
 
 
 def test_a_group_that_would_grow_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewrite, "MOST_GROWTH", 0.01)
+    monkeypatch.setattr(growth, "MOST_GROWTH", 0.01)
     table = repetitive(files=3, rows=1)
     files = {path for path, _ in table.store.walk()}
     with pytest.raises(CompactionGrowthError, match="would become more than a tenth larger"):
@@ -108,10 +118,11 @@ def test_a_small_file_can_be_split() -> None:
     table.insert([{"n": number} for number in range(10)])
     transaction = table.begin()
     group = PlannedGroup({}, tuple(live_files(table)), outputs=2)
-    moves = rewrite.rewrite(transaction.writer, transaction.schema, group, now_ms=0)
+    moves = rewrite(transaction.writer, transaction.schema, group, now_ms=0)
     assert len(moves.outputs) == 2
 
 
+@pytest.mark.usefixtures("snappy")
 def test_sorted_rows_are_written_in_the_smallest_layout() -> None:
     """By `n` each of the long texts comes back far apart, beyond the usual dictionary."""
     table = new_table(memory_store(), pa.schema([("n", pa.int64()), ("text", pa.string())]))
@@ -131,16 +142,17 @@ def test_the_other_groups_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None
     for number in range(4):
         table.insert([{"n": number, "p": "small"}, *({"n": row, "p": "large"} for row in range(500))])
     before = {add.path for add in live_files(table) if add.partition_values["p"] == "large"}
-    write = rewrite._write_in_order
+    write = write_in_order
+    monkeypatch.setattr(applying, "THREADS", 1)
 
     def refused(writer: Any, group: Any, *rest: Any) -> Any:
         if group.partition_values["p"] == "large":
-            monkeypatch.setattr(rewrite, "MOST_GROWTH", 0.01)
+            monkeypatch.setattr(growth, "MOST_GROWTH", 0.01)
         else:
-            monkeypatch.setattr(rewrite, "MOST_GROWTH", 1.1)
+            monkeypatch.setattr(growth, "MOST_GROWTH", 1.1)
         return write(writer, group, *rest)
 
-    monkeypatch.setattr(rewrite, "_write_in_order", refused)
+    monkeypatch.setattr("tidelog.compaction_daemon.rewriting.rewrite.write_in_order", refused)
     report = compact(table)
     assert (report.groups, report.files_removed, report.files_added) == (1, 4, 1)
     after = {add.path for add in live_files(table.refresh()) if add.partition_values["p"] == "large"}
@@ -150,19 +162,19 @@ def test_the_other_groups_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_daemon_tries_a_group_that_would_grow_once(monkeypatch: pytest.MonkeyPatch) -> None:
     table = repetitive(files=3, rows=1)
     rewrites: list[int] = []
-    write = rewrite._write_in_order
+    write = write_in_order
 
     def counted(*arguments: Any) -> Any:
         rewrites.append(1)
         return write(*arguments)
 
-    monkeypatch.setattr(rewrite, "_write_in_order", counted)
-    monkeypatch.setattr(rewrite, "MOST_GROWTH", 0.01)
+    monkeypatch.setattr("tidelog.compaction_daemon.rewriting.rewrite.write_in_order", counted)
+    monkeypatch.setattr(growth, "MOST_GROWTH", 0.01)
     daemon = Daemon([table], config=DaemonConfig(growth=1.0))
     for _ in range(3):
         (step,) = daemon.step().tables
         assert (step.error, step.did_anything) == (None, False)
     assert len(rewrites) == 1
     table.insert([{"n": 9, "text": "more"}])
-    monkeypatch.setattr(rewrite, "MOST_GROWTH", 1.1)
+    monkeypatch.setattr(growth, "MOST_GROWTH", 1.1)
     assert daemon.step().did_anything, "the group is another one now"

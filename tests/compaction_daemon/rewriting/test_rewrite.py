@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -24,11 +22,9 @@ from tidelog.compaction_daemon.planning.plan import OLDEST_TAG
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Table
 from tidelog.log.conflict.staged import MoveGroup
-from tidelog.log.data import reader
 from tidelog.log.data.reader import DataFile, physical_rows
-from tidelog.log.data.writer import DataWriter
-from tidelog.log.errors import CompactionVerificationError, CorruptLogError
-from tidelog.log.format.actions import AddFile, Metadata
+from tidelog.log.errors import CorruptLogError
+from tidelog.log.format.actions import Metadata
 from tidelog.log.format.lineage import LineageInput, LineageOutput
 from tidelog.log.format.schema import to_schema_string
 from tidelog.log.format.statistics import num_records
@@ -162,67 +158,6 @@ def test_every_type_survives() -> None:
     assert table.refresh().at().num_files == 1
     assert table.scan().to_arrow().to_pylist() == before.to_pylist()
     assert table.scan().schema.equals(before.schema)
-
-
-# --- the check before the commit -------------------------------------------------------------------------------------
-
-Broken = Callable[[pa.Table], pa.Table]
-
-
-def loses_a_row(rows: pa.Table) -> pa.Table:
-    return rows.slice(1)
-
-
-def doubles_a_row(rows: pa.Table) -> pa.Table:
-    return pa.concat_tables([rows, rows.slice(0, 1)])
-
-
-def loses_all(rows: pa.Table) -> pa.Table:
-    return rows.slice(0, 0)
-
-
-@pytest.mark.parametrize("broken", [loses_a_row, doubles_a_row, loses_all])
-@pytest.mark.parametrize("with_vector", [False, True])
-def test_a_writer_that_miscounts_is_caught_before_the_commit(
-    monkeypatch: pytest.MonkeyPatch, broken: Broken, with_vector: bool
-) -> None:
-    table = memory_table()
-    put(table, 1, 2, 3)
-    put(table, 4)
-    if with_vector:
-        delete_rows(table, [1])
-    version, before = table.refresh().version, numbers_of(table)
-    honest = DataWriter.write_file
-
-    def writes_wrongly(self: DataWriter, rows: pa.Table, *args: Any, **kwargs: Any) -> AddFile:
-        return honest(self, broken(rows), *args, **kwargs)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(DataWriter, "write_file", writes_wrongly)
-        with pytest.raises(CompactionVerificationError) as caught:
-            compact(table)
-    live = len(before)
-    assert f"rows, but {live} are live; nothing was committed and no row is lost" in str(caught.value)
-    assert caught.value.path == table.path
-    assert table.refresh().version == version
-    assert numbers_of(table) == before
-    assert compact(table).did_anything
-
-
-def test_a_reader_that_loses_rows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are counted from the footers and deletion vectors of the inputs, not while reading them."""
-    table = memory_table()
-    put(table, 1, 2, 3)
-    put(table, 4)
-    honest = reader.read_batches
-
-    def reads_wrongly(*args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:
-        for batch in honest(*args, **kwargs):
-            yield batch.slice(1)
-
-    monkeypatch.setattr("tidelog.compaction_daemon.rewriting.rewrite.read_batches", reads_wrongly)
-    with pytest.raises(CompactionVerificationError, match="wrote 2 rows, but 4 are live"):
-        compact(table)
 
 
 def test_an_input_that_is_missing_is_named() -> None:

@@ -104,8 +104,8 @@ class World:
     def compact(self) -> None:
         stage_compaction(self.table()).commit()
 
-    def vacuum(self) -> None:
-        self.table().vacuum()
+    def vacuum(self, *, listing: bool = True) -> None:
+        self.table().vacuum(listing=listing)
 
     def check(self) -> None:
         """Read each version since the horizon, and compare it with what the committed operations make of the table."""
@@ -143,7 +143,7 @@ def run(seed: int) -> World:
         partial(world.restore, chosen.randrange(1, 5)),
         world.compact,
         world.vacuum,
-        world.vacuum,
+        partial(world.vacuum, listing=chosen.random() < 0.5),
     )
     running = [greenlet(partial(_unless_refused, actor)) for actor in actors]
     while running:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +61,14 @@ def daily(
         table.insert(numbers([day]))
         if day % every == 0:
             table.checkpoint()
+    return table
+
+
+def written_when_committed(table: Table) -> Table:
+    """Give the commit files of a table on a disk the times of their commits."""
+    for record in table.history():
+        moment_s = record.timestamp.timestamp()
+        os.utime(Path(table.path, filenames.commit_path(record.version)), (moment_s, moment_s))
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -32,7 +33,18 @@ from tidelog.log.system import to_datetime
 
 HOUR = 3_600_000
 _CHANGES = ["insert", "insert", "insert", "delete", "vector", "compact", "restore"]
-_OTHERS = ["checkpoint", "checkpoint", "orphan", "stage", "commit", "expire", "expire", "vacuum", "vacuum"]
+_OTHERS = [
+    "checkpoint",
+    "checkpoint",
+    "orphan",
+    "stage",
+    "commit",
+    "expire",
+    "expire",
+    "vacuum",
+    "vacuum",
+    "vacuum from the log",
+]
 STEPS = st.tuples(
     st.sampled_from([*_CHANGES, *_OTHERS]),
     st.integers(0, 7),
@@ -96,8 +108,8 @@ class Model:
                 self.commit_staged()
             case "expire":
                 self.clean(expire, number)
-            case "vacuum":
-                self.clean(vacuum, number)
+            case "vacuum" | "vacuum from the log":
+                self.clean(vacuum if kind == "vacuum" else partial(vacuum, listing=False), number)
             case _:  # there is nothing to do this step on
                 pass
         self.remember()
@@ -136,6 +148,7 @@ class Model:
             self.log_cutoff_ms = max(self.log_cutoff_ms, cutoff_ms)
         else:
             self.data_cutoff_ms = max(self.data_cutoff_ms, cutoff_ms)
+        if clean_up is vacuum:
             # Orphans go once a version after them has reached the cut-off.
             before = [version for version, time in self.times.items() if time <= cutoff_ms]
             written = written_ms(self.table.store, max(before, default=0)) or 0

@@ -17,6 +17,7 @@ from tests.log.cleanup.support import (
     require_every_version,
     require_versions_since,
     versions_of,
+    written_when_committed,
 )
 from tests.log.support import START_MS, Clock, add, memory_store, metadata, numbers, put_commit
 from tidelog.compaction_daemon import expire
@@ -70,11 +71,18 @@ def test_the_retention_property_ends_at_midnight(clock: Clock) -> None:
     require_versions_since(table, 7)
 
 
+def test_a_new_table_is_cleaned_up_though_other_engines_must_not(table: Table, clock: Clock) -> None:
+    assert table.properties["delta.enableExpiredLogCleanup"] == "false"
+    clock.ms += 100 * DAY
+    assert expire(table).earliest_version == 9
+
+
 def test_a_table_with_clean_up_disabled_needs_an_explicit_age(table: Table, clock: Clock) -> None:
+    table.set_properties({"tidelog.cleanUp": False})
     clock.ms += 100 * DAY
     report = expire(table)
     assert (report.files, report.earliest_version, report.did_anything) == ((), 0, False)
-    assert "delta.enableExpiredLogCleanup is false" in report.reason
+    assert "tidelog.cleanUp and delta.enableExpiredLogCleanup are off" in report.reason
     assert expire(table, older_than=timedelta(days=30)).earliest_version == 9
 
 
@@ -187,7 +195,7 @@ def put_v2_checkpoint(table: Table, version: int, sidecar: str) -> None:
 def test_hidden_hadoop_checksums_are_deleted_with_their_files(tmp_path: Path) -> None:
     clock = Clock()
     store = LocalStore(str(tmp_path / "t"))
-    daily(store, clock)
+    written_when_committed(daily(store, clock))
     log = tmp_path / "t" / "_delta_log"
     for version in range(11):
         (log / f".{version:020d}.json.crc").write_bytes(b"crc")

@@ -29,13 +29,18 @@ def status(name: str, modified_ms: int = 0) -> FileStatus:
         ({}, MIDNIGHT - 30 * DAY),
         ({"delta.logRetentionDuration": "interval 2 weeks"}, MIDNIGHT - 14 * DAY),
         ({"delta.logRetentionDuration": "0 days"}, MIDNIGHT - DAY),
-        ({"delta.logRetentionDuration": "0 days", "tidelog.maxTransactionTime": "0 days"}, MIDNIGHT),
         ({"delta.logRetentionDuration": "nonsense"}, MIDNIGHT - 30 * DAY),
     ],
 )
 def test_the_cutoff_of_the_log_is_a_midnight(configuration: dict[str, str], cutoff: int) -> None:
     for now in (MIDNIGHT, START_MS, MIDNIGHT + DAY - 1):
         assert retention.log_cutoff_ms(None, now, configuration) == cutoff
+
+
+@pytest.mark.parametrize(("hours", "age_ms"), [(0, 0), (1, DAY // 24), (23, DAY // 24 * 23)])
+def test_a_retention_of_less_than_a_day_is_exact(hours: int, age_ms: int) -> None:
+    configuration = {"delta.logRetentionDuration": f"{hours} hours", "tidelog.maxTransactionTime": "0 days"}
+    assert retention.log_cutoff_ms(None, START_MS, configuration) == START_MS - age_ms
 
 
 @pytest.mark.parametrize(
@@ -93,6 +98,11 @@ def test_the_minimum_age_is_the_property_max_transaction_time() -> None:
         ({}, True),
         ({"delta.enableExpiredLogCleanup": "TRUE"}, True),
         ({"delta.enableExpiredLogCleanup": "false"}, False),
+        ({"delta.enableExpiredLogCleanup": "false", "tidelog.cleanUp": "true"}, True),
+        ({"delta.enableExpiredLogCleanup": "true", "tidelog.cleanUp": "false"}, True),
+        ({"tidelog.cleanUp": "false"}, True),
+        ({"delta.enableExpiredLogCleanup": "false", "tidelog.cleanUp": "false"}, False),
+        ({"delta.enableExpiredLogCleanup": "false", "tidelog.cleanUp": "perhaps"}, False),
     ],
 )
 def test_log_cleanup_can_be_disabled(configuration: dict[str, str], enabled: bool) -> None:

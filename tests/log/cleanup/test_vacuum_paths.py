@@ -33,6 +33,7 @@ def table(clock: Clock) -> Table:
     return compacted(clock)
 
 
+UUID = "0b54ab34-0d0e-4c55-9a3b-3d2f0f1f7c61"
 OWN = [
     "x",
     "notes.txt",
@@ -42,6 +43,14 @@ OWN = [
     "_change_data/c.parquet",
     "_change_data/p=1/c.parquet",
     "_tidelog/rowmaps/7.arrow",
+    "_tidelog/refused/7.json",
+    "_tidelog/turns/7",
+    "_tidelog/probe-7",
+    "_tidelog/doctor-7/listing/1",
+    f"_tidelog/conflicts/.{UUID}.tmp",
+    f"_tidelog/leases/0/.{UUID}.tmp",
+    f"_tidelog/.{UUID}.tmp",
+    f"_dv/.{UUID}.tmp",
 ]
 
 NOT_OWN = [
@@ -51,8 +60,14 @@ NOT_OWN = [
     "_other/x",
     ".other/x",
     "ab/_temporary/0/x",
-    "_tidelog/leases/0.json",
+    "_tidelog/leases/0/00000000000000000001.json",
     "_tidelog/consumers/c.json",
+    "_tidelog/conflicts/1700000000000-7.json",
+    "_tidelog/upkeep.json",
+    "_tidelog/refused/7/other.json",
+    "_tidelog/.7.tmp",
+    f"ab/.{UUID}.tmp",
+    f"_other/.{UUID}.tmp",
     "_delta_log/_sidecars/x.parquet",
     "_delta_log/notes",
     "inner/_delta_log/00000000000000000000.json",
@@ -67,7 +82,8 @@ def test_only_files_of_the_table_are_deleted(table: Table, clock: Clock) -> None
         put(table, clock, path, days_ago=18)
     report = vacuum(table)
     assert sorted(report.files) == sorted(OWN)
-    assert (report.data_files, report.deletion_vectors, report.change_files, report.row_maps) == (3, 2, 2, 1)
+    counts = (report.data_files, report.deletion_vectors, report.change_files, report.row_maps, report.others)
+    assert counts == (3, 2, 2, 1, 8)
     assert {path for path, _ in table.store.walk()} >= set(NOT_OWN)
 
 
@@ -97,6 +113,7 @@ def test_a_live_file_stays_in_every_spelling(tmp_path: Path, spelled: str) -> No
     uri = spelled.format(root=root, linked=linked)
     put_foreign(table, remove(written), msgspec.structs.replace(written, path=uri))
     age(root, days=100)
+    age(root / "_delta_log", days=60)
     clock.ms += 1000 * DAY
     clock.ms = max(clock.ms, int((root / "ab/orphan.parquet").stat().st_mtime * 1000) + 50 * DAY)
     table = Table(table.store, load(table.store), clock)
@@ -105,9 +122,10 @@ def test_a_live_file_stays_in_every_spelling(tmp_path: Path, spelled: str) -> No
     assert read_numbers(reopen(table)) == [1]
 
 
-def age(root: Path, *, days: int) -> None:
-    for path in root.rglob("*"):
-        if path.is_file() and "_delta_log" not in path.parts:
+def age(folder: Path, *, days: int) -> None:
+    """Make the files of a folder older, except those of a log below it."""
+    for path in folder.rglob("*"):
+        if path.is_file() and "_delta_log" not in path.relative_to(folder).parts:
             moment = path.stat().st_mtime - days * 86_400
             os.utime(path, (moment, moment))
 

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.log.faults import Around, LostAnswer, NotWritten, Refusing, Unreadable
-from tests.log.support import NUMBERS, Clock, memory_store, new_table, numbers, put_foreign, read_numbers, reopen
+from tests.log.support import (
+    NUMBERS,
+    Clock,
+    clean_up_before,
+    memory_store,
+    new_table,
+    numbers,
+    put_foreign,
+    read_numbers,
+    reopen,
+)
 from tidelog.log import Table
 from tidelog.log.commit.loop import MAX_ATTEMPTS
 from tidelog.log.errors import (
@@ -253,10 +263,7 @@ def test_a_transaction_whose_base_was_cleaned_up_is_refused(plain: Table) -> Non
     transaction = reopen(plain).begin().insert(numbers([99]))
     for number in range(5):
         plain.insert(numbers([number]))
-    plain.checkpoint()
-    for version in range(5):
-        plain.store.delete(filenames.commit_path(version))
-        plain.store.delete(filenames.checksum_path(version))
+    clean_up_before(plain, 5)
     with pytest.raises(HistoryExpiredError, match="has been cleaned up"):
         transaction.commit()
     assert read_numbers(reopen(plain)) == [0, 1, 2, 3, 4]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import struct
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +17,7 @@ import pytest
 
 from tidelog.log.data import row_hashes as module
 from tidelog.log.data.row_hashes import row_hashes
+from tidelog.log.system import System
 
 INNER = pa.struct([("a", pa.int64()), ("b", pa.string())])
 # Values of each type, all different as rows.
@@ -119,3 +124,40 @@ def test_rows_without_values() -> None:
     assert len(set(hashes(pa.nulls(3)))) == 1
     assert row_hashes([], 2).shape == (2, 2)
     assert row_hashes([pa.array([], pa.string()), pa.array([], pa.list_(pa.int64()))], 0).shape == (2, 0)
+
+
+def test_codes_do_not_change_the_hashes() -> None:
+    texts = pa.array(["a", None, "", "longer than a word", "a", None], pa.string())
+    codes = pa.DictionaryArray.from_arrays(
+        pa.array([2, None, 1, 0, 2, None], pa.int32()), pa.array(["longer than a word", "", "a", "unused"])
+    )
+    assert codes.cast(pa.string()).equals(texts)
+    assert hashes(codes) == hashes(texts)
+    assert hashes(codes.slice(2)) == hashes(texts.slice(2))
+    nothing = pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int32()), pa.array([], pa.string()))
+    assert hashes(nothing) == hashes(pa.array([None, None], pa.string()))
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=str)
+def test_one_half_is_the_first_of_two(kind: pa.DataType) -> None:
+    column = array(kind)
+    assert row_hashes([column], len(column), halves=1).tolist() == row_hashes([column], len(column)).tolist()[:1]
+
+
+def test_the_first_threads_of_a_process_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compaction was refused because two threads had begun with random numbers of their own."""
+    spec = importlib.util.find_spec(module.__name__)
+    assert spec
+    assert spec.loader
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    both = threading.Barrier(2)
+
+    def number(_: System) -> str:
+        both.wait(timeout=10)
+        return str(uuid.uuid4())
+
+    monkeypatch.setattr(System, "uuid", number)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda _: fresh.row_hashes([pa.array([1])], 1).tolist(), range(2))
+    assert first == second

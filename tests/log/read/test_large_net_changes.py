@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,13 +11,13 @@ import pytest
 
 from tests.log.read.test_net_changes import history, table_with
 from tests.log.support import memory_store, new_table
+from tests.peak_memory import in_a_process, needs_proc
 from tests.randomness import seed
 from tidelog.log import Table
 from tidelog.log.data import spill
 from tidelog.log.errors import DuplicateKeyError, StoreUnavailableError
 from tidelog.log.read import large_net_changes
 
-REPOSITORY = Path(__file__).parents[3]
 HISTORIES = 20
 
 
@@ -138,24 +134,19 @@ ROWS = 200_000
 COMMITS = 6
 MEASURED = """
 import json, sys
-from pathlib import Path
 import pandas.util
+from tests.peak_memory import grown_mb
 from tidelog.log import Table
 from tidelog.log.data import spill
 from tidelog.log.read import large_net_changes, read_ahead
 
 large_net_changes.NET_BYTES, spill.BUFFER_BYTES, read_ahead.QUEUED_BYTES = (2**int(n) for n in sys.argv[2:5])
 
-def status(name):
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name)) // 1024
-
 table = Table.open(sys.argv[1])
 assert table.changes(mode="net", until=1).count()  # what is imported and made on first use
-Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-before = status("VmRSS")
-rows = sum(batch.num_rows for batch in table.changes(mode="net").to_batches())
-print(json.dumps({"rows": rows, "grown": status("VmHWM") - before}))
+counts = []
+grown = grown_mb(lambda: counts.extend(batch.num_rows for batch in table.changes(mode="net").to_batches()))
+print(json.dumps({"rows": sum(counts), "grown": grown}))
 """
 
 
@@ -171,17 +162,10 @@ def large_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return table
 
 
-def measured(table: Table, *powers: int) -> dict[str, int]:
-    command = [sys.executable, "-c", MEASURED, table.path, *map(str, powers)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+@needs_proc
 def test_the_memory_does_not_depend_on_the_interval(large_table: Table) -> None:
     """With a bound above the interval's size, all of it is in memory: the same read takes several times as much."""
-    bounded, whole = measured(large_table, 21, 20, 21), measured(large_table, 40, 20, 21)
+    bounded, whole = (in_a_process(MEASURED, large_table.path, power, 20, 21) for power in (21, 40))
     assert bounded["rows"] == whole["rows"] == ROWS * COMMITS
     assert bounded["grown"] < 100
     assert whole["grown"] > 2 * bounded["grown"]

@@ -37,6 +37,19 @@ def test_a_commit_missing_from_a_listing_is_looked_up() -> None:
         list_segment(store)
 
 
+def test_a_listing_with_a_checkpoint_and_without_its_commit_does_not_shorten_the_history() -> None:
+    table = new_table(memory_store())
+    for number in range(4):
+        table.insert(numbers([number]))
+    table.checkpoint()
+    store = MissingOne(table.path)
+    store.missed = 4
+    assert [list_segment(store, version).earliest_version for version in (1, 4)] == [0, 0]
+    store.delete(filenames.commit_path(4))
+    with pytest.raises(HistoryExpiredError):
+        list_segment(store, 1)
+
+
 class Old(MemoryStore):
     """A store whose listing ends before a version, as an old one of a network file system."""
 

@@ -228,6 +228,15 @@ class StoreContract:
         assert [status.name for status in found] == sorted(names)
         assert [status.size_bytes for status in found] == [len(name.encode()) for name in sorted(names)]
 
+    def test_the_folders_of_a_folder_are_sorted_and_not_its_files(self, store: Store) -> None:
+        for path in ("a/f", "b/c/d", "b/a/x", "b/_log/y", "b/.hidden/z", "b/file"):
+            store.put_if_absent(path, b"x")
+        assert list(store.folders()) == ["a", "b"]
+        assert list(store.folders("b")) == [".hidden", "_log", "a", "c"]
+        assert list(store.folders("b/c")) == list(store.folders("b/file")) == list(store.folders("missing")) == []
+        assert "_log" in store.folders("b", until="_log")
+        assert list(store.folders("b", until="missing")) == [".hidden", "_log", "a", "c"]
+
     @pytest.mark.parametrize("folder", ["", "none", "none/at/all"])
     def test_a_missing_folder_is_empty(self, store: Store, folder: str) -> None:
         assert store.list(folder) == []

@@ -26,6 +26,11 @@ def test_a_listing_of_several_pages_is_complete(moto: Server, server_of: Callabl
             for name in names:
                 store.put_if_absent(f"f/{name}", b"")
             assert [status.name for status in store.list("f")] == names
+            for name in names:
+                store.put_if_absent(f"g/{name}/x", b"")
+            assert store.folders("g") == names
+        # The page that has the name is the last one that is asked for. (The other server ignores the size of pages.)
+        assert stores[0].folders("g", until="03") == names[:4]
     finally:
         gcs._cloud._fs.call = call
 

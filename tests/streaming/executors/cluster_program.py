@@ -1,16 +1,15 @@
-"""Run row changes in a separate Spark where every task fails once, in the middle of its writing.
+"""Run row changes and a compaction in a separate Spark where every task fails once, in the middle of its writing.
 
 python cluster_program.py MASTER TABLE
 """
 
 from __future__ import annotations
 
-import os
 import sys
 
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
 
+from tests.streaming.cluster_session import cluster_session
 from tidelog.log import Table
 from tidelog.log.state.loader import load
 from tidelog.log.storage import open_store
@@ -30,18 +29,7 @@ class FailsOnce(System):
 
 
 def main(master: str, path: str) -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.executor.memory", "512m")
-        .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
-        .config("spark.local.dir", f"{path}.spark")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
+    spark = cluster_session(master, f"{path}.spark")
     tasks.TASK_FILES = 2
     store = open_store(path)
     changed = SparkTable(spark.sparkContext, Table(store, load(store), FailsOnce()))
@@ -50,6 +38,7 @@ def main(master: str, path: str) -> None:
     frame = spark.createDataFrame(new, "k long, part string, v int, price decimal(10,2)")
     changed.overwrite(frame.coalesce(1), where="part = 'a' OR part = 'b'")
     changed.delete("k IN (51, 58)")
+    changed.compact("major", purge=True)
     spark.stop()
 
 

@@ -45,7 +45,12 @@ def test_every_task_fails_once(master: str, tmp_path: Path) -> None:
     assert sorted(updated.scan().to_arrow()["v"].to_pylist()) == list(range(1000, 1030))
     found = table.refresh().scan().to_arrow()
     assert sorted(found["k"].to_pylist()) == [k for k in range(50, 60) if k not in {51, 58}]
-    # Each failed attempt left one file: three of the update, and one of the overwrite.
-    named = {add.path for state in (table.at(version=3), updated, table.at()) for add in to_adds(state.files())}
+    assert [entry.operation_class.name for entry in table.history(2)] == ["MAJOR", "UPDATE_DELETE"]
+    # Each failed attempt left one file: three of the update, one of the overwrite, and two of the compaction.
+    named = {
+        add.path
+        for state in (table.at(version=3), updated, table.at(version=6), table.at())
+        for add in to_adds(state.files())
+    }
     written = [path for path in Path(table.path).rglob("*.parquet") if "_delta_log" not in path.parts]
-    assert len(written) == len(named) + 3 + 1
+    assert len(written) == len(named) + 3 + 1 + 2

@@ -26,6 +26,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.streaming.cluster_session import cluster_session
 from tidelog.log import Table
 from tidelog.streaming import Sink
 from tidelog.streaming.executors import jvm_files
@@ -110,30 +111,20 @@ def executor_process() -> int:
 
 
 def session(master: str, folder: Path, *, speculation: bool) -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.executor.memory", "512m")
-        .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
-        .config("spark.local.dir", str(folder / "local"))
-        .config("spark.sql.shuffle.partitions", "2")
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
         # One task for each file, and several Arrow batches for each task.
-        .config("spark.sql.files.maxPartitionBytes", str(4 * 2**20))
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
+        "spark.sql.files.maxPartitionBytes": str(4 * 2**20),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
         # Otherwise a task sorts its rows by partition before it opens the first file.
-        .config("spark.sql.maxConcurrentOutputFileWriters", "10")
-        .config("spark.speculation", str(speculation).lower())
-        .config("spark.speculation.interval", "50ms")
-        .config("spark.speculation.minTaskRuntime", "200ms")
-        .config("spark.speculation.quantile", "0.4")
-        .config("spark.speculation.multiplier", "1.1")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
+        "spark.sql.maxConcurrentOutputFileWriters": "10",
+        "spark.speculation": str(speculation).lower(),
+        "spark.speculation.interval": "50ms",
+        "spark.speculation.minTaskRuntime": "200ms",
+        "spark.speculation.quantile": "0.4",
+        "spark.speculation.multiplier": "1.1",
+    }
+    return cluster_session(master, str(folder / "local"), **settings)
 
 
 def wait_for_executors(spark: SparkSession) -> None:

@@ -1,0 +1,73 @@
+"""How a daemon runs, as one checked value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tidelog.compaction_daemon.planning.minor import GROWTH
+from tidelog.log.errors import ConfigurationError
+
+# A daemon looks at a table at most this often, even if asked for more: each look is a request to the store.
+_LEAST_INTERVAL_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonConfig:
+    """How a daemon runs. Times are in seconds, sizes in bytes.
+
+    Args:
+        interval_s: How long to wait before the next look at a table that had nothing to do. Each look that finds
+            nothing doubles the wait, up to `idle_interval_s`; a new version starts again at `interval_s`.
+        idle_interval_s: The longest wait between two looks at a table that does not change; at least `interval_s`.
+        discovery_interval_s: How often globs and folders are searched for new tables, and missing tables are looked
+            for.
+        growth: For minor compactions, about how many times its largest file a group must be before it is rewritten; at
+            least 1. A larger value means fewer and larger rewrites.
+        major: Whether to run major compactions, in partitions that have been quiet for a while.
+        clean_up: Whether to expire history and vacuum, with the retentions of each table. A table turns it off by a
+            property of its own.
+        lease_ttl_s: How long another daemon waits for a heartbeat before it takes over a table.
+        compaction_bytes: The most that one compaction reads before it looks at the other tables again.
+        bytes_per_hour: The most that the daemon reads in an hour for all tables together; None for no limit.
+        core_share: The share of this machine's cores that the daemon may use on average, above 0 up to 1.
+        heartbeat_s: On a table without new commits, commit a version without rows this often, so that `complete_until`
+            of the change feed moves on; None for never.
+
+    Raises:
+        ConfigurationError: A value is out of range.
+    """
+
+    interval_s: float = 1.0
+    idle_interval_s: float = 60.0
+    discovery_interval_s: float = 60.0
+    growth: float = GROWTH
+    major: bool = True
+    clean_up: bool = True
+    lease_ttl_s: float = 15.0
+    compaction_bytes: int = 512 * 2**20
+    bytes_per_hour: int | None = None
+    core_share: float = 0.5
+    heartbeat_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("interval_s", "idle_interval_s", "discovery_interval_s"):
+            _require(name, getattr(self, name), at_least=_LEAST_INTERVAL_S)
+        _require("growth", self.growth, at_least=1)
+        _require("lease_ttl_s", self.lease_ttl_s, at_least=0.05, at_most=timedelta(hours=1).total_seconds())
+        _require("compaction_bytes", self.compaction_bytes, at_least=2**20)
+        _require("core_share", self.core_share, at_least=0.01, at_most=1)
+        if self.bytes_per_hour is not None:
+            _require("bytes_per_hour", self.bytes_per_hour, at_least=2**20)
+        if self.heartbeat_s is not None:
+            _require("heartbeat_s", self.heartbeat_s, at_least=1)
+
+
+def _require(name: str, value: object, *, at_least: float, at_most: float | None = None) -> None:
+    """Raise ConfigurationError unless `value` is a number in the range."""
+    upper = "" if at_most is None else f" up to {at_most:g}"
+    advice = f"give a number from {at_least:g}{upper}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigurationError(f"{name} is {value!r}", advice=advice)
+    if not at_least <= value <= (float("inf") if at_most is None else at_most) or value == float("inf"):
+        raise ConfigurationError(f"{name} is {value}", advice=advice)

@@ -1,0 +1,148 @@
+"""What the page and the metrics show of each watched table beyond the daemon's own status: lags and conflicts.
+
+A fact costs requests to the store, so it is looked up rarely: soon after a table has a new version or while a consumer
+is behind, else every quarter of an hour, and for a bounded number of tables at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+from tidelog.compaction_daemon.status import DaemonStatus, TableState, TableStatus
+from tidelog.log import OperationClass, Table
+from tidelog.log.errors import TidelogError
+from tidelog.log.internals import REAL_SYSTEM, ConsumerStatus, System, consumers, logger, read_ledger
+
+_LOGGER = logger(__name__)
+
+# A look at a table with a new version, at one with a consumer that is behind, and at one where nothing happens.
+_CHANGED_S, _BEHIND_S, _QUIET_S = 15.0, 30.0, 900.0
+# One request for metrics must not wait for a thousand tables; the others are looked at with the next ones.
+_TABLES_AT_A_TIME = 25
+_SECONDS_AT_A_TIME = 2.0
+# Of the commits that a consumer has yet to read: the first one that changed rows says how old its lag is.
+_LAG_COMMITS = 20
+# The losses that are counted when a table is looked at for the first time.
+_FIRST_LOSSES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What is known of one table.
+
+    Attributes:
+        version: The version of the table that it is about.
+        consumers: The number of registered consumers.
+        lag_versions: How many versions the slowest of them is behind.
+        lag_seconds: How old the oldest commit is that a consumer has not processed.
+        losses: How many operations lost to others, by the classes of the winner and the loser. Grows only.
+        looked_s: When it was looked up, on the monotonic clock.
+        newest_loss_ms: The time of the newest loss that was counted.
+    """
+
+    version: int
+    consumers: int = 0
+    lag_versions: int = 0
+    lag_seconds: float = 0.0
+    losses: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    looked_s: float = 0.0
+    newest_loss_ms: int = -1
+
+
+class FactsCache:
+    """The facts of the tables of a daemon. Can be used by several threads.
+
+    Args:
+        open_table: Opens a table at its newest version; called in the threads that call `of`.
+        system: The clock.
+    """
+
+    def __init__(self, open_table: Callable[[str], Table], system: System = REAL_SYSTEM) -> None:
+        self._open_table = open_table
+        self._system = system
+        self._known: dict[str, TableFacts] = {}
+        self._updating = Lock()
+
+    def of(self, status: DaemonStatus) -> Mapping[str, TableFacts]:
+        """The facts by path, after those of some tables were looked up again. A table without facts is left out.
+
+        Takes at most about two seconds, and no time if another thread is looking facts up.
+        """
+        if self._updating.acquire(blocking=False):
+            try:
+                self._update(status)
+            finally:
+                self._updating.release()
+        known = self._known
+        return {table.path: known[table.path] for table in status.tables if table.path in known}
+
+    def _update(self, status: DaemonStatus) -> None:
+        now_s = self._system.monotonic_s()
+        watched = {table.path for table in status.tables}
+        known = {path: facts for path, facts in self._known.items() if path in watched}
+        due = sorted((table for table in status.tables if self._is_due(table, now_s)), key=self._looked_s)
+        for table in due[:_TABLES_AT_A_TIME]:
+            if self._system.monotonic_s() - now_s > _SECONDS_AT_A_TIME:
+                break
+            known[table.path] = self._looked_up(table)
+        self._known = known
+
+    def _looked_s(self, table: TableStatus) -> float:
+        known = self._known.get(table.path)
+        return float("-inf") if known is None else known.looked_s
+
+    def _is_due(self, table: TableStatus, now_s: float) -> bool:
+        if table.version is None or table.state in {TableState.NEW, TableState.MISSING, TableState.FAILING}:
+            return False
+        known = self._known.get(table.path)
+        if known is None:
+            return True
+        behind = _BEHIND_S if known.lag_versions else _QUIET_S
+        return now_s - known.looked_s >= (_CHANGED_S if known.version != table.version else behind)
+
+    def _looked_up(self, table: TableStatus) -> TableFacts:
+        before = self._known.get(table.path, TableFacts(-1))
+        try:
+            opened = self._open_table(table.path)
+            found = consumers(opened.store, opened.head, self._system, max_commits=_LAG_COMMITS)
+            losses, newest_ms = _losses(opened, before)
+        except TidelogError as error:
+            # The daemon itself meets the error as well and reports it.
+            _LOGGER.debug("no facts of %s: %s", table.path, error)
+            return replace(before, looked_s=self._system.monotonic_s())
+        return TableFacts(
+            version=opened.version,
+            consumers=len(found),
+            lag_versions=max((_behind(each, opened.version) for each in found), default=0),
+            lag_seconds=max((each.lag.seconds for each in found if each.lag), default=0.0),
+            losses=losses,
+            looked_s=self._system.monotonic_s(),
+            newest_loss_ms=newest_ms,
+        )
+
+
+def _behind(consumer: ConsumerStatus, version: int) -> int:
+    """How many versions a consumer has yet to process: those that changed rows, or all if these were not counted."""
+    if consumer.lag is not None and consumer.lag.is_complete:
+        return consumer.lag.versions
+    return 0 if consumer.position is None else max(0, version - consumer.position)
+
+
+def _class(name: str) -> str:
+    """An operation class as a label. The ledger is a folder of files, in which any writer could put any text."""
+    return name if name in set(OperationClass) else "OTHER"
+
+
+def _losses(table: Table, before: TableFacts) -> tuple[Mapping[tuple[str, str], int], int]:
+    """The losses by classes with those since the last look, and the time of the newest one."""
+    newest_ms = before.newest_loss_ms
+    counts = Counter(before.losses)
+    for entry in read_ledger(table.store, _FIRST_LOSSES):
+        if entry.when_ms <= before.newest_loss_ms:
+            break
+        newest_ms = max(newest_ms, entry.when_ms)
+        counts[_class(entry.earlier), _class(entry.later)] += 1
+    return dict(counts), newest_ms

@@ -1,0 +1,100 @@
+"""What to compact and how: the arguments of a plan, and its bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, SORT
+from tidelog.log import Snapshot
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.internals import physical_name, properties, require_clusterable
+
+AUTO_LEVEL = "auto"
+LEVELS = (MINOR, MAJOR, AUTO_LEVEL)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most that one compaction takes on; it takes on at least one group, whatever that costs.
+
+    Args:
+        size_bytes: The most bytes to read; None for no such bound.
+        seconds: The longest time, as predicted; None for no such bound.
+
+    Raises:
+        ConfigurationError: A bound is not above zero.
+    """
+
+    size_bytes: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("size_bytes", self.size_bytes), ("seconds", self.seconds)):
+            if value is not None and not value > 0:
+                raise ConfigurationError(f"the budget's {name} is {value}", advice="give more than zero, or None")
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRequest:
+    """What to compact and how; the arguments of `plan`.
+
+    Raises:
+        ConfigurationError: The level is unknown or does not support an option.
+    """
+
+    level: str = MINOR
+    where: str | None = None
+    growth: float = 1.0
+    cluster_by: tuple[str, ...] = ()
+    purge: bool = False
+    cluster_order: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            allowed = ", ".join(LEVELS)
+            raise ConfigurationError(f"there is no compaction level {self.level!r}", advice=f"use one of {allowed}")
+        if self.level == MINOR and (self.cluster_by or self.purge or self.cluster_order):
+            raise ConfigurationError(
+                "a minor compaction neither clusters nor purges",
+                advice="use the level major, or leave out both options",
+            )
+        if self.cluster_order is not None and self.cluster_order not in properties.CLUSTER_ORDERS:
+            allowed = ", ".join(properties.CLUSTER_ORDERS)
+            raise ConfigurationError(
+                f"there is no cluster order {self.cluster_order!r}", advice=f"use one of {allowed}"
+            )
+
+
+def column_names(cluster_by: Sequence[str]) -> tuple[str, ...]:
+    """The names as a tuple. Raises ConfigurationError for a string, which would be a sequence of letters."""
+    if isinstance(cluster_by, str):
+        raise ConfigurationError(
+            "cluster_by must be a list of column names, not a string", advice=f"give a list: [{cluster_by!r}]"
+        )
+    return tuple(cluster_by)
+
+
+def with_clustering(snapshot: Snapshot, request: CompactionRequest) -> tuple[CompactionRequest, tuple[str, ...]]:
+    """The request with the columns and the order that it leaves to the table; and notes.
+
+    Raises ConfigurationError if rows cannot be clustered by these columns. Columns of the table's property that were
+    dropped or changed since keep only the level `major` from being planned, and are a note at the level `auto`.
+    """
+    if request.level == MINOR:
+        return request, ()
+    columns = request.cluster_by or properties.cluster_by(snapshot.properties)
+    notes: tuple[str, ...] = ()
+    try:
+        require_clusterable(snapshot.schema, snapshot.partition_by, columns)
+    except ConfigurationError as error:
+        if request.level != AUTO_LEVEL or request.cluster_by:
+            raise
+        columns, notes = (), (f"{properties.CLUSTER_BY} is ignored: {error}",)
+    order = request.cluster_order or properties.cluster_order(snapshot.properties)
+    return replace(request, cluster_by=columns, cluster_order=order if len(columns) > 1 else SORT), notes
+
+
+def physical_columns(snapshot: Snapshot, request: CompactionRequest) -> tuple[str, ...]:
+    """The physical names of the columns to cluster by."""
+    return tuple(physical_name(snapshot.schema.field(name)) for name in request.cluster_by)

@@ -1,0 +1,25 @@
+"""How large the output of a rewrite may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tidelog.compaction_daemon.planning.plan import PlannedGroup
+from tidelog.log.internals import AddFile
+
+# How much larger than its inputs the output of a rewrite in order may be. Some growth is normal: page headers and
+# partition columns. More would make a table larger each time that it is compacted.
+MOST_GROWTH = 1.1
+# What each output beyond the number of inputs may take in addition: a header, a footer and page headers.
+SPLIT_BYTES = 4096
+
+
+def fits(group: PlannedGroup, written: Sequence[AddFile]) -> bool:
+    """Whether files are small enough to replace the group."""
+    most = group.size_bytes * MOST_GROWTH + SPLIT_BYTES * max(0, len(written) - len(group.inputs))
+    return size_of(written) <= most
+
+
+def size_of(files: Iterable[AddFile]) -> int:
+    """The bytes of files on disk."""
+    return sum(add.size for add in files)

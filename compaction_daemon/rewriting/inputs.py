@@ -1,0 +1,140 @@
+"""The live rows of a group's files, in order. Threads read ahead of the consumer, and hash the rows if asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidelog.compaction_daemon.rewriting.digests import hashes_of
+from tidelog.log.internals import (
+    AddFile,
+    DataFile,
+    Store,
+    UInt64Array,
+    num_records,
+    read_ahead,
+    read_batches,
+    read_coded_batches,
+    read_footer,
+)
+
+HASHED_BYTES = 2**25
+"""Rows that wait to be sorted or compared. To hash them takes longer than to read them, so a few files are enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class HashedRows:
+    """Some rows with their hashes."""
+
+    batch: pa.RecordBatch
+    hashes: UInt64Array
+
+    @property
+    def nbytes(self) -> int:
+        """What they take in memory."""
+        return int(self.batch.nbytes) + self.hashes.nbytes
+
+
+def hashed(batch: pa.RecordBatch) -> HashedRows:
+    """The rows of a batch with their hashes."""
+    return HashedRows(batch, hashes_of(batch))
+
+
+class Inputs:
+    """The files of a group. A file without live rows is not read; nor is one whose footer is not needed yet."""
+
+    def __init__(self, store: Store, adds: Sequence[AddFile], schema: pa.Schema) -> None:
+        """`schema` has the table's columns but for the partition columns."""
+        self.store = store
+        self.adds = adds
+        self.schema = schema
+        self._footers: list[pq.FileMetaData | None] = [None] * len(adds)
+        self._with_rows = [number for number in range(len(adds)) if self._live(number)]
+
+    @property
+    def physical_rows(self) -> list[int]:
+        """The rows of each file, dead ones included, from the footers."""
+        return [int(self.footer(number).num_rows) for number in range(len(self.adds))]
+
+    @property
+    def live_rows(self) -> int:
+        """The number of live rows, from the footers."""
+        return sum(self.physical_rows) - sum(map(_dead, self.adds))
+
+    @property
+    def expected_rows(self) -> int:
+        """The number of live rows, from statistics where a file has them. They can be wrong in a foreign file."""
+        return sum(self._live(number) for number in self._with_rows)
+
+    @property
+    def footers(self) -> list[pq.FileMetaData]:
+        """The footers of the files with live rows."""
+        return [self.footer(number) for number in self._with_rows]
+
+    @property
+    def files(self) -> list[DataFile]:
+        """The files with live rows."""
+        return [self._file(number) for number in self._with_rows]
+
+    def footer(self, number: int) -> pq.FileMetaData:
+        """The footer of a file; it is read if the file's rows were not."""
+        found = self._footers[number]
+        if found is None:
+            found = self._footers[number] = read_footer(self.store, self._file(number))
+        return found
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All live rows, in order. Text that has codes in a file keeps them. Raises what `rows` raises."""
+        readings = [partial(self._batches_of, number) for number in self._with_rows]
+        yield from read_ahead(readings, self.store.reads_at_once)
+
+    def rows(self) -> Iterator[HashedRows]:
+        """All live rows with their hashes, in order.
+
+        Raises DataFileMissingError, DataFileDamagedError, CorruptLogError.
+        """
+        readings: list[Callable[[], Iterator[HashedRows]]] = [
+            partial(self._rows_of, number) for number in self._with_rows
+        ]
+        yield from read_ahead(readings, self.store.reads_at_once, queued_bytes=HASHED_BYTES)
+
+    def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of all live rows, in order."""
+        schema = pa.schema([self.schema.field(name) for name in names])
+        readings = [partial(read_batches, self.store, file, schema) for file in self.files]
+        yield from read_ahead(readings, self.store.reads_at_once, queued_bytes=HASHED_BYTES)
+
+    def _rows_of(self, number: int) -> Iterator[HashedRows]:
+        for batch in self._batches_of(number):
+            yield hashed(_decoded(batch, self.schema))
+
+    def _batches_of(self, number: int) -> Iterator[pa.RecordBatch]:
+        def keep(footer: pq.FileMetaData) -> None:
+            self._footers[number] = footer
+
+        return read_coded_batches(self.store, self._file(number), self.schema, on_footer=keep)
+
+    def _file(self, number: int) -> DataFile:
+        add = self.adds[number]
+        return DataFile(add.path, add.partition_values, add.deletion_vector, add.size)
+
+    def _live(self, number: int) -> int:
+        dead = _dead(self.adds[number])
+        rows = num_records(self.adds[number].stats)
+        if rows is None or rows <= dead:
+            # Statistics that count too few rows must not cost any.
+            rows = int(self.footer(number).num_rows)
+        return rows - dead
+
+
+def _dead(add: AddFile) -> int:
+    return add.deletion_vector.cardinality if add.deletion_vector else 0
+
+
+def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

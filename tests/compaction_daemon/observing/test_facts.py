@@ -1,0 +1,119 @@
+"""What is looked up of watched tables, and how rarely."""
+
+from __future__ import annotations
+
+from tests.compaction_daemon.observing.tables import busy_table, daemon_status, lost, put_rows, table_status
+from tidelog.compaction_daemon import TableState
+from tidelog.compaction_daemon.observing import facts
+from tidelog.compaction_daemon.observing.facts import FactsCache
+from tidelog.log import Table
+from tidelog.log.errors import StoreUnavailableError
+from tidelog.log.system import System
+
+
+class Watch(System):
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.seconds
+
+
+class Openings:
+    """Opens tables and counts how often."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.error: StoreUnavailableError | None = None
+
+    def __call__(self, path: str) -> Table:
+        self.paths.append(path)
+        if self.error:
+            raise self.error
+        return Table.open(path)
+
+
+def test_lag_and_losses_of_a_table() -> None:
+    table = busy_table()
+    found = FactsCache(Table.open).of(daemon_status(table_status(table.path)))[table.path]
+    assert (found.version, found.consumers) == (table.version, 2)
+    assert found.lag_versions > facts._LAG_COMMITS
+    assert found.lag_seconds > 0
+    assert found.losses == {("UPDATE_DELETE", "UPDATE_DELETE"): 1}
+
+
+def test_a_loss_is_counted_once() -> None:
+    watch, table = Watch(), busy_table(rounds=2)
+    cache, status = FactsCache(Table.open, watch), daemon_status(table_status(table.path))
+    for expected in (1, 1, 2):
+        if expected == 2:
+            lost(table)
+        assert sum(cache.of(status)[table.path].losses.values()) == expected
+        watch.seconds += 1000
+
+
+def test_what_others_write_into_the_ledger_makes_no_new_label() -> None:
+    table = busy_table(rounds=1)
+    (name,) = table.store.names("_tidelog/conflicts")
+    entry = table.store.read(f"_tidelog/conflicts/{name}").replace(b'"UPDATE_DELETE"', b'"<x>"')
+    table.store.put_if_absent("_tidelog/conflicts/9999999999999-00000000-0000-0000-0000-000000000000.json", entry)
+    (other,) = (
+        FactsCache(Table.open).of(daemon_status(table_status(table.path)))[table.path].losses.keys()
+        - {("UPDATE_DELETE", "UPDATE_DELETE")}
+    )  # fmt: skip
+    assert other == ("OTHER", "OTHER")
+
+
+def test_a_quiet_table_is_looked_at_every_quarter_of_an_hour() -> None:
+    watch, openings = Watch(), Openings()
+    table = busy_table(rounds=1)
+    for name in ("billing", "search"):
+        for file in table.store.names(f"_tidelog/consumers/{name}"):
+            table.store.delete(f"_tidelog/consumers/{name}/{file}")
+    cache, status = FactsCache(openings, watch), daemon_status(table_status(table.path, version=table.version))
+    for seconds, looks in ((0, 1), (899, 1), (900, 2), (900, 2)):
+        watch.seconds = seconds
+        cache.of(status)
+        assert len(openings.paths) == looks
+    put_rows(table, 900)
+    changed = daemon_status(table_status(table.path, version=table.version + 1))
+    for seconds, looks in ((914, 2), (915, 3), (920, 3)):
+        watch.seconds = seconds
+        cache.of(changed)
+        assert len(openings.paths) == looks
+
+
+def test_tables_that_cannot_be_read_are_not_looked_at() -> None:
+    openings = Openings()
+    states = (TableState.NEW, TableState.MISSING, TableState.FAILING)
+    status = daemon_status(*(table_status(f"/{state}", state) for state in states), table_status("/x", version=None))
+    assert FactsCache(openings).of(status) == {}
+    assert openings.paths == []
+
+
+def test_a_bounded_number_of_tables_is_looked_at_and_in_turn() -> None:
+    watch, openings = Watch(), Openings()
+    openings.error = StoreUnavailableError("no answer", advice="wait")
+    cache, status = FactsCache(openings, watch), daemon_status(*(table_status(f"/{n}") for n in range(60)))
+    for looks in (25, 50, 60, 60):
+        cache.of(status)
+        assert len(openings.paths) == len(set(openings.paths)) == looks
+
+
+def test_a_table_that_fails_keeps_what_was_known() -> None:
+    watch, openings = Watch(), Openings()
+    table = busy_table(rounds=1)
+    cache, status = FactsCache(openings, watch), daemon_status(table_status(table.path))
+    before = cache.of(status)[table.path]
+    openings.error = StoreUnavailableError("no answer", advice="wait")
+    watch.seconds = 1000
+    assert cache.of(status)[table.path].losses == before.losses
+    assert len(openings.paths) == 2
+
+
+def test_a_table_that_is_gone_is_forgotten() -> None:
+    table = busy_table(rounds=1)
+    cache = FactsCache(Table.open)
+    assert cache.of(daemon_status(table_status(table.path)))
+    assert cache.of(daemon_status()) == {}
+    assert cache._known == {}

@@ -1,0 +1,390 @@
+"""The page in a headless Chromium: served by a daemon."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import get_args
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.compaction_daemon.observing.pages import DESK, PHONE, Theme, Visit, served, serving, visit
+from tests.compaction_daemon.observing.tables import busy_table, daemon_status, put_rows, refused, table_status
+from tidelog.compaction_daemon import DaemonStatus, PageServer, TableState, TableStatus, WorkTotals
+from tidelog.log import Table
+from tidelog.log.system import System
+
+THEMES = get_args(Theme)
+SIZES = [pytest.param(DESK, id="desk"), pytest.param(PHONE, id="phone")]
+
+
+@pytest.fixture(scope="module")
+def busy() -> Table:
+    return busy_table()
+
+
+class Hurried(System):
+    """A clock on which ten seconds pass between two looks."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def monotonic_s(self) -> float:
+        self._looks += 1
+        return self._looks * 10.0
+
+
+def some_tables(busy: Table) -> list[TableStatus]:
+    return [
+        table_status(busy.path, TableState.WORKING, epoch=4),
+        table_status(
+            "s3://key:hunter2@bucket/orders", TableState.FAILING, error="TIDELOG_STORE_UNAVAILABLE: no answer"
+        ),
+        table_status("/data/gone", TableState.MISSING, version=None, debt=()),
+        table_status("/data/elsewhere", TableState.ELSEWHERE, held_by="host-b:7:x"),
+        table_status("/data/new", TableState.NEW, version=None, debt=(), last_compaction=None),
+        table_status("/data/" + "long" * 60),
+    ]
+
+
+@pytest.fixture(scope="module")
+def site(busy: Table) -> Iterator[PageServer]:
+    with served(some_tables(busy)) as server:
+        yield server
+
+
+def open_busy(visited: Visit, busy: Table) -> Page:
+    visited.page.get_by_role("link", name=busy.path).click()
+    expect(visited.page.get_by_role("slider")).to_have_attribute("aria-valuenow", str(busy.version))
+    return visited.page
+
+
+def is_drawn(page: Page, selector: str) -> bool:
+    """Whether a canvas has more than one colour."""
+    found: bool = page.locator(selector).first.evaluate(
+        """(canvas) => { const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+            return data.some((value, index) => value !== data[index % 4]); }"""
+    )
+    return found
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("size", SIZES)
+def test_it_fits_is_readable_and_asks_nobody_else(
+    browser: Browser, site: PageServer, busy: Table, theme: Theme, size: tuple[int, int]
+) -> None:
+    with visit(browser, site.address, size=size, theme=theme) as visited:
+        expect(visited.page.locator(".tables tbody tr")).to_have_count(6)
+        assert visited.overflow() == []
+        assert visited.faults() == []
+        page = open_busy(visited, busy)
+        assert is_drawn(page, "#debt canvas")
+        assert is_drawn(page, "#timeline canvas")
+        for summary in page.locator("summary").all():
+            summary.click()
+        assert visited.overflow() == []
+        assert visited.faults() == []
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (dark == "rgb(14, 20, 26)") == (theme == "dark")
+
+
+def test_the_list_says_what_each_table_does(browser: Browser, site: PageServer, busy: Table) -> None:
+    with visit(browser, site.address) as visited:
+        rows = visited.page.locator(".tables tbody tr")
+        expect(rows.first).to_contain_text("s3://***@bucket/orders")
+        expect(rows.first).to_contain_text("failing")
+        expect(rows.first).to_contain_text("TIDELOG_STORE_UNAVAILABLE: no answer")
+        expect(rows.filter(has_text="/data/elsewhere")).to_contain_text("held by host-b:7:x")
+        expect(rows.filter(has_text=busy.path)).to_contain_text(re.compile("versions"))
+        assert is_drawn(visited.page, f"tr:has-text('{busy.path}') canvas")
+        assert "hunter2" not in visited.page.content()
+
+
+def test_a_thousand_tables_can_be_searched(browser: Browser) -> None:
+    tables = [table_status(f"/data/table-{number:04}", debt=()) for number in range(1000)]
+    tables[777] = table_status("/data/table-0777", TableState.FAILING, debt=(), error="disk is full")
+    with served(tables) as server, visit(browser, server.address) as visited:
+        page, rows = visited.page, visited.page.locator(".tables tbody tr")
+        expect(rows).to_have_count(100)
+        page.get_by_label("Search tables and errors").fill("DATA 99")
+        expect(rows).to_have_count(19)
+        expect(page.get_by_text("19 of 1,000 tables")).to_be_visible()
+        page.get_by_label("Search tables and errors").fill("full")
+        expect(rows).to_have_count(1)
+        page.get_by_label("Search tables and errors").fill("nothing like this")
+        expect(page.get_by_text("No table matches. Clear the search")).to_be_visible()
+        page.get_by_label("Search tables and errors").fill("")
+        page.get_by_label("State", exact=True).select_option("failing")
+        expect(rows).to_have_count(1)
+        page.get_by_label("State", exact=True).select_option("")
+        page.get_by_label("Sort by").select_option("name")
+        expect(rows.first).to_contain_text("table-0000")
+        page.get_by_role("button", name="Show all 1,000 tables").click()
+        expect(rows).to_have_count(1000)
+
+
+def test_a_table_s_page_shows_every_part(browser: Browser, site: PageServer, busy: Table) -> None:
+    with visit(browser, site.address) as visited:
+        page = open_busy(visited, busy)
+        titles = page.locator("h2").all_text_contents()
+        assert titles == [
+            *(
+                "Debt and its trend",
+                "Timeline",
+                "Work of this daemon",
+                "Consumers and lag",
+                "Plan and why",
+                "Conflicts",
+                "Refused rewrites",
+            ),
+            *("File sizes", "Retentions and clean-up", "Columns"),
+        ]
+        expect(page.locator("#consumers")).to_contain_text("billing")
+        expect(page.locator("#plan")).to_contain_text("Due now: ")
+        expect(page.locator("#plan")).to_contain_text("leave: ")
+        expect(page.locator("#conflicts")).to_contain_text("update or delete lost to update or delete")
+        expect(page.locator("#refusals")).to_contain_text("No rewrite was refused")
+        expect(page.locator("#settings")).to_contain_text("delta.deletedFileRetentionDuration")
+        expect(page.locator("dl.tiles")).to_contain_text("epoch 4")
+        page.get_by_text(re.compile(r"The newest \d+ versions as a table")).click()
+        rows = page.locator("#timeline tbody tr")
+        expect(rows).to_have_count(busy.version + 1)
+        expect(rows.filter(has_text="major compaction (OPTIMIZE)")).to_have_count(1)
+
+
+def test_a_refused_rewrite_is_shown(browser: Browser) -> None:
+    table = busy_table(rounds=1)
+    refused(table)
+    address = f"/#/table/{quote(table.path, safe='')}"
+    with served([table_status(table.path)]) as server, visit(browser, server.address + address) as visited:
+        refusals = visited.page.locator("#refusals")
+        expect(refusals).to_contain_text("the output has 3 rows instead of 4")
+        expect(refusals).to_contain_text("day=2026-01-01")
+        refusals.locator("summary").click()
+        expect(refusals.locator("tbody tr")).to_have_count(3)
+        assert visited.faults() == []
+        assert visited.overflow() == []
+
+
+def test_the_timeline_is_used_with_the_keyboard(browser: Browser, site: PageServer, busy: Table) -> None:
+    with visit(browser, site.address) as visited:
+        page = open_busy(visited, busy)
+        slider, last = page.get_by_role("slider"), busy.version
+        slider.focus()
+        for key, expected in (
+            *(("ArrowLeft", last - 1), ("ArrowDown", last - 2), ("ArrowUp", last - 1), ("ArrowRight", last)),
+            *(
+                ("ArrowRight", last),
+                ("PageDown", last - 10),
+                ("PageUp", last),
+                ("Home", 0),
+                ("ArrowLeft", 0),
+                ("End", last),
+            ),
+        ):
+            page.keyboard.press(key)
+            expect(slider).to_have_attribute("aria-valuenow", str(expected))
+        (rebased,) = (entry.version for entry in busy.history()[-10:] if entry.operation == "OPTIMIZE")
+        page.keyboard.press("Home")
+        for _ in range(rebased):
+            page.keyboard.press("ArrowRight")
+        expect(slider).to_have_attribute(
+            "aria-valuetext",
+            re.compile(rf"version {rebased}: minor compaction \(OPTIMIZE\), .*, rebased over {rebased - 1}"),
+        )
+        expect(page.locator("#version-detail")).to_contain_text(f"Rebased over{rebased - 1}")
+
+
+def test_a_click_chooses_a_version_by_version_and_by_time(browser: Browser, site: PageServer, busy: Table) -> None:
+    with visit(browser, site.address) as visited:
+        page = open_busy(visited, busy)
+        slider = page.get_by_role("slider")
+        for axis in ("By version", "By time"):
+            page.get_by_label(axis).check(force=True)
+            slider.click(position={"x": 100, "y": 60})
+            expect(slider).to_have_attribute("aria-valuenow", "0")
+            slider.press("End")
+        for measure in ("Files", "Dead rows", "Rows", "Size", "Small files"):
+            page.get_by_label(measure, exact=True).check(force=True)
+            expect(page.locator("#debt [role=img]")).to_have_attribute("aria-label", re.compile(f"^{measure}: now "))
+
+
+# Whether what has the focus shows it; of a choice it is the text beside the button that does.
+FOCUS_IS_SEEN = """() => {
+    const node = document.activeElement, seen = node.closest("label") ? node.nextElementSibling || node : node;
+    const style = getComputedStyle(seen);
+    return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+}"""
+
+
+def test_everything_is_reached_by_tab_and_the_focus_is_seen(browser: Browser, site: PageServer, busy: Table) -> None:
+    with visit(browser, f"{site.address}/#/table/{quote(busy.path, safe='')}") as visited:
+        expect(visited.page.get_by_role("slider")).to_have_attribute("aria-valuenow", str(busy.version))
+        order: list[str] = []
+        for _ in range(40):
+            visited.page.keyboard.press("Tab")
+            name = visited.focused()
+            if visited.page.evaluate("document.activeElement === document.body"):
+                break
+            order.append(name)
+            assert visited.page.evaluate(FOCUS_IS_SEEN), name
+        first = ["Skip to the content", "home", "theme", "back", "Small files", "By version", "timeline-slider"]
+        assert order[: len(first)] == first
+        assert {"Consumers", "Conflicts by pair", "Clean-ups", "Properties in force", "Columns and protocol"} <= {
+            *order
+        }
+        assert [name for name in order if name.startswith("Why, file by file")] == ["Why, file by file (4)"] * 2
+
+
+def test_the_chosen_theme_is_kept(browser: Browser, site: PageServer) -> None:
+    with visit(browser, site.address, theme="light") as visited:
+        page = visited.page
+        expect(page.locator(".tables tbody tr")).to_have_count(6)
+        page.get_by_label("Theme").first.select_option("dark")
+        expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+        assert visited.faults() == []
+        page.reload()
+        expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 20, 26)"
+
+
+def test_news_arrive_and_the_focus_stays(browser: Browser) -> None:
+    table = busy_table(rounds=1)
+    status = daemon_status(table_status(table.path))
+    # Each look at the clock is ten seconds later, so that no report is young enough to be shown again.
+    with serving(lambda: status, Hurried()) as server, visit(browser, "about:blank") as visited:
+        page = visited.page
+        page.clock.install()
+        page.goto(f"{server.address}/#/table/{quote(table.path, safe='')}")
+        slider = page.get_by_role("slider")
+        expect(slider).to_have_attribute("aria-valuenow", str(table.version))
+        slider.focus()
+        put_rows(table, 500)
+        page.clock.run_for(6_000)
+        expect(slider).to_have_attribute("aria-valuenow", str(table.refresh().version))
+        expect(slider).to_be_focused()
+        slider.press("Home")
+        put_rows(table, 501)
+        page.clock.run_for(6_000)
+        expect(slider).to_have_attribute("aria-valuemax", str(table.refresh().version))
+        expect(slider).to_have_attribute("aria-valuenow", "0")
+
+
+def test_what_is_open_stays_open_where_it_is_when_news_arrive(browser: Browser) -> None:
+    table = busy_table(rounds=1)
+    status = daemon_status(table_status(table.path))
+    with serving(lambda: status, Hurried()) as server, visit(browser, "about:blank") as visited:
+        page = visited.page
+        page.clock.install()
+        page.goto(f"{server.address}/#/table/{quote(table.path, safe='')}")
+        expect(page.get_by_role("slider")).to_have_attribute("aria-valuenow", str(table.version))
+        for section in ("#plan", "#timeline", "#settings", "#conflicts"):
+            for summary in page.locator(f"{section} summary").all():
+                summary.click()
+        versions = page.get_by_role("region", name="Versions")
+        versions.evaluate("(node) => node.scrollTo(0, 40)")
+        opened = page.locator("details[open]").count()
+        focused = page.locator("#plan summary").first
+        focused.focus()
+        for number in range(500, 503):
+            put_rows(table, number)
+        page.clock.run_for(6_000)
+        expect(page.get_by_role("slider")).to_have_attribute("aria-valuenow", str(table.refresh().version))
+        expect(page.locator("#plan")).to_contain_text(f"For version {table.version}.")
+        expect(page.locator("details[open]")).to_have_count(opened)
+        expect(focused).to_be_focused()
+        assert versions.evaluate("(node) => node.scrollTop") == 40
+        page.get_by_role("link", name="All tables").focus()
+        page.clock.run_for(6_000)
+        expect(page.get_by_role("link", name="All tables")).to_be_focused()
+
+
+def test_a_compaction_shows_what_it_should_have_cost_and_did(browser: Browser, site: PageServer, busy: Table) -> None:
+    with visit(browser, site.address) as visited:
+        page = open_busy(visited, busy)
+        (major,) = (entry.version for entry in busy.history() if entry.operation_class == "MAJOR")
+        page.get_by_role("slider").focus()
+        for _ in range(busy.version - major):
+            page.keyboard.press("ArrowLeft")
+        detail = page.locator("#version-detail")
+        expect(detail).to_contain_text(
+            re.compile(r"Predicted cost.* read, .* written, .*Actual cost.* read, .* written, ")
+        )
+
+
+def test_the_work_of_the_daemon_is_shown(browser: Browser, busy: Table) -> None:
+    totals = WorkTotals(
+        compactions={"minor": 5, "major": 1},
+        files_removed=4000,
+        files_added=6,
+        bytes_read=5_000_000,
+        wasted_bytes=2048,
+        rebased_over=3,
+        refused=1,
+        failures=2,
+        files_deleted=7,
+        step_seconds=90.0,
+    )
+    address = f"/#/table/{quote(busy.path, safe='')}"
+    with (
+        served([table_status(busy.path, totals=totals)]) as server,
+        visit(browser, server.address + address) as visited,
+    ):
+        work = visited.page.locator("#work")
+        for text in ("5 minor, 1 major", "4,000 became 6", "4.8 MiB and 0 B", "2.0 KiB", "3 commits", "1.5 min"):
+            expect(work).to_contain_text(text)
+        expect(work.locator(".bad")).to_have_text(["1 rewrite", "2"])
+
+
+def test_a_daemon_that_is_gone_is_said(browser: Browser) -> None:
+    with served([table_status("/data/a")]) as server, visit(browser, "about:blank") as visited:
+        page = visited.page
+        page.clock.install()
+        page.goto(server.address)
+        expect(page.locator(".tables tbody tr")).to_have_count(1)
+        server.stop()
+        page.clock.run_for(6_000)
+        expect(page.get_by_role("alert")).to_contain_text("The daemon does not answer since")
+        expect(page.locator(".tables tbody tr")).to_have_count(1)
+        assert all("ERR_CONNECTION_REFUSED" in complaint for complaint in visited.complaints)
+        visited.complaints.clear()
+
+
+def test_a_daemon_that_is_stuck_is_said(browser: Browser) -> None:
+    with served([], stalled=True) as server, visit(browser, server.address) as visited:
+        alert = visited.page.get_by_role("alert")
+        expect(alert).to_have_text("The daemon is not healthy: a step takes longer than it should ever take.")
+        expect(visited.page.get_by_text("The daemon watches no table yet.")).to_be_visible()
+        assert visited.overflow() == []
+
+
+def test_a_table_that_cannot_be_read_says_why(browser: Browser) -> None:
+    status = table_status("memory://nowhere", TableState.MISSING, error="there is no table", version=None)
+    address = "/#/table/" + "memory%3A%2F%2Fnowhere"
+    with served([status]) as server, visit(browser, server.address + address) as visited:
+        expect(visited.page.get_by_text("The table cannot be read: ")).to_be_visible()
+        expect(visited.page.locator("h1")).to_have_text("memory://nowhere")
+        assert all("502" in complaint for complaint in visited.complaints)
+        visited.complaints.clear()
+
+
+def test_a_table_that_is_not_watched_says_so(browser: Browser, site: PageServer) -> None:
+    with visit(browser, f"{site.address}/#/table/%2Fetc") as visited:
+        expect(visited.page.get_by_text("the daemon does not watch this table")).to_be_visible()
+        assert all("404" in complaint for complaint in visited.complaints)
+        visited.complaints.clear()
+
+
+def test_tables_come_and_go(browser: Browser) -> None:
+    status: list[DaemonStatus] = [daemon_status(table_status("/a"), table_status("/b"))]
+    with serving(lambda: status[0]) as server, visit(browser, "about:blank") as visited:
+        page = visited.page
+        page.clock.install()
+        page.goto(server.address)
+        expect(page.locator(".tables tbody tr")).to_have_count(2)
+        status[0] = daemon_status(table_status("/b", TableState.FAILING), table_status("/c"))
+        page.clock.run_for(6_000)
+        expect(page.locator(".tables tbody tr").first).to_contain_text("/b")
+        assert [text.strip() for text in page.locator(".tables .name a").all_text_contents()] == ["/b", "/c"]

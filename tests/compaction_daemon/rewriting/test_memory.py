@@ -1,0 +1,117 @@
+"""A rewrite holds a bounded number of rows, however large the group is. The real bounds are 32 times those of here."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tidelog.compaction_daemon.planning.plan import PlannedGroup
+from tidelog.compaction_daemon.rewriting import inputs, outputs, sorting, verification
+from tidelog.compaction_daemon.rewriting.rewrite import rewrite
+from tidelog.log import Table
+from tidelog.log.conflict.staged import MoveGroup
+from tidelog.log.data import reader, spill
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.read import read_ahead
+from tidelog.log.storage.local import LocalStore
+
+SMALLER = 32
+FILE_ROWS = 8192
+# Different files, of which a group has many.
+KINDS = 5
+# So many have 10.7 MB in memory, and 32 times as much is a file of 128 MiB.
+OUTPUT_FILES = 18
+CASES = ("minor", "hilbert", "sort")
+
+
+@pytest.fixture(autouse=True)
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All bounds of a rewrite, in proportion. Each thread that reads has a batch, so their number is fixed."""
+    for place, name in [
+        (read_ahead, "QUEUED_BYTES"),
+        (inputs, "HASHED_BYTES"),
+        (verification, "HASHED_BYTES"),
+        (verification, "_BLOCK_ROWS"),
+        (sorting, "HELD_BYTES"),
+        (sorting, "PART_BYTES"),
+        (sorting, "PIECE_BYTES"),
+        (sorting, "WAITING_BYTES"),
+        (sorting, "DIVIDED_BYTES"),
+        (spill, "BUFFER_BYTES"),
+        (outputs, "ROW_GROUP_BYTES"),
+        (outputs, "ROW_GROUP_ROWS"),
+        (reader, "BATCH_ROWS"),
+    ]:
+        monkeypatch.setattr(place, name, getattr(place, name) // SMALLER)
+    monkeypatch.setattr(LocalStore, "reads_at_once", 2)
+
+
+@pytest.fixture
+def pool() -> Iterator[pa.MemoryPool]:
+    """Counts what Arrow holds: `max_memory` is the most that it held at any moment of the test."""
+    for number in range(KINDS):
+        rows(number)
+    before = pa.default_memory_pool()
+    counting = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(counting)
+    yield counting
+    pa.set_memory_pool(before)
+
+
+@cache
+def rows(number: int) -> pa.Table:
+    chance = np.random.default_rng(number)
+    text = pa.array([f"{word:032x}" for word in chance.integers(0, 2**62, FILE_ROWS).tolist()])
+    return pa.table(
+        {
+            "x": chance.integers(0, 2**62, FILE_ROWS),
+            "y": chance.integers(0, 2**62, FILE_ROWS),
+            "value": chance.normal(size=FILE_ROWS),
+            "name": pa.array([f"device-{name}" for name in chance.integers(0, 100, FILE_ROWS).tolist()]),
+            "text": text,
+        }
+    )
+
+
+def group_of(path: Path, files: int, case: str) -> tuple[DataWriter, pa.Schema, PlannedGroup]:
+    """Files without a commit, as a group that becomes one file for each `OUTPUT_FILES` of them."""
+    table = Table.create(str(path), rows(0).schema)
+    writer = DataWriter(table.store, table.head.metadata, table.timeline.system)
+    adds = [writer.write_file(rows(number % KINDS), {}, data_change=True, durable=False) for number in range(files)]
+    columns = () if case == "minor" else ("x", "y")
+    return writer, table.schema, PlannedGroup({}, tuple(adds), max(1, files // OUTPUT_FILES), columns, case)
+
+
+def rewritten(prepared: tuple[DataWriter, pa.Schema, PlannedGroup]) -> MoveGroup:
+    return rewrite(*prepared, now_ms=0)
+
+
+@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize("case", CASES)
+def test_no_more_rows_than_one_output_has_are_held(case: str, size: int, tmp_path: Path, pool: pa.MemoryPool) -> None:
+    prepared = group_of(tmp_path / "table", size * OUTPUT_FILES, case)
+    output_bytes = OUTPUT_FILES * rows(0).nbytes
+    held = pool.max_memory()
+    assert held < output_bytes / 2, "the test itself"
+    moves = rewritten(prepared)
+    assert len(moves.outputs) == size
+    assert held < pool.max_memory() < output_bytes
+
+
+@pytest.mark.parametrize("case", ["hilbert", "sort"])
+def test_clustering_takes_few_bytes_for_each_row(case: str, tmp_path: Path) -> None:
+    """A hash, its address before and after, and its place: in NumPy's arrays, which Arrow does not count."""
+    peaks = []
+    for files in (16, 48):
+        prepared = group_of(tmp_path / f"{files}", files, case)
+        tracemalloc.start()
+        rewritten(prepared)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[1] - peaks[0]) / (32 * FILE_ROWS) < 40

@@ -1,0 +1,206 @@
+"""One table in the steps of a daemon: what is tried again, what is counted, what is logged, what is read."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compaction_daemon.support import SCHEMA, PassingClock, live_files, memory_table, put
+from tidelog.compaction_daemon import Daemon, DaemonConfig, TableState, applying, table_step
+from tidelog.compaction_daemon.daemon import STALLED_S
+from tidelog.compaction_daemon.leases import Lease
+from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
+from tidelog.compaction_daemon.rewriting import rewrite
+from tidelog.compaction_daemon.rewriting.refusals import REFUSED_FOLDER
+from tidelog.compaction_daemon.rewriting.verification import Findings, verify
+from tidelog.log import Table
+from tidelog.log.errors import RetryableError
+
+
+@pytest.fixture
+def clock() -> PassingClock:
+    return PassingClock()
+
+
+def with_debt() -> Table:
+    table = memory_table()
+    put(table, 1)
+    put(table, 2)
+    return table
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the verification refuse every rewrite."""
+
+    def differs(*args: Any, **named: Any) -> Findings:
+        found = verify(*args, **named)
+        found.differences.append("a test said so")
+        return found
+
+    monkeypatch.setattr(rewrite, "verify", differs)
+
+
+def records(table: Table) -> int:
+    return len(list(table.store.list(REFUSED_FOLDER)))
+
+
+# --- what is tried again ---------------------------------------------------------------------------------------------
+
+
+def test_a_refused_group_is_tried_again_only_when_its_files_change(
+    monkeypatch: pytest.MonkeyPatch, clock: PassingClock
+) -> None:
+    table = with_debt()
+    keeper = Daemon([table.path], clock=clock)
+    refusing(monkeypatch)
+    (step,) = keeper.step().tables
+    assert step.error is not None
+    assert step.error.code == "TIDELOG_COMPACTION_VERIFICATION"
+    for _ in range(5):
+        clock.pass_s(600)
+        (step,) = keeper.step().tables
+        assert (step.error, step.did_anything) == (None, False)
+    assert records(table) == 1
+    assert keeper.status().tables[0].totals.refused == 1
+    put(table, 3)
+    put(table, 4)
+    clock.pass_s(600)
+    assert keeper.step().tables[0].error is not None
+    assert records(table) == 2
+    monkeypatch.undo()
+    put(table, 5)
+    put(table, 6)
+    clock.pass_s(600)
+    assert keeper.step().tables[0].compaction.did_anything
+    assert len(live_files(table)) == 1
+
+
+def test_a_table_of_another_daemon_is_planned_again_without_a_new_version(clock: PassingClock) -> None:
+    table = memory_table()
+    put(table, 1)
+    keeper = Daemon([table.path], clock=clock)
+    assert not keeper.step().did_anything
+    put(table, 2)
+    other = Lease.take(table, owner="other", ttl_s=15.0)
+    assert isinstance(other, Lease)
+    version = table.version
+    assert keeper.step().tables[0].state is TableState.ELSEWHERE
+    other.release()
+    assert table.refresh().version == version
+    clock.pass_s(15)
+    assert keeper._due(), "it is looked at as soon as the lease can be free"
+    assert keeper._round(keeper._due()).tables[0].compaction.did_anything
+    keeper._stepper.leases.release_all()
+
+
+# --- what is counted -------------------------------------------------------------------------------------------------
+
+
+def test_the_bytes_of_a_compaction_that_failed_count(monkeypatch: pytest.MonkeyPatch, clock: PassingClock) -> None:
+    sick, well = with_debt(), with_debt()
+    size = sum(add.size for add in live_files(sick))
+    keeper = Daemon([sick.path, well.path], config=DaemonConfig(bytes_per_hour=2**20), clock=clock)
+    keeper._stepper.bytes.take(2**20 - size, clock.monotonic_s())
+    refusing(monkeypatch)
+    first, second = keeper.step().tables
+    assert first.error is not None
+    assert keeper.status().bytes_last_hour == 2**20
+    assert (second.error, second.did_anything) == (None, False), "nothing is left for it"
+
+
+def test_a_stall_is_that_of_one_table(monkeypatch: pytest.MonkeyPatch, clock: PassingClock) -> None:
+    tables = [with_debt() for _ in range(3)]
+    seen: list[bool] = []
+    slow_s = [STALLED_S - 1, STALLED_S - 1, STALLED_S + 1]
+
+    def slow(*args: Any, **named: Any) -> Any:
+        clock.pass_s(slow_s[len(seen)])
+        seen.append(keeper.status().stalled)
+        return rewrite.rewrite(*args, **named)
+
+    monkeypatch.setattr(applying, "rewrite", slow)
+    keeper = Daemon([table.path for table in tables], clock=clock)
+    keeper.step()
+    assert seen == [False, False, True]
+    clock.pass_s(STALLED_S + 1)
+    assert keeper.status().stalled is False, "nothing is being done"
+
+
+# --- what is logged --------------------------------------------------------------------------------------------------
+
+
+def test_unexpected_errors_of_two_kinds_are_both_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, clock: PassingClock
+) -> None:
+    """Both are a RetryableError for the caller, with the same code."""
+    failures = [ZeroDivisionError("one"), ZeroDivisionError("one again"), KeyError("two"), KeyError("two again")]
+    left = iter(failures)
+
+    def fails(*_: object, **__: object) -> Any:
+        raise next(left)
+
+    monkeypatch.setattr(table_step, "apply_fresh", fails)
+    keeper = Daemon([with_debt().path], clock=clock)
+    for _ in failures:
+        error = keeper.step().tables[0].error
+        assert type(error) is RetryableError
+        clock.pass_s(600)
+    logged = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert ["ZeroDivisionError" in (record.exc_text or "") for record in logged] == [True, False]
+    assert ["KeyError" in (record.exc_text or "") for record in logged] == [False, True]
+
+
+# --- what is read ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def planned_with(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each plan knew the table's history."""
+    found: list[bool] = []
+
+    def planning(*args: Any, **named: Any) -> Any:
+        found.append(named["history"] is not NO_HISTORY)
+        return plan_snapshot(*args, **named)
+
+    monkeypatch.setattr(table_step, "plan_snapshot", planning)
+    return found
+
+
+def test_the_history_is_read_once_there_is_debt(planned_with: list[bool], clock: PassingClock) -> None:
+    """A table is planned without its history only while none is known; from then on each look is one plan."""
+    table = memory_table()
+    put(table, 1)
+    keeper = Daemon([table.path], clock=clock)
+    keeper.step()
+    assert planned_with == [False], "without debt the history is not read"
+    put(table, 2)
+    keeper.step()
+    assert planned_with[1:] == [False, True]
+    for number in range(3, 6):
+        del planned_with[:]
+        put(table, number)
+        clock.pass_s(60)
+        keeper.step()
+        assert planned_with == [True]
+
+
+def test_another_table_at_the_path_has_no_history_yet(
+    tmp_path: Path, planned_with: list[bool], clock: PassingClock
+) -> None:
+    def replaced() -> None:
+        table = Table.create(str(tmp_path / "t"), SCHEMA, partition_by=["part"])
+        put(table, 1)
+        put(table, 2)
+
+    replaced()
+    keeper = Daemon([str(tmp_path / "t")], clock=clock)
+    keeper.step()
+    assert planned_with == [False, True]
+    Table.drop(str(tmp_path / "t"))
+    replaced()
+    clock.pass_s(60)
+    assert keeper.step().tables[0].compaction.did_anything
+    assert planned_with[2:] == [False, True]

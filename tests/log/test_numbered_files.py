@@ -1,0 +1,91 @@
+"""Rows of numbered files, beside writers that sleep. tests/log/consumers/test_epochs.py has the stores that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from tests.log.faults import Around
+from tests.log.support import Clock, memory_store
+from tidelog.log.numbered_files import KEPT, LatestRecord, NumberedFiles
+from tidelog.log.storage import Store
+
+ROW: NumberedFiles[bytes] = NumberedFiles("_tidelog/row", "a test", lambda record: record, lambda content: content)
+CLOCK = Clock()
+
+
+@pytest.fixture
+def store() -> Store:
+    return memory_store()
+
+
+def put(store: Store, latest: LatestRecord[bytes], text: str) -> LatestRecord[bytes] | None:
+    return ROW.put_after(store, CLOCK, latest, text.encode())
+
+
+def filled(store: Store, count: int, name: str) -> list[LatestRecord[bytes]]:
+    """Put records until the newest number is `count`. Returns what each writer then knew."""
+    known = [ROW.latest(store)]
+    while known[-1].number < count:
+        written = put(store, known[-1], f"{name} {known[-1].number + 1}")
+        assert written
+        known.append(written)
+    return known
+
+
+def numbers(store: Store) -> list[int]:
+    return sorted(int(name[:20]) for name in store.names(ROW.folder))
+
+
+def test_the_newest_counts_and_few_are_kept(store: Store) -> None:
+    filled(store, 9, "a")
+    assert numbers(store) == [6, 7, 8, 9]
+    assert len(numbers(store)) == KEPT
+    assert ROW.latest(store).record == b"a 9"
+    assert ROW.highest_number(store) == 9
+
+
+def test_one_of_two_writers_wins(store: Store) -> None:
+    known = filled(store, 2, "a")[-1]
+    assert put(store, known, "b") is not None
+    assert put(store, known, "c") is None
+    assert ROW.latest(store).record == b"b"
+
+
+def test_a_number_that_was_deleted_is_not_taken_again(store: Store) -> None:
+    known = filled(store, 2, "a")[-1]
+    filled(store, 9, "b")
+    assert put(store, known, "late") is None
+    assert ROW.latest(store).record == b"b 9"
+
+
+def test_two_sleepers_do_not_help_each_other(store: Store) -> None:
+    """The first one's file has the number before the second one's, and is not the file that the second one knows."""
+    *_, known, next_known = filled(store, 3, "a")
+    filled(store, 12, "b")
+    assert put(store, known, "late") is None
+    assert put(store, next_known, "later") is None
+    assert ROW.latest(store).record == b"b 12"
+
+
+def test_what_sleepers_left_is_deleted_by_the_next_one_who_looks(store: Store) -> None:
+    known = filled(store, 2, "a")[-1]
+    filled(store, 9, "b")
+    put(store, known, "late")
+    assert 3 in numbers(store)
+    assert put(store, ROW.latest(store), "c")
+    assert numbers(store) == [7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("seen", [0, 3, 9])
+def test_an_old_listing_is_completed_by_probing(store: Store, seen: int) -> None:
+    filled(store, seen, "a")
+    shown = list(store.names(ROW.folder))
+    filled(store, seen + 3, "b")
+
+    class Old(Around):
+        def names(self, folder: str) -> Collection[str]:
+            return shown if folder == ROW.folder else super().names(folder)
+
+    assert ROW.latest(Old(store)).record == f"b {seen + 3}".encode()
