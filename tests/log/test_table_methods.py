@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tests.log.cleanup.support import written_when_committed
 from tests.log.support import NUMBERS, Clock, memory_store, new_table, numbers, read_numbers, reopen
 from tidelog.log import Table
 from tidelog.log.storage import open_store
@@ -59,6 +60,7 @@ def test_maintenance_methods(tmp_path: Path) -> None:
     assert (report.files_removed, report.files_added) == (3, 1)
     assert table.refresh().at().num_files == 1
     table.checkpoint()
+    written_when_committed(table)
     clock.ms += 60 * 86_400_000
     assert table.expire(dry_run=True).commits == 4
     assert table.expire().earliest_version == 4

@@ -66,7 +66,7 @@ def test_an_outage_is_an_outage(store: Store, version: int | None) -> None:
 @pytest.mark.parametrize("version", [None, 4])
 def test_a_damaged_checkpoint_is_named(store: Store, version: int | None) -> None:
     store.replace(CHECKPOINT, b"garbage")
-    with pytest.raises(CorruptLogError, match="a checkpoint of .* cannot be read"):
+    with pytest.raises(CorruptLogError, match=r"a checkpoint of .* cannot be read"):
         read_numbers(Table(store, load(store, version)))
 
 
