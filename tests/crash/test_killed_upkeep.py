@@ -1,4 +1,4 @@
-"""Upkeep is killed with SIGKILL in the middle of checkpoints and clean-ups, beside a writer: nothing live is deleted."""
+"""Upkeep is killed with SIGKILL amid checkpoints and clean-ups, beside a writer: nothing live is deleted."""
 
 from __future__ import annotations
 
