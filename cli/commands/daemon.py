@@ -59,8 +59,9 @@ def daemon_command(
 ) -> None:
     """Compact tables continuously, alongside their writers.
 
-    It also writes checkpoints. The tables are those of PATH and of the file; one that does not exist yet is waited for.
-    Options take precedence over the file. The log goes to standard error.
+    It also writes checkpoints, expires history and deletes files that no version needs. The tables are those of PATH
+    and of the file; one that does not exist yet is waited for. Options take precedence over the file. The log goes to
+    standard error.
 
     SIGTERM or Ctrl-C ends it after the current step, a second one at once. SIGHUP makes it read the file again.
 
