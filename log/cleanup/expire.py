@@ -6,7 +6,7 @@ and leaves the versions of one that registered meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -29,8 +29,12 @@ from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import CheckpointFiles, list_checkpoints, list_segment, pointed_version
+from tidelog.log.state.table_identity import is_same_commit
 from tidelog.log.storage import FileStatus, Store
 from tidelog.log.system import System, to_datetime, utc_text
+
+# Deletions that take longer than this together are a pause.
+_LOOK_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +121,26 @@ def expire_log(
             found = _found(store, head, cutoff_ms, now_ms, kept, is_enabled=is_enabled)
     found.find_ledger_entries()
     if not dry_run:
-        for number, path in enumerate(found.files, start=1):
-            # In this order, and stop at the first failure: no commit may be missing between two that are left.
-            store.delete(path)
-            if number % DELETIONS_AT_ONCE == 0:
-                yield
+        yield from _delete(store, head, list(found.files), system)
     return found.report(kept, commit_version, dry_run=dry_run)
+
+
+def _delete(store: Store, head: Head, paths: Sequence[str], system: System) -> Pieces[None]:
+    """Delete files of the log, in this order, and stop at the first failure: the commits left must have no gap.
+
+    If the folder was deleted and a table created there since, that one has files of the same names. So this looks
+    whether it still is the same table: at the beginning of a piece, and after a pause. Raises TableReplacedError.
+    """
+    for start in range(0, len(paths), DELETIONS_AT_ONCE):
+        looked_s = None
+        for path in paths[start : start + DELETIONS_AT_ONCE]:
+            if looked_s is None or system.monotonic_s() - looked_s > _LOOK_AGAIN_S:
+                if not is_same_commit(store, head):
+                    # Unless the commit was only cleaned up meanwhile.
+                    head = current_state(store, head.metadata.id).head
+                looked_s = system.monotonic_s()
+            store.delete(path)
+        yield
 
 
 def _found(store: Store, head: Head, cutoff_ms: int, now_ms: int, kept: Fence, *, is_enabled: bool) -> _Expired:
