@@ -7,6 +7,7 @@ several are sent at the same time.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from tidelog.compaction_daemon.path_patterns import (
     split_pattern,
 )
 from tidelog.log.errors import ConfigurationError, StoreUnavailableError, TidelogError
-from tidelog.log.internals import LocalStore, Store, open_store
+from tidelog.log.internals import LocalStore, Store, open_store, without_credentials
 
 # What one source may find and cost. A lake has few levels; a search that goes on is in the wrong place, such as `/`.
 MAX_TABLES = 10_000
@@ -49,7 +50,7 @@ class TableSource:
         storage_options: As for `Table.open`. Never shown.
 
     Raises:
-        ConfigurationError: The path is empty, `include` or `exclude` is given for a single table, or a wildcard stands
+        ConfigurationError: The path is empty or contains credentials, `include` or `exclude` is given for a single table, or a wildcard stands
             where a bucket belongs.
     """
 
@@ -62,6 +63,11 @@ class TableSource:
     def __post_init__(self) -> None:
         if not self.path.strip():
             raise ConfigurationError(f"a source of tables has the path {self.path!r}", advice="give a path or a URL")
+        if "://" in self.path and without_credentials(self.path) != self.path:
+            raise ConfigurationError(
+                f"the path {self.path} contains credentials, which would be shown",
+                advice="give them as storage options",
+            )
         if not self.is_search and (self.include or self.exclude):
             raise ConfigurationError(
                 f"include and exclude have no meaning for the single table {self.path}",
@@ -163,7 +169,8 @@ def _tables_of(source: TableSource, known: frozenset[str]) -> tuple[list[FoundTa
 
 def _identity(path: str) -> str:
     """The same for all paths that lead to one table: links on this machine are followed."""
-    return str(Path(path).resolve()) if path.startswith("/") else path
+    # `Path.resolve` raises an error for a link that leads to itself.
+    return os.path.realpath(path) if path.startswith("/") else path
 
 
 class _Search:

@@ -119,6 +119,15 @@ def test_links_that_lead_in_a_circle_end(tmp_path: Path) -> None:
     assert found_in(tmp_path, TableSource(str(tmp_path), folder=True)) == ["a/t"]
 
 
+@pytest.mark.parametrize("name", ["b/t", "*/t"])
+def test_a_table_s_name_that_is_a_link_to_itself_harms_no_other(tmp_path: Path, name: str) -> None:
+    make(tmp_path, "a/t")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "t").symlink_to("t")
+    found = find_tables([TableSource(str(tmp_path / name)), TableSource(str(tmp_path / "a" / "t"))])
+    assert str(tmp_path / "a" / "t") in [table.path for table in found.tables]
+
+
 def test_relative_globs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path, "a/t", "b/t")
     monkeypatch.chdir(tmp_path)
@@ -224,6 +233,7 @@ def test_the_errors_of_a_source_are_bounded(tmp_path: Path, monkeypatch: pytest.
         ({"path": "/data/t", "exclude": ("a",)}, "have no meaning for the single table /data/t"),
         ({"path": "s3://*/lake"}, "stands where a bucket belongs"),
         ({"path": "s3://", "folder": True}, "stands where a bucket belongs"),
+        ({"path": "s3://me:hunter22@bucket/lake/*"}, r"the path s3://\*\*\*@bucket/lake/\* contains credentials"),
     ],
 )
 def test_a_wrong_source_is_refused(arguments: dict[str, Any], says: str) -> None:
