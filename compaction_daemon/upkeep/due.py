@@ -67,20 +67,23 @@ def due_ms(chore: Chore, age: TableAge, last: LastTime | None, retention_ms: int
     """When a clean-up is due, in ms since the epoch; None: not before the table changes.
 
     After the last time it is due at the table's own time in the next period, but no sooner than half a period later. A
-    table that was never cleaned up is due soon after it was first seen, and no sooner than anything in it can be old
-    enough. A last time in the future, by a clock that was wrong, counts as never.
+    table that was never cleaned up is due within an hour after it was first seen, at its own minute, so that a daemon
+    which is often restarted gets to it; and no sooner than anything in it can be old enough. A last time in the future, by a clock that was wrong, counts as never.
     """
     period_ms = period_of(chore, retention_ms)
     if last is not None and last.done_ms > now_ms + period_ms:
         last = None
     if last is None:
         young_until_ms = (age.created_ms + retention_ms) if age.created_ms is not None else 0
-        return max(age.seen_ms, young_until_ms) + phase_ms(age.table_id, chore, min(_FIRST_MS, period_ms))
+        return _slot_ms(age.table_id, chore, min(_FIRST_MS, period_ms), max(age.seen_ms, young_until_ms))
     if chore is not Chore.LISTING and is_settled(last, age.newest_ms, retention_ms):
         return None
-    phase = phase_ms(age.table_id, chore, period_ms)
-    earliest_ms = last.done_ms + period_ms // 2
-    return earliest_ms + (phase - earliest_ms) % period_ms
+    return _slot_ms(age.table_id, chore, period_ms, last.done_ms + period_ms // 2)
+
+
+def _slot_ms(table_id: str, chore: Chore, period_ms: int, earliest_ms: int) -> int:
+    """The first time at or after `earliest_ms` that is the table's own time in a period."""
+    return earliest_ms + (phase_ms(table_id, chore, period_ms) - earliest_ms) % period_ms
 
 
 def period_of(chore: Chore, retention_ms: int) -> int:

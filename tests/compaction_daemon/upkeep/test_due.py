@@ -44,6 +44,14 @@ def test_a_table_is_cleaned_up_within_an_hour_after_it_was_first_seen(chore: Cho
     assert NOW_MS <= at_ms < NOW_MS + HOUR_MS
 
 
+@given(st.uuids().map(str), st.sampled_from(CLEAN_UPS), st.integers(NOW_MS, NOW_MS + HOUR_MS), st.integers(5, 60))
+def test_restarts_do_not_postpone_it(table_id: str, chore: Chore, start_ms: int, every_minutes: int) -> None:
+    every_ms = every_minutes * 60_000
+    starts_ms = range(start_ms, start_ms + HOUR_MS, every_ms)
+    found = [due_ms(chore, TableAge(table_id, None, seen_ms, NOW_MS), None, WEEK_MS, seen_ms) for seen_ms in starts_ms]
+    assert any(seen_ms <= (at_ms or 0) < seen_ms + every_ms for seen_ms, at_ms in zip(starts_ms, found, strict=True))
+
+
 @pytest.mark.parametrize("chore", CLEAN_UPS)
 def test_a_new_table_waits_until_anything_can_be_old_enough(chore: Chore) -> None:
     at_ms = due_ms(chore, TableAge("t", NOW_MS, NOW_MS, NOW_MS), None, WEEK_MS, NOW_MS)
