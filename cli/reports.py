@@ -99,7 +99,7 @@ def _print_purge(path: str, purge: PurgeReport) -> None:
         f"{output.timestamp_text(purge.history_expires)} on"
     )
     if purge.gone_by:
-        output.say(f"{path}: a daemon that keeps running has done both by {output.timestamp_text(purge.gone_by)}")
+        output.say(f"{path}: a daemon that keeps running has done all of it by {output.timestamp_text(purge.gone_by)}")
     else:
         output.say(f"{path}: no daemon does either, because tidelog.cleanUp is off: run both then")
     if purge.held_by:

@@ -207,7 +207,7 @@ def apply_plan(table: Table, plan: Plan, conduct: Conduct) -> CompactionReport:
     report = apply_fresh(table, table.at(), fitting, conduct)
     report = replace(report, dropped=(*dropped, *report.dropped))
     is_purge = any(group.purge for group in plan.groups)
-    return replace(report, purge=close_purge(table, None)) if is_purge else report
+    return replace(report, purge=close_purge(table, plan.where)) if is_purge else report
 
 
 def check_plan(table: Table, plan: Plan) -> tuple[Plan, tuple[DroppedGroup, ...]]:

@@ -46,9 +46,10 @@ class PurgeReport:
         files_left: The files of that version that still have deleted rows, of the partitions asked for. If there are
             any, the purge is not complete, and there are no dates: run it again. None if an error kept it from looking.
         closing_version: The version without rows that it committed when it was complete.
-        files_expire: From then on `vacuum` deletes the files that hold the rows.
+        files_expire: From then on `vacuum` deletes the files that hold the rows; with `listing`, as by default, also
+            those that killed processes left.
         history_expires: From then on `expire` deletes the commits and checkpoints that describe them.
-        gone_by: When a daemon that runs without a pause has done both. None without `tidelog.cleanUp`: then nobody does
+        gone_by: When a daemon that runs without a pause has done all of it. None without `tidelog.cleanUp`: then nobody does
             it by itself.
         held_by: Consumers that have yet to read older versions, and those whose records cannot be read. `vacuum` and
             `expire` wait for them, however late that is.
@@ -122,12 +123,15 @@ def _commit(table: Table) -> None:
 
 
 def _gone_by(closing: Snapshot, files_ms: int, history_ms: int, closed_ms: int) -> datetime | None:
-    """When a daemon has done both clean-ups. It waits at most one and a half periods between two."""
+    """When a daemon has done all clean-ups. It waits at most one and a half periods between two.
+
+    A listing finds the files of killed processes, which can hold the rows as well.
+    """
     if not properties.clean_up(closing.properties):
         return None
     ends = [
         due_ms + period_of(chore, due_ms - closed_ms) * 3 // 2
-        for chore, due_ms in ((Chore.VACUUM, files_ms), (Chore.EXPIRE, history_ms))
+        for chore, due_ms in ((Chore.VACUUM, files_ms), (Chore.LISTING, files_ms), (Chore.EXPIRE, history_ms))
     ]
     return to_datetime(max(ends))
 

@@ -172,6 +172,7 @@ class Plan:
         num_scopes: The number of partitions asked for that have files.
         left_out: What is due as well, but beyond the budget, or beyond 50,000 input files.
         notes: What else the reader should know, such as columns that can no longer be clustered by.
+        where: SQL over partition columns: the partitions asked for; None for all of them.
 
     Example:
         found = plan(Table.open("/data/events"), "major")
@@ -191,6 +192,7 @@ class Plan:
     num_scopes: int = 0
     left_out: LeftOut = NOTHING_LEFT_OUT
     notes: tuple[str, ...] = ()
+    where: str | None = None
 
     def to_builtins(self) -> Any:
         """Return the plan as dicts, lists, strings and numbers, for JSON."""

@@ -96,6 +96,7 @@ def plan_snapshot(
         num_scopes=files.num_scopes,
         left_out=chosen.left_out,
         notes=notes,
+        where=request.where,
     )
 
 

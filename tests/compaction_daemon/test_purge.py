@@ -16,12 +16,12 @@ from tests.compaction_daemon.support import put as put_numbers
 from tests.compaction_daemon.upkeep.support import DAY, HOUR, RETENTIONS, Both, through
 from tests.log.faults import Refusing
 from tests.log.support import memory_store, new_table
-from tidelog.compaction_daemon import Budget, Upkeep, compact, plan
+from tidelog.compaction_daemon import Budget, Plan, Upkeep, compact, plan
 from tidelog.compaction_daemon.rewriting import in_order
 from tidelog.log import Table
 from tidelog.log.cleanup import retention
 from tidelog.log.errors import StoreUnavailableError
-from tidelog.log.internals import claim
+from tidelog.log.internals import DataWriter, claim
 from tidelog.log.storage import Store
 
 PEOPLE = pa.schema([("id", pa.int64()), ("name", pa.string()), ("part", pa.string())])
@@ -102,10 +102,12 @@ def test_nothing_holds_deleted_rows_from_the_dates_of_the_report_on(clock: Both)
     assert table.refresh().scan().count() == 18
 
 
-def test_a_daemon_has_done_both_by_the_date_of_the_report(clock: Both) -> None:
+def test_a_daemon_has_done_all_by_the_date_of_the_report(clock: Both) -> None:
     table = people_table(clock)
     upkeep = Upkeep(system=clock)
     upkeep.run(table)
+    # What a writer leaves that is killed before its commit.
+    DataWriter(table.store, table.head.metadata, clock).write(table.at(version=1).scan().to_arrow())
     purge = compact(table, "major", purge=True).purge
     assert purge is not None
     assert purge.gone_by is not None
@@ -119,6 +121,14 @@ def test_without_clean_up_nobody_does_it_by_itself(clock: Both) -> None:
     assert purge is not None
     assert purge.files_expire is not None
     assert purge.gone_by is None
+
+
+def test_a_kept_plan_of_one_partition_closes_the_purge_of_that_partition(clock: Both) -> None:
+    table = partitioned(clock)
+    kept = plan(table, "major", where="part = 'a'", purge=True)
+    purge = compact(table, plan=Plan.from_json(kept.to_json())).purge
+    assert purge is not None
+    assert (purge.files_left, purge.is_complete) == (0, True)
 
 
 def test_a_purge_of_a_purged_table_commits_nothing(clock: Both) -> None:
@@ -219,7 +229,7 @@ def test_the_command_line_prints_the_dates() -> None:
     assert ended.exit_code == 0
     _, dates, daemon = ended.stdout.splitlines()
     assert f"{table.path}: rows deleted up to version 3 are in no file of the newest version; vacuum deletes" in dates
-    assert "a daemon that keeps running has done both by" in daemon
+    assert "a daemon that keeps running has done all of it by" in daemon
     ended = run("compact", table.path, "--level", "major", "--purge", "--json")
     assert ended.exit_code == 4
     assert json.loads(ended.stdout)["purge"]["closing_version"] == 4
