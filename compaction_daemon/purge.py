@@ -49,8 +49,8 @@ class PurgeReport:
         files_expire: From then on `vacuum` deletes the files that hold the rows; with `listing`, as by default, also
             those that killed processes left.
         history_expires: From then on `expire` deletes the commits and checkpoints that describe them.
-        gone_by: When a daemon that runs without a pause has done all of it. None without `tidelog.cleanUp`: then nobody does
-            it by itself.
+        gone_by: When a daemon that runs without a pause has done all of it. None without `tidelog.cleanUp`: then nobody
+            does it by itself.
         held_by: Consumers that have yet to read older versions, and those whose records cannot be read. `vacuum` and
             `expire` wait for them, however late that is.
         stopped: The text of the error that kept it from closing the purge; None if there was none. There are no dates

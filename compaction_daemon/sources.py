@@ -50,8 +50,8 @@ class TableSource:
         storage_options: As for `Table.open`. Never shown.
 
     Raises:
-        ConfigurationError: The path is empty or contains credentials, `include` or `exclude` is given for a single table, or a wildcard stands
-            where a bucket belongs.
+        ConfigurationError: The path is empty or contains credentials, `include` or `exclude` is given for a single
+            table, or a wildcard stands where a bucket belongs.
     """
 
     path: str

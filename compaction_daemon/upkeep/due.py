@@ -68,7 +68,8 @@ def due_ms(chore: Chore, age: TableAge, last: LastTime | None, retention_ms: int
 
     After the last time it is due at the table's own time in the next period, but no sooner than half a period later. A
     table that was never cleaned up is due within an hour after it was first seen, at its own minute, so that a daemon
-    which is often restarted gets to it; and no sooner than anything in it can be old enough. A last time in the future, by a clock that was wrong, counts as never.
+    which is often restarted gets to it; and no sooner than anything in it can be old enough. A last time in the future,
+    by a clock that was wrong, counts as never.
     """
     period_ms = period_of(chore, retention_ms)
     if last is not None and last.done_ms > now_ms + period_ms:
