@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from threading import Thread
-from types import FrameType
 
 from tidelog.compaction_daemon import Daemon, StepReport, TableSource
 from tidelog.compaction_daemon.config_file import DaemonFile, read_config
 from tidelog.compaction_daemon.listen_address import ListenAddress
 from tidelog.compaction_daemon.observing.server import PageServer
+from tidelog.compaction_daemon.sources import require_store
 from tidelog.log.errors import ConfigurationError, TidelogError
 from tidelog.log.internals import configure_logging, event, logger
 
@@ -59,6 +59,8 @@ class DaemonOptions:
         if not found.sources:
             where = f"{self.config} has no [[tables]]" if self.config else "no tables are given"
             raise ConfigurationError(where, advice="give a PATH, or a --config FILE with [[tables]]")
+        for source in found.sources:
+            require_store(source)
         return found
 
 
@@ -69,16 +71,27 @@ def run_daemon(options: DaemonOptions, on_step: Callable[[StepReport], None] | N
 
     Raises:
         ConfigurationError: The configuration or the address of the page is wrong.
+        RetryableError: The address of the page cannot be used now.
     """
-    settings = options.settings()
-    with logging_as(settings):
-        daemon = Daemon(settings.sources, config=settings.config, on_step=on_step)
-        with _page(daemon, settings.listen), _reloading(daemon, settings, options.settings):
-            owner = daemon.status().owner
-            text = "started as %s; SIGTERM or Ctrl-C stops it after the current step"
-            _LOGGER.info(text, owner, extra=event("started", owner=owner))
-            daemon.run()
-        _LOGGER.info("stopped", extra=event("stopped", owner=owner))
+    with _hangups() as requests:
+        settings = options.settings()
+        with logging_as(settings):
+            _run(options, settings, requests, on_step)
+
+
+def _run(
+    options: DaemonOptions,
+    settings: DaemonFile,
+    requests: SimpleQueue[bool],
+    on_step: Callable[[StepReport], None] | None,
+) -> None:
+    daemon = Daemon(settings.sources, config=settings.config, on_step=on_step)
+    with _page(daemon, settings.listen), _reloading(daemon, settings, options.settings, requests):
+        owner = daemon.status().owner
+        text = "started as %s; SIGTERM or Ctrl-C stops it after the current step"
+        _LOGGER.info(text, owner, extra=event("started", owner=owner))
+        daemon.run()
+    _LOGGER.info("stopped", extra=event("stopped", owner=owner))
 
 
 @contextlib.contextmanager
@@ -113,40 +126,43 @@ def _page(daemon: Daemon, listen: ListenAddress | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _reloading(daemon: Daemon, settings: DaemonFile, load: Callable[[], DaemonFile]) -> Iterator[None]:
-    """Within the block, SIGHUP loads the settings again and applies them."""
-    reloader = _Reloader(daemon, settings, load)
-    thread = Thread(target=reloader.run, name="tidelog-reload", daemon=True)
+def _hangups() -> Iterator[SimpleQueue[bool]]:
+    """Within the block, each SIGHUP puts True into a queue. It begins before anything is read, so none is missed."""
+    requests: SimpleQueue[bool] = SimpleQueue()
+    previous = signal.signal(signal.SIGHUP, lambda _number, _frame: requests.put(True))
+    try:
+        yield requests
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+
+
+@contextlib.contextmanager
+def _reloading(
+    daemon: Daemon, settings: DaemonFile, load: Callable[[], DaemonFile], requests: SimpleQueue[bool]
+) -> Iterator[None]:
+    """Within the block, each request loads the settings again and applies them."""
+    thread = Thread(target=_Reloader(daemon, settings, load, requests).run, name="tidelog-reload", daemon=True)
     thread.start()
-    previous = signal.signal(signal.SIGHUP, reloader.wanted)
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, previous)
-        reloader.end()
+        requests.put(False)
         thread.join()
 
 
 class _Reloader:
     """Applies new settings in a thread of its own: a signal's handler must not wait for files or locks."""
 
-    def __init__(self, daemon: Daemon, settings: DaemonFile, load: Callable[[], DaemonFile]) -> None:
+    def __init__(
+        self, daemon: Daemon, settings: DaemonFile, load: Callable[[], DaemonFile], requests: SimpleQueue[bool]
+    ) -> None:
         self._daemon = daemon
         self._settings = settings
         self._load = load
-        self._requests: SimpleQueue[bool] = SimpleQueue()
-
-    def wanted(self, number: int, frame: FrameType | None) -> None:
-        """Handle the signal."""
-        del number, frame
-        self._requests.put(True)
-
-    def end(self) -> None:
-        """End `run`."""
-        self._requests.put(False)
+        self._requests = requests
 
     def run(self) -> None:
-        """Reload whenever it is wanted."""
+        """Reload whenever the queue says True; end at False."""
         while self._requests.get():
             try:
                 self._reload()

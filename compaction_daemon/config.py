@@ -10,6 +10,7 @@ from tidelog.log.errors import ConfigurationError
 
 # A daemon looks at a table at most this often, even if asked for more: each look is a request to the store.
 _LEAST_INTERVAL_S = 0.01
+_DAY_S = timedelta(days=1).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class DaemonConfig:
     Args:
         interval_s: How long to wait before the next look at a table that had nothing to do. Each look that finds
             nothing doubles the wait, up to `idle_interval_s`; a new version starts again at `interval_s`.
-        idle_interval_s: The longest wait between two looks at a table that does not change; at least `interval_s`.
+        idle_interval_s: The longest wait between two looks at a table that does not change; `interval_s` if
+            that is longer.
         discovery_interval_s: How often globs and folders are searched for new tables, and missing tables are looked
             for.
         growth: For minor compactions, about how many times its largest file a group must be before it is rewritten; at
@@ -52,7 +54,7 @@ class DaemonConfig:
 
     def __post_init__(self) -> None:
         for name in ("interval_s", "idle_interval_s", "discovery_interval_s"):
-            _require(name, getattr(self, name), at_least=_LEAST_INTERVAL_S)
+            _require(name, getattr(self, name), at_least=_LEAST_INTERVAL_S, at_most=_DAY_S)
         _require("growth", self.growth, at_least=1)
         _require("lease_ttl_s", self.lease_ttl_s, at_least=0.05, at_most=timedelta(hours=1).total_seconds())
         _require("compaction_bytes", self.compaction_bytes, at_least=2**20)
@@ -60,13 +62,13 @@ class DaemonConfig:
         if self.bytes_per_hour is not None:
             _require("bytes_per_hour", self.bytes_per_hour, at_least=2**20)
         if self.heartbeat_s is not None:
-            _require("heartbeat_s", self.heartbeat_s, at_least=1)
+            _require("heartbeat_s", self.heartbeat_s, at_least=1, at_most=30 * _DAY_S)
 
 
 def _require(name: str, value: object, *, at_least: float, at_most: float | None = None) -> None:
     """Raise ConfigurationError unless `value` is a number in the range."""
-    upper = "" if at_most is None else f" up to {at_most:g}"
-    advice = f"give a number from {at_least:g}{upper}"
+    upper = "" if at_most is None else f" up to {at_most:.12g}"
+    advice = f"give a number from {at_least:.12g}{upper}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigurationError(f"{name} is {value!r}", advice=advice)
     if not at_least <= value <= (float("inf") if at_most is None else at_most) or value == float("inf"):

@@ -51,16 +51,25 @@ class DaemonFile:
 
     def changes_since(self, before: DaemonFile) -> list[str]:
         """What is different from another file, in words; nothing that could be a credential."""
-        old, new = asdict(before.config), asdict(self.config)
-        found = [f"daemon.{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name]]
-        for name in ("listen", "log_format", "log_level"):
-            one, other = getattr(before, name), getattr(self, name)
-            if one != other:
-                found.append(f"{name}: {one} -> {other}")
-        was, now = ({source.path: source for source in file.sources} for file in (before, self))
+        old, new = before._values(), self._values()
+        found = [f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name]]
+        was, now = before.by_path(), self.by_path()
         found += [f"tables: + {path}" for path in now if path not in was]
         found += [f"tables: - {path}" for path in was if path not in now]
         found += [f"tables: changed {path}" for path in now if path in was and now[path] != was[path]]
+        return found
+
+    def _values(self) -> dict[str, Any]:
+        """What it says besides the tables."""
+        found = {f"daemon.{name}": value for name, value in asdict(self.config).items()}
+        found |= {name: getattr(self, name) for name in ("listen", "log_format", "log_level")}
+        return {name: "none" if value is None else value for name, value in found.items()}
+
+    def by_path(self) -> dict[str, list[TableSource]]:
+        """The sources by their paths: a file can have several of one path, with different patterns."""
+        found: dict[str, list[TableSource]] = {}
+        for source in self.sources:
+            found.setdefault(source.path, []).append(source)
         return found
 
 
@@ -71,7 +80,7 @@ def read_config(path: str) -> DaemonFile:
         ConfigurationError: The file cannot be read or is not valid. The text names the file, the line and the key.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigurationError(
@@ -98,6 +107,9 @@ class _Reader:
         except tomllib.TOMLDecodeError as error:
             # Without the cause: it holds the whole text.
             message = f"the configuration file {self._path} is not valid TOML: {error}"
+            raise ConfigurationError(message, advice="see https://toml.io") from None
+        except RecursionError:
+            message = f"the configuration file {self._path} is nested too deeply"
             raise ConfigurationError(message, advice="see https://toml.io") from None
         self._require_known(found, tuple(_SECTIONS), ())
         entries = found.get("tables", [])

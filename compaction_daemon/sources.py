@@ -96,6 +96,11 @@ def source_at(path: str, storage_options: Mapping[str, Any] | None = None) -> Ta
     return TableSource(as_pattern(path) if is_folder else path, storage_options=storage_options)
 
 
+def require_store(source: TableSource) -> None:
+    """Raise the error of `open_store` if no store can be opened for this source; it sends no request."""
+    open_store(split_pattern(source.path)[0] if source.is_search else source.path, source.storage_options)
+
+
 @dataclass(frozen=True, slots=True)
 class FoundTable:
     """A table that a source stands for.

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from tidelog.log.base_error import TidelogError
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.presentable import presentable_lines
+from tidelog.log.presentable import presentable_lines, without_credentials
 from tidelog.log.system import logger, to_datetime
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -43,10 +43,21 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
         }
         if hasattr(record, "tidelog"):
-            entry["tidelog"] = record.tidelog
+            entry["tidelog"] = _without_credentials(record.tidelog)
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, default=str)
+
+
+def _without_credentials(value: Any) -> Any:
+    """The value, with each text in it as it may be shown. JSON itself spells control characters out."""
+    if isinstance(value, str):
+        return without_credentials(value)
+    if isinstance(value, dict):
+        return {name: _without_credentials(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_credentials(entry) for entry in value]
+    return value
 
 
 class TextLines(logging.Formatter):

@@ -65,7 +65,7 @@ def consumers_command(
         else:
             done = _change(table, action, str(name), to)
     if action == "list":
-        _print([each for each in found if name in (None, each.name)], table, as_json=as_json)
+        _print([each for each in found if name in (None, each.name)], table, asked=name is not None, as_json=as_json)
     elif as_json:
         output.write_json({"path": table.path, "consumer": name, **done})
     elif action == "remove":
@@ -82,12 +82,12 @@ def _change(table: Table, action: str, name: str, to: str | None) -> dict[str, A
     return {"position": reset_consumer(table.timeline, table.head, name, point or 0).position}
 
 
-def _print(found: list[ConsumerStatus], table: Table, *, as_json: bool) -> None:
+def _print(found: list[ConsumerStatus], table: Table, *, asked: bool, as_json: bool) -> None:
     if as_json:
         for status in found:
             output.write_json(status.to_dict())
     elif not found:
-        output.say(f"{table.path}: no such consumer is registered")
+        output.say(f"{table.path}: no {'such ' if asked else ''}consumer is registered")
     else:
         numbers = [_COLUMNS.index(column) for column in ("position", "versions", "behind", "files", "bytes")]
         output.write_grid(_COLUMNS, [_row(status) for status in found], numbers=numbers, whole=[0])

@@ -19,7 +19,7 @@ from tidelog.compaction_daemon.config_file import read_config
 from tidelog.compaction_daemon.observing.brief import TableBrief, brief_of
 from tidelog.compaction_daemon.sources import FoundTable, find_tables, source_at
 from tidelog.log import Table
-from tidelog.log.errors import ConfigurationError, TidelogError
+from tidelog.log.errors import ConfigurationError, RetryableError, TidelogError
 from tidelog.log.internals import REAL_SYSTEM, to_datetime
 
 # Most of the time is waiting for stores.
@@ -155,7 +155,7 @@ def _fields(brief: TableBrief) -> dict[str, Any]:
     fields["clean-up"] = (
         [f"{time.chore}: {_clean_up(time)}" for time in brief.clean_ups]
         if brief.clean_up
-        else "off (tidelog.cleanUp=false)"
+        else "off (tidelog.cleanUp is not true)"
     )
     fields["retention"] = [f"{each.keeps}: {each}" for each in brief.retentions]
     return fields
@@ -195,14 +195,21 @@ def _ago(moment: Any) -> str:
 
 def _print_live(found: Mapping[str, Any], *, as_json: bool) -> None:
     """Print what a daemon answered. Exits with FAILED if it fails at a table, or is not healthy."""
-    tables, health = found["tables"], found["health"]
+    try:
+        rows = [_live_row(table) for table in found["tables"]]
+        is_healthy, reason = found["health"]["healthy"], found["health"]["reason"]
+        is_failing = any(table["error"] for table in found["tables"])
+        said = f"{output.counted(found['steps'], 'step')}, since {found['started']}"
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RetryableError(
+            "what answers there is no daemon of tidelog, or one of another version", advice="check the address"
+        ) from error
     if as_json:
         output.write_json(found)
     else:
-        _write_rows(_LIVE_COLUMNS, [_live_row(table) for table in tables], numbers=_LIVE_NUMBERS)
-        verdict = "healthy" if health["healthy"] else f"not healthy: {health['reason']}"
-        output.say(f"{found['owner']}: {verdict}; {output.counted(found['steps'], 'step')}, since {found['started']}")
-    if not health["healthy"] or any(table["error"] for table in tables):
+        _write_rows(_LIVE_COLUMNS, rows, numbers=_LIVE_NUMBERS)
+        output.say(f"{found['owner']}: {'healthy' if is_healthy else f'not healthy: {reason}'}; {said}")
+    if is_failing or not is_healthy:
         raise typer.Exit(FAILED)
 
 

@@ -11,7 +11,9 @@ It answers GET and HEAD only and changes nothing, so it needs no login; by defau
 
 from __future__ import annotations
 
+import errno
 import gzip
+import io
 import ipaddress
 import json
 import socket
@@ -32,14 +34,14 @@ from tidelog.compaction_daemon.observing.report_cache import BusyError, ReportCa
 from tidelog.compaction_daemon.observing.safe_json import json_bytes, safe_builtins
 from tidelog.compaction_daemon.status import DaemonStatus
 from tidelog.log import Table
-from tidelog.log.errors import ConfigurationError, TidelogError
+from tidelog.log.errors import ConfigurationError, RetryableError, TidelogError
 from tidelog.log.internals import REAL_SYSTEM, System, logger
 
 _LOGGER = logger(__name__)
 
 # A few people with a browser and a Prometheus need less; a request beyond it is refused at once.
 MAX_REQUESTS = 16
-# A client that sends or reads nothing for this long is cut off.
+# A client that has not sent its whole request by then, or does not read the answer for as long, is cut off.
 _TIMEOUT_S = 10.0
 _MAX_TARGET = 8_192
 _MAX_HEADERS = 50
@@ -82,7 +84,8 @@ class PageServer:
         system: The clock.
 
     Raises:
-        ConfigurationError: The address or the port cannot be used.
+        ConfigurationError: There is no such address.
+        RetryableError: Another program has the port, or this machine does not have the address now.
     """
 
     def __init__(
@@ -99,9 +102,9 @@ class PageServer:
         try:
             self._server = _Server((host, port), self._routes)
         except (OSError, OverflowError) as error:
-            raise ConfigurationError(
-                f"cannot listen on {host}:{port}: {error}", advice="choose another address or port"
-            ) from error
+            is_passing = isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
+            kind = RetryableError if is_passing or isinstance(error, socket.gaierror) else ConfigurationError
+            raise kind(f"cannot listen on {host}:{port}: {error}", advice="choose another address or port") from error
         self._host = host
         self._thread = Thread(target=self._server.serve_forever, args=(_STOP_POLL_S,), name="tidelog-page", daemon=True)
 
@@ -181,6 +184,29 @@ class _Server(ThreadingHTTPServer):
         _LOGGER.debug("a request from %s failed", client_address, exc_info=True)  # noqa: LOG014 - called while it is handled
 
 
+class _Request(io.RawIOBase):
+    """What a client sends, within a time for all of it: one that sends a byte now and then would keep its place."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._until_s = REAL_SYSTEM.monotonic_s() + _TIMEOUT_S
+
+    def readable(self) -> bool:
+        """See `io.RawIOBase`."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises TimeoutError, which the handler ends on, when the time is up."""
+        left_s = self._until_s - REAL_SYSTEM.monotonic_s()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(_TIMEOUT_S)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     timeout = _TIMEOUT_S
@@ -189,6 +215,12 @@ class _Handler(BaseHTTPRequestHandler):
     error_content_type = _TEXT
     error_message_format = "%(code)d %(message)s\n"
     _own_names: ClassVar[frozenset[str]] = frozenset({"localhost", "127.0.0.1", "::1"})
+
+    def setup(self) -> None:
+        """See `socketserver.StreamRequestHandler`."""
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_Request(self.connection))
 
     def do_GET(self) -> None:
         """Answer a GET."""

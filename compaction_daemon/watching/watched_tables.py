@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tidelog.compaction_daemon.config import DaemonConfig
-from tidelog.compaction_daemon.sources import FoundTable, FoundTables, TableSource, find_tables, source_at
+from tidelog.compaction_daemon.sources import (
+    FoundTable,
+    FoundTables,
+    TableSource,
+    find_tables,
+    require_store,
+    source_at,
+)
 from tidelog.compaction_daemon.watching.watched_table import WatchedTable
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, TableNotFoundError
-from tidelog.log.internals import System, event, logger, open_store
+from tidelog.log.internals import System, event, logger
 
 _LOGGER = logger(__name__)
 
@@ -137,5 +144,4 @@ def require_tables(tables: Sequence[Table | str | TableSource]) -> None:
     if isinstance(tables, str | Table | TableSource) or not tables:
         raise ConfigurationError("a daemon needs a list of tables", advice="give a list with at least one path")
     for source in sources_of(tables):
-        if not source.is_search:
-            open_store(source.path, source.storage_options)
+        require_store(source)

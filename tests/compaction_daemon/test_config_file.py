@@ -228,14 +228,30 @@ def test_the_changes_between_two_files() -> None:
     changes = after.changes_since(before)
     assert changes == [
         "daemon.interval_s: 1.0 -> 0.5",
-        "daemon.bytes_per_hour: None -> 1073741824",
-        "listen: None -> [::1]:80",
+        "daemon.bytes_per_hour: none -> 1073741824",
+        "listen: none -> [::1]:80",
         "log_format: text -> json",
         "tables: + /d",
         "tables: - /b",
         "tables: changed /c",
     ]
     assert after.changes_since(after) == []
+
+
+def test_two_sources_of_one_path_are_compared_one_by_one() -> None:
+    before = DaemonFile((TableSource("/lake/*", include=("a",)), TableSource("/lake/*", include=("b",))))
+    after = DaemonFile((TableSource("/lake/*", include=("c",)), TableSource("/lake/*", include=("b",))))
+    assert after.changes_since(before) == ["tables: changed /lake/*"]
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused() -> None:
+    assert "is nested too deeply" in refusal("a = " + "[" * 3000 + "]" * 3000).message
+
+
+def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
+    file = tmp_path / "tidelog.toml"
+    file.write_text('[[tables]]\npath = "/a"\n', encoding="utf-8-sig")
+    assert [source.path for source in read_config(str(file)).sources] == ["/a"]
 
 
 # --- addresses -------------------------------------------------------------------------------------------------------

@@ -206,6 +206,8 @@ def test_an_unexpected_error_of_one_table_does_not_stop_the_rest(
         (lambda: Daemon("/data/t"), "a daemon needs a list of tables"),
         (lambda: DaemonConfig(interval_s=0), "interval_s is 0; give a number from 0.01"),
         (lambda: DaemonConfig(interval_s=-1.0), "interval_s is -1.0; give a number from 0.01"),
+        (lambda: DaemonConfig(interval_s=1e10), "interval_s is 10000000000.0; give a number from 0.01 up to 86400"),
+        (lambda: DaemonConfig(bytes_per_hour=0), "bytes_per_hour is 0; give a number from 1048576"),
         (lambda: DaemonConfig(growth=0.5), "growth is 0.5; give a number from 1"),
     ],
 )

@@ -108,3 +108,12 @@ def test_everything_can_be_made_as_it_was(stream: io.StringIO) -> None:
 def test_an_unknown_format_or_level_is_refused(stream: io.StringIO, wrong: tuple[str, str]) -> None:
     with pytest.raises(ConfigurationError, match="is not known; give one of"):
         configure_logging(*wrong, stream)
+
+
+def test_the_facts_of_a_line_of_json_have_no_credentials(stream: io.StringIO) -> None:
+    configure_logging("json", "info", stream)
+    secret = "s3://AKIA:hunter22@bucket/lake/*"
+    logger("tidelog.x").warning("it failed", extra=event("search_failed", source=secret, more=[{"of": (secret,)}]))
+    line = stream.getvalue()
+    assert "hunter22" not in line
+    assert json.loads(line)["tidelog"]["more"] == [{"of": ["s3://***@bucket/lake/*"]}]

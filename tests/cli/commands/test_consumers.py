@@ -42,7 +42,7 @@ def test_list(table: Table) -> None:
 
 def test_list_without_consumers(table: Table) -> None:
     shown = run("consumers", "list", table.path)
-    assert (shown.exit_code, shown.stdout) == (0, f"{table.path}: no such consumer is registered\n")
+    assert (shown.exit_code, shown.stdout) == (0, f"{table.path}: no consumer is registered\n")
     assert lines(run("consumers", "list", table.path, "--json")) == []
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.support import lines, on_terminal, run
 from tests.compaction_daemon.support import SCHEMA, put
+from tidelog.cli.commands import status
 from tidelog.compaction_daemon import Daemon, compact
 from tidelog.compaction_daemon.leases.lease import Lease
 from tidelog.compaction_daemon.observing.server import PageServer
@@ -165,3 +166,14 @@ def test_wrong_use(arguments: list[str], code: int, says: str) -> None:
     assert (ended.exit_code, ended.stdout) == (code, "")
     assert says in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"tables": "x", "health": 1, "owner": 2}, {"tables": [{"path": 1}], "health": {}, "owner": "o", "steps": "many"}],
+)
+def test_an_answer_of_another_shape_is_no_daemon(answer: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "fetch_status", lambda _url: answer)
+    ended = run("status", "--url", "http://127.0.0.1:1")
+    assert ended.exit_code == 1
+    assert "no daemon of tidelog, or one of another version" in ended.stderr

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -18,7 +20,7 @@ from tests.compaction_daemon.observing.tables import NOW, busy_table, daemon_sta
 from tidelog.compaction_daemon import DaemonStatus, PageServer, TableState
 from tidelog.compaction_daemon.observing import server as server_module
 from tidelog.log import Table
-from tidelog.log.errors import ConfigurationError, StoreUnavailableError
+from tidelog.log.errors import ConfigurationError, RetryableError, StoreUnavailableError, TidelogError
 
 SECRET = "s3://key:hunter2@bucket/t?X-Amz-Signature=hunter2"
 
@@ -234,14 +236,31 @@ def test_it_listens_on_this_machine_unless_told_otherwise() -> None:
 
 
 def test_a_port_in_use_is_a_clear_error(site: Site) -> None:
-    with pytest.raises(ConfigurationError, match="cannot listen on"):
+    with pytest.raises(RetryableError, match="cannot listen on"):
         PageServer(daemon_status, Table.open, port=site.server.port)
 
 
-@pytest.mark.parametrize(("host", "port"), [("no.such.host.invalid", 0), ("127.0.0.1", 70_000)])
-def test_an_address_that_is_none_is_a_clear_error(host: str, port: int) -> None:
-    with pytest.raises(ConfigurationError, match="cannot listen on"):
+@pytest.mark.parametrize(
+    ("host", "port", "kind"), [("no.such.host.invalid", 0, RetryableError), ("127.0.0.1", 70_000, ConfigurationError)]
+)
+def test_an_address_that_is_none_is_a_clear_error(host: str, port: int, kind: type[TidelogError]) -> None:
+    with pytest.raises(kind, match="cannot listen on"):
         PageServer(daemon_status, Table.open, host=host, port=port)
+
+
+def test_a_client_that_sends_its_request_slowly_is_cut_off(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_TIMEOUT_S", 0.3)
+    with socket.create_connection(("127.0.0.1", site.server.port), timeout=30) as connection:
+        began_s = time.monotonic()
+        try:
+            connection.sendall(b"GET /healthz HTTP/1.0\r\n")
+            while not select.select([connection], [], [], 0.05)[0]:
+                connection.sendall(b"X")  # more often than the timeout
+            assert connection.recv(1) == b""
+        except ConnectionError:
+            pass  # cut off with what was sent unread
+        assert time.monotonic() - began_s >= 0.3
+    assert site.get("/healthz")[0] == 200
 
 
 def test_a_stopped_server_answers_nobody(site: Site) -> None:
