@@ -64,7 +64,7 @@ def _history(now_ms: int, scopes: int, commits: int) -> History:
                 changed_files=number % 5 == 0,
             )
         )
-    return History(tuple(facts))
+    return History(is_whole=False).followed_by(facts)
 
 
 def _seconds(make: Callable[[], object]) -> float:

@@ -66,7 +66,7 @@ def default_seconds(files: _N, read: _N, *, groups: int, clustered: bool) -> Any
 
 def learn(history: History) -> CostModel:
     """The model that the newest compactions of a history suggest; the defaults where there are none."""
-    records = [commit.record for commit in history.commits if commit.record is not None]
+    records = [compaction.record for compaction in history.compactions]
     return CostModel(
         ordered=_factors(record for record in records if not record.clustered),
         clustered=_factors(record for record in records if record.clustered),

@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -28,6 +28,10 @@ MIN_QUIET_MS = 60_000
 # After an hour of silence the next commit is probably as far away, and MAJOR takes minutes. Without this bound a
 # partition that is written every hour would never be quiet.
 MAX_QUIET_MS = 3_600_000
+# What is remembered: partitions, each with its newest commits, and compactions. A partition takes about 600 bytes.
+MAX_KNOWN_SCOPES = 20_000
+MAX_KNOWN_WRITES = 16
+MAX_KNOWN_COMPACTIONS = 256
 
 # A partition as the log spells it: names with values, sorted. The empty text is null, as everywhere in Delta.
 ScopeKey: TypeAlias = tuple[tuple[str, str | None], ...]
@@ -70,7 +74,8 @@ class CommitFacts:
 
     `scopes` are the partitions that it touched; None if that is unknown, or all of them. `changed_files` says whether
     it removed files or gave them deletion vectors, rather than only adding some. `rebased_over` are the versions that a
-    compaction was rebased over.
+    compaction was rebased over. `timestamp_ms` is a time of its writer's clock; `latest_ms` is the latest time at which
+    it can have been made by the clock of whoever read it, `timestamp_ms` if that is None.
     """
 
     version: int
@@ -81,10 +86,45 @@ class CommitFacts:
     changed_files: bool
     record: CostRecord | None = None
     rebased_over: tuple[int, int] | None = None
+    latest_ms: int | None = None
 
-    def touches(self, scopes: frozenset[ScopeKey] | None) -> bool:
-        """Whether it touched one of these partitions, as far as is known."""
-        return self.scopes is None or scopes is None or bool(self.scopes & scopes)
+    @property
+    def moment(self) -> Moment:
+        """When it was made."""
+        latest_ms = self.timestamp_ms if self.latest_ms is None else self.latest_ms
+        return Moment(self.version, self.timestamp_ms, latest_ms)
+
+
+class Moment(NamedTuple):
+    """When a commit was made: by its writer's clock, and at the latest by the clock of whoever read it."""
+
+    version: int
+    timestamp_ms: int
+    latest_ms: int
+
+
+class Writes(NamedTuple):
+    """The newest commits to a partition by others than compactions, oldest first, and those that changed files."""
+
+    all: tuple[Moment, ...] = ()
+    changes: tuple[Moment, ...] = ()
+
+    def with_commit(self, moment: Moment, *, changed_files: bool) -> Writes:
+        """The same with another commit."""
+        writes = (*self.all, moment)[-MAX_KNOWN_WRITES:]
+        return Writes(writes, (*self.changes, moment)[-MAX_KNOWN_WRITES:] if changed_files else self.changes)
+
+
+NO_WRITES = Writes()
+
+
+class MeasuredCompaction(NamedTuple):
+    """A compaction that says what it cost; see `PredictionOutcome`."""
+
+    version: int
+    timestamp_ms: int
+    record: CostRecord
+    had_conflict: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,39 +141,123 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The facts of consecutive commits, oldest first. Without any, nothing is hot and predictions are the defaults."""
+    """What is remembered of consecutive commits. Without any, nothing is hot and predictions are the defaults.
 
-    commits: tuple[CommitFacts, ...] = ()
+    It is kept by partition, not by commit, so that its size does not grow with the number of commits.
+
+    Args:
+        version: The newest commit; None if there is none.
+        first: Every partition that was written after this commit is one of `scopes`.
+        is_whole: Whether that holds for those that were written before it, too: it is the first one of the table.
+        scopes: The partitions that were written; how each was.
+        everywhere: The commits whose partitions are unknown. They count for all.
+        compactions: The newest compactions that say what they cost, oldest first.
+    """
+
+    version: int | None = None
+    first: Moment | None = None
+    is_whole: bool = True
+    scopes: Mapping[ScopeKey, Writes] = field(default_factory=dict)
+    everywhere: Writes = NO_WRITES
+    compactions: tuple[MeasuredCompaction, ...] = ()
+
+    def followed_by(self, commits: Iterable[CommitFacts]) -> History:
+        """The same with the commits that come next, oldest first."""
+        draft = _Draft(self)
+        for commit in commits:
+            draft.add(commit)
+        return draft.finished()
 
     def activity(self) -> tuple[Mapping[ScopeKey, Activity], Activity | None]:
         """How each partition is written by others than compactions; and those that are not named, None if they are not.
 
-        A commit whose partitions are unknown counts for all of them.
+        One that is not named can have been written right before the first commit that is known.
         """
-        times: dict[ScopeKey, list[int]] = {}
-        everywhere: list[int] = []
-        for commit in self.commits:
-            if commit.is_compaction or not commit.data_change:
-                continue
-            for known in [everywhere] if commit.scopes is None else [times.setdefault(s, []) for s in commit.scopes]:
-                known.append(commit.timestamp_ms)
-        found = {scope: _activity(sorted(own + everywhere)) for scope, own in times.items()}
+        everywhere = self.everywhere.all
+        found = {scope: _activity((*own.all, *everywhere)) for scope, own in self.scopes.items()}
+        if self.first is not None and not self.is_whole:
+            return found, _activity(everywhere, self.first.latest_ms)
         return found, _activity(everywhere) if everywhere else None
 
     def conflict_rates(self, now_ms: int) -> tuple[Mapping[ScopeKey, float], float]:
         """How many commits a second change or remove files of each partition, and of one that is not named."""
-        if not self.commits:
+        first = self.first
+        if first is None:
             return {}, 0.0
-        seconds = max(1.0, (now_ms - self.commits[0].timestamp_ms) / 1000)
-        counts: dict[ScopeKey, int] = {}
-        everywhere = 0
-        for commit in self.commits:
-            if commit.is_compaction or not commit.changed_files:
-                continue
-            everywhere += commit.scopes is None
-            for scope in commit.scopes or ():
-                counts[scope] = counts.get(scope, 0) + 1
-        return {scope: (count + everywhere) / seconds for scope, count in counts.items()}, everywhere / seconds
+
+        def rate(changes: tuple[Moment, ...]) -> float:
+            known = [each for each in changes if each.version >= first.version]
+            since = known[0] if len(known) == MAX_KNOWN_WRITES else first
+            return len(known) / max(1.0, (now_ms - since.timestamp_ms) / 1000)
+
+        elsewhere = rate(self.everywhere.changes)
+        return {scope: rate(own.changes) + elsewhere for scope, own in self.scopes.items() if own.changes}, elsewhere
+
+
+class _Draft:
+    """A history to which commits are added."""
+
+    def __init__(self, before: History) -> None:
+        self._before = before
+        self._newest: Moment | None = None
+        self._first = before.first
+        self._is_whole = before.is_whole
+        self._scopes = dict(before.scopes)
+        self._everywhere = before.everywhere
+        self._compactions = list(before.compactions)
+
+    def add(self, commit: CommitFacts) -> None:
+        """Add the next commit."""
+        moment = self._newest = commit.moment
+        self._first = self._first or moment
+        if commit.record is not None:
+            conflict = self._had_conflict(commit, self._first.version)
+            self._compactions.append(MeasuredCompaction(commit.version, commit.timestamp_ms, commit.record, conflict))
+            del self._compactions[:-MAX_KNOWN_COMPACTIONS]
+        if commit.is_compaction or not commit.data_change:
+            return
+        if commit.scopes is None:
+            self._everywhere = self._everywhere.with_commit(moment, changed_files=commit.changed_files)
+            return
+        for scope in commit.scopes:
+            known = self._scopes.get(scope, NO_WRITES)
+            self._scopes[scope] = known.with_commit(moment, changed_files=commit.changed_files)
+        if len(self._scopes) > 2 * MAX_KNOWN_SCOPES:
+            self._forget(moment)
+
+    def finished(self) -> History:
+        """The history with these commits."""
+        if self._newest is None:
+            return self._before
+        self._forget(self._newest)
+        version, compactions = self._newest.version, tuple(self._compactions)
+        return History(version, self._first, self._is_whole, self._scopes, self._everywhere, compactions)
+
+    def _forget(self, newest: Moment) -> None:
+        """Forget partitions that are quiet in any case, and those that were not written for longest if there are many.
+
+        A forgotten one is not named any more, so the history begins after the last commit to it.
+        """
+        silent_ms = newest.latest_ms - MAX_QUIET_MS
+        versions = sorted(own.all[-1].version for own in self._scopes.values())
+        # All partitions of one commit go together, so that it does not matter in which order they are here.
+        last_version = versions[-MAX_KNOWN_SCOPES - 1] if len(versions) > MAX_KNOWN_SCOPES else -1
+        for scope, own in list(self._scopes.items()):
+            last = own.all[-1]
+            if last.latest_ms <= silent_ms or last.version <= last_version:
+                del self._scopes[scope]
+                self._is_whole = False
+                if self._first is None or last.version > self._first.version:
+                    self._first = last
+
+    def _had_conflict(self, commit: CommitFacts, first_version: int) -> bool | None:
+        if commit.rebased_over is None:
+            return False
+        first, last = commit.rebased_over
+        scopes = self._scopes if commit.scopes is None else commit.scopes
+        writes = [self._everywhere, *(self._scopes.get(scope, NO_WRITES) for scope in scopes)]
+        found = any(first <= each.version <= last for own in writes for each in own.changes)
+        return None if not found and first < first_version else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +291,10 @@ def prediction_outcomes(history: History) -> tuple[PredictionOutcome, ...]:
 
     A compaction that lost all of its groups made no commit, so it is not here but in the table's conflict ledger.
     """
-    by_version = {commit.version: commit for commit in history.commits}
     return tuple(
         PredictionOutcome(
-            commit.version,
-            commit.timestamp_ms,
+            version,
+            timestamp_ms,
             record.groups,
             Prediction(
                 record.predicted.bytes_read,
@@ -182,14 +305,13 @@ def prediction_outcomes(history: History) -> tuple[PredictionOutcome, ...]:
             record.actual.bytes_read,
             record.actual.bytes_written,
             record.actual.seconds,
-            _had_conflict(commit, by_version),
+            had_conflict,
         )
-        for commit in history.commits
-        if (record := commit.record) is not None
+        for version, timestamp_ms, record, had_conflict in history.compactions
     )
 
 
-def facts_of(commit: Commit, timestamp_ms: int) -> CommitFacts:
+def facts_of(commit: Commit, timestamp_ms: int, latest_ms: int | None = None) -> CommitFacts:
     """What matters of a commit, whichever engine wrote it."""
     recorded = commit_info.tidelog(commit.info)
     files: list[AddFile | RemoveFile] = [*commit.adds, *commit.removes]
@@ -202,10 +324,11 @@ def facts_of(commit: Commit, timestamp_ms: int) -> CommitFacts:
         changed_files=bool(commit.removes),
         record=_record_of(recorded),
         rebased_over=_rebased_over(recorded),
+        latest_ms=latest_ms,
     )
 
 
-def facts_of_large(version: int, info: CommitInfo, timestamp_ms: int) -> CommitFacts:
+def facts_of_large(version: int, info: CommitInfo, timestamp_ms: int, latest_ms: int | None = None) -> CommitFacts:
     """What matters of a commit that is too large to read: it counts for all partitions.
 
     What it did is known from tidelog's own record alone. Without one it is taken for a change of files.
@@ -222,6 +345,7 @@ def facts_of_large(version: int, info: CommitInfo, timestamp_ms: int) -> CommitF
         changed_files=level != "INSERT",
         record=_record_of(recorded),
         rebased_over=_rebased_over(recorded),
+        latest_ms=latest_ms,
     )
 
 
@@ -244,19 +368,14 @@ def _scopes_of(files: Iterable[AddFile | RemoveFile]) -> frozenset[ScopeKey] | N
     return frozenset(scopes)
 
 
-def _activity(times: list[int]) -> Activity:
-    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-    quiet = QUIET_GAPS * sorted(gaps)[len(gaps) // 2] if gaps else 0
-    return Activity(times[-1], int(min(MAX_QUIET_MS, max(MIN_QUIET_MS, quiet))))
-
-
-def _had_conflict(commit: CommitFacts, by_version: Mapping[int, CommitFacts]) -> bool | None:
-    if commit.rebased_over is None:
-        return False
-    first, last = commit.rebased_over
-    winners = [by_version.get(version) for version in range(first, last + 1)]
-    found = any(w is not None and w.changed_files and not w.is_compaction and w.touches(commit.scopes) for w in winners)
-    return None if not found and None in winners else found
+def _activity(writes: tuple[Moment, ...], last_ms: int = 0) -> Activity:
+    """`last_ms` is the least time of the last commit."""
+    times = sorted(each.timestamp_ms for each in writes)
+    gaps = sorted(later - earlier for earlier, later in itertools.pairwise(times))
+    quiet = QUIET_GAPS * gaps[len(gaps) // 2] if gaps else 0
+    return Activity(
+        max([last_ms, *(each.latest_ms for each in writes)]), int(min(MAX_QUIET_MS, max(MIN_QUIET_MS, quiet)))
+    )
 
 
 def cost_of(commit: Commit) -> CostRecord | None:

@@ -53,7 +53,7 @@ class WatchedTable:
         self.growing: GrowingGroups = set()
         # Whether the loaded version may leave something to do; if not, only a new version can.
         self.pending = True
-        # The facts of recent commits, if they were needed before.
+        # What recent commits tell, if it was needed before.
         self.history: History | None = None
         self._plan_again_s = 0.0
         # The kind of the error that was logged last; None after a look without an error.

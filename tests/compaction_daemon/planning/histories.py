@@ -18,6 +18,7 @@ def commit(
     changes: bool = False,
     compaction: bool = False,
     record: CostRecord | None = None,
+    latest_s: float | None = None,
 ) -> CommitFacts:
     """A commit at a time in seconds, which is also its version: an insert, unless it `changes` files or compacts."""
     return CommitFacts(
@@ -28,11 +29,12 @@ def commit(
         data_change=not compaction,
         changed_files=changes or compaction,
         record=record,
+        latest_ms=None if latest_s is None else int(latest_s * SECOND),
     )
 
 
-def history(*commits: CommitFacts) -> History:
-    return History(tuple(commits))
+def history(*commits: CommitFacts, whole: bool = True) -> History:
+    return History(is_whole=whole).followed_by(commits)
 
 
 def stream(scope: ScopeKey, times_s: Sequence[float]) -> list[CommitFacts]:

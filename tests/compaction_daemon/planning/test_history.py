@@ -57,6 +57,57 @@ def test_a_commit_of_unknown_partitions_counts_for_all() -> None:
     assert elsewhere.last_ms == 50 * SECOND
 
 
+def test_a_partition_that_is_not_named_may_have_been_written_before_the_first_commit_that_is_known() -> None:
+    past = history(commit(100, A), commit(900, A), whole=False)
+    _, elsewhere = past.activity()
+    assert elsewhere is not None
+    assert elsewhere.waits_ms(100 * SECOND) == MIN_QUIET_MS
+    assert elsewhere.waits_ms(160 * SECOND) == 0
+    _, elsewhere = history(commit(100, A, latest_s=130), whole=False).activity()
+    assert elsewhere is not None
+    assert elsewhere.waits_ms(160 * SECOND) == 30 * SECOND
+    _, elsewhere = history(commit(0, everywhere=True), commit(100, everywhere=True), whole=False).activity()
+    assert elsewhere is not None
+    assert (elsewhere.last_ms, elsewhere.quiet_after_ms) == (100 * SECOND, 500 * SECOND)
+
+
+def test_silence_is_that_of_the_readers_clock_and_gaps_those_of_the_writers() -> None:
+    found, _ = history(commit(100, A, latest_s=700), commit(200, A, latest_s=701)).activity()
+    assert (found[A].last_ms, found[A].quiet_after_ms) == (701 * SECOND, 500 * SECOND)
+
+
+def test_a_long_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_KNOWN_SCOPES", 3)
+    monkeypatch.setattr(module, "MAX_KNOWN_COMPACTIONS", 2)
+    parts = [scope_of({"part": str(number)}) for number in range(4)]
+    record = measured(files=3, read=1000, written=900, seconds=0.5)
+    past = history()
+    for at_s in range(40):
+        past = past.followed_by([commit(at_s, parts[at_s % 4], changes=True), commit(at_s, record=record)])
+    assert set(past.scopes) == {parts[1], parts[2], parts[3]}
+    assert (past.first, past.is_whole) == (commit(36).moment, False), "the last commit to the one that was forgotten"
+    assert len(past.compactions) == 2
+    often = history(*stream(A, range(100)), *[commit(100 + at_s, A, changes=True) for at_s in range(100)])
+    assert [len(kept) for kept in often.scopes[A]] == [module.MAX_KNOWN_WRITES] * 2
+    assert often.conflict_rates(200 * SECOND)[0][A] == pytest.approx(1.0), "the newest ones count"
+
+
+def test_of_many_commits_at_once_no_more_is_kept_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_KNOWN_SCOPES", 3)
+    past = history(*[commit(at_s, scope_of({"part": str(at_s)})) for at_s in range(40)])
+    assert [scope[0][1] for scope in past.scopes] == ["37", "38", "39"]
+    assert past.first == commit(36).moment
+
+
+def test_a_partition_that_is_quiet_in_any_case_is_forgotten() -> None:
+    past = history(commit(0, A), commit(5, B), commit(MAX_QUIET_MS / SECOND, B))
+    assert set(past.scopes) == {B}
+    found, elsewhere = past.activity()
+    assert elsewhere is not None
+    assert elsewhere.waits_ms(MAX_QUIET_MS) == 0
+    assert found[B].waits_ms(MAX_QUIET_MS) > 0
+
+
 def test_conflicts_are_counted_per_second() -> None:
     commits = [commit(0, A), commit(10, A, changes=True), commit(20, A, changes=True), commit(30, everywhere=True)]
     commits += [commit(40, A, compaction=True), commit(50, B)]

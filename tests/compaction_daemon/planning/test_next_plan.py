@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.compaction_daemon.planning.histories import SECOND, A, B, commit, history, measured, stream
@@ -15,7 +16,7 @@ from tests.compaction_daemon.planning.planned_tables import File, numbers, table
 from tests.compaction_daemon.support import put_commit
 from tidelog.compaction_daemon import Budget, Plan, plan
 from tidelog.compaction_daemon.planning import explanations, groups
-from tidelog.compaction_daemon.planning.history import History
+from tidelog.compaction_daemon.planning.history import MAX_KNOWN_WRITES, CommitFacts, History
 from tidelog.compaction_daemon.planning.planner import next_plan, plan_snapshot
 from tidelog.compaction_daemon.planning.request import CompactionRequest
 from tidelog.log import Table
@@ -38,6 +39,7 @@ def work(found: Plan) -> list[tuple[str, list[int]]]:
 
 
 SMALL = [File(10, at=at) for at in range(3)]
+MEASURED = measured(files=2, read=20, written=10, seconds=4.0)
 BUSY_A = history(*stream(A, range(900, 1000, 10)))
 
 
@@ -53,6 +55,16 @@ def test_a_quiet_partition_gets_major_and_a_hot_one_minor() -> None:
         "a": "1 group for minor; major waits for another 50 s without a commit to the partition",
         "b": "1 group for major",
     }
+
+
+def test_a_partition_that_may_have_been_written_is_hot() -> None:
+    """The commits to others since then say nothing about it, so it waits from the oldest of them on."""
+    past = history(*stream(B, range(950, 1000)), whole=False)
+    later = [planned([*SMALL, DEAD], past, now_ms=at_s * SECOND) for at_s in (1000, 1009, 1010)]
+    assert [group.level for found in later for group in found.groups] == ["minor", "minor", "major"]
+    assert later[0].scopes[0].reason == (
+        "1 group for minor; major waits for another 10 s without a commit to the partition"
+    )
 
 
 def in_part(file: File, part: str) -> File:
@@ -221,6 +233,32 @@ def some_files(draw: st.DrawFn) -> list[File]:
         sizes, st.integers(0, 50), st.sampled_from(["a", "b", "c", None]), st.sampled_from([0, 0, 1, 5, 20]),
     )  # fmt: skip
     return draw(st.lists(one, max_size=25))
+
+
+@st.composite
+def some_commits(draw: st.DrawFn) -> list[CommitFacts]:
+    one = st.builds(
+        lambda at_s, late_s, scopes, changes: commit(at_s, *scopes, changes=changes, latest_s=at_s + late_s),
+        st.integers(1, 3000), st.integers(0, 300), st.sets(st.sampled_from([A, B])), st.booleans(),
+    )  # fmt: skip
+    everywhere = st.builds(lambda at_s: commit(at_s, everywhere=True, changes=True), st.integers(1, 3000))
+    compactions = st.builds(lambda at_s: commit(at_s, A, compaction=True, record=MEASURED), st.integers(1, 3000))
+    return draw(st.lists(st.one_of(one, one, everywhere, compactions), max_size=MAX_KNOWN_WRITES))
+
+
+@settings(max_examples=40)
+@given(some_files(), some_commits(), st.data())
+def test_a_plan_depends_on_when_partitions_were_written_and_not_on_the_order_or_the_number_of_looks(
+    files: list[File], commits: list[CommitFacts], data: st.DataObject
+) -> None:
+    table, first, now_ms = table_of(files), commit(0, A), data.draw(st.integers(0, 4000)) * SECOND
+    whole = data.draw(st.booleans())
+    shuffled = data.draw(st.permutations(commits))
+    cut = data.draw(st.integers(0, len(commits)))
+    past = history(first, *commits, whole=whole)
+    other = history(first, *shuffled[:cut], whole=whole).followed_by(shuffled[cut:])
+    other = replace(other, scopes=dict(reversed(list(other.scopes.items()))))
+    assert planned(table, past, now_ms=now_ms) == planned(table, other, now_ms=now_ms)
 
 
 @given(some_files(), st.integers(0, 5000), st.integers(1, 5000))
