@@ -166,6 +166,8 @@ class TableStepper:
     def _keep_up(self, watched: WatchedTable, table: Table) -> UpkeepReport:
         report = watched.upkeep.run(table)
         watched.count(checkpoints=int(report.checkpoint is not None), files_deleted=report.files_deleted)
+        if report.checkpoint is not None:
+            watched.sampled(table, again=True)  # the log has no tail any more
         return report
 
     def _compact(

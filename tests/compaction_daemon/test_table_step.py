@@ -129,6 +129,34 @@ def test_a_stall_is_that_of_one_table(monkeypatch: pytest.MonkeyPatch, clock: Pa
     assert keeper.status().stalled is False, "nothing is being done"
 
 
+# --- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def test_the_log_has_no_tail_after_a_checkpoint(clock: PassingClock) -> None:
+    table = memory_table(**{"delta.checkpointInterval": 5})
+    for number in range(7):
+        put(table, number, part=str(number))
+    keeper = Daemon([table.path], clock=clock)
+    (step,) = keeper.step().tables
+    assert (step.checkpointed, step.compaction.did_anything) == (True, False)
+    (sample,) = keeper.status().tables[0].debt
+    assert (sample.version, sample.debt) == (table.version, table.refresh().debt())
+    assert sample.debt.log_tail == 0
+
+
+def test_a_table_that_is_gone_has_no_debt(tmp_path: Path, clock: PassingClock) -> None:
+    table = Table.create(str(tmp_path / "t"), SCHEMA, partition_by=["part"])
+    put(table, 1)
+    keeper = Daemon([table.path], clock=clock)
+    keeper.step()
+    before = keeper.status().tables[0]
+    assert (before.version, len(before.debt)) == (1, 1)
+    Table.drop(table.path)
+    keeper.step()
+    after = keeper.status().tables[0]
+    assert (after.state, after.table_id, after.version, after.debt) == (TableState.MISSING, None, None, ())
+
+
 # --- what is logged --------------------------------------------------------------------------------------------------
 
 
