@@ -158,6 +158,11 @@ class WatchedTable:
         if epoch != self.status.epoch:
             self.status = replace(self.status, epoch=epoch)
 
+    def leaves_alone(self) -> None:
+        """Note which groups are left alone."""
+        if self.growing != self.status.growing:
+            self.status = replace(self.status, growing=frozenset(self.growing))
+
     def failed(self, error: Exception) -> TidelogError:
         """Note a look that failed, and log it if this is news. Returns the error as one of tidelog's."""
         known = _known(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tests.compaction_daemon.support import SCHEMA, PassingClock, live_files, me
 from tidelog.compaction_daemon import Daemon, DaemonConfig, TableState, applying, table_step
 from tidelog.compaction_daemon.daemon import STALLED_S
 from tidelog.compaction_daemon.leases import Lease
+from tidelog.compaction_daemon.observing.report_cache import ReportCache
 from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
 from tidelog.compaction_daemon.rewriting import rewrite
 from tidelog.compaction_daemon.rewriting.refusals import REFUSED_FOLDER
@@ -155,6 +157,26 @@ def test_a_table_that_is_gone_has_no_debt(tmp_path: Path, clock: PassingClock) -
     keeper.step()
     after = keeper.status().tables[0]
     assert (after.state, after.table_id, after.version, after.debt) == (TableState.MISSING, None, None, ())
+
+
+def due_now(keeper: Daemon, clock: PassingClock) -> tuple[str, int]:
+    """What the page says is due: the level, and the number of groups."""
+    status = keeper.status()
+    content = ReportCache(keeper.open_table, clock).of(status.tables[0], status.request)
+    due = json.loads(content)["plans"][0]
+    return due["level"], due["groups"]
+
+
+def test_what_is_due_is_what_the_daemon_would_do(monkeypatch: pytest.MonkeyPatch, clock: PassingClock) -> None:
+    table = with_debt()
+    waiting = Daemon([table.path], config=DaemonConfig(major=False, growth=100.0), clock=clock)
+    assert not waiting.step().did_anything
+    assert due_now(waiting, clock) == ("minor", 0)
+    keeper = Daemon([table.path], clock=clock)
+    assert due_now(keeper, clock) == ("auto", 1)
+    refusing(monkeypatch)
+    keeper.step()
+    assert due_now(keeper, clock) == ("auto", 0), "it leaves the group alone"
 
 
 # --- what is logged --------------------------------------------------------------------------------------------------
