@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from tidelog.compaction_daemon.planning.request import DUE, CompactionRequest
+from tidelog.compaction_daemon.upkeep import UpkeepError
 from tidelog.log import Debt
 from tidelog.log.internals import FileKey
 
@@ -88,6 +89,7 @@ class TableStatus:
         next_look: When the daemon looks at the table again.
         last_compaction: When it last committed a compaction of the table.
         totals: What it has done so far.
+        upkeep_errors: The newest error of each chore of upkeep that fails, until it works.
         growing: Groups, by their files, that it leaves alone because they take more space when they are rewritten.
     """
 
@@ -104,6 +106,7 @@ class TableStatus:
     next_look: datetime | None = None
     last_compaction: datetime | None = None
     totals: WorkTotals = field(default_factory=WorkTotals)
+    upkeep_errors: tuple[UpkeepError, ...] = ()
     growing: frozenset[frozenset[FileKey]] = frozenset()
 
 

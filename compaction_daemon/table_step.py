@@ -103,7 +103,7 @@ class TableStepper:
         except Exception as failure:  # noqa: BLE001 - as above
             error = watched.failed(failure)
         watched.has_epoch(self.leases.epoch(watched.path))
-        watched.leaves_alone()
+        watched.stepped()
         seconds = self._system.monotonic_s() - began_s
         # A race that was lost to a writer is no failure yet, and the status has no error.
         is_failure = error is not None and watched.status.error is not None

@@ -202,12 +202,13 @@ def _print_live(found: Mapping[str, Any], *, as_json: bool) -> None:
         _write_rows(_LIVE_COLUMNS, [_live_row(table) for table in tables], numbers=_LIVE_NUMBERS)
         verdict = "healthy" if health["healthy"] else f"not healthy: {health['reason']}"
         output.say(f"{found['owner']}: {verdict}; {output.counted(found['steps'], 'step')}, since {found['started']}")
-    if not health["healthy"] or any(table["error"] for table in tables):
+    if not health["healthy"] or any(table["error"] or table["upkeep_errors"] for table in tables):
         raise typer.Exit(FAILED)
 
 
 def _live_row(table: Mapping[str, Any]) -> list[Any]:
     debt = table["debt"] or {}
+    upkeep = [f"{each['chore']} fails: {each['error']}" for each in table["upkeep_errors"]]
     return [
         table["path"],
         table["state"],
@@ -216,5 +217,5 @@ def _live_row(table: Mapping[str, Any]) -> list[Any]:
             for value in (table["version"], debt.get("small_files"), debt.get("dead_rows"))
         ),
         sum(table["totals"]["compactions"].values()),
-        table["held_by"] or table["error"],
+        table["held_by"] or "; ".join(filter(None, [table["error"], *upkeep])) or None,
     ]

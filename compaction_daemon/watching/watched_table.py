@@ -158,10 +158,12 @@ class WatchedTable:
         if epoch != self.status.epoch:
             self.status = replace(self.status, epoch=epoch)
 
-    def leaves_alone(self) -> None:
-        """Note which groups are left alone."""
-        if self.growing != self.status.growing:
-            self.status = replace(self.status, growing=frozenset(self.growing))
+    def stepped(self) -> None:
+        """Note which groups are left alone, and what upkeep fails at."""
+        is_here = self.status.state not in {TableState.MISSING, TableState.ELSEWHERE}
+        errors = self.upkeep.errors if is_here else ()
+        if self.growing != self.status.growing or errors != self.status.upkeep_errors:
+            self.status = replace(self.status, growing=frozenset(self.growing), upkeep_errors=errors)
 
     def failed(self, error: Exception) -> TidelogError:
         """Note a look that failed, and log it if this is news. Returns the error as one of tidelog's."""

@@ -19,7 +19,7 @@ from tidelog.compaction_daemon.rewriting import rewrite
 from tidelog.compaction_daemon.rewriting.refusals import REFUSED_FOLDER
 from tidelog.compaction_daemon.rewriting.verification import Findings, verify
 from tidelog.log import Table
-from tidelog.log.errors import RetryableError
+from tidelog.log.errors import PathNotWritableError, RetryableError
 
 
 @pytest.fixture
@@ -157,6 +157,26 @@ def test_a_table_that_is_gone_has_no_debt(tmp_path: Path, clock: PassingClock) -
     keeper.step()
     after = keeper.status().tables[0]
     assert (after.state, after.table_id, after.version, after.debt) == (TableState.MISSING, None, None, ())
+
+
+def test_upkeep_that_fails_is_shown_until_it_works(monkeypatch: pytest.MonkeyPatch, clock: PassingClock) -> None:
+    table = memory_table(**{"delta.checkpointInterval": 2})
+    put(table, 1)
+
+    def refused(table: Table) -> None:
+        raise PathNotWritableError("no permission", advice="ask", path=table.path)
+
+    monkeypatch.setattr(Table, "checkpoint", refused)
+    keeper = Daemon([table.path], clock=clock)
+    for _ in range(3):
+        assert keeper.step().tables[0].error is None
+        (error,) = keeper.status().tables[0].upkeep_errors
+        assert (error.chore, error.error) == ("checkpoint", "no permission")
+        clock.pass_s(1)
+    monkeypatch.undo()
+    clock.pass_s(60)
+    assert keeper.step().tables[0].checkpointed
+    assert keeper.status().tables[0].upkeep_errors == ()
 
 
 def due_now(keeper: Daemon, clock: PassingClock) -> tuple[str, int]:
