@@ -158,6 +158,7 @@ class Daemon:
             bytes_last_hour=self._stepper.bytes.used(now_s),
             bytes_per_hour=self._stepper.bytes.limit,
             tables=tuple(sorted((each.status for each in self._tables), key=lambda status: status.path)),
+            request=self._stepper.request,
         )
 
     def open_table(self, path: str) -> Table:

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from tidelog.compaction_daemon.planning.request import DUE, CompactionRequest
+from tidelog.compaction_daemon.upkeep import UpkeepError
 from tidelog.log import Debt
+from tidelog.log.internals import FileKey
 
 
 class TableState(StrEnum):
@@ -86,6 +89,8 @@ class TableStatus:
         next_look: When the daemon looks at the table again.
         last_compaction: When it last committed a compaction of the table.
         totals: What it has done so far.
+        upkeep_errors: The newest error of each chore of upkeep that fails, until it works.
+        growing: Groups, by their files, that it leaves alone because they take more space when they are rewritten.
     """
 
     path: str
@@ -101,6 +106,8 @@ class TableStatus:
     next_look: datetime | None = None
     last_compaction: datetime | None = None
     totals: WorkTotals = field(default_factory=WorkTotals)
+    upkeep_errors: tuple[UpkeepError, ...] = ()
+    growing: frozenset[frozenset[FileKey]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,7 @@ class DaemonStatus:
         bytes_last_hour: Bytes that its compactions read in the last hour.
         bytes_per_hour: The limit for that; None for no limit.
         tables: Its tables, by path.
+        request: What it compacts when something is due, and how.
     """
 
     at: datetime
@@ -130,3 +138,4 @@ class DaemonStatus:
     bytes_last_hour: int
     bytes_per_hour: int | None
     tables: tuple[TableStatus, ...]
+    request: CompactionRequest = DUE

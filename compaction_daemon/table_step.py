@@ -68,7 +68,7 @@ class TableStepper:
         self._config = config
         self.bytes.limit = config.bytes_per_hour
         self.leases.ttl_s = config.lease_ttl_s
-        self._request = CompactionRequest(AUTO_LEVEL if config.major else "minor", growth=config.growth)
+        self.request = CompactionRequest(AUTO_LEVEL if config.major else "minor", growth=config.growth)
 
     def look(self, watched: WatchedTable) -> Table | Exception:
         """The table at its newest version, or what kept it from being opened. Tables can be looked at in parallel."""
@@ -103,6 +103,7 @@ class TableStepper:
         except Exception as failure:  # noqa: BLE001 - as above
             error = watched.failed(failure)
         watched.has_epoch(self.leases.epoch(watched.path))
+        watched.stepped()
         seconds = self._system.monotonic_s() - began_s
         # A race that was lost to a writer is no failure yet, and the status has no error.
         is_failure = error is not None and watched.status.error is not None
@@ -156,7 +157,7 @@ class TableStepper:
     def _plan(self, watched: WatchedTable, snapshot: Snapshot, budget: Budget, history: History) -> Plan:
         now_ms = self._system.now_ms()
         return plan_snapshot(
-            snapshot, self._request, history=history, now_ms=now_ms, budget=budget, growing=watched.growing
+            snapshot, self.request, history=history, now_ms=now_ms, budget=budget, growing=watched.growing
         )
 
     def _is_heartbeat_due(self, table: Table) -> bool:
@@ -166,6 +167,8 @@ class TableStepper:
     def _keep_up(self, watched: WatchedTable, table: Table) -> UpkeepReport:
         report = watched.upkeep.run(table)
         watched.count(checkpoints=int(report.checkpoint is not None), files_deleted=report.files_deleted)
+        if report.checkpoint is not None:
+            watched.sampled(table, again=True)  # the log has no tail any more
         return report
 
     def _compact(

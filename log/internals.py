@@ -112,7 +112,7 @@ from tidelog.log.data.writer import CHANGE_TYPE, DataWriter
 
 # isort: split
 # --- staging operations and committing them
-from tidelog.log.commit.conflict_ledger import LostRace, read_ledger
+from tidelog.log.commit.conflict_ledger import LostRace, entry_names, read_entries, read_ledger
 from tidelog.log.commit.discard import delete_unnamed
 from tidelog.log.commit.result import committed
 from tidelog.log.conflict.policies import POLICIES, Policy
@@ -203,6 +203,7 @@ __all__ = [
     "consumers",
     "delete_unnamed",
     "divided",
+    "entry_names",
     "environment",
     "event",
     "examine",
@@ -245,6 +246,7 @@ __all__ = [
     "read_coded_batches",
     "read_dead_rows",
     "read_each_up_to",
+    "read_entries",
     "read_footer",
     "read_info",
     "read_ledger",

@@ -108,11 +108,13 @@ def _print_settings(config: str | None, settings: DaemonFile, *, as_json: bool) 
 
 
 def _run_once(settings: DaemonFile, *, as_json: bool) -> None:
-    """Step until no table has anything left to do. Exits with FAILED if a table failed."""
+    """Step until no table has anything left to do. Exits with FAILED if a table or its upkeep failed."""
     done: set[str] = set()
     failed = False
-    # What it logs about a table is in the report as well, and is printed below.
-    logger("tidelog.compaction_daemon.watching.watched_table").disabled = True
+    # What it logs about a table is in its report or status as well, and is printed below.
+    loggers = [logger(f"tidelog.compaction_daemon.{name}") for name in ("watching.watched_table", "upkeep.troubles")]
+    for each in loggers:
+        each.disabled = True
     try:
         with logging_as(settings):
             worker = Daemon(settings.sources, config=settings.config)
@@ -127,11 +129,17 @@ def _run_once(settings: DaemonFile, *, as_json: bool) -> None:
                 if not report.did_anything:
                     break
     finally:
-        logger("tidelog.compaction_daemon.watching.watched_table").disabled = False
+        for each in loggers:
+            each.disabled = False
     for step in report.tables:
         if step.path not in done:
             _print_table(step, as_json=as_json)
-    if not worker.status().tables:
+    tables = worker.status().tables
+    for table in tables:
+        for error in table.upkeep_errors:
+            output.complain(f"{table.path}: {error.chore} failed: {error.error}")
+            failed = True
+    if not tables:
         output.complain("no table was found")
     if failed:
         raise typer.Exit(FAILED)

@@ -198,7 +198,7 @@ def _print_live(found: Mapping[str, Any], *, as_json: bool) -> None:
     try:
         rows = [_live_row(table) for table in found["tables"]]
         is_healthy, reason = found["health"]["healthy"], found["health"]["reason"]
-        is_failing = any(table["error"] for table in found["tables"])
+        is_failing = any(table["error"] or table["upkeep_errors"] for table in found["tables"])
         said = f"{output.counted(found['steps'], 'step')}, since {found['started']}"
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RetryableError(
@@ -215,6 +215,7 @@ def _print_live(found: Mapping[str, Any], *, as_json: bool) -> None:
 
 def _live_row(table: Mapping[str, Any]) -> list[Any]:
     debt = table["debt"] or {}
+    upkeep = [f"{each['chore']} fails: {each['error']}" for each in table["upkeep_errors"]]
     return [
         table["path"],
         table["state"],
@@ -223,5 +224,5 @@ def _live_row(table: Mapping[str, Any]) -> list[Any]:
             for value in (table["version"], debt.get("small_files"), debt.get("dead_rows"))
         ),
         sum(table["totals"]["compactions"].values()),
-        table["held_by"] or table["error"],
+        table["held_by"] or "; ".join(filter(None, [table["error"], *upkeep])) or None,
     ]

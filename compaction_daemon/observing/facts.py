@@ -13,8 +13,8 @@ from threading import Lock
 
 from tidelog.compaction_daemon.status import DaemonStatus, TableState, TableStatus
 from tidelog.log import OperationClass, Table
-from tidelog.log.errors import TidelogError
-from tidelog.log.internals import REAL_SYSTEM, ConsumerStatus, System, consumers, logger, read_ledger
+from tidelog.log.errors import StoreUnavailableError, TidelogError
+from tidelog.log.internals import REAL_SYSTEM, ConsumerStatus, System, consumers, entry_names, logger, read_entries
 
 _LOGGER = logger(__name__)
 
@@ -25,8 +25,10 @@ _TABLES_AT_A_TIME = 25
 _SECONDS_AT_A_TIME = 2.0
 # Of the commits that a consumer has yet to read: the first one that changed rows says how old its lag is.
 _LAG_COMMITS = 20
-# The losses that are counted when a table is looked at for the first time.
-_FIRST_LOSSES = 200
+# The losses that are counted in one look, newest first. The first look leaves the older ones out, later ones do not.
+_LOSSES_AT_A_TIME = 200
+# The ledger can have any number of entries; older ones than these are not compared.
+_MAX_NAMES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class TableFacts:
         lag_seconds: How old the oldest commit is that a consumer has not processed.
         losses: How many operations lost to others, by the classes of the winner and the loser. Grows only.
         looked_s: When it was looked up, on the monotonic clock.
-        newest_loss_ms: The time of the newest loss that was counted.
+        ledger: The newest entries of the conflict ledger that need not be counted any more, by name. Their times would
+            not do: each loser uses its own clock.
     """
 
     version: int
@@ -49,7 +52,10 @@ class TableFacts:
     lag_seconds: float = 0.0
     losses: Mapping[tuple[str, str], int] = field(default_factory=dict)
     looked_s: float = 0.0
-    newest_loss_ms: int = -1
+    ledger: frozenset[str] = frozenset()
+
+
+_NOTHING = TableFacts(-1)
 
 
 class FactsCache:
@@ -77,13 +83,14 @@ class FactsCache:
             finally:
                 self._updating.release()
         known = self._known
-        return {table.path: known[table.path] for table in status.tables if table.path in known}
+        found = {table.path: known[table.path] for table in status.tables if table.path in known}
+        return {path: facts for path, facts in found.items() if facts.version >= 0}
 
     def _update(self, status: DaemonStatus) -> None:
         now_s = self._system.monotonic_s()
-        watched = {table.path for table in status.tables}
-        known = {path: facts for path, facts in self._known.items() if path in watched}
-        due = sorted((table for table in status.tables if self._is_due(table, now_s)), key=self._looked_s)
+        tables = {table.path: table for table in status.tables if table.state is not TableState.MISSING}
+        known = {path: facts for path, facts in self._known.items() if path in tables}
+        due = sorted((table for table in tables.values() if self._is_due(table, now_s)), key=self._looked_s)
         for table in due[:_TABLES_AT_A_TIME]:
             if self._system.monotonic_s() - now_s > _SECONDS_AT_A_TIME:
                 break
@@ -95,7 +102,8 @@ class FactsCache:
         return float("-inf") if known is None else known.looked_s
 
     def _is_due(self, table: TableStatus, now_s: float) -> bool:
-        if table.version is None or table.state in {TableState.NEW, TableState.MISSING, TableState.FAILING}:
+        # A table can fail although its log can be read. A store that does not answer would take all the time.
+        if table.version is None or table.error_code == StoreUnavailableError.code:
             return False
         known = self._known.get(table.path)
         if known is None:
@@ -104,12 +112,12 @@ class FactsCache:
         return now_s - known.looked_s >= (_CHANGED_S if known.version != table.version else behind)
 
     def _looked_up(self, table: TableStatus) -> TableFacts:
-        before = self._known.get(table.path, TableFacts(-1))
+        before = self._known.get(table.path, _NOTHING)
         try:
             opened = self._open_table(table.path)
             found = consumers(opened.store, opened.head, self._system, max_commits=_LAG_COMMITS)
-            losses, newest_ms = _losses(opened, before)
-        except TidelogError as error:
+            losses, ledger = _losses(opened, before)
+        except (TidelogError, OSError) as error:
             # The daemon itself meets the error as well and reports it.
             _LOGGER.debug("no facts of %s: %s", table.path, error)
             return replace(before, looked_s=self._system.monotonic_s())
@@ -120,7 +128,7 @@ class FactsCache:
             lag_seconds=max((each.lag.seconds for each in found if each.lag), default=0.0),
             losses=losses,
             looked_s=self._system.monotonic_s(),
-            newest_loss_ms=newest_ms,
+            ledger=ledger,
         )
 
 
@@ -136,13 +144,12 @@ def _class(name: str) -> str:
     return name if name in set(OperationClass) else "OTHER"
 
 
-def _losses(table: Table, before: TableFacts) -> tuple[Mapping[tuple[str, str], int], int]:
-    """The losses by classes with those since the last look, and the time of the newest one."""
-    newest_ms = before.newest_loss_ms
+def _losses(table: Table, before: TableFacts) -> tuple[Mapping[tuple[str, str], int], frozenset[str]]:
+    """The losses by classes with those that the last look did not see; and what the next look need not count."""
+    names = entry_names(table.store)[:_MAX_NAMES]
+    new = [name for name in names if name not in before.ledger]
     counts = Counter(before.losses)
-    for entry in read_ledger(table.store, _FIRST_LOSSES):
-        if entry.when_ms <= before.newest_loss_ms:
-            break
-        newest_ms = max(newest_ms, entry.when_ms)
+    for entry in read_entries(table.store, new[:_LOSSES_AT_A_TIME]):
         counts[_class(entry.earlier), _class(entry.later)] += 1
-    return dict(counts), newest_ms
+    left = () if before.version < 0 else new[_LOSSES_AT_A_TIME:]
+    return dict(counts), frozenset(names).difference(left)

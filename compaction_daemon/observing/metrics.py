@@ -153,12 +153,16 @@ def _of_tables(tables: Iterable[TableStatus], names: Mapping[str, str]) -> Itera
         yield found
     states = _family("tidelog_table_state", "1 for the table's state", ("table", "state"))
     compactions = _family("tidelog_table_compactions_total", "Compactions that it committed", ("table", "level"))
+    upkeep = _family("tidelog_table_upkeep_failing", "1 for each chore of upkeep that fails", ("table", "chore"))
     for table in tables:
         states.add_metric([names[table.path], table.state], 1)
+        for error in table.upkeep_errors:
+            upkeep.add_metric([names[table.path], error.chore], 1)
         for level, number in table.totals.compactions.items():
             compactions.add_metric([names[table.path], level], number)
     yield states
     yield compactions
+    yield upkeep
 
 
 def _of_facts(names: Mapping[str, str], facts: Mapping[str, TableFacts]) -> Iterator[Metric]:

@@ -26,9 +26,9 @@ class Parts:
     problems: list[Problem] = field(default_factory=list)
 
     def make(self, name: str, work: Callable[[], _T], empty: _T) -> _T:
-        """What `work` returns, or `empty` if it raises an error of tidelog."""
+        """What `work` returns, or `empty` if it raises an error of tidelog or of the file system."""
         try:
             return work()
-        except TidelogError as error:
+        except (TidelogError, OSError) as error:
             self.problems.append(Problem(name, str(error)))
             return empty

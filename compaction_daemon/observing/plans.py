@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from tidelog.compaction_daemon.history_reader import read_history
 from tidelog.compaction_daemon.observing.parts import Parts
-from tidelog.compaction_daemon.planning.minor import GROWTH
 from tidelog.compaction_daemon.planning.plan import (
     MAJOR,
     FileReason,
@@ -20,8 +19,9 @@ from tidelog.compaction_daemon.planning.plan import (
     ScopeDebt,
 )
 from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
-from tidelog.compaction_daemon.planning.request import AUTO_LEVEL, CompactionRequest
+from tidelog.compaction_daemon.planning.request import CompactionRequest
 from tidelog.log import Snapshot, Table
+from tidelog.log.internals import FileKey
 
 # A reason costs an object for each live file; for more files the plan only has its groups and partitions.
 _MAX_EXPLAINED_FILES = 50_000
@@ -58,8 +58,8 @@ class PlanOutline:
     """A plan in a bounded size. The attributes that are not explained here are those of `Plan`.
 
     Attributes:
-        level: `auto` for what is due now, of which a daemon does the best groups first, or `major` for all that a major
-            compaction could do.
+        level: `auto` for what is due now, of which a daemon does the best groups first, or `minor` for that of a daemon
+            without major compactions; `major` for all that a major compaction could do.
         version: The version that was planned for.
         groups: The number of groups to rewrite.
         files: The number of files in them.
@@ -88,8 +88,12 @@ class PlanOutline:
     first_files: tuple[FileReason, ...]
 
 
-def plan_outlines(table: Table, snapshot: Snapshot, parts: Parts) -> tuple[PlanOutline, ...]:
+def plan_outlines(
+    table: Table, snapshot: Snapshot, parts: Parts, due: CompactionRequest, growing: Collection[frozenset[FileKey]]
+) -> tuple[PlanOutline, ...]:
     """What is due now at the loaded version of a table, and all that a major compaction could do.
+
+    What is due is what `due` asks for, without the groups `growing`.
 
     A plan that cannot be made is left out: for a major compaction the columns of `tidelog.clusterBy` have to be there.
     """
@@ -97,13 +101,12 @@ def plan_outlines(table: Table, snapshot: Snapshot, parts: Parts) -> tuple[PlanO
     history = parts.make("recent commits", lambda: read_history(table), NO_HISTORY)
     now_ms = table.timeline.system.now_ms()
 
-    def make(name: str, request: CompactionRequest) -> PlanOutline | None:
-        plan = partial(plan_snapshot, snapshot, request, history=history, now_ms=now_ms, explain=explain)
-        return parts.make(name, lambda: _outline(plan()), None)
+    def make(name: str, request: CompactionRequest, left_alone: Collection[frozenset[FileKey]]) -> PlanOutline | None:
+        plan = partial(plan_snapshot, snapshot, request, history=history, now_ms=now_ms, growing=left_alone)
+        return parts.make(name, lambda: _outline(plan(explain=explain)), None)
 
-    auto = make("plan", CompactionRequest(AUTO_LEVEL, growth=GROWTH))
-    major = make("major plan", CompactionRequest(MAJOR))
-    return tuple(found for found in (auto, major) if found is not None)
+    found = make("plan", due, growing), make("major plan", CompactionRequest(MAJOR), ())
+    return tuple(plan for plan in found if plan is not None)
 
 
 def _outline(found: Plan) -> PlanOutline:

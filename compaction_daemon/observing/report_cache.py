@@ -9,6 +9,8 @@ from threading import BoundedSemaphore, Lock
 
 from tidelog.compaction_daemon.observing.safe_json import json_bytes
 from tidelog.compaction_daemon.observing.table_report import report_of
+from tidelog.compaction_daemon.planning.request import CompactionRequest
+from tidelog.compaction_daemon.status import TableStatus
 from tidelog.log import Table
 from tidelog.log.internals import REAL_SYSTEM, System
 
@@ -50,13 +52,16 @@ class ReportCache:
         self._making: dict[str, Lock] = {}
         self._places = BoundedSemaphore(_AT_ONCE)
 
-    def of(self, path: str) -> bytes:
+    def of(self, table: TableStatus, due: CompactionRequest) -> bytes:
         """The report of a table: some seconds old, or half a minute if the table has no new version.
+
+        What is due now is what the daemon would do, which plans with `due` and leaves some groups alone.
 
         Raises:
             BusyError: Too many reports are being made.
             TidelogError: The table cannot be read.
         """
+        path = table.path
         with self._lock:
             turn = self._making.setdefault(path, Lock())
         if not turn.acquire(timeout=_WAIT_S):
@@ -68,18 +73,20 @@ class ReportCache:
             if not self._places.acquire(timeout=_WAIT_S):
                 raise BusyError
             try:
-                return self._make(path, known)
+                return self._make(table, due, known)
             finally:
                 self._places.release()
         finally:
             turn.release()
 
-    def _make(self, path: str, known: _Made | None) -> bytes:
+    def _make(self, status: TableStatus, due: CompactionRequest, known: _Made | None) -> bytes:
+        path = status.path
         table = self._open_table(path)
         now_s = self._system.monotonic_s()
         if known is not None and known.version == table.version and now_s - known.at_s < _SAME_VERSION_S:
             return known.content
-        content = json_bytes(report_of(table, system=self._system).to_dict())
+        report = report_of(table, system=self._system, due=due, growing=status.growing)
+        content = json_bytes(report.to_dict())
         with self._lock:
             self._made[path] = _Made(table.version, self._system.monotonic_s(), content)
             self._made.move_to_end(path)

@@ -329,12 +329,13 @@ class _Routes:
                 return _error(HTTPStatus.NOT_FOUND, "no page at this address")
 
     def _table(self, name: str) -> _Answer:
-        names = shown_names(table.path for table in self.status().tables)
-        path = next((path for path, shown in names.items() if shown == name), None)
-        if path is None:
+        status = self.status()
+        names = shown_names(table.path for table in status.tables)
+        found = next((table for table in status.tables if names[table.path] == name), None)
+        if found is None:
             return _error(HTTPStatus.NOT_FOUND, "the daemon does not watch this table")
         try:
-            report = self.reports.of(path)
+            report = self.reports.of(found, status.request)
         except BusyError:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, "other reports are being made; try again in some seconds")
         except TidelogError as error:

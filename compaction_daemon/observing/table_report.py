@@ -6,7 +6,7 @@ the plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -28,11 +28,13 @@ from tidelog.compaction_daemon.observing.versions import (
     newest_versions,
     table_size,
 )
+from tidelog.compaction_daemon.planning.request import DUE, CompactionRequest
 from tidelog.compaction_daemon.upkeep.retentions import Retention, retentions
 from tidelog.log import Debt, Snapshot, Table
 from tidelog.log.internals import (
     REAL_SYSTEM,
     ConsumerStatus,
+    FileKey,
     LostRace,
     System,
     consumers,
@@ -165,7 +167,14 @@ class TableReport:
         return found
 
 
-def report_of(table: Table, *, max_versions: int = MAX_VERSIONS, system: System = REAL_SYSTEM) -> TableReport:
+def report_of(
+    table: Table,
+    *,
+    max_versions: int = MAX_VERSIONS,
+    system: System = REAL_SYSTEM,
+    due: CompactionRequest = DUE,
+    growing: Collection[frozenset[FileKey]] = (),
+) -> TableReport:
     """The report of the loaded version of a table.
 
     A part that cannot be read, such as the consumers, is left out and named in `problems`. The table's size decides
@@ -175,6 +184,8 @@ def report_of(table: Table, *, max_versions: int = MAX_VERSIONS, system: System 
         table: The table.
         max_versions: How many versions to list at most.
         system: The clock.
+        due: How to plan what is due now, as in `DaemonStatus.request`; by default as a daemon with default settings.
+        growing: The groups that are left alone in that, as in `TableStatus.growing`.
 
     Raises:
         CorruptLogError: The list of files cannot be read.
@@ -209,7 +220,7 @@ def report_of(table: Table, *, max_versions: int = MAX_VERSIONS, system: System 
         versions=versions,
         losses=parts.make("conflicts", lambda: _losses(table), ()),
         consumers=parts.make("consumers", lambda: _consumers(table, system), ()),
-        plans=plan_outlines(table, snapshot, parts),
+        plans=plan_outlines(table, snapshot, parts, due, growing),
         lease=parts.make("lease", lambda: lease_of(table), None),
         refusals=parts.make("refusals", lambda: refusal_outlines(table), ()),
         problems=tuple(parts.problems),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tidelog.compaction_daemon.planning.minor import GROWTH
 from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, SORT
 from tidelog.log import Snapshot
 from tidelog.log.errors import ConfigurationError
@@ -64,6 +65,10 @@ class CompactionRequest:
             raise ConfigurationError(
                 f"there is no cluster order {self.cluster_order!r}", advice=f"use one of {allowed}"
             )
+
+
+# What is due, as a daemon with its own settings finds it.
+DUE = CompactionRequest(AUTO_LEVEL, growth=GROWTH)
 
 
 def column_names(cluster_by: Sequence[str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from tidelog.compaction_daemon.upkeep.due import Chore
@@ -52,15 +53,24 @@ class Troubles:
             said = event("upkeep_failed", table=self.path, chore=chore.value, code=code, error=text)
             _LOGGER.warning("%s: %s failed and is tried again later: %s", self.path, chore, error, extra=said)
 
+    def forget(self, chores: Iterable[Chore]) -> None:
+        """The chores are not done any more."""
+        for chore in chores:
+            self._found.pop(chore, None)
+
     def worked(self, chore: Chore) -> None:
         """The chore worked."""
         if self._found.pop(chore, None) is not None:
             said = event("upkeep_recovered", table=self.path, chore=chore.value)
             _LOGGER.info("%s: %s works again", self.path, chore, extra=said)
 
+    def known(self) -> tuple[UpkeepError, ...]:
+        """What fails now."""
+        return tuple(trouble.error for trouble in self._found.values())
+
     def take(self) -> tuple[UpkeepError, ...]:
         """What fails now. What is new in it is not new any more in the next call."""
-        errors = tuple(trouble.error for trouble in self._found.values())
+        errors = self.known()
         for trouble in self._found.values():
             trouble.error = replace(trouble.error, is_new=False)
         return errors

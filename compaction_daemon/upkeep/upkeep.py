@@ -9,7 +9,7 @@ import pyarrow as pa
 from tidelog.compaction_daemon.upkeep import due
 from tidelog.compaction_daemon.upkeep.due import CLEAN_UPS, Chore, LastTime, TableAge
 from tidelog.compaction_daemon.upkeep.record import UpkeepRecord, read_record, record_of_log, write_record
-from tidelog.compaction_daemon.upkeep.report import Upcoming, UpkeepReport
+from tidelog.compaction_daemon.upkeep.report import Upcoming, UpkeepError, UpkeepReport
 from tidelog.compaction_daemon.upkeep.retentions import retention, retentions
 from tidelog.compaction_daemon.upkeep.troubles import Troubles
 from tidelog.log import ExpiryReport, Table, VacuumReport
@@ -97,6 +97,11 @@ class Upkeep:
         self._state: _Known | None = None
         self._running: _Running | None = None
 
+    @property
+    def errors(self) -> tuple[UpkeepError, ...]:
+        """What fails: the newest error of each chore, until it works."""
+        return () if self._state is None else self._state.troubles.known()
+
     def due(self, table: Table) -> tuple[Chore, ...]:
         """What seems to be due at the loaded version. Sends no request; the record of another daemon may say otherwise.
 
@@ -158,8 +163,9 @@ class Upkeep:
         if self._state is None or self._state.table_id != table.id:
             self.stop()
             self._state = _Known(table.id, self._system.now_ms(), Troubles(self._system, table.path))
-        elif self._running is not None and not self._cleans(table):
+        elif not self._cleans(table):
             self.stop()  # the property was set meanwhile
+            self._state.troubles.forget(CLEAN_UPS)
         return self._state
 
     # --- checkpoints ---
@@ -177,6 +183,7 @@ class Upkeep:
             # Another writer may have written one meanwhile.
             known.checkpoint = _newest_checkpoint(table)
             if not self._checkpoint_seems_due(table, known):
+                known.troubles.worked(Chore.CHECKPOINT)
                 return None
             table.checkpoint()
         except _GONE:
@@ -222,6 +229,8 @@ class Upkeep:
                 return None
             known.record_read_s = now_s
         is_due = self._clean_ups_due(table, known)
+        for chore in set(seems_due).difference(is_due):
+            known.troubles.worked(chore)  # elsewhere
         return self._work(table, known, is_due[0]) if is_due else None
 
     def _work(self, table: Table, known: _Known, chore: Chore) -> _Running:

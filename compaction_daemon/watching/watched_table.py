@@ -99,13 +99,17 @@ class WatchedTable:
         self._table = None
         self.growing.clear()
         self.history = None
+        self.status = replace(self.status, table_id=None, version=None, debt=())
 
-    def sampled(self, table: Table) -> None:
-        """Note the debt of the loaded version, unless that version has a sample."""
+    def sampled(self, table: Table, *, again: bool = False) -> None:
+        """Note the debt of the loaded version. If that version has a sample, only `again` replaces it."""
         status = self.status
-        if status.debt and status.debt[-1].version == table.version and status.table_id == table.id:
-            return
-        kept = status.debt[1 - _SAMPLES :] if status.table_id == table.id else ()
+        kept = status.debt if status.table_id == table.id else ()
+        if kept and kept[-1].version == table.version:
+            if not again:
+                return
+            kept = kept[:-1]
+        kept = kept[1 - _SAMPLES :]
         sample = DebtSample(to_datetime(self._system.now_ms()), table.version, table.debt())
         self.status = replace(status, table_id=table.id, version=table.version, debt=(*kept, sample))
 
@@ -153,6 +157,13 @@ class WatchedTable:
         """Note the epoch of the lease; None if this daemon does not have it."""
         if epoch != self.status.epoch:
             self.status = replace(self.status, epoch=epoch)
+
+    def stepped(self) -> None:
+        """Note which groups are left alone, and what upkeep fails at."""
+        is_here = self.status.state not in {TableState.MISSING, TableState.ELSEWHERE}
+        errors = self.upkeep.errors if is_here else ()
+        if self.growing != self.status.growing or errors != self.status.upkeep_errors:
+            self.status = replace(self.status, growing=frozenset(self.growing), upkeep_errors=errors)
 
     def failed(self, error: Exception) -> TidelogError:
         """Note a look that failed, and log it if this is news. Returns the error as one of tidelog's."""

@@ -49,13 +49,15 @@ class Unneeded:
     """Files that can be deleted, and their sizes.
 
     `hidden` are Hadoop's hidden checksums, which are deleted with their files; None if it is not known which exist.
-    `is_ahead` is true if an unneeded file is as new as the newest commit file, or newer.
+    `is_ahead` is true if an unneeded file is as new as the newest commit file, or newer. `newest_ms` is when the newest
+    of the files was written; 0 if the commits that name them are known to be newer.
     """
 
     paths: list[str]
     sizes: list[int]
     hidden: set[str] | None
     is_ahead: bool = False
+    newest_ms: int = 0
 
 
 NO_FILES = Unneeded([], [], set())
@@ -64,6 +66,7 @@ NO_FILES = Unneeded([], [], set())
 def by_listing(store: Store, needed: References, ages: Ages) -> Unneeded:
     """The files that belong to the table, are old enough and are not needed."""
     sizes: dict[str, int] = {}
+    times: dict[str, int] = {}
     ahead: list[str] = []
     hidden: set[str] = set()
     inner: set[str] = set()
@@ -75,11 +78,32 @@ def by_listing(store: Store, needed: References, ages: Ages) -> Unneeded:
         if not retention.may_vacuum(path) or not is_unicode(path):
             continue
         if status.modified_ms < ages.old:
-            sizes[path] = status.size_bytes
+            sizes[path], times[path] = status.size_bytes, status.modified_ms
         elif ages.ahead <= status.modified_ms <= ages.now:
             ahead.append(path)
     free = _not_named(needed, list(sizes), tuple(inner))
-    return Unneeded(free, [sizes[path] for path in free], hidden, bool(_not_named(needed, ahead, tuple(inner))))
+    is_ahead = bool(_not_named(needed, ahead, tuple(inner)))
+    newest_ms = max((times[path] for path in free), default=0)
+    return Unneeded(free, [sizes[path] for path in free], hidden, is_ahead, newest_ms)
+
+
+def frees(store: Store, announced: int, horizon: int, found: Unneeded) -> Pieces[bool]:
+    """Whether the horizon `announced` is enough to delete what was found with the later one `horizon`.
+
+    So it is if an earlier vacuum found the same files and could not delete them.
+    """
+    announced_ms = written_ms(store, announced) if announced else None
+    if announced_ms is None or found.newest_ms >= announced_ms:
+        return False
+    paths, named = set(found.paths), References()
+    for commit in commits_in_pieces(store, range(announced + 1, horizon + 1)):
+        if commit is None:
+            yield
+        elif any(path_inside(uri) in paths for uri, _ in named_files(commit)):
+            return False
+        else:
+            named.add_commit(commit)
+    return not named.named(found.paths).any()
 
 
 def from_log(store: Store, needed: References, versions: Collection[int]) -> Pieces[Unneeded]:

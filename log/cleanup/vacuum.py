@@ -5,7 +5,8 @@ In this order, because whatever was decided on one state of the table must still
 1. Choose the horizon H, the newest version at the cut-off that no live consumer has yet to reach, and find the files
    that are older than the commit file of H and that no version from H on names: by listing the table's folder, or among
    those that commits up to H name.
-2. Commit H, unless the log already has this horizon or a later one. See `tidelog.log.conflict.horizon`.
+2. Commit H, unless the log already has this horizon or a later one, or an earlier one that is enough for these files.
+   See `tidelog.log.conflict.horizon`.
 3. Read the consumers again. One that registered meanwhile at a version before H may have looked at the log before H was
    in it: leave the files that it needs. See `tidelog.log.consumers`.
 4. Read what was committed since step 1, leave the files that it names, and delete the rest. From now on no tidelog
@@ -30,7 +31,7 @@ from tidelog.log.cleanup.deletion import Deletion
 from tidelog.log.cleanup.horizon import announce_horizon
 from tidelog.log.cleanup.pieces import Pieces, commits_in_pieces
 from tidelog.log.cleanup.references import References
-from tidelog.log.cleanup.unneeded import NO_FILES, Ages, by_listing, from_log
+from tidelog.log.cleanup.unneeded import NO_FILES, Ages, by_listing, frees, from_log
 from tidelog.log.commit.result import committed
 from tidelog.log.conflict.horizon import horizon_of
 from tidelog.log.consumers.fence import Fence, expected_fence, fence
@@ -139,7 +140,10 @@ def vacuum_files(
     else:
         found = NO_FILES
     deletion = Deletion(store, state, found)
-    if not dry_run and ((found.paths and horizon > announced) or found.is_ahead):
+    is_later = bool(found.paths) and horizon > announced and not dry_run
+    if is_later:
+        is_later = not (yield from frees(store, announced, horizon, found))
+    if is_later or (found.is_ahead and not dry_run):
         announcement = announce_horizon(store, state, horizon, system)
         if announcement is not None:
             deletion.commit_version = committed(announcement.outcome).version

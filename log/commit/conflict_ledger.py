@@ -7,8 +7,9 @@ depends on it, so failing to write an entry only logs a warning.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from itertools import islice
 from typing import Annotated
 
 import msgspec
@@ -85,14 +86,19 @@ def append(store: Store, system: System, entry: LostRace) -> None:
 
 def read_ledger(store: Store, limit: int | None = None) -> Iterator[LostRace]:
     """The entries, newest first, at most `limit`. Skips entries that cannot be read."""
-    names = sorted((name for name in store.names(LEDGER_FOLDER) if _NAME.fullmatch(name)), reverse=True)
-    found = 0
+    return islice(read_entries(store, entry_names(store)), limit)
+
+
+def entry_names(store: Store) -> list[str]:
+    """The names of the entries, newest first. An entry keeps its name and never changes."""
+    return sorted((name for name in store.names(LEDGER_FOLDER) if _NAME.fullmatch(name)), reverse=True)
+
+
+def read_entries(store: Store, names: Iterable[str]) -> Iterator[LostRace]:
+    """The entries of these names. Skips entries that cannot be read."""
     for name in names:
-        if found == limit:
-            return
         entry = _read_one(store, name)
         if entry is not None:
-            found += 1
             yield entry
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ from tests.compaction_daemon.support import SCHEMA, PassingClock, live_files, me
 from tidelog.compaction_daemon import Daemon, DaemonConfig, TableState, applying, table_step
 from tidelog.compaction_daemon.daemon import STALLED_S
 from tidelog.compaction_daemon.leases import Lease
+from tidelog.compaction_daemon.observing.report_cache import ReportCache
 from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
 from tidelog.compaction_daemon.rewriting import rewrite
 from tidelog.compaction_daemon.rewriting.refusals import REFUSED_FOLDER
 from tidelog.compaction_daemon.rewriting.verification import Findings, verify
 from tidelog.log import Table
-from tidelog.log.errors import RetryableError
+from tidelog.log.errors import PathNotWritableError, RetryableError
 
 
 @pytest.fixture
@@ -127,6 +129,74 @@ def test_a_stall_is_that_of_one_table(monkeypatch: pytest.MonkeyPatch, clock: Pa
     assert seen == [False, False, True]
     clock.pass_s(STALLED_S + 1)
     assert keeper.status().stalled is False, "nothing is being done"
+
+
+# --- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def test_the_log_has_no_tail_after_a_checkpoint(clock: PassingClock) -> None:
+    table = memory_table(**{"delta.checkpointInterval": 5})
+    for number in range(7):
+        put(table, number, part=str(number))
+    keeper = Daemon([table.path], clock=clock)
+    (step,) = keeper.step().tables
+    assert (step.checkpointed, step.compaction.did_anything) == (True, False)
+    (sample,) = keeper.status().tables[0].debt
+    assert (sample.version, sample.debt) == (table.version, table.refresh().debt())
+    assert sample.debt.log_tail == 0
+
+
+def test_a_table_that_is_gone_has_no_debt(tmp_path: Path, clock: PassingClock) -> None:
+    table = Table.create(str(tmp_path / "t"), SCHEMA, partition_by=["part"])
+    put(table, 1)
+    keeper = Daemon([table.path], clock=clock)
+    keeper.step()
+    before = keeper.status().tables[0]
+    assert (before.version, len(before.debt)) == (1, 1)
+    Table.drop(table.path)
+    keeper.step()
+    after = keeper.status().tables[0]
+    assert (after.state, after.table_id, after.version, after.debt) == (TableState.MISSING, None, None, ())
+
+
+def test_upkeep_that_fails_is_shown_until_it_works(monkeypatch: pytest.MonkeyPatch, clock: PassingClock) -> None:
+    table = memory_table(**{"delta.checkpointInterval": 2})
+    put(table, 1)
+
+    def refused(table: Table) -> None:
+        raise PathNotWritableError("no permission", advice="ask", path=table.path)
+
+    monkeypatch.setattr(Table, "checkpoint", refused)
+    keeper = Daemon([table.path], clock=clock)
+    for _ in range(3):
+        assert keeper.step().tables[0].error is None
+        (error,) = keeper.status().tables[0].upkeep_errors
+        assert (error.chore, error.error) == ("checkpoint", "no permission")
+        clock.pass_s(1)
+    monkeypatch.undo()
+    clock.pass_s(60)
+    assert keeper.step().tables[0].checkpointed
+    assert keeper.status().tables[0].upkeep_errors == ()
+
+
+def due_now(keeper: Daemon, clock: PassingClock) -> tuple[str, int]:
+    """What the page says is due: the level, and the number of groups."""
+    status = keeper.status()
+    content = ReportCache(keeper.open_table, clock).of(status.tables[0], status.request)
+    due = json.loads(content)["plans"][0]
+    return due["level"], due["groups"]
+
+
+def test_what_is_due_is_what_the_daemon_would_do(monkeypatch: pytest.MonkeyPatch, clock: PassingClock) -> None:
+    table = with_debt()
+    waiting = Daemon([table.path], config=DaemonConfig(major=False, growth=100.0), clock=clock)
+    assert not waiting.step().did_anything
+    assert due_now(waiting, clock) == ("minor", 0)
+    keeper = Daemon([table.path], clock=clock)
+    assert due_now(keeper, clock) == ("auto", 1)
+    refusing(monkeypatch)
+    keeper.step()
+    assert due_now(keeper, clock) == ("auto", 0), "it leaves the group alone"
 
 
 # --- what is logged --------------------------------------------------------------------------------------------------

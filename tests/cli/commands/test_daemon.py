@@ -16,6 +16,7 @@ from tests.cli.support import PROGRAM, run
 from tests.compaction_daemon.support import SCHEMA, numbers_of, put
 from tidelog.compaction_daemon import daemon
 from tidelog.log import Table
+from tidelog.log.errors import PathNotWritableError
 
 
 def test_once_ends_when_there_is_nothing_left(small_files: Table, tmp_path: Path) -> None:
@@ -72,6 +73,21 @@ def test_once_fails_if_a_table_fails_and_still_compacts_the_rest(
     ended = run("daemon", "--once", sick.path, small_files.path)
     assert f"{sick.path}: TIDELOG_TABLE_NOT_FOUND" in ended.stderr
     assert "3 files became 1" in ended.stdout
+    assert ended.exit_code == 1
+
+
+def test_once_fails_if_upkeep_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table.create(str(tmp_path / "t"), SCHEMA, properties={"delta.checkpointInterval": 2})
+    put(table, 1)
+    put(table, 2)
+
+    def refused(table: Table) -> None:
+        raise PathNotWritableError("no permission", advice="ask", path=table.path)
+
+    monkeypatch.setattr(Table, "checkpoint", refused)
+    ended = run("daemon", "--once", table.path)
+    assert ended.stderr == f"{table.path}: checkpoint failed: no permission\n"
+    assert "2 files became 1" in ended.stdout
     assert ended.exit_code == 1
 
 

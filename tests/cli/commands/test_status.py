@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import lines, on_terminal, run
+from tests.compaction_daemon.observing.tables import NO_VACUUM, daemon_status, table_status
 from tests.compaction_daemon.support import SCHEMA, put
 from tidelog.cli.commands import status
 from tidelog.compaction_daemon import Daemon, compact
@@ -149,6 +150,18 @@ def test_a_running_daemon_is_asked(page: str, tmp_path: Path) -> None:
     assert ": healthy; 1 step, since " in shown.stdout
     found = json.loads(run("status", "--url", f"{page}/", "--json").stdout)
     assert [table["state"] for table in found["tables"]] == ["watched", "working", "missing"]
+
+
+def test_upkeep_that_fails_is_shown() -> None:
+    status = daemon_status(table_status("/data/t", upkeep_errors=(NO_VACUUM,)))
+    server = PageServer(lambda: status, Table.open)
+    server.start()
+    try:
+        shown = run("status", "--url", server.address)
+    finally:
+        server.stop()
+    assert shown.exit_code == 1
+    assert "vacuum from the log fails: a.parquet could not be deleted\n" in shown.stdout
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,14 @@ from tidelog.compaction_daemon import (
     DebtSample,
     TableState,
     TableStatus,
+    UpkeepError,
     WorkTotals,
     compact,
     stage,
 )
 from tidelog.compaction_daemon.rewriting.digests import Sums
 from tidelog.compaction_daemon.rewriting.refusals import REFUSED_FOLDER, Refusal, RefusedFile
+from tidelog.compaction_daemon.upkeep.due import Chore
 from tidelog.log import Debt, Table
 from tidelog.log.errors import ConflictError
 from tidelog.log.internals import claim
@@ -90,6 +92,11 @@ def refused(table: Table, text: str = "") -> None:
         written=Sums(3, "cc"),
     )
     table.store.put_if_absent(f"{REFUSED_FOLDER}/{uuid.uuid4()}.json", msgspec.json.encode(record))
+
+
+NO_VACUUM = UpkeepError(
+    Chore.VACUUM, "a.parquet could not be deleted", "TIDELOG_STORE_UNAVAILABLE", NOW, NOW + timedelta(hours=6), False
+)
 
 
 def daemon_status(*tables: TableStatus, **changes: object) -> DaemonStatus:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.compaction_daemon.observing.tables import busy_table, daemon_status, lost, put_rows, table_status
+from tests.compaction_daemon.support import memory_table
 from tidelog.compaction_daemon import TableState
 from tidelog.compaction_daemon.observing import facts
 from tidelog.compaction_daemon.observing.facts import FactsCache
 from tidelog.log import Table
-from tidelog.log.errors import StoreUnavailableError
-from tidelog.log.system import System
+from tidelog.log.commit import conflict_ledger
+from tidelog.log.commit.conflict_ledger import Lost, LostRace
+from tidelog.log.errors import DataFileDamagedError, StoreUnavailableError
+from tidelog.log.system import REAL_SYSTEM, System
 
 
 class Watch(System):
@@ -52,6 +57,43 @@ def test_a_loss_is_counted_once() -> None:
         watch.seconds += 1000
 
 
+def lose(table: Table, when_ms: int) -> None:
+    """An entry of an operation that lost at this time, by its own clock."""
+    entry = LostRace(
+        when_ms=when_ms,
+        base_version=0,
+        winning_version=1,
+        policy=None,
+        earlier="INSERT",
+        later="MINOR",
+        operation="x",
+        outcome=Lost.CONFLICT,
+    )
+    conflict_ledger.append(table.store, REAL_SYSTEM, entry)
+
+
+def test_losers_with_other_clocks_count() -> None:
+    watch, table, now_ms = Watch(), memory_table(), REAL_SYSTEM.now_ms()
+    cache, status = FactsCache(Table.open, watch), daemon_status(table_status(table.path))
+    lose(table, now_ms)
+    assert cache.of(status)[table.path].losses == {("INSERT", "MINOR"): 1}
+    lose(table, now_ms)
+    lose(table, now_ms - 60_000)
+    watch.seconds += 1000
+    assert cache.of(status)[table.path].losses == {("INSERT", "MINOR"): 3}
+
+
+def test_many_losses_are_counted_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "_LOSSES_AT_A_TIME", 2)
+    watch, table = Watch(), memory_table()
+    cache, status = FactsCache(Table.open, watch), daemon_status(table_status(table.path))
+    for entries, expected in ((3, 2), (5, 4), (0, 6), (0, 7), (0, 7)):
+        for _ in range(entries):
+            lose(table, REAL_SYSTEM.now_ms())
+        watch.seconds += 1000
+        assert sum(cache.of(status)[table.path].losses.values()) == expected
+
+
 def test_what_others_write_into_the_ledger_makes_no_new_label() -> None:
     table = busy_table(rounds=1)
     (name,) = table.store.names("_tidelog/conflicts")
@@ -85,10 +127,34 @@ def test_a_quiet_table_is_looked_at_every_quarter_of_an_hour() -> None:
 
 def test_tables_that_cannot_be_read_are_not_looked_at() -> None:
     openings = Openings()
-    states = (TableState.NEW, TableState.MISSING, TableState.FAILING)
-    status = daemon_status(*(table_status(f"/{state}", state) for state in states), table_status("/x", version=None))
+    silent = table_status("/silent", TableState.FAILING, error_code=StoreUnavailableError.code)
+    status = daemon_status(silent, table_status("/gone", TableState.MISSING), table_status("/x", version=None))
     assert FactsCache(openings).of(status) == {}
     assert openings.paths == []
+
+
+def test_a_table_that_fails_is_looked_at_if_its_log_can_be_read() -> None:
+    watch, table = Watch(), busy_table(rounds=1)
+    status = daemon_status(table_status(table.path, TableState.FAILING, error_code=DataFileDamagedError.code))
+    cache = FactsCache(Table.open, watch)
+    before = cache.of(status)[table.path]
+    put_rows(table, 900)
+    watch.seconds += 30
+    assert cache.of(status)[table.path].lag_versions == before.lag_versions + 1
+
+
+def test_a_table_that_was_never_read_has_no_facts() -> None:
+    openings = Openings()
+    openings.error = StoreUnavailableError("no answer", advice="wait")
+    assert FactsCache(openings).of(daemon_status(table_status("/x"))) == {}
+    assert openings.paths == ["/x"]
+
+
+def test_a_table_without_a_table_has_no_facts() -> None:
+    table = busy_table(rounds=1)
+    cache = FactsCache(Table.open)
+    assert cache.of(daemon_status(table_status(table.path)))
+    assert cache.of(daemon_status(table_status(table.path, TableState.MISSING, version=None))) == {}
 
 
 def test_a_bounded_number_of_tables_is_looked_at_and_in_turn() -> None:

@@ -10,11 +10,14 @@ from typing import Any, TypeAlias
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.compaction_daemon.observing.tables import NOW, daemon_status, table_status
+from tests.compaction_daemon.observing.tables import NO_VACUUM, NOW, daemon_status, table_status
 from tidelog.compaction_daemon import DaemonStatus, TableState, WorkTotals
 from tidelog.compaction_daemon.observing import metrics
 from tidelog.compaction_daemon.observing.facts import TableFacts
 from tidelog.compaction_daemon.observing.metrics import DaemonCollector, exposition
+
+# A status with a series of each metric.
+EVERYTHING = daemon_status(table_status("/a", epoch=1, upkeep_errors=(NO_VACUUM,)))
 
 Samples: TypeAlias = dict[str, dict[tuple[str, ...], float]]
 
@@ -65,7 +68,10 @@ def test_the_metrics_of_a_table() -> None:
         compactions={"minor": 5}, bytes_read=7, wasted_bytes=3, rebased_over=2, failures=1, step_seconds=1.5
     )
     table = table_status("/a", epoch=4, totals=totals)
+    found = samples(daemon_status(table, table_status("/b", upkeep_errors=(NO_VACUUM,))))
+    assert found["tidelog_table_upkeep_failing"] == {("/b", "vacuum from the log"): 1}
     found = samples(daemon_status(table))
+    assert "tidelog_table_upkeep_failing" not in found
     assert found["tidelog_table_compactions_total"] == {("/a", "minor"): 5}
     assert found["tidelog_table_read_bytes_total"] == {("/a",): 7}
     assert found["tidelog_table_wasted_bytes_total"] == {("/a",): 3}
@@ -103,9 +109,7 @@ def test_there_is_a_bound_on_the_tables_that_have_series(monkeypatch: pytest.Mon
 
 def test_every_metric_says_what_it_is_and_is_in_the_reference() -> None:
     facts = TableFacts(9, consumers=1, losses={("INSERT", "MINOR"): 2})
-    text = exposition(
-        DaemonCollector(lambda: daemon_status(table_status("/a", epoch=1)), lambda _: {"/a": facts})
-    ).decode()
+    text = exposition(DaemonCollector(lambda: EVERYTHING, lambda _: {"/a": facts})).decode()
     names = set(re.findall(r"^(tidelog_\w+)", text, re.MULTILINE))
     kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
     helps = dict(re.findall(r"^# HELP (\w+) (.+)$", text, re.MULTILINE))
@@ -118,7 +122,7 @@ def test_every_metric_says_what_it_is_and_is_in_the_reference() -> None:
 
 def test_every_query_of_the_dashboard_names_a_metric_and_its_labels() -> None:
     facts = TableFacts(9, losses={("INSERT", "MINOR"): 2})
-    collector = DaemonCollector(lambda: daemon_status(table_status("/a", epoch=1)), lambda _: {"/a": facts})
+    collector = DaemonCollector(lambda: EVERYTHING, lambda _: {"/a": facts})
     families = list(collector.collect())
     names = {f"{family.name}{'_total' if family.type == 'counter' else ''}": family for family in families}
     queried = set()

@@ -11,7 +11,12 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.compaction_daemon.observing.pages import DESK, PHONE, Theme, Visit, served, serving, visit
-from tests.compaction_daemon.observing.tables import busy_table, daemon_status, put_rows, refused, table_status
+from tests.compaction_daemon.observing.tables import (
+    busy_table,
+    daemon_status,
+    put_rows,
+    table_status,
+)
 from tidelog.compaction_daemon import DaemonStatus, PageServer, TableState, TableStatus, WorkTotals
 from tidelog.log import Table
 from tidelog.log.system import System
@@ -152,20 +157,6 @@ def test_a_table_s_page_shows_every_part(browser: Browser, site: PageServer, bus
         rows = page.locator("#timeline tbody tr")
         expect(rows).to_have_count(busy.version + 1)
         expect(rows.filter(has_text="major compaction (OPTIMIZE)")).to_have_count(1)
-
-
-def test_a_refused_rewrite_is_shown(browser: Browser) -> None:
-    table = busy_table(rounds=1)
-    refused(table)
-    address = f"/#/table/{quote(table.path, safe='')}"
-    with served([table_status(table.path)]) as server, visit(browser, server.address + address) as visited:
-        refusals = visited.page.locator("#refusals")
-        expect(refusals).to_contain_text("the output has 3 rows instead of 4")
-        expect(refusals).to_contain_text("day=2026-01-01")
-        refusals.locator("summary").click()
-        expect(refusals.locator("tbody tr")).to_have_count(3)
-        assert visited.faults() == []
-        assert visited.overflow() == []
 
 
 def test_the_timeline_is_used_with_the_keyboard(browser: Browser, site: PageServer, busy: Table) -> None:

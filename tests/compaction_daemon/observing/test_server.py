@@ -19,6 +19,7 @@ import pytest
 from tests.compaction_daemon.observing.tables import NOW, busy_table, daemon_status, table_status
 from tidelog.compaction_daemon import DaemonStatus, PageServer, TableState
 from tidelog.compaction_daemon.observing import server as server_module
+from tidelog.compaction_daemon.planning.request import CompactionRequest
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, RetryableError, StoreUnavailableError, TidelogError
 
@@ -98,6 +99,12 @@ def test_the_report_of_a_watched_table(site: Site) -> None:
     found = site.json(f"/api/table?path={quote(site.table.path)}")
     assert found["version"] == site.table.version
     assert len(found["versions"]) == site.table.version + 1
+
+
+def test_what_is_due_is_planned_as_the_daemon_plans(site: Site) -> None:
+    site.status = daemon_status(table_status(site.table.path), request=CompactionRequest("minor", growth=100.0))
+    found = site.json(f"/api/table?path={quote(site.table.path)}")
+    assert [plan["level"] for plan in found["plans"]] == ["minor", "major"]
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "memory://other", SECRET])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.cli.hostile import make_table
@@ -14,6 +15,7 @@ from tidelog.compaction_daemon import TableReport, report_of
 from tidelog.compaction_daemon.leases.lease import Lease
 from tidelog.compaction_daemon.observing import plans, table_report
 from tidelog.compaction_daemon.observing import refused as refused_module
+from tidelog.compaction_daemon.observing.brief import brief_of
 from tidelog.compaction_daemon.upkeep.due import CLEAN_UPS
 from tidelog.compaction_daemon.upkeep.retentions import retentions
 from tidelog.log import Table
@@ -149,6 +151,14 @@ def test_a_part_that_fails_is_named_and_the_rest_is_there(busy: Table, monkeypat
     assert "hunter2" not in found.problems[0].error
     assert found.consumers == ()
     assert found.versions
+
+
+def test_a_folder_in_the_place_of_a_file_is_named_and_the_rest_is_there(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "t"), pa.schema([("id", pa.int64())]))
+    (tmp_path / "t" / "_tidelog" / "upkeep.json").mkdir(parents=True)
+    for problems in (report_of(table).problems, brief_of(table).problems):
+        assert [problem.part for problem in problems] == ["clean-ups"]
+        assert "upkeep.json" in problems[0].error
 
 
 def test_it_is_json(report: TableReport) -> None:

@@ -36,6 +36,46 @@ def test_a_file_that_cannot_be_deleted_is_reported_once_and_tried_again(clock: B
     assert upkeep.run(table).errors == ()
 
 
+def test_an_idle_table_gets_no_commit_for_each_retry(clock: Both) -> None:
+    inner = memory_store(clock)
+    busy(inner, clock)
+    store = Deleting(inner, suffix=".parquet")
+    failing = Table(store, load(store), clock)
+    upkeep = Upkeep(system=clock)
+    versions = []
+    for _ in range(8 * 4):
+        clock.ms += DAY // 4
+        upkeep.run(failing.refresh())
+        versions.append(failing.refresh().version)
+    assert upkeep.errors
+    # By the fourth day all versions but the newest are old enough.
+    assert versions[16:] == [versions[16]] * 16
+
+
+def test_clean_ups_that_failed_are_forgotten_once_they_are_off(clock: Both) -> None:
+    store = Deleting(memory_store(clock), suffix=".parquet")
+    table = busy(store, clock)
+    upkeep = Upkeep(system=clock)
+    through(upkeep, table, clock, hours=48)
+    assert upkeep.errors
+    table.set_properties({"tidelog.cleanUp": "false"})
+    upkeep.due(table)
+    assert upkeep.errors == ()
+
+
+def test_a_checkpoint_of_another_writer_ends_the_trouble(clock: Both) -> None:
+    inner = memory_store(clock)
+    error = PathNotWritableError("no permission", advice="ask", path="t")
+    store = Refusing(inner, suffix=".checkpoint.parquet", error=error)
+    table = new_table(store, properties={**RETENTIONS, "delta.checkpointInterval": 2}, system=clock)
+    table.insert(numbers([1]))
+    upkeep = Upkeep(system=clock)
+    assert upkeep.run(table).errors
+    Table(inner, load(inner), clock).checkpoint()
+    clock.ms += HOUR
+    assert upkeep.run(table.refresh()).errors == ()
+
+
 def test_a_checkpoint_that_fails_is_reported_once_and_not_tried_every_step(clock: Both) -> None:
     inner = memory_store(clock)
     error = PathNotWritableError("no permission", advice="ask", path="t")

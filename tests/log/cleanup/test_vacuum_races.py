@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.log.cleanup.support import compacted, live_files_at, paths, put
+from tests.log.cleanup.support import AT_ONCE, DAY, compacted, live_files_at, paths, put
 from tests.log.faults import Deleting
-from tests.log.support import Clock, add, new_table, put_foreign, read_numbers, reopen
+from tests.log.support import Clock, add, memory_store, new_table, numbers, put_foreign, read_numbers, reopen
 from tidelog.compaction_daemon import vacuum
-from tidelog.log import Table
+from tidelog.log import Table, VacuumReport
+from tidelog.log.cleanup.pieces import finished
+from tidelog.log.cleanup.vacuum import vacuum_files
 from tidelog.log.errors import TableReplacedError, UnsupportedFeatureError
 from tidelog.log.format.actions import Protocol
 from tidelog.log.state.loader import load
@@ -119,6 +121,47 @@ def test_a_file_that_cannot_be_deleted_does_not_stop_the_vacuum(table: Table, cl
     assert report.to_dict()["failed"] == [{"path": "b", "error": error}]
     assert report.bytes_deleted == 2
     assert "b" in paths(store)
+
+
+@pytest.mark.parametrize("listing", [True, False])
+def test_a_retry_announces_no_horizon_while_nothing_else_is_old_enough(clock: Clock, *, listing: bool) -> None:
+    store = memory_store(clock)
+    table = new_table(store, system=clock, properties=AT_ONCE)
+    for number in range(3):
+        table.overwrite(numbers([number]))
+        clock.ms += DAY
+    failing = Table((stuck := Deleting(store, suffix=".parquet")), load(stuck), clock)
+
+    def tried(table: Table) -> VacuumReport:
+        pieces = vacuum_files(table.store, table.id, clock, lambda _: None, listing=listing, since=0)
+        return finished(pieces)
+
+    first = tried(failing)
+    assert (first.commit_version, len(first.failed)) == (table.version + 1, 2)
+    for _ in range(3):
+        clock.ms += DAY
+        again = tried(failing)
+        assert (again.commit_version, again.failed) == (None, first.failed)
+    table.refresh().overwrite(numbers([3]))
+    clock.ms += DAY
+    more = tried(failing)
+    assert (more.commit_version, len(more.failed)) == (table.version + 1, 3)
+    clock.ms += DAY
+    done = tried(table)
+    assert (done.commit_version, sorted(done.files)) == (None, sorted(path for path, _ in more.failed))
+    assert read_numbers(table) == [3]
+
+
+def test_a_retry_announces_a_horizon_for_a_file_that_came_later(table: Table, clock: Clock) -> None:
+    vacuum(table)
+    put(table, clock, "a", days_ago=18)
+    failing, _ = with_deletions(table, clock, suffix="a")
+    assert vacuum(failing).commit_version is None, "it is as old as the horizon"
+    put(table, clock, "b", days_ago=8)
+    for number in range(2):
+        table.refresh().insert(numbers([number]))
+        clock.ms += 8 * DAY
+    assert vacuum(failing.refresh()).commit_version == table.refresh().version
 
 
 def test_after_a_crash_the_next_call_continues(table: Table, clock: Clock) -> None:

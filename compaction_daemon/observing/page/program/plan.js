@@ -1,7 +1,9 @@
 // What would be compacted, and why.
 
+const DUE = { title: "Due now", note: "A daemon does the best groups first, as many as it may read in one step." };
 const PLANS = {
-  auto: { title: "Due now", note: "A daemon does the best groups first, as many as it may read in one step." },
+  auto: DUE,
+  minor: DUE,
   major: { title: "With a major compaction", note: "All that it could do now: tidelog compact PATH --level major" },
 };
 function planPart(report) {

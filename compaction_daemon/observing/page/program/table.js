@@ -77,13 +77,27 @@ class TableView {
             live.next_look ? [" The next look is at ", moment(live.next_look), "."] : null,
           )
         : null;
-    if (!report) return [title, fault, empty(this.problem || "Reading the log of the table…")].filter(Boolean);
+    const upkeep = (live ? live.upkeep_errors : []).map((each) =>
+      h(
+        "p",
+        { class: "problem" },
+        `Upkeep fails (${each.chore}) since `,
+        moment(each.since),
+        ": ",
+        own(each.error),
+        " The next try is at ",
+        moment(each.retry_at),
+        ".",
+      ),
+    );
+    if (!report) return [title, fault, ...upkeep, empty(this.problem || "Reading the log of the table…")].filter(Boolean);
     const slowest = Math.max(0, ...report.consumers.map((each) => (each.lag ? each.lag.seconds : 0)));
     const debt = report.debt,
       now = Date.parse(live ? live.at : report.made_at);
     return [
       title,
       fault,
+      ...upkeep,
       tiles([
         ["Version", count(report.version), moment(report.timestamp)],
         ["Rows", count(report.size.rows), report.time_version ? ["changed ", ago(report.time_version, now)] : null],
