@@ -235,7 +235,7 @@ class _Run:
         stopping = self._conduct.stopping
         while self._rest and len(self._running) < self._most and self._worker_lost is None and not stopping():
             planned = self._rest.popleft()
-            self._bytes_read += planned.size_bytes
+            self._bytes_read += planned.bytes_to_read
             future = begin_rewrite(self._executor, self._rewrite, planned)
             self._begun += 1
             self._running[future] = Work(self._begun, planned, self._checked)
@@ -362,7 +362,7 @@ class _Run:
     def _discard(self) -> list[PlannedGroup]:
         """Delete the files of groups that are certainly not committed, and return these groups."""
         running = [future for future in self._running if not future.cancel()]
-        self._bytes_read -= sum(work.planned.size_bytes for each, work in self._running.items() if each.cancelled())
+        self._bytes_read -= sum(work.planned.bytes_to_read for each, work in self._running.items() if each.cancelled())
         wait(running)
         moves = [future.result() for future in running if future.exception() is None]
         self._bytes_written += sum(add.size for group in moves for add in group.outputs)

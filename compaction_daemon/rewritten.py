@@ -55,7 +55,7 @@ def commit_report(
         groups=len(kept) if committed else 0,
         files_removed=committed.metrics["numRemovedFiles"] if committed else 0,
         files_added=committed.metrics["numAddedFiles"] if committed else 0,
-        bytes_read=sum(finished.work.planned.size_bytes for finished in part),
+        bytes_read=sum(finished.work.planned.bytes_to_read for finished in part),
         bytes_written=output_bytes(part),
         wasted_bytes=sum(add.size for group in lost for add in group.outputs),
         rebased_over=committed.rebased_over if committed else (),
