@@ -48,7 +48,7 @@ def status_command(
 
     What a table's log says needs no daemon, and is the same on every host: debt, the newest compaction and checkpoint,
     consumers and their lag, clean-ups, and the lease. `--url` prints what a daemon knows, for example what it fails at.
-    Exit code 1 if a table cannot be read, or the daemon fails at one.
+    Exit code 1 if a table cannot be read, or the daemon fails at one or at a part of one.
 
     Example:
       tidelog status /data/events
@@ -202,8 +202,14 @@ def _print_live(found: Mapping[str, Any], *, as_json: bool) -> None:
         _write_rows(_LIVE_COLUMNS, [_live_row(table) for table in tables], numbers=_LIVE_NUMBERS)
         verdict = "healthy" if health["healthy"] else f"not healthy: {health['reason']}"
         output.say(f"{found['owner']}: {verdict}; {output.counted(found['steps'], 'step')}, since {found['started']}")
-    if not health["healthy"] or any(table["error"] for table in tables):
+    if not health["healthy"] or any(table["error"] or table.get("left_alone") for table in tables):
         raise typer.Exit(FAILED)
+
+
+def _left_alone(table: Mapping[str, Any]) -> str | None:
+    # A daemon of an older version does not say.
+    found = table.get("left_alone")
+    return f"{output.counted(found['groups'], 'group')} left alone: {found['error']}" if found else None
 
 
 def _live_row(table: Mapping[str, Any]) -> list[Any]:
@@ -216,5 +222,5 @@ def _live_row(table: Mapping[str, Any]) -> list[Any]:
             for value in (table["version"], debt.get("small_files"), debt.get("dead_rows"))
         ),
         sum(table["totals"]["compactions"].values()),
-        table["held_by"] or table["error"],
+        table["held_by"] or table["error"] or _left_alone(table),
     ]

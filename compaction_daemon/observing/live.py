@@ -71,6 +71,7 @@ def _table(table: TableStatus, name: str, facts: TableFacts | None) -> Any:
                 "held_by": table.held_by,
                 "error": table.error,
                 "error_code": table.error_code,
+                "left_alone": table.left_alone,
                 "next_look": table.next_look,
                 "last_compaction": table.last_compaction,
                 "totals": table.totals,

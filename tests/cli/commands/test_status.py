@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import lines, on_terminal, run
+from tests.compaction_daemon.observing.tables import daemon_status, table_status
 from tests.compaction_daemon.support import SCHEMA, put
-from tidelog.compaction_daemon import Daemon, compact
+from tidelog.compaction_daemon import Daemon, LeftAlone, compact
 from tidelog.compaction_daemon.leases.lease import Lease
 from tidelog.compaction_daemon.observing.server import PageServer
 from tidelog.log import Table
@@ -148,6 +149,18 @@ def test_a_running_daemon_is_asked(page: str, tmp_path: Path) -> None:
     assert ": healthy; 1 step, since " in shown.stdout
     found = json.loads(run("status", "--url", f"{page}/", "--json").stdout)
     assert [table["state"] for table in found["tables"]] == ["watched", "working", "missing"]
+
+
+def test_groups_that_are_left_alone_are_said() -> None:
+    left = LeftAlone(2, "TIDELOG_DATA_FILE_DAMAGED: no footer", "TIDELOG_DATA_FILE_DAMAGED")
+    server = PageServer(lambda: daemon_status(table_status("/data/a", left_alone=left)), Table.open)
+    server.start()
+    try:
+        shown = run("status", "--url", server.address)
+    finally:
+        server.stop()
+    assert shown.exit_code == 1
+    assert "2 groups left alone: TIDELOG_DATA_FILE_DAMAGED: no footer" in shown.stdout
 
 
 @pytest.mark.parametrize(

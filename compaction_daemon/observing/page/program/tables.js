@@ -18,7 +18,9 @@ const SORTS = {
   lag: ["Longest lag", (a, b) => lag(b) - lag(a) || byName(a, b)],
   compaction: ["Newest compaction", (a, b) => when(b) - when(a) || byName(a, b)],
 };
-const rank = (table) => Object.keys(STATES).indexOf(table.state);
+const rank = (table) => Math.min(Object.keys(STATES).indexOf(table.state), table.left_alone ? 0.5 : Infinity);
+const leftAlone = (table) =>
+  table.left_alone ? `${counted(table.left_alone.groups, "group")} left alone: ${table.left_alone.error}` : "";
 const small = (table) => (table.debt ? table.debt.small_files : -1);
 const dead = (table) => (table.debt ? table.debt.dead_rows : -1);
 const lag = (table) => (table.lag ? table.lag.seconds : -1);
@@ -146,7 +148,7 @@ class TablesView {
     const matches = this.status.tables.filter(
       (table) =>
         (!this.filter.state || table.state === this.filter.state) &&
-        words.every((word) => `${table.path} ${table.error || ""}`.toLowerCase().includes(word)),
+        words.every((word) => `${table.path} ${table.error || leftAlone(table)}`.toLowerCase().includes(word)),
     );
     matches.sort(SORTS[this.filter.sort][1]);
     const shown = this.filter.all ? matches : matches.slice(0, ROWS_AT_FIRST);
@@ -190,9 +192,10 @@ class TablesView {
     row.state.className = `state state-${table.state}`;
     setText(row.state, table.state);
     row.state.title = STATES[table.state] || "";
-    setText(row.fault, table.error || (table.held_by ? `held by ${owner(table.held_by).textContent}` : ""));
+    const fault = table.error || leftAlone(table);
+    setText(row.fault, fault || (table.held_by ? `held by ${owner(table.held_by).textContent}` : ""));
     row.fault.hidden = !row.fault.textContent;
-    row.fault.className = table.error ? "fault" : "fault muted";
+    row.fault.className = fault ? "fault" : "fault muted";
     setText(cell[2], table.debt ? count(table.debt.small_files) : "–");
     setText(cell[3], table.debt ? count(table.debt.dead_rows) : "–");
     cell[5].replaceChildren(...lagOf(table));
