@@ -60,7 +60,7 @@ from tidelog.compaction_daemon.plans import plan
 from tidelog.compaction_daemon.purge import PurgeReport
 from tidelog.compaction_daemon.report import CompactionReport
 from tidelog.compaction_daemon.sources import TableSource
-from tidelog.compaction_daemon.status import DaemonStatus, DebtSample, TableState, TableStatus, WorkTotals
+from tidelog.compaction_daemon.status import DaemonStatus, DebtSample, LeftAlone, TableState, TableStatus, WorkTotals
 from tidelog.compaction_daemon.step_report import StepReport, TableStep
 from tidelog.compaction_daemon.upkeep.report import Upcoming, UpkeepError, UpkeepReport
 from tidelog.compaction_daemon.upkeep.retentions import Retention, retentions
@@ -78,6 +78,7 @@ __all__ = [
     "ExpiryReport",
     "FileReason",
     "History",
+    "LeftAlone",
     "LeftOut",
     "PageServer",
     "Plan",

@@ -8,6 +8,7 @@ makes. A conflict or a crash then loses the work of one interval, however large 
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
@@ -16,37 +17,28 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from tidelog.compaction_daemon.executors import begin_rewrite, require_usable, rewritten_group
 from tidelog.compaction_daemon.planning.checking import DroppedGroup, check
-from tidelog.compaction_daemon.planning.history import RECORD, scope_of
-from tidelog.compaction_daemon.planning.plan import MAJOR, GrowingGroups, PlannedGroup, total
+from tidelog.compaction_daemon.planning.failed_groups import FailedGroups, code_of, text_of
+from tidelog.compaction_daemon.planning.plan import PlannedGroup, total
 from tidelog.compaction_daemon.report import CompactionReport, say_what_was_committed, summed
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
-from tidelog.compaction_daemon.rewritten import Finished, Work, commit_report, cost_record, output_bytes
+from tidelog.compaction_daemon.rewritten import Finished, Work, commit_parts, commit_report, cost_record, output_bytes
 from tidelog.log import OperationClass, Snapshot, Table, Transaction
 from tidelog.log.errors import (
     CommitStateUnknownError,
     CompactionGrowthError,
-    CompactionVerificationError,
     ConflictError,
-    CorruptLogError,
-    DataFileDamagedError,
+    FencedError,
     RetryableError,
+    StoreAccessError,
+    TableReplacedError,
     TidelogError,
     WorkerLostError,
 )
-from tidelog.log.internals import (
-    DataWriter,
-    MoveGroup,
-    SetTransaction,
-    event,
-    logger,
-    paths,
-    properties,
-)
+from tidelog.log.internals import DataWriter, MoveGroup, SetTransaction, event, logger, paths, properties
 
 _LOGGER = logger(__name__)
 
@@ -61,6 +53,8 @@ COMMIT_ROWS = 50_000_000
 THREADS = 4
 # Groups that an executor has at a time: enough for many workers, few enough to stop soon.
 MAX_RUNNING = 64
+# Errors of a rewrite that the other groups would meet as well.
+_OF_THE_TABLE = (ConflictError, RetryableError, FencedError, StoreAccessError, TableReplacedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +65,18 @@ class Conduct:
         executor: Rewrites groups in parallel; None rewrites up to `THREADS` at a time in threads of this process, and
             clustered ones one after the other.
         fence: The epoch of a daemon's lease, for every commit.
-        growing: Groups that turn out to take more space when they are rewritten are added, and those whose rewrite is
-            refused.
+        failed: The groups that failed before; those that fail are added.
         stopping: Whether to begin no further group; what is finished is still committed.
+        on_failed: Is called with the error of each group that fails. Then it is not raised.
         on_commit: Is called with a report of each commit.
         on_end: Is called with the report of the whole, also after an error.
     """
 
     executor: Executor | None = None
     fence: SetTransaction | None = None
-    growing: GrowingGroups = field(default_factory=set)
+    failed: FailedGroups = field(default_factory=FailedGroups)
     stopping: Callable[[], bool] = lambda: False
+    on_failed: Callable[[Exception], None] | None = None
     on_commit: Callable[[CompactionReport], None] = lambda _: None
     on_end: Callable[[CompactionReport], None] = lambda _: None
 
@@ -93,17 +88,18 @@ def apply_groups(
 
     What was committed stays, whatever happens then:
 
-    - A group whose files are damaged, or whose rewrite is refused, is left alone. The rest is committed, and then the
-      first such error is raised.
+    - A group whose files are damaged, whose rewrite is refused, or that fails in any other way, is left alone. The rest
+      is committed, and then the first such error is raised.
     - A group that would take more space is left alone as well, and is an error only if nothing was committed.
-    - If a process of the executor dies, no further group is begun, and what the others finish is committed. A conflict
-      or a store that does not answer ends the work. Each is raised if nothing was committed, because such an error
-      promises that; else it is in the report.
+    - If a process of the executor dies, no further group is begun, and what the others finish is committed. The groups
+      that it may have died of come last in the next compaction, one at a time. A conflict or a store that does not
+      answer ends the work. Each is raised if nothing was committed, because such an error promises that; else it is in
+      the report.
     - If the table has no metadata retry and its policy refuses the groups of a partition, they are dropped, and the
       work goes on in other partitions. The first such conflict is raised if nothing was committed.
-    - Any other error ends the work and is raised.
+    - An error of a commit, or one that is about the whole table, ends the work and is raised.
 
-    An error that is raised after a commit says so, and has the report of what was done as its field `report`.
+    An error of tidelog that is raised after a commit says so, and its field `report` has the report of what was done.
     """
     return _Run(table, snapshot, groups, conduct).committed()
 
@@ -119,7 +115,7 @@ def stage_groups(
     finished = run.rewritten()
     moves = [each.moves for each in finished]
     transaction.stage_moves(moves, operation_class=OperationClass(level.upper()))
-    return transaction.note(record=_record(finished, run.seconds))
+    return transaction.note(record=cost_record(finished, run.seconds))
 
 
 class _Run:
@@ -131,11 +127,12 @@ class _Run:
         self._system = table.timeline.system
         self._conduct = conduct
         self._checked = snapshot
-        self._rest = deque(groups)
+        # What may cost a worker comes last.
+        self._rest = deque(sorted(groups, key=self._is_suspect))
         self._begun = 0
         self._running: dict[Future[MoveGroup], Work] = {}
         self._finished: list[Finished] = []
-        self._failed: TidelogError | None = None
+        self._failed: Exception | None = None
         self._worker_lost: WorkerLostError | None = None
         self._refused: ConflictError | None = None
         self._stopped: str | None = None
@@ -232,14 +229,26 @@ class _Run:
 
     def _submit(self) -> bool:
         """Begin further groups; whether any are being rewritten."""
-        stopping = self._conduct.stopping
-        while self._rest and len(self._running) < self._most and self._worker_lost is None and not stopping():
+        while self._may_begin():
             planned = self._rest.popleft()
-            self._bytes_read += planned.size_bytes
-            future = begin_rewrite(self._executor, self._rewrite, planned)
+            try:
+                future = begin_rewrite(self._executor, self._rewrite, planned)
+            except WorkerLostError as error:
+                self._worker_lost = self._worker_lost or error
+                self._rest.appendleft(planned)
+                break
+            self._bytes_read += planned.bytes_to_read
             self._begun += 1
             self._running[future] = Work(self._begun, planned, self._checked)
         return bool(self._running)
+
+    def _may_begin(self) -> bool:
+        if not self._rest or self._worker_lost is not None or self._conduct.stopping():
+            return False
+        return len(self._running) < (1 if self._is_suspect(self._rest[0]) else self._most)
+
+    def _is_suspect(self, planned: PlannedGroup) -> bool:
+        return self._conduct.failed.is_suspect(planned.paths)
 
     def _collect(self) -> None:
         """Wait for at least one group, and take those that are rewritten."""
@@ -248,30 +257,46 @@ class _Run:
             work = self._running.pop(future)
             try:
                 finished = Finished(work, rewritten_group(future))
+            except WorkerLostError as error:
+                self._lose(work.planned, error)
+            except _OF_THE_TABLE:
+                raise
+            except Exception as error:  # noqa: BLE001 - one group must not keep the others from being compacted
+                self._leave_alone(work.planned, error)
+            else:
                 self._finished.append(finished)
                 self._bytes_written += output_bytes([finished])
-            except WorkerLostError as error:
-                self._worker_lost = self._worker_lost or error
-                self._rest.appendleft(work.planned)
-            except (CompactionGrowthError, CompactionVerificationError) as error:
-                # Another try would end the same way, and leave the evidence of a refusal once more.
-                self._conduct.growing.add(frozenset(add.key for add in work.planned.inputs))
-                self._refuse(error)
-            except (CorruptLogError, DataFileDamagedError) as error:
-                self._refuse(error)
 
-    def _refuse(self, error: TidelogError) -> None:
-        """Leave a group alone. Of several errors, one about damaged or lost rows is reported."""
-        _LOGGER.warning("%s: %s", self._table.path, error, extra=event("group_refused", **self._facts(error)))
+    def _lose(self, planned: PlannedGroup, error: WorkerLostError) -> None:
+        """Note that a worker was lost with this group."""
+        self._worker_lost = self._worker_lost or error
+        if self._is_suspect(planned):
+            self._leave_alone(planned, error)
+        else:
+            self._conduct.failed.suspect(planned.paths, error, self._system.monotonic_s())
+            self._rest.appendleft(planned)
+
+    def _leave_alone(self, planned: PlannedGroup, error: Exception) -> None:
+        """Note that a group failed. Of several errors, one about damaged or lost rows is reported."""
+        is_news = self._conduct.failed.fail(planned.paths, error, self._system.monotonic_s())
+        said = event("group_refused", **self._facts(error))
+        trace = None if isinstance(error, TidelogError) else error
+        level = logging.WARNING if is_news else logging.DEBUG
+        _LOGGER.log(level, "%s: %s", self._table.path, text_of(error), exc_info=trace, extra=said)
         if self._failed is None or isinstance(self._failed, CompactionGrowthError):
             self._failed = error
+        if self._conduct.on_failed:
+            self._conduct.on_failed(error)
 
-    def _facts(self, error: TidelogError) -> dict[str, Any]:
+    def _facts(self, error: Exception) -> dict[str, Any]:
         """What a record about an error says besides its text."""
-        return {"table": self._table.path, "code": error.code, "error": error.message}
+        message = error.message if isinstance(error, TidelogError) else text_of(error)
+        return {"table": self._table.path, "code": code_of(error), "error": message}
 
     def _raise_if_failed(self, *, anything_done: bool) -> None:
-        if self._failed and not (anything_done and isinstance(self._failed, CompactionGrowthError)):
+        if self._failed is None or self._conduct.on_failed is not None:
+            return
+        if not (anything_done and isinstance(self._failed, CompactionGrowthError)):
             raise self._failed
 
     def _raise_if_lost(self) -> None:
@@ -298,7 +323,7 @@ class _Run:
         took_s = self._system.monotonic_s() - self._interval_s
         expected_s = total(finished.work.planned.predicted for finished in self._finished).seconds
         alone = True
-        for part in self._parts():
+        for part in commit_parts(self._finished, by_partition=not self._retries):
             share = total(finished.work.planned.predicted for finished in part).seconds / (expected_s or 1)
             try:
                 report = self._commit_part(part, took_s * share)
@@ -316,17 +341,6 @@ class _Run:
         self._checked = self._table.at()
         self._interval_s = self._system.monotonic_s()
 
-    def _parts(self) -> list[list[Finished]]:
-        """What is finished, by commits: one for each level, and without a metadata retry one for each partition."""
-        # Parallel work ends in any order; the log should not depend on that.
-        ordered = sorted(self._finished, key=lambda each: (each.work.planned.level == MAJOR, each.work.number))
-        parts: dict[object, list[Finished]] = {}
-        for finished in ordered:
-            planned = finished.work.planned
-            scope = None if self._retries else scope_of(planned.partition_values)
-            parts.setdefault((planned.level, scope), []).append(finished)
-        return list(parts.values())
-
     def _commit_part(self, part: Sequence[Finished], seconds: float) -> CompactionReport:
         base = min((finished.work.base for finished in part), key=lambda snapshot: snapshot.version)
         # From here on the transaction owns the files: after an unknown outcome they must stay.
@@ -334,7 +348,7 @@ class _Run:
         transaction = self._table.begin_at(base, began_s=self._interval_s)
         operation_class = OperationClass(part[0].work.planned.level.upper())
         transaction.stage_moves([finished.moves for finished in part], operation_class=operation_class)
-        transaction.note(record=_record(part, seconds))
+        transaction.note(record=cost_record(part, seconds))
         try:
             outcome = transaction.fenced(self._conduct.fence).commit()
         except TidelogError as error:
@@ -362,7 +376,7 @@ class _Run:
     def _discard(self) -> list[PlannedGroup]:
         """Delete the files of groups that are certainly not committed, and return these groups."""
         running = [future for future in self._running if not future.cancel()]
-        self._bytes_read -= sum(work.planned.size_bytes for each, work in self._running.items() if each.cancelled())
+        self._bytes_read -= sum(work.planned.bytes_to_read for each, work in self._running.items() if each.cancelled())
         wait(running)
         moves = [future.result() for future in running if future.exception() is None]
         self._bytes_written += sum(add.size for group in moves for add in group.outputs)
@@ -372,11 +386,6 @@ class _Run:
             self._table.store.delete(paths.to_storage_path(add.path))
         works = [*self._running.values(), *(finished.work for finished in self._finished)]
         return [work.planned for work in works]
-
-
-def _record(part: Sequence[Finished], seconds: float) -> dict[str, Any]:
-    """What the commit of these groups says about their cost, for later predictions."""
-    return {RECORD: msgspec.to_builtins(cost_record(part, seconds))}
 
 
 def _threads(table: Table, groups: Sequence[PlannedGroup]) -> int:

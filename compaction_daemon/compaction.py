@@ -10,8 +10,9 @@ from tidelog.compaction_daemon.applying import Conduct, apply_groups, stage_grou
 from tidelog.compaction_daemon.executors import require_usable
 from tidelog.compaction_daemon.history_reader import read_history
 from tidelog.compaction_daemon.planning.checking import DroppedGroup, check, require_applicable
+from tidelog.compaction_daemon.planning.failed_groups import FailedGroups
 from tidelog.compaction_daemon.planning.history import History
-from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, GrowingGroups, Plan, total
+from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, Plan, total
 from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
 from tidelog.compaction_daemon.planning.request import Budget, CompactionRequest, column_names
 from tidelog.compaction_daemon.purge import close_purge
@@ -121,7 +122,7 @@ def compact(  # noqa: PLR0913 - a public function whose options users know by na
             the executor cannot reach the table; or `plan` is not alone.
         PredicateError: `where` is not valid, or names other than partition columns.
         CompactionVerificationError: Written files do not hold the rows of a group. Other groups were committed.
-        CorruptLogError, DataFileDamagedError: A file cannot be read, likewise.
+        CorruptLogError, DataFileDamagedError: A file cannot be read, likewise; also with errors of other libraries.
         ConflictError, RetryableError: Another commit changed the table's schema, properties or protocol; or without
             `tidelog.metadataRetry` the conflict policy refused all groups; or the store or a worker failed. Nothing was
             committed; if something had been, the report says why it `stopped`.
@@ -148,7 +149,7 @@ def compact_once(
     table: Table,
     request: CompactionRequest,
     executor: Executor | None = None,
-    growing: GrowingGroups | None = None,
+    failed: FailedGroups | None = None,
     *,
     fence: SetTransaction | None = None,
     budget: Budget | None = None,
@@ -160,19 +161,19 @@ def compact_once(
         table: The table; it is refreshed.
         request: What to compact and how.
         executor: As for `compact`.
-        growing: Groups that are known to take more space when they are rewritten. They are left out, and groups that
-            turn out to be such are added.
+        failed: The groups of this table that failed before, which are left alone for a while; those that fail now are
+            added.
         fence: The epoch of a lease, for every commit.
         budget: As for `compact`.
         history: What `read_history` returned. The level `auto` needs it to know which partitions are being written, and
             predictions are learned from it.
 
     Raises:
-        CompactionGrowthError: All groups would take more space, and were added to `growing`.
+        CompactionGrowthError: All groups would take more space.
         LeaseLostError: The log has a higher epoch than that of the fence. What was committed stays.
         TidelogError: Everything else that `compact` raises.
     """
-    conduct = Conduct(executor, fence=fence, growing=set() if growing is None else growing)
+    conduct = Conduct(executor, fence=fence, failed=FailedGroups() if failed is None else failed)
     return compact_with(table, request, conduct, budget=budget, history=history)
 
 
@@ -192,7 +193,7 @@ def compact_with(
         history=history,
         now_ms=table.timeline.system.now_ms(),
         budget=budget or default_budget(request.level),
-        growing=conduct.growing,
+        apart=conduct.failed.apart(table.timeline.system.monotonic_s()),
     )
     report = apply_fresh(table, snapshot, planned, conduct)
     return replace(report, purge=close_purge(table, request.where)) if request.purge else report

@@ -7,7 +7,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExec
 from typing import Any, TypeVar
 
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
-from tidelog.log.errors import ConfigurationError, TidelogError, WorkerLostError
+from tidelog.log.errors import ConfigurationError, WorkerLostError
 from tidelog.log.internals import MemoryStore, MoveGroup, Store, event, logger
 
 _LOGGER = logger(__name__)
@@ -89,13 +89,19 @@ def _is_elsewhere(executor: Executor) -> bool:
 
 
 def begin_rewrite(executor: Executor | None, rewrite: _Rewrite, group: PlannedGroup) -> Future[MoveGroup]:
-    """Begin to rewrite a group. Without an executor it is rewritten when this returns."""
+    """Begin to rewrite a group. Without an executor it is rewritten when this returns.
+
+    Raises WorkerLostError if a process of the executor had ended before.
+    """
+    if executor is not None:
+        try:
+            return executor.submit(rewrite, group)
+        except BrokenExecutor as error:
+            raise _lost() from error
     future: Future[MoveGroup] = Future()
     try:
-        if executor is not None:
-            return executor.submit(rewrite, group)
         future.set_result(rewrite(group))
-    except (TidelogError, BrokenExecutor) as error:
+    except Exception as error:  # noqa: BLE001 - it is raised when the result is asked for, as an executor does
         future.set_exception(error)
     return future
 
@@ -105,8 +111,12 @@ def rewritten_group(future: Future[MoveGroup]) -> MoveGroup:
     try:
         return future.result()
     except BrokenExecutor as error:
-        raise WorkerLostError(
-            "a process that rewrote files was killed, or ended by itself",
-            advice="the table is as good as before; compact again with a new pool, and with fewer or larger workers if "
-            "memory was short",
-        ) from error
+        raise _lost() from error
+
+
+def _lost() -> WorkerLostError:
+    return WorkerLostError(
+        "a process that rewrote files was killed, or ended by itself",
+        advice="the table is as good as before; compact again with a new pool, and with fewer or larger workers if "
+        "memory was short",
+    )

@@ -22,7 +22,8 @@ class CompactionReport:
         groups: The groups that were committed.
         files_removed: The files that the commits removed from the table.
         files_added: The files that they added.
-        bytes_read: The size of the input files of all groups that were rewritten, committed or not.
+        bytes_read: The size of the input files of all groups that were rewritten, committed or not. Files whose rows
+            are all dead are not read.
         bytes_written: The size of the files that were written, committed or not.
         wasted_bytes: The size of the files that were written in vain, because another commit took the inputs first, or
             because of a conflict or an error; these files are deleted again.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tidelog.compaction_daemon.planning.history import Cost, CostRecord
-from tidelog.compaction_daemon.planning.plan import PlannedGroup, total
+import msgspec
+
+from tidelog.compaction_daemon.planning.history import RECORD, Cost, CostRecord, scope_of
+from tidelog.compaction_daemon.planning.plan import MAJOR, PlannedGroup, total
 from tidelog.compaction_daemon.report import CompactionReport
 from tidelog.log import Committed, Snapshot, Superseded
 from tidelog.log.internals import AddFile, MoveGroup, num_records
@@ -29,11 +32,26 @@ class Finished:
     moves: MoveGroup
 
 
-def cost_record(part: Sequence[Finished], seconds: float) -> CostRecord:
-    """What a commit of these groups records; `seconds` is how long their rewriting took."""
+def commit_parts(finished: Sequence[Finished], *, by_partition: bool) -> list[list[Finished]]:
+    """Groups by commits: one for each level, and if asked for, for each partition."""
+    # Parallel work ends in any order; the log should not depend on that.
+    ordered = sorted(finished, key=lambda each: (each.work.planned.level == MAJOR, each.work.number))
+    parts: dict[object, list[Finished]] = {}
+    for each in ordered:
+        planned = each.work.planned
+        scope = scope_of(planned.partition_values) if by_partition else None
+        parts.setdefault((planned.level, scope), []).append(each)
+    return list(parts.values())
+
+
+def cost_record(part: Sequence[Finished], seconds: float) -> dict[str, Any]:
+    """What the commit of these groups says about their cost, for later predictions.
+
+    `seconds` is how long their rewriting took.
+    """
     planned = [finished.work.planned for finished in part]
     predicted = total(group.predicted for group in planned)
-    return CostRecord(
+    record = CostRecord(
         groups=len(planned),
         files=sum(len(group.inputs) for group in planned),
         live_bytes=sum(_live_bytes(add) for group in planned if group.outputs for add in group.inputs),
@@ -41,6 +59,7 @@ def cost_record(part: Sequence[Finished], seconds: float) -> CostRecord:
         predicted=Cost(predicted.bytes_to_read, predicted.bytes_to_write, predicted.seconds, predicted.conflict_odds),
         actual=Cost(sum(group.bytes_to_read for group in planned), output_bytes(part), round(seconds, 3)),
     )
+    return {RECORD: msgspec.to_builtins(record)}
 
 
 def commit_report(
@@ -55,7 +74,7 @@ def commit_report(
         groups=len(kept) if committed else 0,
         files_removed=committed.metrics["numRemovedFiles"] if committed else 0,
         files_added=committed.metrics["numAddedFiles"] if committed else 0,
-        bytes_read=sum(finished.work.planned.size_bytes for finished in part),
+        bytes_read=sum(finished.work.planned.bytes_to_read for finished in part),
         bytes_written=output_bytes(part),
         wasted_bytes=sum(add.size for group in lost for add in group.outputs),
         rebased_over=committed.rebased_over if committed else (),

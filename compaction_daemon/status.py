@@ -13,7 +13,6 @@ from enum import StrEnum
 from tidelog.compaction_daemon.planning.request import DUE, CompactionRequest
 from tidelog.compaction_daemon.upkeep import UpkeepError
 from tidelog.log import Debt
-from tidelog.log.internals import FileKey
 
 
 class TableState(StrEnum):
@@ -72,6 +71,21 @@ class WorkTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """Groups of files whose rewrite failed; each is tried again later, at the latest after a day.
+
+    Attributes:
+        groups: How many there are.
+        error: The newest error.
+        error_code: The code of that error.
+    """
+
+    groups: int
+    error: str
+    error_code: str
+
+
+@dataclass(frozen=True, slots=True)
 class TableStatus:
     """What a daemon knows about one table.
 
@@ -86,11 +100,12 @@ class TableStatus:
         held_by: The owner of the lease, if another daemon has it.
         error: What went wrong at the last look; None if nothing did.
         error_code: The code of that error.
+        left_alone: The groups that are left alone because their rewrite failed; None if there are none.
         next_look: When the daemon looks at the table again.
         last_compaction: When it last committed a compaction of the table.
         totals: What it has done so far.
         upkeep_errors: The newest error of each chore of upkeep that fails, until it works.
-        growing: Groups, by their files, that it leaves alone because they take more space when they are rewritten.
+        apart: The files of groups whose rewrite failed, as `plan_snapshot` takes them.
     """
 
     path: str
@@ -103,11 +118,12 @@ class TableStatus:
     held_by: str | None = None
     error: str | None = None
     error_code: str | None = None
+    left_alone: LeftAlone | None = None
     next_look: datetime | None = None
     last_compaction: datetime | None = None
     totals: WorkTotals = field(default_factory=WorkTotals)
     upkeep_errors: tuple[UpkeepError, ...] = ()
-    growing: frozenset[frozenset[FileKey]] = frozenset()
+    apart: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

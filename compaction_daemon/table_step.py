@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from tidelog.compaction_daemon.applying import Conduct
 from tidelog.compaction_daemon.budget import Bytes
@@ -21,9 +20,9 @@ from tidelog.compaction_daemon.planning.request import AUTO_LEVEL, Budget, Compa
 from tidelog.compaction_daemon.report import NOTHING, CompactionReport
 from tidelog.compaction_daemon.step_report import TableStep
 from tidelog.compaction_daemon.upkeep import UpkeepReport
-from tidelog.compaction_daemon.watching.watched_table import WatchedTable
+from tidelog.compaction_daemon.watching.watched_table import WatchedTable, known_error
 from tidelog.log import Snapshot, Table
-from tidelog.log.errors import CompactionGrowthError, CompactionVerificationError, LeaseLostError
+from tidelog.log.errors import CompactionGrowthError, CompactionVerificationError, LeaseLostError, TidelogError
 from tidelog.log.internals import System, event, logger
 
 _LOGGER = logger(__name__)
@@ -31,9 +30,14 @@ _LOGGER = logger(__name__)
 
 @dataclass(slots=True)
 class _Work:
-    """What was done so far. `left` if something is left to do, `held` if another daemon has the lease."""
+    """What was done so far.
+
+    `failures` are the errors of single groups; `left` if something is left to do, `held` if another daemon has the
+    lease.
+    """
 
     compaction: CompactionReport = NOTHING
+    failures: list[Exception] = field(default_factory=list)
     upkeep: UpkeepReport | None = None
     heartbeat: bool = False
     left: bool = False
@@ -42,6 +46,12 @@ class _Work:
     @property
     def did_anything(self) -> bool:
         return self.compaction.did_anything or self.heartbeat or (self.upkeep is not None and self.upkeep.did_anything)
+
+    @property
+    def error(self) -> TidelogError | None:
+        """The first error of a group. One that would grow is no error: it stays as it is."""
+        errors = (known_error(each) for each in self.failures if not isinstance(each, CompactionGrowthError))
+        return next(errors, None)
 
 
 class TableStepper:
@@ -92,14 +102,13 @@ class TableStepper:
             if work.held is not None:
                 watched.held_by(work.held.owner, work.held.free_in_s)
             else:
-                watched.looked(worked=work.did_anything, changed=changed, pending=work.left)
+                # What a failed group kept from being done is done at once: it is left out of the next plan.
+                worked = work.did_anything or bool(work.failures)
+                watched.looked(worked=worked, changed=changed, pending=work.left)
         except LeaseLostError as lost:
             # Another daemon has taken over and goes on with the table, or the table is gone, as the next look will say.
             self.leases.lost(watched.path, lost)
             watched.lost_lease()
-        except CompactionVerificationError as refused:
-            watched.count(refused=1)
-            error = watched.failed(refused)
         except Exception as failure:  # noqa: BLE001 - as above
             error = watched.failed(failure)
         watched.has_epoch(self.leases.epoch(watched.path))
@@ -107,8 +116,11 @@ class TableStepper:
         seconds = self._system.monotonic_s() - began_s
         # A race that was lost to a writer is no failure yet, and the status has no error.
         is_failure = error is not None and watched.status.error is not None
-        watched.count(step_seconds=seconds, failures=int(is_failure))
+        refused = sum(isinstance(failure, CompactionVerificationError) for failure in work.failures)
+        watched.count(step_seconds=seconds, failures=int(is_failure), refused=refused)
+        watched.noted_groups()
         version = None if error is not None else watched.status.version
+        error = error or work.error
         return TableStep(watched.path, version, work.compaction, work.upkeep, error, watched.status.state, seconds)
 
     def _work(self, watched: WatchedTable, table: Table, work: _Work, *, changed: bool) -> None:
@@ -143,6 +155,7 @@ class TableStepper:
         if left == 0:
             work.left = True
             return None
+        watched.failed_groups.keep_live(snapshot.files()["path"], self._system.monotonic_s())
         most = self._config.compaction_bytes
         budget = Budget(size_bytes=most if left is None else min(most, left))
         # The history costs requests, so it is read only for a table that has or had debt.
@@ -151,14 +164,14 @@ class TableStepper:
             return None
         watched.history = read_history(table, watched.history)
         planned = self._plan(watched, snapshot, budget, watched.history)
-        watched.planned(has_debt=_has_debt(planned))
+        # What is left alone is due again some time, although there may be no new version.
+        watched.planned(has_debt=_has_debt(planned) or len(watched.failed_groups) > 0)
         return planned if planned.groups else None
 
     def _plan(self, watched: WatchedTable, snapshot: Snapshot, budget: Budget, history: History) -> Plan:
         now_ms = self._system.now_ms()
-        return plan_snapshot(
-            snapshot, self.request, history=history, now_ms=now_ms, budget=budget, growing=watched.growing
-        )
+        apart = watched.failed_groups.apart(self._system.monotonic_s())
+        return plan_snapshot(snapshot, self.request, history=history, now_ms=now_ms, budget=budget, apart=apart)
 
     def _is_heartbeat_due(self, table: Table) -> bool:
         every_s = self._config.heartbeat_s
@@ -182,15 +195,14 @@ class TableStepper:
         conduct = Conduct(
             self._executor,
             fence=lease.fence,
-            growing=watched.growing,
+            failed=watched.failed_groups,
             stopping=lambda: self._stopping() or not lease.is_held,
+            on_failed=work.failures.append,
             on_commit=lambda report: watched.count_compactions(report.levels),
             on_end=ended,
         )
-        # The groups of such an error are remembered, and not tried again.
-        with suppress(CompactionGrowthError):
-            report = apply_fresh(table, snapshot, planned, conduct)
-            watched.count(superseded=int(report.bytes_read > 0 and not report.did_anything))
+        report = apply_fresh(table, snapshot, planned, conduct)
+        watched.count(superseded=int(report.bytes_read > 0 and not (report.did_anything or work.failures)))
 
     def _note(self, watched: WatchedTable, table: Table, report: CompactionReport) -> None:
         """Count, log and charge what a compaction did."""
@@ -205,6 +217,7 @@ class TableStepper:
         )
         if report.did_anything:
             watched.sampled(table)
+            watched.failed_groups.keep_live(table.at().files()["path"], self._system.monotonic_s())
             _LOGGER.info(
                 "%s: version %d: %d files became %d (%d to %d bytes)",
                 watched.path,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 # --- names and values on disk
 from tidelog.log.format import commit_info, partition_values, paths, properties
-from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, CommitInfo, FileKey, RemoveFile, SetTransaction
+from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, CommitInfo, RemoveFile, SetTransaction
 from tidelog.log.format.clustering import require_clusterable
 from tidelog.log.format.commit_info import operation_name
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
@@ -153,7 +153,6 @@ __all__ = [
     "ConsumerStatus",
     "DataFile",
     "DataWriter",
-    "FileKey",
     "FileStatus",
     "FileValues",
     "Head",

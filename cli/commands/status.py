@@ -48,7 +48,7 @@ def status_command(
 
     What a table's log says needs no daemon, and is the same on every host: debt, the newest compaction and checkpoint,
     consumers and their lag, clean-ups, and the lease. `--url` prints what a daemon knows, for example what it fails at.
-    Exit code 1 if a table cannot be read, or the daemon fails at one.
+    Exit code 1 if a table cannot be read, or the daemon fails at one or at a part of one.
 
     Example:
       tidelog status /data/events
@@ -198,7 +198,7 @@ def _print_live(found: Mapping[str, Any], *, as_json: bool) -> None:
     try:
         rows = [_live_row(table) for table in found["tables"]]
         is_healthy, reason = found["health"]["healthy"], found["health"]["reason"]
-        is_failing = any(table["error"] or table["upkeep_errors"] for table in found["tables"])
+        is_failing = any(_troubles(table) for table in found["tables"])
         said = f"{output.counted(found['steps'], 'step')}, since {found['started']}"
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RetryableError(
@@ -213,9 +213,16 @@ def _print_live(found: Mapping[str, Any], *, as_json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
+def _troubles(table: Mapping[str, Any]) -> list[str]:
+    """What goes wrong at a table."""
+    troubles = [table["error"]] if table["error"] else []
+    troubles += [f"{each['chore']} fails: {each['error']}" for each in table["upkeep_errors"]]
+    left = table["left_alone"]
+    return [*troubles, *([f"{output.counted(left['groups'], 'group')} left alone: {left['error']}"] if left else [])]
+
+
 def _live_row(table: Mapping[str, Any]) -> list[Any]:
     debt = table["debt"] or {}
-    upkeep = [f"{each['chore']} fails: {each['error']}" for each in table["upkeep_errors"]]
     return [
         table["path"],
         table["state"],
@@ -224,5 +231,5 @@ def _live_row(table: Mapping[str, Any]) -> list[Any]:
             for value in (table["version"], debt.get("small_files"), debt.get("dead_rows"))
         ),
         sum(table["totals"]["compactions"].values()),
-        table["held_by"] or "; ".join(filter(None, [table["error"], *upkeep])) or None,
+        table["held_by"] or "; ".join(_troubles(table)) or None,
     ]

@@ -72,6 +72,7 @@ def _table(table: TableStatus, name: str, facts: TableFacts | None) -> Any:
                 "error": table.error,
                 "error_code": table.error_code,
                 "upkeep_errors": table.upkeep_errors,
+                "left_alone": table.left_alone,
                 "next_look": table.next_look,
                 "last_compaction": table.last_compaction,
                 "totals": table.totals,

@@ -69,6 +69,10 @@ _TABLE: Mapping[str, tuple[str, Callable[[TableStatus], float | None]]] = {
     ),
     "tidelog_table_superseded_total": ("Compactions with nothing left to do", lambda t: t.totals.superseded),
     "tidelog_table_refused_total": ("Rewrites that the verification refused", lambda t: t.totals.refused),
+    "tidelog_table_left_alone_groups": (
+        "Groups of files that are left alone for now, because their rewrite failed",
+        lambda t: t.left_alone.groups if t.left_alone else 0,
+    ),
     "tidelog_table_checkpoints_total": ("Checkpoints written", lambda t: t.totals.checkpoints),
     "tidelog_table_deleted_files_total": ("Files deleted by clean-up", lambda t: t.totals.files_deleted),
     "tidelog_table_failures_total": ("Looks that ended with an error", lambda t: t.totals.failures),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +21,6 @@ from tidelog.compaction_daemon.planning.plan import (
 from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
 from tidelog.compaction_daemon.planning.request import CompactionRequest
 from tidelog.log import Snapshot, Table
-from tidelog.log.internals import FileKey
 
 # A reason costs an object for each live file; for more files the plan only has its groups and partitions.
 _MAX_EXPLAINED_FILES = 50_000
@@ -89,11 +88,11 @@ class PlanOutline:
 
 
 def plan_outlines(
-    table: Table, snapshot: Snapshot, parts: Parts, due: CompactionRequest, growing: Collection[frozenset[FileKey]]
+    table: Table, snapshot: Snapshot, parts: Parts, due: CompactionRequest, apart: Mapping[str, int]
 ) -> tuple[PlanOutline, ...]:
     """What is due now at the loaded version of a table, and all that a major compaction could do.
 
-    What is due is what `due` asks for, without the groups `growing`.
+    What is due is what `due` asks for, with the files `apart` as in `plan_snapshot`.
 
     A plan that cannot be made is left out: for a major compaction the columns of `tidelog.clusterBy` have to be there.
     """
@@ -101,11 +100,11 @@ def plan_outlines(
     history = parts.make("recent commits", lambda: read_history(table), NO_HISTORY)
     now_ms = table.timeline.system.now_ms()
 
-    def make(name: str, request: CompactionRequest, left_alone: Collection[frozenset[FileKey]]) -> PlanOutline | None:
-        plan = partial(plan_snapshot, snapshot, request, history=history, now_ms=now_ms, growing=left_alone)
+    def make(name: str, request: CompactionRequest, apart: Mapping[str, int]) -> PlanOutline | None:
+        plan = partial(plan_snapshot, snapshot, request, history=history, now_ms=now_ms, apart=apart)
         return parts.make(name, lambda: _outline(plan(explain=explain)), None)
 
-    found = make("plan", due, growing), make("major plan", CompactionRequest(MAJOR), ())
+    found = make("plan", due, apart), make("major plan", CompactionRequest(MAJOR), {})
     return tuple(plan for plan in found if plan is not None)
 
 

@@ -85,7 +85,7 @@ class ReportCache:
         now_s = self._system.monotonic_s()
         if known is not None and known.version == table.version and now_s - known.at_s < _SAME_VERSION_S:
             return known.content
-        report = report_of(table, system=self._system, due=due, growing=status.growing)
+        report = report_of(table, system=self._system, due=due, apart=status.apart)
         content = json_bytes(report.to_dict())
         with self._lock:
             self._made[path] = _Made(table.version, self._system.monotonic_s(), content)

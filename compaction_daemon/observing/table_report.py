@@ -6,7 +6,7 @@ the plan.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -28,13 +28,13 @@ from tidelog.compaction_daemon.observing.versions import (
     newest_versions,
     table_size,
 )
+from tidelog.compaction_daemon.planning.planner import NOTHING_APART
 from tidelog.compaction_daemon.planning.request import DUE, CompactionRequest
 from tidelog.compaction_daemon.upkeep.retentions import Retention, retentions
 from tidelog.log import Debt, Snapshot, Table
 from tidelog.log.internals import (
     REAL_SYSTEM,
     ConsumerStatus,
-    FileKey,
     LostRace,
     System,
     consumers,
@@ -173,7 +173,7 @@ def report_of(
     max_versions: int = MAX_VERSIONS,
     system: System = REAL_SYSTEM,
     due: CompactionRequest = DUE,
-    growing: Collection[frozenset[FileKey]] = (),
+    apart: Mapping[str, int] = NOTHING_APART,
 ) -> TableReport:
     """The report of the loaded version of a table.
 
@@ -185,7 +185,7 @@ def report_of(
         max_versions: How many versions to list at most.
         system: The clock.
         due: How to plan what is due now, as in `DaemonStatus.request`; by default as a daemon with default settings.
-        growing: The groups that are left alone in that, as in `TableStatus.growing`.
+        apart: The files of groups that failed, as in `TableStatus.apart`.
 
     Raises:
         CorruptLogError: The list of files cannot be read.
@@ -220,7 +220,7 @@ def report_of(
         versions=versions,
         losses=parts.make("conflicts", lambda: _losses(table), ()),
         consumers=parts.make("consumers", lambda: _consumers(table, system), ()),
-        plans=plan_outlines(table, snapshot, parts, due, growing),
+        plans=plan_outlines(table, snapshot, parts, due, apart),
         lease=parts.make("lease", lambda: lease_of(table), None),
         refusals=parts.make("refusals", lambda: refusal_outlines(table), ()),
         problems=tuple(parts.problems),

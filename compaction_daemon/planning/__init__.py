@@ -8,6 +8,7 @@
 - `groups`: the best decisions as groups, up to the budget
 - `history`: what recent commits tell: who writes where and how often, predictions and outcomes
 - `costs`: how long a rewrite takes and how much it writes, learned from the history
+- `failed_groups`: the groups whose rewrite failed, and when they are tried again
 - `explanations`: the reason for every file and partition
 - `plan`: the result, as values that can be kept as JSON
 - `checking`: whether a plan still fits the table

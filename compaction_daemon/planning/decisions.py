@@ -6,8 +6,8 @@ run of neighbours in that order.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tidelog.compaction_daemon.planning.candidates import Files, oldest_times
 from tidelog.compaction_daemon.planning.major import num_outputs, pack_major
 from tidelog.compaction_daemon.planning.minor import is_hardly_larger, pack_minor
-from tidelog.log.internals import BoolArray, FileKey, Int64Array, to_adds
+from tidelog.log.internals import BoolArray, Int64Array
 
 Float64Array: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -28,9 +28,9 @@ REFUSALS = (
     "small, but there is no other small file to pack it with",
     "small, but its group is hardly larger than its largest file",
     "small, but a rewrite would not leave fewer files",
-    "a rewrite of its group would take more space",
+    "its group could not be rewritten before, and is left alone for a while",
 )
-TAKEN, LONELY, HARDLY_LARGER, NOT_FEWER, GROWING = range(5)
+TAKEN, LONELY, HARDLY_LARGER, NOT_FEWER, LEFT_ALONE = range(5)
 
 # What a reader pays for opening a file, in bytes it could read instead: Spark's `spark.sql.files.openCostInBytes`.
 OPEN_COST_BYTES = 4 * 2**20
@@ -128,27 +128,42 @@ class Decisions:
         return np.asarray(ends[self.stops] - ends[self.starts], dtype=np.int64)
 
 
-def decide(files: Files, rules: Rules) -> Decisions:
-    """Decide on all files that are small, dead, or worth a rewrite. Each of them is in exactly one decision."""
+def decide(files: Files, rules: Rules, apart: Mapping[str, int]) -> Decisions:
+    """Decide on all files that are small, dead, or worth a rewrite. Each of them is in exactly one decision.
+
+    `apart` numbers files by path. Only files with the same number are packed together, and those with a negative one
+    are left alone. A file whose rows are all dead is dropped without reading it, whatever its number.
+    """
     is_major = rules.is_major[files.scopes] if files.num_scopes else np.zeros(0, dtype=bool)
     worth = files.worth(purge=rules.purge) & is_major
     chosen = np.flatnonzero(files.small | files.all_dead | worth)
     live = ~files.all_dead[chosen]
+    numbers = np.where(live, _numbers(files, apart)[chosen], 0)
     # Stable: files with the same time stay in log order.
-    chosen = chosen[np.lexsort((files.times[chosen], live, files.scopes[chosen]))]
+    order = np.lexsort((files.times[chosen], numbers, live, files.scopes[chosen]))
+    chosen, numbers, live = chosen[order], numbers[order], live[order]
     runs = _Runs(files, rules, chosen, worth)
-    keys = files.scopes[chosen] * 2 + ~files.all_dead[chosen]
-    bounds = (
-        np.concatenate([[0], np.flatnonzero(np.diff(keys)) + 1, [len(chosen)]]) if len(chosen) else np.zeros(1, int)
-    )
+    changes = np.diff(files.scopes[chosen] * 2 + live).astype(bool) | np.diff(numbers).astype(bool)
+    bounds = np.concatenate([[0], np.flatnonzero(changes) + 1, [len(chosen)]]) if len(chosen) else np.zeros(1, int)
     lengths = np.diff(bounds)
     alone = _alone(files, rules, chosen, worth, bounds[:-1][lengths == 1])
     many = lengths > 1
     for start, stop in zip(bounds[:-1][many].tolist(), bounds[1:][many].tolist(), strict=True):
         runs.decide(range(start, stop))
     columns = np.concatenate([alone, np.array(runs.found, dtype=np.int64).reshape(-1, 4)])
-    columns = columns[np.argsort(columns[:, 0])]
-    return Decisions(files, rules, worth, chosen, *(columns[:, index] for index in range(4)))
+    starts, stops, outputs, refused = columns[np.argsort(columns[:, 0])].T
+    refused = np.where(numbers[starts] < 0, LEFT_ALONE, refused)
+    return Decisions(files, rules, worth, chosen, starts, stops, outputs, refused)
+
+
+def _numbers(files: Files, apart: Mapping[str, int]) -> Int64Array:
+    """The number of each file; 0 without one."""
+    found = np.zeros(len(files.sizes), dtype=np.int64)
+    if apart:
+        places = pc.index_in(files.table["path"], value_set=pa.array(apart, pa.string()))
+        known = np.asarray(places.is_valid())
+        found[known] = np.fromiter(apart.values(), np.int64)[places.drop_null().to_numpy()]
+    return found
 
 
 def _alone(files: Files, rules: Rules, candidates: Int64Array, worth: BoolArray, places: Int64Array) -> Int64Array:
@@ -163,21 +178,6 @@ def _alone(files: Files, rules: Rules, candidates: Int64Array, worth: BoolArray,
     refused = np.where(is_major, np.where(worth[numbers], TAKEN, NOT_FEWER), LONELY)
     dead = files.all_dead[numbers]
     return np.stack([places, places + 1, np.where(dead, 0, outputs), np.where(dead, TAKEN, refused)], axis=1)
-
-
-def without_growing(decisions: Decisions, growing: Collection[frozenset[FileKey]]) -> Decisions:
-    """Refuse groups that are known to take more space when they are rewritten, given by their files with vectors."""
-    if not growing:
-        return decisions
-    paths = pa.array({path for group in growing for path, _ in group}, pa.string())
-    candidates = decisions.files.table.select(["path", "deletionVector"]).take(pa.array(decisions.candidates))
-    named = np.cumsum([0, *pc.is_in(candidates["path"], value_set=paths).to_pylist()])
-    refused = decisions.refused.copy()
-    for decision in np.flatnonzero(named[decisions.stops] - named[decisions.starts] == decisions.counts).tolist():
-        table = decisions.files.table.take(pa.array(decisions.members(decision)))
-        if frozenset(add.key for add in to_adds(table)) in growing:
-            refused[decision] = GROWING
-    return replace(decisions, refused=refused)
 
 
 class _Runs:

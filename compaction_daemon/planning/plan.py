@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import AddFile, FileKey
+from tidelog.log.internals import AddFile
 
 # The tag of a compacted file that holds the time of the oldest commit among its rows, in ms since the epoch.
 OLDEST_TAG = "tidelog.oldestCommit"
@@ -19,10 +19,6 @@ HILBERT = "hilbert"
 SORT = "sort"
 MINOR = "minor"
 MAJOR = "major"
-
-
-# Groups by the files, with their deletion vectors, that they have as inputs.
-GrowingGroups: TypeAlias = set[frozenset[FileKey]]
 
 
 class Prediction(msgspec.Struct, frozen=True):
@@ -80,6 +76,11 @@ class PlannedGroup:
     predicted: Prediction = NOTHING_PREDICTED
     reason: str = ""
     purge: bool = False
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of the inputs, as the log spells them."""
+        return tuple(add.path for add in self.inputs)
 
     @property
     def size_bytes(self) -> int:

@@ -9,14 +9,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 import numpy as np
 
 from tidelog.compaction_daemon.planning import explanations
 from tidelog.compaction_daemon.planning.candidates import Files, files_of
 from tidelog.compaction_daemon.planning.costs import learn
-from tidelog.compaction_daemon.planning.decisions import Float64Array, Rules, decide, without_growing
+from tidelog.compaction_daemon.planning.decisions import Float64Array, Rules, decide
 from tidelog.compaction_daemon.planning.groups import Costs, best_groups
 from tidelog.compaction_daemon.planning.history import History, ScopeKey
 from tidelog.compaction_daemon.planning.minor import GROWTH
@@ -29,13 +29,14 @@ from tidelog.compaction_daemon.planning.request import (
     with_clustering,
 )
 from tidelog.log import Snapshot
-from tidelog.log.internals import BoolArray, FileKey, Int64Array, physical_name, properties
+from tidelog.log.internals import BoolArray, Int64Array, physical_name, properties
 
 # MAJOR does not wait for quiet if so much of a partition is dead: reads then take twice as long as they need to.
 DEAD_SHARE_OF_HOT = 0.5
 
 NO_BUDGET = Budget()
 NO_HISTORY = History()
+NOTHING_APART: Mapping[str, int] = {}
 
 
 def plan_snapshot(
@@ -45,7 +46,7 @@ def plan_snapshot(
     history: History = NO_HISTORY,
     now_ms: int = 0,
     budget: Budget = NO_BUDGET,
-    growing: Collection[frozenset[FileKey]] = (),
+    apart: Mapping[str, int] = NOTHING_APART,
     explain: bool = False,
 ) -> Plan:
     """The plan for one snapshot; the same arguments always give the same plan.
@@ -56,7 +57,8 @@ def plan_snapshot(
         history: Recent commits, from which predictions and, at the level `auto`, hot partitions are learned.
         now_ms: The time of day, in ms since the epoch. It is compared with the commits of the history.
         budget: The most that all groups together may cost. The first group is planned even if it costs more.
-        growing: Groups that are known to take more space when they are rewritten; they are left alone.
+        apart: Files that are not packed with others, by path the number of their group; with a negative number they are
+            left alone (see `FailedGroups`).
         explain: Whether the plan has a reason for every live file, which takes an object for each.
 
     Raises:
@@ -80,7 +82,7 @@ def plan_snapshot(
         clusters=bool(request.cluster_by),
         is_major=_major_scopes(files, request, waits),
     )
-    decisions = without_growing(decide(files, rules), growing)
+    decisions = decide(files, rules, apart)
     chosen = best_groups(decisions, request, Costs(learn(history), past.rates(files)), budget)
     why = explanations.Explanations(decisions, chosen, request, waits)
     return Plan(
@@ -108,7 +110,7 @@ def next_plan(
     budget: Budget,
     growth: float = GROWTH,
     major: bool = True,
-    growing: Collection[frozenset[FileKey]] = (),
+    apart: Mapping[str, int] = NOTHING_APART,
 ) -> Plan:
     """What a daemon does next: MINOR in partitions that are being written, MAJOR in those that have become quiet.
 
@@ -117,7 +119,7 @@ def next_plan(
     the table's property names and that can no longer be clustered by; the plan has a note instead.
     """
     request = CompactionRequest(AUTO_LEVEL if major else MINOR, growth=growth)
-    return plan_snapshot(snapshot, request, history=history, now_ms=now_ms, budget=budget, growing=growing)
+    return plan_snapshot(snapshot, request, history=history, now_ms=now_ms, budget=budget, apart=apart)
 
 
 def _major_scopes(files: Files, request: CompactionRequest, waits: Int64Array) -> BoolArray:

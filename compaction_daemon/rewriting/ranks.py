@@ -18,7 +18,7 @@ from tidelog.log.internals import Int64Array
 
 
 class Ranks:
-    """The ranks of one column; `sample` has some of its values, at least one."""
+    """The ranks of one column; `sample` has some of its values, at least one; all can be null."""
 
     def __init__(self, sample: pa.Array, bits: int) -> None:
         present = sample.drop_null()
@@ -47,7 +47,9 @@ class _Steps:
         self._numeric = _is_numeric(values.type)
         if self._numeric:
             ordered = np.sort(_numbers(values))
-            self._numbers = np.unique(ordered[np.linspace(0, len(ordered), most, endpoint=False).astype(np.int64)])
+            if len(ordered):
+                ordered = ordered[np.linspace(0, len(ordered), most, endpoint=False).astype(np.int64)]
+            self._numbers = np.unique(ordered)
             self.count = len(self._numbers)
             return
         distinct = values.unique()

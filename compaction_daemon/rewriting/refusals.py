@@ -2,7 +2,8 @@
 
 Nothing is committed then. The written files stay where they are, and a record `_tidelog/refused/<uuid>.json` names
 them, so that somebody can find out what happened. The files are deleted like other files that no commit names, by the
-vacuum after `delta.deletedFileRetentionDuration`.
+vacuum after `delta.deletedFileRetentionDuration`. Until then that much evidence is enough: beyond `MAX_EVIDENCE` the
+evidence that is there stays, and the files of further refusals are deleted at once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import msgspec
 
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.compaction_daemon.rewriting.digests import Sums
+from tidelog.compaction_daemon.rewriting.outputs import delete_files
 from tidelog.compaction_daemon.rewriting.verification import Findings
 from tidelog.log.errors import CompactionVerificationError, TidelogError
 from tidelog.log.internals import AddFile, DataWriter, Store, logger
@@ -20,6 +22,9 @@ from tidelog.log.internals import AddFile, DataWriter, Store, logger
 REFUSED_FOLDER = "_tidelog/refused"
 # The newest ones are of interest, and a page should not take long if something is refused again and again.
 MAX_RECORDS = 100
+# How many refusals of a table are kept with their files, and about how many bytes these files have.
+MAX_EVIDENCE = 20
+MAX_EVIDENCE_BYTES = 4 * 2**30
 # A group has at most thousands of files, which fit easily. A larger record is not one of ours.
 _MAX_RECORD_BYTES = 64 * 2**20
 _LOGGER = logger(__name__)
@@ -67,8 +72,35 @@ class Refusal(msgspec.Struct, frozen=True):
 def refuse(
     writer: DataWriter, group: PlannedGroup, version: int | None, written: Sequence[AddFile], found: Findings
 ) -> CompactionVerificationError:
-    """Record that the outcome of a rewrite was refused. Returns the error to raise."""
+    """Keep the outcome of a rewrite with a record, unless there is enough evidence. Returns the error to raise."""
     store = writer.store
+    kept, evidence = "the written files are kept, but no record of them could be written", {}
+    try:
+        if _is_enough(refusals(store, writer.metadata.id, MAX_EVIDENCE)):
+            delete_files(writer, written)
+            kept = f"the written files were deleted, because {REFUSED_FOLDER} has enough others"
+        else:
+            path = _recorded(writer, group, version, written, found)
+            kept, evidence = f"the written files are kept, and {path} names them", {"evidence": path}
+    except (TidelogError, OSError) as error:
+        _LOGGER.warning("cannot write the record of a refused rewrite of %s: %s", store.url, error)
+    return CompactionVerificationError(
+        f"a compaction of {len(group.inputs)} files of {store.url} was refused: {'; '.join(found.differences)}",
+        advice=f"these files stay in the table and no row is lost; {kept}: report this as a bug",
+        path=store.url,
+        **evidence,
+    )
+
+
+def _is_enough(records: Sequence[Refusal]) -> bool:
+    kept_bytes = sum(file.size_bytes for record in records for file in record.outputs)
+    return len(records) >= MAX_EVIDENCE or kept_bytes >= MAX_EVIDENCE_BYTES
+
+
+def _recorded(
+    writer: DataWriter, group: PlannedGroup, version: int | None, written: Sequence[AddFile], found: Findings
+) -> str:
+    """Write the record of a refusal. Returns its path."""
     record = Refusal(
         time_ms=writer.system.now_ms(),
         table_id=writer.metadata.id,
@@ -83,18 +115,8 @@ def refuse(
         written=found.written,
     )
     path = f"{REFUSED_FOLDER}/{writer.system.uuid()}.json"
-    kept, evidence = f"the written files are kept, and {path} names them", {"evidence": path}
-    try:
-        store.put_if_absent(path, msgspec.json.encode(record))
-    except (TidelogError, OSError) as error:
-        _LOGGER.warning("cannot write the record of a refused rewrite of %s: %s", store.url, error)
-        kept, evidence = "the written files are kept, but no record of them could be written", {}
-    return CompactionVerificationError(
-        f"a compaction of {len(group.inputs)} files of {store.url} was refused: {'; '.join(found.differences)}",
-        advice=f"these files stay in the table and no row is lost; {kept}: report this as a bug",
-        path=store.url,
-        **evidence,
-    )
+    writer.store.put_if_absent(path, msgspec.json.encode(record))
+    return path
 
 
 def refusals(store: Store, table_id: str, limit: int = MAX_RECORDS) -> tuple[Refusal, ...]:

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from tidelog.compaction_daemon.config import DaemonConfig
+from tidelog.compaction_daemon.planning.failed_groups import FailedGroups
 from tidelog.compaction_daemon.planning.history import History
-from tidelog.compaction_daemon.planning.plan import GrowingGroups
-from tidelog.compaction_daemon.status import DebtSample, TableState, TableStatus
+from tidelog.compaction_daemon.status import DebtSample, LeftAlone, TableState, TableStatus
 from tidelog.compaction_daemon.upkeep import Upkeep
 from tidelog.compaction_daemon.watching.schedule import RETRY_LIMIT_S, Schedule
 from tidelog.log import Table
@@ -49,8 +49,8 @@ class WatchedTable:
     ) -> None:
         self.path = path if table is None else table.path
         self.storage_options = storage_options
-        # A rewrite that costs space is tried once, until the files change.
-        self.growing: GrowingGroups = set()
+        # The groups whose rewrite failed; the rest of the table is compacted without them.
+        self.failed_groups = FailedGroups()
         # Whether the loaded version may leave something to do; if not, only a new version can.
         self.pending = True
         # What recent commits tell, if it was needed before.
@@ -97,7 +97,7 @@ class WatchedTable:
     def _forget(self) -> None:
         """Drop what was known about the table at this path."""
         self._table = None
-        self.growing.clear()
+        self.failed_groups.clear()
         self.history = None
         self.status = replace(self.status, table_id=None, version=None, debt=())
 
@@ -162,12 +162,13 @@ class WatchedTable:
         """Note which groups are left alone, and what upkeep fails at."""
         is_here = self.status.state not in {TableState.MISSING, TableState.ELSEWHERE}
         errors = self.upkeep.errors if is_here else ()
-        if self.growing != self.status.growing or errors != self.status.upkeep_errors:
-            self.status = replace(self.status, growing=frozenset(self.growing), upkeep_errors=errors)
+        apart = self.failed_groups.apart(self._system.monotonic_s())
+        if apart != self.status.apart or errors != self.status.upkeep_errors:
+            self.status = replace(self.status, apart=apart, upkeep_errors=errors)
 
     def failed(self, error: Exception) -> TidelogError:
         """Note a look that failed, and log it if this is news. Returns the error as one of tidelog's."""
-        known = _known(error)
+        known = known_error(error)
         self.pending = True
         # A path or a version in the text changes from one look to the next; the kind of the error does not.
         kind = (known.code, type(error))
@@ -201,6 +202,15 @@ class WatchedTable:
         failed = self.schedule.failed(self._system.monotonic_s(), limit_s)
         self._to(state, failed, None if state is TableState.WORKING else known)
         return known
+
+    def noted_groups(self) -> None:
+        """Note how many groups are left alone because their rewrite failed, and log it if these were the last ones."""
+        failures = self.failed_groups.left_alone()
+        found = LeftAlone(len(failures), failures[-1].error, failures[-1].code) if failures else None
+        if self.status.left_alone and found is None:
+            said = event("recovered", table=self.path)
+            _LOGGER.info("%s: no group is left alone any more", self.path, extra=said)
+        self.status = replace(self.status, left_alone=found)
 
     def count(self, **more: float) -> None:
         """Add to the totals, by the name of the field."""
@@ -244,7 +254,8 @@ def _schedule(config: DaemonConfig, due_s: float = 0.0) -> Schedule:
     return Schedule(config.interval_s, idle_s, due_s)
 
 
-def _known(error: Exception) -> TidelogError:
+def known_error(error: Exception) -> TidelogError:
+    """The error as one of tidelog's."""
     if isinstance(error, TidelogError):
         return error
     if isinstance(error, OSError | pa.ArrowException):

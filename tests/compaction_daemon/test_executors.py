@@ -13,11 +13,22 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from tests.compaction_daemon.support import SCHEMA, live_files, logged_paths, memory_table, numbers_of, put
+from tests.compaction_daemon.support import (
+    SCHEMA,
+    PassingClock,
+    live_files,
+    logged_paths,
+    memory_table,
+    numbers_of,
+    put,
+)
 from tests.compaction_daemon.test_compaction import data_files
 from tests.log.cleanup.support import AT_ONCE
 from tidelog.compaction_daemon import Daemon, DaemonConfig, applying, compact
+from tidelog.compaction_daemon.applying import Conduct
+from tidelog.compaction_daemon.compaction import compact_with
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
+from tidelog.compaction_daemon.planning.request import CompactionRequest
 from tidelog.compaction_daemon.rewriting import rewrite as rewriting
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Table
@@ -40,12 +51,11 @@ def test_groups_are_rewritten_by_an_executor(pool: Callable[[int], Executor], tm
     assert numbers_of(tables[1]) == numbers_of(tables[0])
 
 
-def test_a_group_that_fails_in_an_executor_leaves_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_fails_in_an_executor_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     table = memory_table()
     for part in "abc":
         put(table, 1, part=part)
         put(table, 2, part=part)
-    before = data_files(table)
 
     def fails_on_b(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: int, version: int) -> MoveGroup:
         if group.partition_values["part"] == "b":
@@ -55,7 +65,8 @@ def test_a_group_that_fails_in_an_executor_leaves_no_file(monkeypatch: pytest.Mo
     monkeypatch.setattr(applying, "rewrite", fails_on_b)
     with ThreadPoolExecutor(3) as executor, pytest.raises(ZeroDivisionError):
         compact(table, "major", executor=executor)
-    assert data_files(table) == before
+    assert sorted(add.partition_values["part"] or "" for add in live_files(table)) == ["a", "b", "b", "c"]
+    assert data_files(table) == logged_paths(table)
 
 
 def test_an_unsuitable_executor_is_refused() -> None:
@@ -160,3 +171,48 @@ def test_a_daemon_goes_on_with_a_new_pool(table: Table, monkeypatch: pytest.Monk
     assert [len(live_files(table.refresh())), numbers_of(table)] == [3, rows]
     for each in pools:
         each.shutdown()
+
+
+def test_a_daemon_finds_the_group_that_kills_its_workers(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was on its way with others, so each of them is tried alone once, after those that were not."""
+    rows, clock = numbers_of(table), PassingClock()
+    monkeypatch.setattr(applying, "rewrite", killed_in_b)
+    monkeypatch.setattr(applying, "MAX_RUNNING", 2)
+    pools = []
+
+    def pool() -> ProcessPoolExecutor:
+        pools.append(ProcessPoolExecutor(1))
+        return pools[-1]
+
+    daemon = Daemon([table.path], executor=pool, config=DaemonConfig(major=False), clock=clock)
+    for _ in range(4):
+        daemon.step()
+        clock.pass_s(60)
+    assert sorted(add.partition_values["part"] or "" for add in live_files(table)) == ["a", "b", "b", "c"]
+    (status,) = daemon.status().tables
+    assert (status.error, status.left_alone and status.left_alone.groups) == (None, 1)
+    assert status.left_alone is not None
+    assert status.left_alone.error_code == "TIDELOG_WORKER_LOST"
+    killed = len(pools)
+    for part in "ac":
+        put(table, 4, part=part)
+    assert daemon.step().did_anything, "the others are compacted as ever"
+    assert len(pools) == killed
+    monkeypatch.undo()
+    clock.pass_s(300)
+    assert daemon.step().did_anything
+    assert (len(live_files(table)), daemon.status().tables[0].left_alone) == (3, None)
+    assert len(numbers_of(table)) == len(rows) + 2
+    for each in pools:
+        each.shutdown()
+
+
+def test_a_pool_that_was_broken_before_accuses_no_group(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applying, "rewrite", killed_in_b)
+    with ProcessPoolExecutor(1) as pool:
+        with pytest.raises(WorkerLostError):
+            compact(table, where="part = 'b'", executor=pool)
+        conduct = Conduct(pool)
+        with pytest.raises(WorkerLostError):
+            compact_with(table, CompactionRequest(), conduct)
+    assert len(conduct.failed) == 0

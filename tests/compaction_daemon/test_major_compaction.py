@@ -173,7 +173,8 @@ def test_a_dead_file_is_dropped_without_reading_its_rows(level: str, monkeypatch
     time_version, changes = table.refresh().time_version, table.changes().to_arrow()
     monkeypatch.setattr("tidelog.compaction_daemon.rewriting.inputs.read_coded_batches", None)
     report = compact(table, level)
-    assert (report.groups, report.files_removed, report.files_added, report.bytes_written) == (1, 1, 0, 0)
+    assert (report.groups, report.files_removed, report.files_added) == (1, 1, 0)
+    assert (report.bytes_read, report.bytes_written) == (0, 0)
     assert dead.key not in {add.key for add in live_files(table)}
     assert numbers_of(table) == [3, *range(10, 100)]
     assert table.time_version == time_version

@@ -14,12 +14,15 @@ from tidelog.compaction_daemon import Daemon, DaemonConfig, TableState, applying
 from tidelog.compaction_daemon.daemon import STALLED_S
 from tidelog.compaction_daemon.leases import Lease
 from tidelog.compaction_daemon.observing.report_cache import ReportCache
+from tidelog.compaction_daemon.planning.failed_groups import LONGEST_WAIT_S
+from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
 from tidelog.compaction_daemon.rewriting import rewrite
+from tidelog.compaction_daemon.rewriting.inputs import Inputs
 from tidelog.compaction_daemon.rewriting.refusals import REFUSED_FOLDER
 from tidelog.compaction_daemon.rewriting.verification import Findings, verify
 from tidelog.log import Table
-from tidelog.log.errors import PathNotWritableError, RetryableError
+from tidelog.log.errors import DataFileDamagedError, PathNotWritableError, RetryableError
 
 
 @pytest.fixture
@@ -34,12 +37,13 @@ def with_debt() -> Table:
     return table
 
 
-def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the verification refuse every rewrite."""
+def refusing(monkeypatch: pytest.MonkeyPatch, path: str | None = None) -> None:
+    """Let the verification refuse every rewrite, or those of one file."""
 
-    def differs(*args: Any, **named: Any) -> Findings:
-        found = verify(*args, **named)
-        found.differences.append("a test said so")
+    def differs(inputs: Inputs, *args: Any) -> Findings:
+        found = verify(inputs, *args)
+        if path is None or path in {add.path for add in inputs.adds}:
+            found.differences.append("a test said so")
         return found
 
     monkeypatch.setattr(rewrite, "verify", differs)
@@ -52,7 +56,7 @@ def records(table: Table) -> int:
 # --- what is tried again ---------------------------------------------------------------------------------------------
 
 
-def test_a_refused_group_is_tried_again_only_when_its_files_change(
+def test_refused_files_are_left_alone_for_a_day_while_others_are_compacted(
     monkeypatch: pytest.MonkeyPatch, clock: PassingClock
 ) -> None:
     table = with_debt()
@@ -61,23 +65,110 @@ def test_a_refused_group_is_tried_again_only_when_its_files_change(
     (step,) = keeper.step().tables
     assert step.error is not None
     assert step.error.code == "TIDELOG_COMPACTION_VERIFICATION"
-    for _ in range(5):
+    for number in range(5):
         clock.pass_s(600)
         (step,) = keeper.step().tables
         assert (step.error, step.did_anything) == (None, False)
-    assert records(table) == 1
-    assert keeper.status().tables[0].totals.refused == 1
-    put(table, 3)
-    put(table, 4)
-    clock.pass_s(600)
-    assert keeper.step().tables[0].error is not None
-    assert records(table) == 2
+        (status,) = keeper.status().tables
+        assert status.state is TableState.WATCHED
+        assert status.left_alone is not None, "it stays visible as long as it lasts"
+        assert (status.left_alone.groups, status.left_alone.error_code) == (1, "TIDELOG_COMPACTION_VERIFICATION")
+        if number == 2:
+            put(table, 3, part="b")
+    assert (records(table), keeper.status().tables[0].totals.refused) == (1, 1)
     monkeypatch.undo()
+    put(table, 4)
     put(table, 5)
-    put(table, 6)
     clock.pass_s(600)
+    assert keeper.step().tables[0].compaction.files_removed == 2, "the refused files do not keep new ones waiting"
+    assert len(live_files(table)) == 4
+    clock.pass_s(LONGEST_WAIT_S)
     assert keeper.step().tables[0].compaction.did_anything
-    assert len(live_files(table)) == 1
+    assert keeper.step().tables[0].compaction.did_anything, "their output is packed with the others"
+    assert (len(live_files(table)), keeper.status().tables[0].left_alone) == (2, None)
+
+
+def test_each_refused_group_counts(monkeypatch: pytest.MonkeyPatch, clock: PassingClock) -> None:
+    table = with_debt()
+    for part in "bc":
+        put(table, 1, part=part)
+        put(table, 2, part=part)
+    keeper = Daemon([table.path], clock=clock)
+    refusing(monkeypatch)
+    keeper.step()
+    (status,) = keeper.status().tables
+    assert (status.totals.refused, status.totals.failures, status.totals.superseded) == (3, 0, 0)
+    assert status.left_alone is not None
+    assert status.left_alone.groups == 3
+
+
+def test_a_refused_group_beside_a_stream_is_rewritten_once_a_day(
+    monkeypatch: pytest.MonkeyPatch, clock: PassingClock
+) -> None:
+    """The first file cannot be verified, and a stream adds files all the time."""
+    table = with_debt()
+    bad = live_files(table)[0].path
+    keeper = Daemon([table.path], clock=clock)
+    refusing(monkeypatch, bad)
+    for number in range(48):
+        put(table, number)
+        put(table, number)
+        clock.pass_s(3600)
+        keeper.step()
+    assert records(table) == keeper.status().tables[0].totals.refused == 2
+    assert len(live_files(table)) < 2 + 8, "the stream was compacted"
+    (watched,) = keeper._tables
+    assert len(watched.failed_groups) == 2, "tomorrow it is tried in halves"
+
+
+@pytest.mark.parametrize("damage", ["damaged", "unexpected"])
+def test_a_group_that_fails_keeps_nothing_else_waiting(
+    damage: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, clock: PassingClock
+) -> None:
+    """The error is reported when it happens, and logged once, whatever the path of the file in its text."""
+    table = with_debt()
+    put(table, 3, part="b")
+    bad = live_files(table)[0].path
+    errors = {"damaged": DataFileDamagedError("cannot be read", path="x", file=bad), "unexpected": IndexError("a bug")}
+    tries: list[tuple[str, ...]] = []
+
+    def fails(writer: Any, schema: Any, group: PlannedGroup, **named: Any) -> Any:
+        if bad in group.paths:
+            tries.append(group.paths)
+            raise errors[damage]
+        return rewrite.rewrite(writer, schema, group, **named)
+
+    monkeypatch.setattr(applying, "rewrite", fails)
+    keeper = Daemon([table.path], clock=clock)
+    (step,) = keeper.step().tables
+    assert step.error is not None
+    assert step.error.code == ("TIDELOG_DATA_FILE_DAMAGED" if damage == "damaged" else "TIDELOG_RETRYABLE")
+    compacted = 0
+    for number in range(60):
+        put(table, number, part="b")
+        compacted += keeper.step().tables[0].did_anything
+        clock.pass_s(60)
+    assert compacted > 20
+    assert len(tries) == (1 if damage == "damaged" else 4), "after 5, 10 and 20 minutes"
+    assert [record.levelname for record in caplog.records if record.name.endswith(".applying")] == ["WARNING"]
+    (status,) = keeper.status().tables
+    assert (status.error, status.left_alone and status.left_alone.groups) == (None, 1)
+
+
+def test_the_groups_of_a_table_that_was_replaced_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: PassingClock
+) -> None:
+    table = Table.create(str(tmp_path / "t"), SCHEMA, partition_by=["part"])
+    put(table, 1)
+    put(table, 2)
+    keeper = Daemon([table.path], clock=clock)
+    refusing(monkeypatch)
+    keeper.step()
+    Table.drop(table.path)
+    Table.create(table.path, SCHEMA, partition_by=["part"])
+    clock.pass_s(600)
+    keeper.step()
+    assert keeper.status().tables[0].left_alone is None
 
 
 def test_a_table_of_another_daemon_is_planned_again_without_a_new_version(clock: PassingClock) -> None:

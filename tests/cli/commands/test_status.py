@@ -13,7 +13,7 @@ from tests.cli.support import lines, on_terminal, run
 from tests.compaction_daemon.observing.tables import NO_VACUUM, daemon_status, table_status
 from tests.compaction_daemon.support import SCHEMA, put
 from tidelog.cli.commands import status
-from tidelog.compaction_daemon import Daemon, compact
+from tidelog.compaction_daemon import Daemon, LeftAlone, compact
 from tidelog.compaction_daemon.leases.lease import Lease
 from tidelog.compaction_daemon.observing.server import PageServer
 from tidelog.log import Table
@@ -152,9 +152,10 @@ def test_a_running_daemon_is_asked(page: str, tmp_path: Path) -> None:
     assert [table["state"] for table in found["tables"]] == ["watched", "working", "missing"]
 
 
-def test_upkeep_that_fails_is_shown() -> None:
-    status = daemon_status(table_status("/data/t", upkeep_errors=(NO_VACUUM,)))
-    server = PageServer(lambda: status, Table.open)
+def test_what_goes_wrong_beside_the_looks_is_said() -> None:
+    left = LeftAlone(2, "TIDELOG_DATA_FILE_DAMAGED: no footer", "TIDELOG_DATA_FILE_DAMAGED")
+    found = daemon_status(table_status("/data/t", upkeep_errors=(NO_VACUUM,)), table_status("/data/a", left_alone=left))
+    server = PageServer(lambda: found, Table.open)
     server.start()
     try:
         shown = run("status", "--url", server.address)
@@ -162,6 +163,7 @@ def test_upkeep_that_fails_is_shown() -> None:
         server.stop()
     assert shown.exit_code == 1
     assert "vacuum from the log fails: a.parquet could not be deleted\n" in shown.stdout
+    assert "2 groups left alone: TIDELOG_DATA_FILE_DAMAGED: no footer" in shown.stdout
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.compaction_daemon.observing.tables import NO_VACUUM, NOW, daemon_status, table_status
-from tidelog.compaction_daemon import DaemonStatus, TableState, WorkTotals
+from tidelog.compaction_daemon import DaemonStatus, LeftAlone, TableState, WorkTotals
 from tidelog.compaction_daemon.observing import metrics
 from tidelog.compaction_daemon.observing.facts import TableFacts
 from tidelog.compaction_daemon.observing.metrics import DaemonCollector, exposition
@@ -67,7 +67,7 @@ def test_the_metrics_of_a_table() -> None:
     totals = WorkTotals(
         compactions={"minor": 5}, bytes_read=7, wasted_bytes=3, rebased_over=2, failures=1, step_seconds=1.5
     )
-    table = table_status("/a", epoch=4, totals=totals)
+    table = table_status("/a", epoch=4, totals=totals, left_alone=LeftAlone(3, "TIDELOG_X: no", "TIDELOG_X"))
     found = samples(daemon_status(table, table_status("/b", upkeep_errors=(NO_VACUUM,))))
     assert found["tidelog_table_upkeep_failing"] == {("/b", "vacuum from the log"): 1}
     found = samples(daemon_status(table))
@@ -79,6 +79,7 @@ def test_the_metrics_of_a_table() -> None:
     assert found["tidelog_table_failures_total"] == {("/a",): 1}
     assert found["tidelog_table_work_seconds_total"] == {("/a",): 1.5}
     assert found["tidelog_table_lease_epoch"] == {("/a",): 4}
+    assert found["tidelog_table_left_alone_groups"] == {("/a",): 3}
     assert found["tidelog_table_small_files"] == {("/a",): table.debt[-1].debt.small_files}
     assert found["tidelog_table_debt_sampled_timestamp_seconds"] == {("/a",): NOW.timestamp()}
     assert found["tidelog_table_state"] == {("/a", "watched"): 1}

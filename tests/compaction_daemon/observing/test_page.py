@@ -11,13 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.compaction_daemon.observing.pages import DESK, PHONE, Theme, Visit, served, serving, visit
-from tests.compaction_daemon.observing.tables import (
-    busy_table,
-    daemon_status,
-    put_rows,
-    table_status,
-)
-from tidelog.compaction_daemon import DaemonStatus, PageServer, TableState, TableStatus, WorkTotals
+from tests.compaction_daemon.observing.tables import busy_table, daemon_status, put_rows, table_status
+from tidelog.compaction_daemon import DaemonStatus, LeftAlone, PageServer, TableState, TableStatus, WorkTotals
 from tidelog.log import Table
 from tidelog.log.system import System
 
@@ -49,6 +44,7 @@ def some_tables(busy: Table) -> list[TableStatus]:
         ),
         table_status("/data/gone", TableState.MISSING, version=None, debt=()),
         table_status("/data/elsewhere", TableState.ELSEWHERE, held_by="host-b:7:x"),
+        table_status("/data/damaged", left_alone=LeftAlone(1, "TIDELOG_DATA_FILE_DAMAGED: no footer", "X")),
         table_status("/data/new", TableState.NEW, version=None, debt=(), last_compaction=None),
         table_status("/data/" + "long" * 60),
     ]
@@ -81,7 +77,7 @@ def test_it_fits_is_readable_and_asks_nobody_else(
     browser: Browser, site: PageServer, busy: Table, theme: Theme, size: tuple[int, int]
 ) -> None:
     with visit(browser, site.address, size=size, theme=theme) as visited:
-        expect(visited.page.locator(".tables tbody tr")).to_have_count(6)
+        expect(visited.page.locator(".tables tbody tr")).to_have_count(7)
         assert visited.overflow() == []
         assert visited.faults() == []
         page = open_busy(visited, busy)
@@ -101,6 +97,7 @@ def test_the_list_says_what_each_table_does(browser: Browser, site: PageServer, 
         expect(rows.first).to_contain_text("s3://***@bucket/orders")
         expect(rows.first).to_contain_text("failing")
         expect(rows.first).to_contain_text("TIDELOG_STORE_UNAVAILABLE: no answer")
+        expect(rows.nth(1)).to_contain_text("1 group left alone: TIDELOG_DATA_FILE_DAMAGED: no footer")
         expect(rows.filter(has_text="/data/elsewhere")).to_contain_text("held by host-b:7:x")
         expect(rows.filter(has_text=busy.path)).to_contain_text(re.compile("versions"))
         assert is_drawn(visited.page, f"tr:has-text('{busy.path}') canvas")
@@ -232,7 +229,7 @@ def test_everything_is_reached_by_tab_and_the_focus_is_seen(browser: Browser, si
 def test_the_chosen_theme_is_kept(browser: Browser, site: PageServer) -> None:
     with visit(browser, site.address, theme="light") as visited:
         page = visited.page
-        expect(page.locator(".tables tbody tr")).to_have_count(6)
+        expect(page.locator(".tables tbody tr")).to_have_count(7)
         page.get_by_label("Theme").first.select_option("dark")
         expect(page.locator("html")).to_have_attribute("data-theme", "dark")
         assert visited.faults() == []
@@ -320,13 +317,14 @@ def test_the_work_of_the_daemon_is_shown(browser: Browser, busy: Table) -> None:
     )
     address = f"/#/table/{quote(busy.path, safe='')}"
     with (
-        served([table_status(busy.path, totals=totals)]) as server,
+        served([table_status(busy.path, totals=totals, left_alone=LeftAlone(3, "TIDELOG_X: no", "X"))]) as server,
         visit(browser, server.address + address) as visited,
     ):
         work = visited.page.locator("#work")
         for text in ("5 minor, 1 major", "4,000 became 6", "4.8 MiB and 0 B", "2.0 KiB", "3 commits", "1.5 min"):
             expect(work).to_contain_text(text)
-        expect(work.locator(".bad")).to_have_text(["1 rewrite", "2"])
+        expect(work.locator(".bad")).to_have_text(["1 rewrite", "3 groups", "2"])
+        expect(work).to_contain_text("3 groups: TIDELOG_X: no")
 
 
 def test_a_daemon_that_is_gone_is_said(browser: Browser) -> None:

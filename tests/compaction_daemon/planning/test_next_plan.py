@@ -163,14 +163,21 @@ def test_a_plan_shows_a_bounded_number_of_partitions(monkeypatch: pytest.MonkeyP
     assert found.num_scopes == 3
 
 
-def test_groups_that_would_grow_are_left_alone() -> None:
-    table = table_of([File(10, at=at, part=part) for part in "ab" for at in range(2)])
-    first, second = planned(table, History()).groups
-    growing = {frozenset(add.key for add in first.inputs), frozenset({("else", None)})}
-    assert planned(table, History(), growing=growing).groups == (second,)
-    request = CompactionRequest("auto")
-    found = plan_snapshot(table.at(), request, growing=growing, explain=True)
-    assert {entry.reason for entry in found.reasons} == {"a rewrite of its group would take more space", "small"}
+def test_files_that_are_set_apart_are_packed_by_themselves_or_left_alone() -> None:
+    table = table_of([File(10, at=at, part=part) for part in "ab" for at in range(6)])
+    (paths, _) = (group.paths for group in planned(table, History()).groups)
+    apart = {"gone": 7, paths[1]: 2, paths[3]: 2, paths[0]: -1, paths[4]: -1}
+    assert numbers(planned(table, History(), apart=apart)) == [[6, 7, 8, 9, 10, 11], [2, 5], [1, 3]]
+    found = plan_snapshot(table.at(), CompactionRequest("auto"), apart=apart, explain=True)
+    left = [entry.path for entry in found.reasons if entry.reason.endswith("is left alone for a while")]
+    assert left == [paths[0], paths[4]]
+    assert sum(entry.chosen for entry in found.reasons) == 10
+
+
+def test_a_dead_file_is_dropped_although_it_is_set_apart() -> None:
+    table = table_of([File(10, at=1, rows=5, dead=5), File(10, at=2), File(10, at=3, rows=5, dead=5)])
+    first = table.at().files()["path"][0].as_py()
+    assert numbers(planned(table, History(), apart={first: -1})) == [[0, 2]]
 
 
 # --- debt and predictions --------------------------------------------------------------------------------------------

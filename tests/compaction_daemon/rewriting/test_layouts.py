@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.compaction_daemon.support import PassingClock
 from tests.log.read.test_scan import put_parquet
 from tests.log.support import live_files, memory_store, new_table
 from tidelog.compaction_daemon import Daemon, DaemonConfig, applying, compact
+from tidelog.compaction_daemon.planning.failed_groups import LONGEST_WAIT_S
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.compaction_daemon.rewriting import growth, layouts
 from tidelog.compaction_daemon.rewriting.in_order import write_in_order
@@ -159,7 +161,7 @@ def test_the_other_groups_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None
     assert after == before
 
 
-def test_a_daemon_tries_a_group_that_would_grow_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_tries_a_group_that_would_grow_once_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     table = repetitive(files=3, rows=1)
     rewrites: list[int] = []
     write = write_in_order
@@ -170,11 +172,15 @@ def test_a_daemon_tries_a_group_that_would_grow_once(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("tidelog.compaction_daemon.rewriting.rewrite.write_in_order", counted)
     monkeypatch.setattr(growth, "MOST_GROWTH", 0.01)
-    daemon = Daemon([table], config=DaemonConfig(growth=1.0))
+    clock = PassingClock()
+    daemon = Daemon([table.path], config=DaemonConfig(growth=1.0), clock=clock)
     for _ in range(3):
         (step,) = daemon.step().tables
         assert (step.error, step.did_anything) == (None, False)
-    assert len(rewrites) == 1
+    assert daemon.status().tables[0].left_alone is None, "it is as good as it can be"
     table.insert([{"n": 9, "text": "more"}])
+    assert not daemon.step().did_anything
+    assert len(rewrites) == 1, "a new file makes no new group of the same files"
     monkeypatch.setattr(growth, "MOST_GROWTH", 1.1)
-    assert daemon.step().did_anything, "the group is another one now"
+    clock.pass_s(LONGEST_WAIT_S)
+    assert daemon.step().did_anything

@@ -336,6 +336,24 @@ def test_a_table_without_refusals_has_none() -> None:
     assert refusals.refusals(memory_table().store, "any") == ()
 
 
+@pytest.mark.parametrize(("bound", "most"), [("MAX_EVIDENCE", 2), ("MAX_EVIDENCE_BYTES", 1)])
+def test_no_more_evidence_is_kept_than_is_enough(bound: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there stays: somebody may be looking at it."""
+    table = memory_table()
+    put(table, 1)
+    put(table, 2)
+    corrupted(monkeypatch, table, as_parquet(a_row_less))
+    monkeypatch.setattr(refusals, bound, most)
+    for _ in range(most):
+        with pytest.raises(CompactionVerificationError, match="the written files are kept"):
+            compact(table)
+    kept = {path for path, _ in table.store.walk()}
+    with pytest.raises(CompactionVerificationError, match="the written files were deleted, because") as caught:
+        compact(table)
+    assert not hasattr(caught.value, "evidence")
+    assert {path for path, _ in table.store.walk()} == kept
+
+
 def test_a_refusal_that_cannot_be_recorded_is_still_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     table = memory_table()
     put(table, 1)

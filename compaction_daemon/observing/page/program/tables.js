@@ -20,9 +20,13 @@ const SORTS = {
 };
 // What goes wrong at a table, also beside its newest look.
 const upkeepFaults = (table) => table.upkeep_errors.map((each) => `${each.chore} fails: ${each.error}`);
-const faultsOf = (table) => [table.error, ...upkeepFaults(table)].filter(Boolean).join(" · ");
+const leftAlone = (table) =>
+  table.left_alone ? `${counted(table.left_alone.groups, "group")} left alone: ${table.left_alone.error}` : "";
+const faultsOf = (table) => [table.error, ...upkeepFaults(table), leftAlone(table)].filter(Boolean).join(" · ");
 const rank = (table) =>
-  table.state !== "failing" && table.upkeep_errors.length ? 0.5 : Object.keys(STATES).indexOf(table.state);
+  table.state !== "failing" && (table.upkeep_errors.length || table.left_alone)
+    ? 0.5
+    : Object.keys(STATES).indexOf(table.state);
 const small = (table) => (table.debt ? table.debt.small_files : -1);
 const dead = (table) => (table.debt ? table.debt.dead_rows : -1);
 const lag = (table) => (table.lag ? table.lag.seconds : -1);

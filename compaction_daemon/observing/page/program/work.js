@@ -20,6 +20,12 @@ function workPart(live) {
       ["Rebased over", done.rebased_over ? counted(done.rebased_over, "commit") : "none"],
       ["Nothing left to commit", done.superseded ? counted(done.superseded, "time") : "never"],
       ["Refused", bad(done.refused, counted(done.refused, "rewrite"))],
+      [
+        "Left alone for now",
+        live.left_alone
+          ? [bad(live.left_alone.groups, counted(live.left_alone.groups, "group")), ": ", own(live.left_alone.error)]
+          : "none",
+      ],
       ["Failed looks", bad(done.failures, count(done.failures))],
       ["Checkpoints", done.checkpoints ? count(done.checkpoints) : "none"],
       ["Deleted by clean-up", done.files_deleted ? counted(done.files_deleted, "file") : "none"],
