@@ -164,8 +164,8 @@ class TableStepper:
             return None
         watched.history = read_history(table, watched.history)
         planned = self._plan(watched, snapshot, budget, watched.history)
-        # What is left alone is due again some time, although there may be no new version.
-        watched.planned(has_debt=_has_debt(planned) or len(watched.failed_groups) > 0)
+        # What is left alone for a while is debt as well.
+        watched.planned(has_debt=_has_debt(planned))
         return planned if planned.groups else None
 
     def _plan(self, watched: WatchedTable, snapshot: Snapshot, budget: Budget, history: History) -> Plan:

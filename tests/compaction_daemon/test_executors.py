@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from tests.log.cleanup.support import AT_ONCE
 from tidelog.compaction_daemon import Daemon, DaemonConfig, applying, compact
 from tidelog.compaction_daemon.applying import Conduct
 from tidelog.compaction_daemon.compaction import compact_with
+from tidelog.compaction_daemon.planning.failed_groups import FailedGroups
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.compaction_daemon.planning.request import CompactionRequest
 from tidelog.compaction_daemon.rewriting import rewrite as rewriting
@@ -193,11 +195,10 @@ def test_a_daemon_finds_the_group_that_kills_its_workers(table: Table, monkeypat
     assert (status.error, status.left_alone and status.left_alone.groups) == (None, 1)
     assert status.left_alone is not None
     assert status.left_alone.error_code == "TIDELOG_WORKER_LOST"
-    killed = len(pools)
     for part in "ac":
         put(table, 4, part=part)
-    assert daemon.step().did_anything, "the others are compacted as ever"
-    assert len(pools) == killed
+    (step,) = daemon.step().tables
+    assert (step.error, step.compaction.groups) == (None, 2), "the others are compacted as ever"
     monkeypatch.undo()
     clock.pass_s(300)
     assert daemon.step().did_anything
@@ -205,6 +206,31 @@ def test_a_daemon_finds_the_group_that_kills_its_workers(table: Table, monkeypat
     assert len(numbers_of(table)) == len(rows) + 2
     for each in pools:
         each.shutdown()
+
+
+class Noting(ThreadPoolExecutor):
+    """Notes for each call the partition of its group, and how many calls were running then."""
+
+    def __init__(self) -> None:
+        super().__init__(3)
+        self.calls: list[tuple[str | None, int]] = []
+        self._begun: list[Future[Any]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.calls.append((args[0].partition_values["part"], sum(not each.done() for each in self._begun)))
+        self._begun.append(super().submit(fn, *args, **kwargs))
+        return self._begun[-1]
+
+
+def test_a_group_that_may_have_cost_a_worker_comes_last_and_alone(table: Table) -> None:
+    failed = FailedGroups()
+    for part in "ab":
+        files = [add.path for add in live_files(table) if add.partition_values["part"] == part]
+        failed.suspect(files, WorkerLostError("killed"), 0.0)
+    with Noting() as executor:
+        report = compact_with(table, CompactionRequest(), Conduct(executor, failed=failed))
+    assert report.groups == 3
+    assert executor.calls == [("c", 0), ("a", 0), ("b", 0)]
 
 
 def test_a_pool_that_was_broken_before_accuses_no_group(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,8 @@ def test_refused_files_are_left_alone_for_a_day_while_others_are_compacted(
     (step,) = keeper.step().tables
     assert step.error is not None
     assert step.error.code == "TIDELOG_COMPACTION_VERIFICATION"
+    (watched,) = keeper._tables
+    assert watched.is_due(clock.monotonic_s()), "the rest of the table need not wait"
     for number in range(5):
         clock.pass_s(600)
         (step,) = keeper.step().tables
@@ -155,7 +157,7 @@ def test_a_group_that_fails_keeps_nothing_else_waiting(
     assert (status.error, status.left_alone and status.left_alone.groups) == (None, 1)
 
 
-def test_the_groups_of_a_table_that_was_replaced_are_forgotten(
+def test_the_groups_of_a_table_that_is_gone_are_forgotten(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: PassingClock
 ) -> None:
     table = Table.create(str(tmp_path / "t"), SCHEMA, partition_by=["part"])
@@ -164,11 +166,12 @@ def test_the_groups_of_a_table_that_was_replaced_are_forgotten(
     keeper = Daemon([table.path], clock=clock)
     refusing(monkeypatch)
     keeper.step()
+    assert keeper.status().tables[0].left_alone is not None
     Table.drop(table.path)
-    Table.create(table.path, SCHEMA, partition_by=["part"])
     clock.pass_s(600)
     keeper.step()
-    assert keeper.status().tables[0].left_alone is None
+    (status,) = keeper.status().tables
+    assert (status.state, status.left_alone) == (TableState.MISSING, None)
 
 
 def test_a_table_of_another_daemon_is_planned_again_without_a_new_version(clock: PassingClock) -> None:
