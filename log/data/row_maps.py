@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tidelog.log.errors import CorruptLogError, DataFileMissingError
-from tidelog.log.storage import Store, UnreadableFileError, arrow_input
+from tidelog.log.errors import CorruptLogError, DataFileMissingError, TidelogError
+from tidelog.log.storage import Store, arrow_input
 from tidelog.log.system import System
 
 ROW_MAP_FOLDER = "_tidelog/rowmaps"
@@ -45,7 +45,9 @@ def is_stored(store: Store, path: str, row_map: pa.Table) -> bool:
             if reader.schema != row_map_schema() or reader.num_record_batches != len(expected):
                 return False
             return all(_same(reader.get_batch(number), batch) for number, batch in enumerate(expected))
-    except (pa.ArrowException, FileNotFoundError, UnreadableFileError):
+    except TidelogError:
+        raise  # the store did not answer, which says nothing of the file
+    except (pa.ArrowException, OSError):
         return False
 
 

@@ -33,6 +33,8 @@ DAMAGED_FILES: dict[str, Callable[[bytes], bytes | None]] = {
     "a row map of no rows": lambda _: as_ipc(row_maps.row_map_schema().empty_table()),
     "other columns": lambda _: as_ipc(pa.table({"input": [1]})),
     "truncated": lambda content: content[:-3],
+    "without some bytes": lambda content: content[:600] + content[620:],
+    "another byte": lambda content: content[:700] + bytes([content[700] ^ 1]) + content[701:],
     "zeros": lambda content: bytes(len(content)),
     "empty": lambda _: b"",
     "gone": lambda _: None,
