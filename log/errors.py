@@ -342,7 +342,7 @@ class WriteVerificationError(DataError):
 
 
 class CompactionVerificationError(DataError):
-    """A compaction's output is not the rows of its input, and is not committed. `evidence` is a record, if written."""
+    """What a compaction wrote is wrong, and is not committed. `evidence` is a record, if one could be written."""
 
     code = "TIDELOG_COMPACTION_VERIFICATION"
     path: str

@@ -12,9 +12,11 @@ from tidelog.log.format import commit_info, partition_values, paths, properties
 from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, CommitInfo, RemoveFile, SetTransaction
 from tidelog.log.format.clustering import require_clusterable
 from tidelog.log.format.commit_info import operation_name
+from tidelog.log.format.footer_statistics import footer_bounds
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
 from tidelog.log.format.schema import field_id, is_variant, physical_name
 from tidelog.log.format.statistics import num_records
+from tidelog.log.format.statistics_reader import Bounds, read_bounds
 
 # isort: split
 # --- text for people
@@ -146,6 +148,7 @@ __all__ = [
     "AddCDCFile",
     "AddFile",
     "BoolArray",
+    "Bounds",
     "ChangeFile",
     "Commit",
     "CommitInfo",
@@ -211,6 +214,7 @@ __all__ = [
     "expired_changes",
     "field_id",
     "files_expire_ms",
+    "footer_bounds",
     "free_name",
     "group_numbers",
     "history_expires_ms",
@@ -241,6 +245,7 @@ __all__ = [
     "prune_values",
     "read_ahead",
     "read_batches",
+    "read_bounds",
     "read_change_batches",
     "read_coded_batches",
     "read_dead_rows",

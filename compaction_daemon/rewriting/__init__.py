@@ -15,5 +15,6 @@
 - `numbers`: numbers of many rows, in little memory
 - `digests`: the digest of rows that change their places, row by row
 - `verification`: the comparison of the written files with what was read
+- `written_statistics`: the comparison of their statistics with their values
 - `refusals`: the record of a rewrite that was refused
 """

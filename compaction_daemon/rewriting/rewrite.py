@@ -32,10 +32,10 @@ def rewrite(
     size of the group, a few hundred MB are in memory; a group to cluster needs about 25 bytes per row in addition, and
     room for its rows in the folder for temporary files if it is large.
 
-    The written files are read back from the store and compared with what was read (see `verification`). If they differ,
-    they are kept, a record below `_tidelog/refused/` names them, and CompactionVerificationError is raised. After any
-    other error they are deleted. Raises CompactionGrowthError if files in order are more than a tenth larger than the
-    inputs in every layout.
+    The written files are read back from the store and compared with what was read, and their statistics with the values
+    (see `verification`). If anything differs, they are kept, a record below `_tidelog/refused/` names them, and
+    CompactionVerificationError is raised. After any other error they are deleted. Raises CompactionGrowthError if files
+    in order are more than a tenth larger than the inputs in every layout.
     """
     data_schema = pa.schema([field for field in schema if field.name not in writer.metadata.partition_columns])
     inputs = Inputs(writer.store, group.inputs, data_schema)

@@ -3,7 +3,8 @@
 The written files are read back from the store, where they are durable by then. Rows in order must have the same digest
 on both sides (see `sequences`). Clustered rows must have the same hashes (see `digests`) as the rows that the row map
 says they are, and it must name each live row and each written row once: with a wrong address, a later change would hit
-the wrong row.
+the wrong row. Readers skip files by their statistics, so these must hold for the rows of each file (see
+`written_statistics`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from tidelog.compaction_daemon.planning.history import scope_of
 from tidelog.compaction_daemon.rewriting.digests import Digest, Sums
 from tidelog.compaction_daemon.rewriting.inputs import HASHED_BYTES, HashedRows, Inputs, hashed
 from tidelog.compaction_daemon.rewriting.numbers import NarrowArray, narrowest
 from tidelog.compaction_daemon.rewriting.sequences import SequenceDigest, differing_columns
+from tidelog.compaction_daemon.rewriting.written_statistics import RowsRead, WrittenStatistics
 from tidelog.log.errors import DataError
 from tidelog.log.internals import (
     ROW_MAP_COLUMNS,
@@ -95,14 +98,20 @@ class ClusteredRows:
 
 
 def verify(inputs: Inputs, written: Sequence[AddFile], rows: RowsInOrder | ClusteredRows) -> Findings:
-    """Read the written files back and compare them with the rows that were read; the files may have any content."""
+    """Read the written files back and compare them with the rows that were read, and their statistics with the values.
+
+    The files may have any content.
+    """
     done = Findings(rows.read.sums, rows.found.sums)
     if rows.read.rows != inputs.live_rows:
         done.differences.append(f"{rows.read.rows} rows were read, but {inputs.live_rows} are live")
+    if len({scope_of(add.partition_values) for add in (*inputs.adds, *written)}) > 1:
+        done.differences.append("the files that were read or written are of several partitions")
     try:
         outputs = Outputs(inputs, written)
         done.counts = outputs.counts
         done.differences += rows.differences(outputs, inputs)
+        done.differences += outputs.statistics.differences()
     except DataError as error:
         done.differences.append(f"a written file cannot be read back: {error.message}")
         return done
@@ -120,6 +129,7 @@ class Outputs:
         self._schema = inputs.schema
         self._files = [DataFile(add.path, {}, None, add.size) for add in written]
         self._footers: list[pq.FileMetaData] = [read_footer(self._store, file) for file in self._files]
+        self.statistics = WrittenStatistics(written, self._footers, inputs.schema)
 
     @property
     def counts(self) -> list[int]:
@@ -134,20 +144,24 @@ class Outputs:
         """All rows with their hashes, in order."""
         yield from read_ahead(self._readings(self._hashed), self._store.reads_at_once, queued_bytes=HASHED_BYTES)
 
-    def _readings(self, read: Callable[[DataFile, list[int]], Iterator[_T]]) -> list[Callable[[], Iterator[_T]]]:
+    def _readings(
+        self, read: Callable[[DataFile, list[int], RowsRead], Iterator[_T]]
+    ) -> list[Callable[[], Iterator[_T]]]:
         readings: list[Callable[[], Iterator[_T]]] = []
-        for file, footer in zip(self._files, self._footers, strict=True):
+        for number, (file, footer) in enumerate(zip(self._files, self._footers, strict=True)):
             groups = [*range(footer.num_row_groups)]
             # In an object store each part of a file costs requests of its own.
             parts = [groups] if self._store.small_reads_at_once > 1 else [[group] for group in groups]
-            readings += [partial(read, file, part) for part in parts if part]
+            readings += [partial(read, file, part, self.statistics.part(number)) for part in parts if part]
         return readings
 
-    def _read(self, file: DataFile, groups: list[int]) -> Iterator[pa.RecordBatch]:
-        return read_coded_batches(self._store, file, self._schema, groups=groups)
+    def _read(self, file: DataFile, groups: list[int], found: RowsRead) -> Iterator[pa.RecordBatch]:
+        for batch in read_coded_batches(self._store, file, self._schema, groups=groups):
+            found.add(batch)
+            yield batch
 
-    def _hashed(self, file: DataFile, groups: list[int]) -> Iterator[HashedRows]:
-        return map(hashed, self._read(file, groups))
+    def _hashed(self, file: DataFile, groups: list[int], found: RowsRead) -> Iterator[HashedRows]:
+        return map(hashed, self._read(file, groups, found))
 
 
 def _inverse(row_map: pa.Table, inputs: Inputs, counts: Sequence[int]) -> NarrowArray | None:

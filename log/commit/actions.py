@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
+import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidelog.log.commit.restored_files import difference, require_restorable
 from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.data import row_maps
 from tidelog.log.data.deletion_vectors import read_dead_rows, write_dead_rows
+from tidelog.log.errors import CompactionVerificationError
 from tidelog.log.format import deletion_vector, paths, statistics
 from tidelog.log.format.actions import Action, AddFile, RemoveFile
 from tidelog.log.format.lineage import Lineage
@@ -33,7 +35,10 @@ class Prepared:
 
 
 def prepare(staged: Staged, state: LogState, store: Store, system: System) -> Prepared:
-    """Prepare the commit of `staged` on `state`. Writes deletion vectors and row maps, durable on return."""
+    """Prepare the commit of `staged` on `state`. Writes deletion vectors and row maps, durable on return.
+
+    Raises CompactionVerificationError if a row map is not stored as it was written.
+    """
     vectors = _Vectors(store, system)
     now_ms = system.now_ms()
     actions: list[Action] = []
@@ -60,7 +65,7 @@ def prepare(staged: Staged, state: LogState, store: Store, system: System) -> Pr
 
 
 def _finished(staged: Staged, actions: list[Action], vectors: _Vectors, store: Store, system: System) -> Prepared:
-    """Write the pending vectors and the row maps."""
+    """Write the pending vectors and the row maps. Raises CompactionVerificationError."""
     if not actions and not vectors.pending:
         return Prepared([], None, ())
     written = []
@@ -68,11 +73,24 @@ def _finished(staged: Staged, actions: list[Action], vectors: _Vectors, store: S
     for group in staged.moves:
         lineage = group.lineage
         if group.row_map is not None:
-            lineage = msgspec.structs.replace(lineage, row_map=row_maps.write_row_map(store, system, group.row_map))
-            written.append(lineage.row_map or "")
+            path = _written_row_map(group.row_map, store, system)
+            lineage = msgspec.structs.replace(lineage, row_map=path)
+            written.append(path)
         groups.append(lineage)
     actions += vectors.write()
     return Prepared(actions, Lineage(tuple(groups)) if groups else None, (*written, *vectors.written))
+
+
+def _written_row_map(row_map: pa.Table, store: Store, system: System) -> str:
+    """Write a row map. With a wrong one, later changes would hit the wrong rows, so it is read back."""
+    path = row_maps.write_row_map(store, system, row_map)
+    if row_maps.is_stored(store, path, row_map):
+        return path
+    raise CompactionVerificationError(
+        f"a compaction of {store.url} was refused: its row map {path} does not hold what was written to it",
+        advice="nothing was committed and no row is lost; check the storage, and compact again",
+        path=store.url,
+    )
 
 
 def _left_behind(moved: Sequence[RowDelete], vectors: _Vectors, now_ms: int) -> list[Action]:

@@ -95,6 +95,7 @@ def commit(
         HistoryExpiredError: The base version was cleaned up, or a RESTORE needs files from before the horizon.
         CorruptLogError: The commit of the base version or of a winner is damaged. Nothing was committed.
         FencedError: A higher epoch than that of the fence has begun. Nothing was committed.
+        CompactionVerificationError: A row map is not stored as it was written. Nothing was committed.
     """
     if metadata_retry is None:
         metadata_retry = properties.metadata_retry(base.head.metadata.configuration)

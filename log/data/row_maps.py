@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tidelog.log.errors import CorruptLogError, DataFileMissingError
+from tidelog.log.errors import CorruptLogError, DataFileMissingError, TidelogError
 from tidelog.log.storage import Store, arrow_input
 from tidelog.log.system import System
 
@@ -35,6 +35,26 @@ def write_row_map(store: Store, system: System, row_map: pa.Table) -> str:
         for batch in row_map.to_batches(max_chunksize=_BATCH_ROWS):
             writer.write_batch(batch.cast(row_map_schema()))
     return path
+
+
+def is_stored(store: Store, path: str, row_map: pa.Table) -> bool:
+    """Whether the file at `path` holds this row map. Reads it a batch at a time."""
+    expected = row_map.to_batches(max_chunksize=_BATCH_ROWS)
+    try:
+        with store.open_input(path) as source, pa.ipc.open_file(source) as reader:
+            if reader.schema != row_map_schema() or reader.num_record_batches != len(expected):
+                return False
+            return all(_same(reader.get_batch(number), batch) for number, batch in enumerate(expected))
+    except TidelogError:
+        raise  # the store did not answer, which says nothing of the file
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def _same(found: pa.RecordBatch, expected: pa.RecordBatch) -> bool:
+    # Arrow takes lengths from the file, and does not compare them with the data that is there.
+    found.validate(full=True)
+    return bool(found.equals(expected.cast(found.schema)))
 
 
 def read_row_map(store: Store, path: str) -> pa.Table:

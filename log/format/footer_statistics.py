@@ -1,4 +1,4 @@
-"""File statistics from a parquet footer, for files that another writer (Spark's JVM) wrote. Reads no rows.
+"""File statistics from a parquet footer, which reads no rows: for files that another writer (Spark's JVM) wrote.
 
 The rules are those of `tidelog.log.format.statistics`. Values that the footer lacks, such as the bounds of a string
 column with very long values, are left out.
@@ -51,10 +51,23 @@ def collect_from_footer(
     return statistics.encode(footer.num_rows, {leaf.path: _of_column(footer, leaf) for leaf in chosen})
 
 
+def footer_bounds(
+    footer: pq.FileMetaData, leaves: Mapping[tuple[str, ...], pa.DataType]
+) -> dict[tuple[str, ...], tuple[Any, Any]]:
+    """The least and the greatest value of those of these leaf columns, with these types, that have bounds."""
+    found = {}
+    for leaf in _leaves(footer.schema.to_arrow_schema()) if leaves else ():
+        if leaf.column is not None and leaves.get(leaf.path) == leaf.kind:
+            low, high = _bounds(footer, leaf.column, _groups(footer, leaf.column))
+            if low is not None and high is not None:
+                found[leaf.path] = low, high
+    return found
+
+
 def _of_column(footer: pq.FileMetaData, leaf: _Leaf) -> Mapping[str, Any]:
     if leaf.column is None:
         return {}
-    groups = [footer.row_group(number).column(leaf.column).statistics for number in range(footer.num_row_groups)]
+    groups = _groups(footer, leaf.column)
     found: dict[str, Any] = {}
     if all(group is not None and group.has_null_count for group in groups):
         found["nullCount"] = sum(group.null_count for group in groups)
@@ -62,6 +75,11 @@ def _of_column(footer: pq.FileMetaData, leaf: _Leaf) -> Mapping[str, Any]:
         low, high = statistics.spelled(leaf.kind, *_bounds(footer, leaf.column, groups))
         found |= {"minValues": low, "maxValues": high}
     return found
+
+
+def _groups(footer: pq.FileMetaData, column: int) -> list[Any]:
+    """The statistics of a column in each row group."""
+    return [footer.row_group(number).column(column).statistics for number in range(footer.num_row_groups)]
 
 
 def _bounds(footer: pq.FileMetaData, column: int, groups: list[Any]) -> tuple[Any, Any]:

@@ -15,12 +15,15 @@ import pytest
 
 from tests.compaction_daemon.support import SCHEMA, delete_rows, live_files, memory_table, numbers_of, put
 from tidelog.compaction_daemon import compact
+from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.compaction_daemon.rewriting import clustering, refusals, verification
 from tidelog.compaction_daemon.rewriting.inputs import Inputs
 from tidelog.compaction_daemon.rewriting.refusals import Refusal
+from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.compaction_daemon.rewriting.verification import Findings
 from tidelog.log import Table
 from tidelog.log.data import reader
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import CompactionVerificationError
 from tidelog.log.format.actions import AddFile
 
@@ -137,15 +140,18 @@ def corrupted(monkeypatch: pytest.MonkeyPatch, table: Table, change: Callable[[b
     honest = verification.verify
 
     def after_a_change(inputs: Inputs, written: Sequence[AddFile], rows: Any) -> Findings:
-        path = written[0].path
-        content = change(table.store.read(path))
-        if content is None:
-            table.store.delete(path)
-        else:
-            table.store.replace(path, content)
+        overwrite(table, written[0].path, change)
         return honest(inputs, written, rows)
 
     monkeypatch.setattr("tidelog.compaction_daemon.rewriting.rewrite.verify", after_a_change)
+
+
+def overwrite(table: Table, path: str, change: Callable[[bytes], bytes | None]) -> None:
+    content = change(table.store.read(path))
+    if content is None:
+        table.store.delete(path)
+    else:
+        table.store.replace(path, content)
 
 
 def as_parquet(change: Change) -> Callable[[bytes], bytes]:
@@ -303,6 +309,20 @@ def test_a_row_map_that_exchanges_two_rows_is_refused(order: str, monkeypatch: p
         record = refused(table, ORDERS[order], "2 rows are not where the row map says")
     assert record.written.content == record.read.content
     assert compact(table, **ORDERS[order]).did_anything
+
+
+# --- several partitions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("parts", "written"), [("ab", "a"), ("aa", "b")], ids=["read", "written"])
+def test_files_of_several_partitions_are_refused(parts: str, written: str) -> None:
+    table = memory_table()
+    for number, part in enumerate(parts):
+        put(table, number, part=part)
+    group = PlannedGroup({"part": written}, tuple(live_files(table)))
+    writer = DataWriter(table.store, table.head.metadata, table.timeline.system)
+    with pytest.raises(CompactionVerificationError, match="read or written are of several partitions"):
+        rewrite(writer, table.schema, group, now_ms=0)
 
 
 # --- the records ------------------------------------------------------------------------------------------------------
