@@ -25,7 +25,8 @@ from tidelog.compaction_daemon.watching.watched_tables import WatchedTables, req
 from tidelog.log import Table
 from tidelog.log.internals import REAL_SYSTEM, System, to_datetime
 
-# What is done for one table is bounded by the bytes that one compaction reads. What takes longer than this hangs.
+# What is done for one table is bounded by the bytes that one compaction reads. A loop that does not get on for longer
+# than this hangs.
 STALLED_S = 900.0
 # Object stores answer within 20 to 50 ms: 8 at once look at 1,000 tables in less than 10 s.
 _LOOKS_AT_ONCE = 8
@@ -83,8 +84,8 @@ class Daemon:
         self._reconfigured: tuple[DaemonConfig, Sequence[Table | str | TableSource]] | None = None
         self._started_ms = self._system.now_ms()
         self._steps = 0
-        # When the work on the current table began; None between two rounds.
-        self._working_since_s: float | None = None
+        # When the loop last got on, or the end of the rest or sleep that it is in; None while it does not run.
+        self._got_on_s: float | None = None
         self._last_step: datetime | None = None
         self._last_step_seconds = 0.0
         self._rest_until_s = 0.0
@@ -98,12 +99,14 @@ class Daemon:
         Returns:
             What was done for each table, except those that failed a short while ago.
         """
-        self._tables.search_if_due()
-        now_s = self._system.monotonic_s()
+        self._got_on_s = self._system.monotonic_s()
         try:
+            self._tables.search_if_due()
+            now_s = self._system.monotonic_s()
             return self._round([each for each in self._tables if not each.schedule.failures or each.is_due(now_s)])
         finally:
             self._stepper.leases.release_all()
+            self._got_on_s = None
 
     def run(self) -> None:
         """Repeat steps until `stop`, SIGTERM or SIGINT; the current step is finished first.
@@ -116,6 +119,7 @@ class Daemon:
         previous = {number: signal.signal(number, self._on_signal) for number in signals}
         try:
             while not self._stopped:
+                self._got_on_s = self._system.monotonic_s()
                 self._follow_new_settings()
                 self._tables.search_if_due()
                 due = self._due()
@@ -123,6 +127,7 @@ class Daemon:
                     self._round(due)
                 self._stepper.leases.release_quiet()
                 self._sleep()
+            self._got_on_s = None  # after an error it stays: this loop will never get on again
         finally:
             self._stepper.leases.release_all()
             for number, handler in previous.items():
@@ -146,7 +151,7 @@ class Daemon:
     def status(self) -> DaemonStatus:
         """What the daemon knows now; safe to call from any thread, also during a step."""
         now_s = self._system.monotonic_s()
-        since_s = self._working_since_s
+        got_on_s = self._got_on_s
         return DaemonStatus(
             at=to_datetime(self._system.now_ms()),
             started=to_datetime(self._started_ms),
@@ -154,7 +159,7 @@ class Daemon:
             steps=self._steps,
             last_step=self._last_step,
             last_step_seconds=self._last_step_seconds,
-            stalled=since_s is not None and now_s - since_s > STALLED_S,
+            stalled=got_on_s is not None and now_s - got_on_s > STALLED_S,
             bytes_last_hour=self._stepper.bytes.used(now_s),
             bytes_per_hour=self._stepper.bytes.limit,
             tables=tuple(sorted((each.status for each in self._tables), key=lambda status: status.path)),
@@ -170,12 +175,9 @@ class Daemon:
         return Table.open(path, storage_options=options, system=self._system)
 
     def _round(self, due: Sequence[WatchedTable]) -> StepReport:
-        began_s = self._working_since_s = self._system.monotonic_s()
+        began_s = self._system.monotonic_s()
         cpu_s = self._system.cpu_s()
-        try:
-            report = StepReport(tuple(self._steps_of(due)))
-        finally:
-            self._working_since_s = None
+        report = StepReport(tuple(self._steps_of(due)))
         self._steps += 1
         self._last_step = to_datetime(self._system.now_ms())
         self._last_step_seconds = self._system.monotonic_s() - began_s
@@ -201,7 +203,7 @@ class Daemon:
                     if self._stopped:
                         return
                     yield self._stepper.step(watched, look)
-                    self._working_since_s = self._system.monotonic_s()
+                    self._got_on_s = self._system.monotonic_s()
 
     def _due(self) -> list[WatchedTable]:
         now_s = self._system.monotonic_s()
@@ -211,8 +213,10 @@ class Daemon:
 
     def _sleep(self) -> None:
         next_s = min([self._tables.next_search_s, *(watched.schedule.due_s for watched in self._tables)])
-        wait_s = max(self._rest_until_s, next_s) - self._system.monotonic_s()
+        self._got_on_s = self._system.monotonic_s()
+        wait_s = max(self._rest_until_s, next_s) - self._got_on_s
         if wait_s > 0 and not self._stopped:
+            self._got_on_s += wait_s
             with suppress(Empty):
                 self._wake.get(timeout=wait_s)
 
