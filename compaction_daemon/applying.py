@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tidelog.compaction_daemon.executors import begin_rewrite, require_usable, rewritten_group
+from tidelog.compaction_daemon.executors import Rewritten, begin_rewrite, require_usable, rewritten_group
 from tidelog.compaction_daemon.planning.checking import DroppedGroup, check
 from tidelog.compaction_daemon.planning.history import RECORD, scope_of
 from tidelog.compaction_daemon.planning.plan import MAJOR, GrowingGroups, PlannedGroup, total
@@ -40,7 +40,6 @@ from tidelog.log.errors import (
 )
 from tidelog.log.internals import (
     DataWriter,
-    MoveGroup,
     SetTransaction,
     event,
     logger,
@@ -133,7 +132,7 @@ class _Run:
         self._checked = snapshot
         self._rest = deque(groups)
         self._begun = 0
-        self._running: dict[Future[MoveGroup], Work] = {}
+        self._running: dict[Future[Rewritten], Work] = {}
         self._finished: list[Finished] = []
         self._failed: TidelogError | None = None
         self._worker_lost: WorkerLostError | None = None
@@ -364,7 +363,7 @@ class _Run:
         running = [future for future in self._running if not future.cancel()]
         self._bytes_read -= sum(work.planned.size_bytes for each, work in self._running.items() if each.cancelled())
         wait(running)
-        moves = [future.result() for future in running if future.exception() is None]
+        moves = [rewritten_group(future) for future in running if future.exception() is None]
         self._bytes_written += sum(add.size for group in moves for add in group.outputs)
         moves += [finished.moves for finished in self._finished]
         for add in (add for group in moves for add in group.outputs):

@@ -14,7 +14,7 @@ from types import FrameType
 
 from tidelog.compaction_daemon.budget import rest_s
 from tidelog.compaction_daemon.config import DaemonConfig
-from tidelog.compaction_daemon.executors import lasting
+from tidelog.compaction_daemon.executors import DaemonExecutor
 from tidelog.compaction_daemon.leases import new_owner
 from tidelog.compaction_daemon.sources import TableSource
 from tidelog.compaction_daemon.status import DaemonStatus
@@ -74,8 +74,9 @@ class Daemon:
         self._config = config or DaemonConfig()
         self._tables = WatchedTables(tables, self._config, self._system, keep_handles=clock is None)
         self._owner = new_owner(self._system)
+        self._executor = None if executor is None else DaemonExecutor(executor)
         self._stepper = TableStepper(
-            self._config, self._owner, self._system, lasting(executor), stopping=lambda: self._stopped
+            self._config, self._owner, self._system, self._executor, stopping=lambda: self._stopped
         )
         self._on_step = on_step
         self._stopped = False
@@ -124,7 +125,7 @@ class Daemon:
                 self._tables.search_if_due()
                 due = self._due()
                 if due:
-                    self._round(due)
+                    self._round(due, rests=True)
                 self._stepper.leases.release_quiet()
                 self._sleep()
             self._got_on_s = None  # after an error it stays: this loop will never get on again
@@ -174,22 +175,33 @@ class Daemon:
         options = self._tables.storage_options(path)
         return Table.open(path, storage_options=options, system=self._system)
 
-    def _round(self, due: Sequence[WatchedTable]) -> StepReport:
-        began_s = self._system.monotonic_s()
-        cpu_s = self._system.cpu_s()
-        report = StepReport(tuple(self._steps_of(due)))
+    def _round(self, due: Sequence[WatchedTable], *, rests: bool = False) -> StepReport:
+        """Make the steps of these tables; with `rests`, rest between them as the share of the cores asks."""
+        began_s, began_cpu_s = self._system.monotonic_s(), self._cpu_s()
+        steps: list[TableStep] = []
+        for watched, look in self._looks(due):
+            if rests:
+                self._rest()
+            if self._stopped:
+                break
+            steps.append(self._stepper.step(watched, look))
+            self._got_on_s = now_s = self._system.monotonic_s()
+            used_s, cores = self._cpu_s() - began_cpu_s, os.cpu_count() or 1
+            self._rest_until_s = now_s + rest_s(used_s, now_s - began_s, cores=cores, share=self._config.core_share)
+        report = StepReport(tuple(steps))
         self._steps += 1
         self._last_step = to_datetime(self._system.now_ms())
         self._last_step_seconds = self._system.monotonic_s() - began_s
-        used_s = self._system.cpu_s() - cpu_s
-        rest = rest_s(used_s, self._last_step_seconds, cores=os.cpu_count() or 1, share=self._config.core_share)
-        self._rest_until_s = began_s + self._last_step_seconds + rest
         if self._on_step:
             self._on_step(report)
         return report
 
-    def _steps_of(self, due: Sequence[WatchedTable]) -> Iterator[TableStep]:
-        """The steps of these tables, the longest overdue first.
+    def _cpu_s(self) -> float:
+        """The processor time of this process, and of the processes of its executor."""
+        return self._system.cpu_s() + (self._executor.cpu_s if self._executor else 0.0)
+
+    def _looks(self, due: Sequence[WatchedTable]) -> Iterator[tuple[WatchedTable, Table | Exception]]:
+        """Looks at these tables, the longest overdue first.
 
         A look is mostly a wait for the store, so several tables are looked at in parallel, some at a time: the work on
         the ones before can take long, and a look should be fresh.
@@ -199,11 +211,7 @@ class Daemon:
             for start in range(0, len(ordered), _LOOKS_AHEAD):
                 part = ordered[start : start + _LOOKS_AHEAD]
                 looks = map(self._stepper.look, part) if len(part) == 1 else threads.map(self._stepper.look, part)
-                for watched, look in zip(part, list(looks), strict=True):
-                    if self._stopped:
-                        return
-                    yield self._stepper.step(watched, look)
-                    self._got_on_s = self._system.monotonic_s()
+                yield from zip(part, list(looks), strict=True)
 
     def _due(self) -> list[WatchedTable]:
         now_s = self._system.monotonic_s()
@@ -213,12 +221,25 @@ class Daemon:
 
     def _sleep(self) -> None:
         next_s = min([self._tables.next_search_s, *(watched.schedule.due_s for watched in self._tables)])
+        # What woke the loop from a rest may have been other settings.
+        if not self._reconfigured:
+            self._wait_until(max(self._rest_until_s, next_s))
+
+    def _rest(self) -> None:
+        """Wait until the share of the cores is kept on average, or until `stop`."""
+        while not self._stopped and self._wait_until(self._rest_until_s):
+            pass
+
+    def _wait_until(self, end_s: float) -> bool:
+        """Wait until then, or until somebody wakes the loop; whether there was time to wait."""
         self._got_on_s = self._system.monotonic_s()
-        wait_s = max(self._rest_until_s, next_s) - self._got_on_s
-        if wait_s > 0 and not self._stopped:
-            self._got_on_s += wait_s
-            with suppress(Empty):
-                self._wake.get(timeout=wait_s)
+        wait_s = end_s - self._got_on_s
+        if wait_s <= 0 or self._stopped:
+            return False
+        self._got_on_s = end_s
+        with suppress(Empty):
+            self._wake.get(timeout=wait_s)
+        return True
 
     def _follow_new_settings(self) -> None:
         wanted, self._reconfigured = self._reconfigured, None

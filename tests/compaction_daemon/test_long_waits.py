@@ -3,44 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from queue import Empty
 from typing import Any
 
 import pytest
 
 from tests.compaction_daemon.support import PassingClock, memory_table, put
+from tests.compaction_daemon.waiting import ran
 from tidelog.compaction_daemon import Daemon, DaemonConfig, applying
 from tidelog.compaction_daemon.daemon import STALLED_S
 from tidelog.compaction_daemon.observing.health import health_of
 from tidelog.compaction_daemon.rewriting import rewrite
-
-
-class PassingSleep:
-    """The sleep of a daemon that runs: time passes at once, and then some more, as no sleep is exact."""
-
-    def __init__(self, daemon: Daemon, clock: PassingClock, *, times: int) -> None:
-        self.slept_s: list[float] = []
-        self.healthy: list[bool] = []
-        self._daemon, self._clock, self._times = daemon, clock, times
-
-    def get(self, timeout: float) -> None:
-        self.slept_s.append(timeout)
-        self._clock.pass_s(timeout + 1)
-        self.healthy.append(health_of(self._daemon.status()).healthy)
-        if len(self.slept_s) == self._times:
-            self._daemon.stop()
-        raise Empty
-
-    def put(self, _: None) -> None:
-        pass
-
-
-def ran(daemon: Daemon, clock: PassingClock, *, times: int) -> PassingSleep:
-    """Let the daemon run until it has slept so many times."""
-    sleep = PassingSleep(daemon, clock, times=times)
-    daemon._wake = sleep  # type: ignore[assignment]
-    daemon.run()
-    return sleep
 
 
 def test_a_folder_without_tables_is_healthy(tmp_path: Path) -> None:
