@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from datetime import datetime
 from queue import Empty, SimpleQueue
@@ -20,6 +20,7 @@ from tidelog.compaction_daemon.sources import TableSource
 from tidelog.compaction_daemon.status import DaemonStatus
 from tidelog.compaction_daemon.step_report import StepReport, TableStep
 from tidelog.compaction_daemon.table_step import TableStepper
+from tidelog.compaction_daemon.watching.looks import Looks, looks_in_order
 from tidelog.compaction_daemon.watching.watched_table import WatchedTable
 from tidelog.compaction_daemon.watching.watched_tables import WatchedTables, require_tables
 from tidelog.log import Table
@@ -28,9 +29,6 @@ from tidelog.log.internals import REAL_SYSTEM, System, to_datetime
 # What is done for one table is bounded by the bytes that one compaction reads. A loop that does not get on for longer
 # than this hangs.
 STALLED_S = 900.0
-# Object stores answer within 20 to 50 ms: 8 at once look at 1,000 tables in less than 10 s.
-_LOOKS_AT_ONCE = 8
-_LOOKS_AHEAD = 32
 
 
 class Daemon:
@@ -78,6 +76,8 @@ class Daemon:
         self._stepper = TableStepper(
             self._config, self._owner, self._system, self._executor, stopping=lambda: self._stopped
         )
+        # Those of `run`; None while it does not run.
+        self._looks: Looks | None = None
         self._on_step = on_step
         self._stopped = False
         # An Event would not do: its lock can be held when a signal handler wants it. A SimpleQueue is made for that.
@@ -119,20 +119,25 @@ class Daemon:
         signals = (signal.SIGTERM, signal.SIGINT) if is_main else ()
         previous = {number: signal.signal(number, self._on_signal) for number in signals}
         try:
-            while not self._stopped:
-                self._got_on_s = self._system.monotonic_s()
-                self._follow_new_settings()
-                self._tables.search_if_due()
-                due = self._due()
-                if due:
-                    self._round(due, rests=True)
-                self._stepper.leases.release_quiet()
-                self._sleep()
+            with Looks(self._stepper.look, self._system, lambda: self._wake.put(None)) as self._looks:
+                self._repeat(self._looks)
             self._got_on_s = None  # after an error it stays: this loop will never get on again
         finally:
+            self._looks = None
             self._stepper.leases.release_all()
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+    def _repeat(self, looks: Looks) -> None:
+        while not self._stopped:
+            self._got_on_s = self._system.monotonic_s()
+            self._follow_new_settings()
+            self._tables.search_if_due()
+            due = self._due()
+            if due or (looks.has_ready and not self._is_resting):
+                self._round(due, looks)
+            self._stepper.leases.release_quiet()
+            self._sleep(looks)
 
     def stop(self) -> None:
         """End `run` after the current step; safe to call from any thread."""
@@ -152,7 +157,8 @@ class Daemon:
     def status(self) -> DaemonStatus:
         """What the daemon knows now; safe to call from any thread, also during a step."""
         now_s = self._system.monotonic_s()
-        got_on_s = self._got_on_s
+        got_on_s, looks = self._got_on_s, self._looks
+        hangs_s = () if got_on_s is None else (got_on_s, *(looks.begun_s if looks else ()))
         return DaemonStatus(
             at=to_datetime(self._system.now_ms()),
             started=to_datetime(self._started_ms),
@@ -160,7 +166,7 @@ class Daemon:
             steps=self._steps,
             last_step=self._last_step,
             last_step_seconds=self._last_step_seconds,
-            stalled=got_on_s is not None and now_s - got_on_s > STALLED_S,
+            stalled=any(now_s - since_s > STALLED_S for since_s in hangs_s),
             bytes_last_hour=self._stepper.bytes.used(now_s),
             bytes_per_hour=self._stepper.bytes.limit,
             tables=tuple(sorted((each.status for each in self._tables), key=lambda status: status.path)),
@@ -175,20 +181,30 @@ class Daemon:
         options = self._tables.storage_options(path)
         return Table.open(path, storage_options=options, system=self._system)
 
-    def _round(self, due: Sequence[WatchedTable], *, rests: bool = False) -> StepReport:
-        """Make the steps of these tables; with `rests`, rest between them as the share of the cores asks."""
+    def _round(self, due: Sequence[WatchedTable], looks: Looks | None = None) -> StepReport:
+        """Make the steps of these tables, the longest overdue first.
+
+        With the `looks` of `run` it does not wait for those that take long, and rests as the share of the cores asks.
+        """
+        ordered = sorted(due, key=lambda watched: watched.schedule.due_s)
+        ready = looks_in_order(self._stepper.look, ordered) if looks is None else looks.ready(ordered)
+        watching = set(self._tables)
         began_s, began_cpu_s = self._system.monotonic_s(), self._cpu_s()
         steps: list[TableStep] = []
-        for watched, look in self._looks(due):
-            if rests:
+        for watched, look in ready:
+            if looks is not None:
                 self._rest()
             if self._stopped:
                 break
+            if watched not in watching:
+                continue
             steps.append(self._stepper.step(watched, look))
             self._got_on_s = now_s = self._system.monotonic_s()
             used_s, cores = self._cpu_s() - began_cpu_s, os.cpu_count() or 1
             self._rest_until_s = now_s + rest_s(used_s, now_s - began_s, cores=cores, share=self._config.core_share)
         report = StepReport(tuple(steps))
+        if looks is not None and not steps:
+            return report
         self._steps += 1
         self._last_step = to_datetime(self._system.now_ms())
         self._last_step_seconds = self._system.monotonic_s() - began_s
@@ -200,30 +216,24 @@ class Daemon:
         """The processor time of this process, and of the processes of its executor."""
         return self._system.cpu_s() + (self._executor.cpu_s if self._executor else 0.0)
 
-    def _looks(self, due: Sequence[WatchedTable]) -> Iterator[tuple[WatchedTable, Table | Exception]]:
-        """Looks at these tables, the longest overdue first.
-
-        A look is mostly a wait for the store, so several tables are looked at in parallel, some at a time: the work on
-        the ones before can take long, and a look should be fresh.
-        """
-        ordered = sorted(due, key=lambda watched: watched.schedule.due_s)
-        with ThreadPoolExecutor(_LOOKS_AT_ONCE, "tidelog-look") as threads:
-            for start in range(0, len(ordered), _LOOKS_AHEAD):
-                part = ordered[start : start + _LOOKS_AHEAD]
-                looks = map(self._stepper.look, part) if len(part) == 1 else threads.map(self._stepper.look, part)
-                yield from zip(part, list(looks), strict=True)
-
     def _due(self) -> list[WatchedTable]:
         now_s = self._system.monotonic_s()
-        if now_s < self._rest_until_s:
-            return []
-        return [watched for watched in self._tables if watched.is_due(now_s)]
+        return [] if self._is_resting else [watched for watched in self._waiting() if watched.is_due(now_s)]
 
-    def _sleep(self) -> None:
-        next_s = min([self._tables.next_search_s, *(watched.schedule.due_s for watched in self._tables)])
-        # What woke the loop from a rest may have been other settings.
+    def _waiting(self) -> list[WatchedTable]:
+        """The tables that are not being looked at."""
+        looks = self._looks
+        return [watched for watched in self._tables if looks is None or not looks.is_under_way(watched)]
+
+    @property
+    def _is_resting(self) -> bool:
+        return self._system.monotonic_s() < self._rest_until_s
+
+    def _sleep(self, looks: Looks) -> None:
+        next_s = min([self._tables.next_search_s, *(watched.schedule.due_s for watched in self._waiting())])
+        # What woke the loop from a rest may have been other settings, or a look that took long.
         if not self._reconfigured:
-            self._wait_until(max(self._rest_until_s, next_s))
+            self._wait_until(max(self._rest_until_s, float("-inf") if looks.has_ready else next_s))
 
     def _rest(self) -> None:
         """Wait until the share of the cores is kept on average, or until `stop`."""
@@ -238,7 +248,7 @@ class Daemon:
             return False
         self._got_on_s = end_s
         with suppress(Empty):
-            self._wake.get(timeout=wait_s)
+            self._wake.get(timeout=min(wait_s, threading.TIMEOUT_MAX))
         return True
 
     def _follow_new_settings(self) -> None:
