@@ -117,6 +117,7 @@ class Daemon:
         """
         is_main = threading.current_thread() is threading.main_thread()
         signals = (signal.SIGTERM, signal.SIGINT) if is_main else ()
+        self._stepper.leases.asks = True
         previous = {number: signal.signal(number, self._on_signal) for number in signals}
         try:
             with Looks(self._stepper.look, self._system, lambda: self._wake.put(None)) as self._looks:
@@ -137,6 +138,7 @@ class Daemon:
             if due or (looks.has_ready and not self._is_resting):
                 self._round(due, looks)
             self._stepper.leases.release_quiet()
+            self._stepper.leases.share()
             self._sleep(looks)
 
     def stop(self) -> None:
