@@ -190,7 +190,6 @@ class Daemon:
         """
         ordered = sorted(due, key=lambda watched: watched.schedule.due_s)
         ready = looks_in_order(self._stepper.look, ordered) if looks is None else looks.ready(ordered)
-        watching = set(self._tables)
         began_s, began_cpu_s = self._system.monotonic_s(), self._cpu_s()
         steps: list[TableStep] = []
         for watched, look in ready:
@@ -198,7 +197,7 @@ class Daemon:
                 self._rest()
             if self._stopped:
                 break
-            if watched not in watching:
+            if not self._tables.watches(watched):
                 continue
             steps.append(self._stepper.step(watched, look))
             self._got_on_s = now_s = self._system.monotonic_s()
@@ -224,8 +223,8 @@ class Daemon:
 
     def _waiting(self) -> list[WatchedTable]:
         """The tables that are not being looked at."""
-        looks = self._looks
-        return [watched for watched in self._tables if looks is None or not looks.is_under_way(watched)]
+        under_way = self._looks.under_way if self._looks else ()
+        return [watched for watched in self._tables if watched not in under_way] if under_way else list(self._tables)
 
     @property
     def _is_resting(self) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self, TypeAlias
 from weakref import WeakSet
@@ -73,9 +74,10 @@ class Looks:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._doubtful_threads.shutdown(wait=False, cancel_futures=True)
 
-    def is_under_way(self, watched: WatchedTable) -> bool:
-        """Whether a table is being looked at, or the look is among those that are ready."""
-        return watched in self._late
+    @property
+    def under_way(self) -> Collection[WatchedTable]:
+        """The tables whose look takes long, with those that are ready."""
+        return self._late.keys()
 
     @property
     def has_ready(self) -> bool:
@@ -97,20 +99,22 @@ class Looks:
                 self._leave(watched, self._doubtful_threads.submit(self._looked, watched))
         for watched in [watched for watched, future in self._late.items() if future.done()]:
             yield watched, self._found(watched, self._late.pop(watched))
-        rest = deque(watched for watched in tables if not self.is_under_way(watched))
+        rest = deque(watched for watched in tables if watched not in self._late)
         begun: dict[Future[_Found], WatchedTable] = {}
+        ended: SimpleQueue[Future[_Found]] = SimpleQueue()
         while rest or begun:
             while rest and len(begun) < _AT_ONCE:
-                watched = rest.popleft()
-                begun[self._threads.submit(self._looked, watched)] = watched
-            done = wait(begun, timeout=_PATIENCE_S, return_when=FIRST_COMPLETED).done
-            if not done:
+                future = self._threads.submit(self._looked, rest[0])
+                begun[future] = rest.popleft()
+                future.add_done_callback(ended.put)
+            try:
+                future = ended.get(timeout=_PATIENCE_S)
+            except Empty:
                 for future, watched in begun.items():
                     self._leave(watched, future)
                 return
-            for future in [future for future in begun if future in done]:
-                watched = begun.pop(future)
-                yield watched, self._found(watched, future)
+            watched = begun.pop(future)
+            yield watched, self._found(watched, future)
 
     def _looked(self, watched: WatchedTable) -> _Found:
         self._begun_s[watched] = self._system.monotonic_s()

@@ -65,14 +65,14 @@ def test_a_look_that_takes_long_is_left_for_later(stores: Stores, monkeypatch: p
     tables, woken = watched("dead", "a", "b"), threading.Event()
     with Looks(stores.look, System(), woken.set) as found:
         assert {table for table, _ in found.ready(tables)} == set(tables[1:])
-        assert [found.is_under_way(table) for table in tables] == [True, False, False]
+        assert list(found.under_way) == tables[:1]
         assert stores.is_asked.wait(PATIENCE_S)
         assert (found.has_ready, len(found.begun_s)) == (False, 1)
         stores.let.set()
         assert woken.wait(PATIENCE_S)
         assert found.has_ready
         assert [table for table, _ in found.ready([])] == tables[:1]
-        assert not found.is_under_way(tables[0])
+        assert not found.under_way
 
 
 def test_tables_that_could_not_be_opened_are_looked_at_apart(stores: Stores) -> None:
