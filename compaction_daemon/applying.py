@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelog.compaction_daemon.executors import begin_rewrite, require_usable, rewritten_group
+from tidelog.compaction_daemon.executors import Rewritten, begin_rewrite, require_usable, rewritten_group
 from tidelog.compaction_daemon.planning.checking import DroppedGroup, check
 from tidelog.compaction_daemon.planning.failed_groups import FailedGroups, code_of, text_of
 from tidelog.compaction_daemon.planning.plan import PlannedGroup, total
@@ -38,7 +38,7 @@ from tidelog.log.errors import (
     TidelogError,
     WorkerLostError,
 )
-from tidelog.log.internals import DataWriter, MoveGroup, SetTransaction, event, logger, paths, properties
+from tidelog.log.internals import DataWriter, SetTransaction, event, logger, paths, properties
 
 _LOGGER = logger(__name__)
 
@@ -130,7 +130,7 @@ class _Run:
         # What may cost a worker comes last.
         self._rest = deque(sorted(groups, key=self._is_suspect))
         self._begun = 0
-        self._running: dict[Future[MoveGroup], Work] = {}
+        self._running: dict[Future[Rewritten], Work] = {}
         self._finished: list[Finished] = []
         self._failed: Exception | None = None
         self._worker_lost: WorkerLostError | None = None
@@ -378,7 +378,7 @@ class _Run:
         running = [future for future in self._running if not future.cancel()]
         self._bytes_read -= sum(work.planned.bytes_to_read for each, work in self._running.items() if each.cancelled())
         wait(running)
-        moves = [future.result() for future in running if future.exception() is None]
+        moves = [rewritten_group(future) for future in running if future.exception() is None]
         self._bytes_written += sum(add.size for group in moves for add in group.outputs)
         moves += [finished.moves for finished in self._finished]
         for add in (add for group in moves for add in group.outputs):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from datetime import datetime
 from queue import Empty, SimpleQueue
@@ -14,22 +14,21 @@ from types import FrameType
 
 from tidelog.compaction_daemon.budget import rest_s
 from tidelog.compaction_daemon.config import DaemonConfig
-from tidelog.compaction_daemon.executors import lasting
+from tidelog.compaction_daemon.executors import DaemonExecutor
 from tidelog.compaction_daemon.leases import new_owner
 from tidelog.compaction_daemon.sources import TableSource
 from tidelog.compaction_daemon.status import DaemonStatus
 from tidelog.compaction_daemon.step_report import StepReport, TableStep
 from tidelog.compaction_daemon.table_step import TableStepper
+from tidelog.compaction_daemon.watching.looks import Looks, looks_in_order
 from tidelog.compaction_daemon.watching.watched_table import WatchedTable
 from tidelog.compaction_daemon.watching.watched_tables import WatchedTables, require_tables
 from tidelog.log import Table
 from tidelog.log.internals import REAL_SYSTEM, System, to_datetime
 
-# What is done for one table is bounded by the bytes that one compaction reads. What takes longer than this hangs.
+# What is done for one table is bounded by the bytes that one compaction reads. A loop that does not get on for longer
+# than this hangs.
 STALLED_S = 900.0
-# Object stores answer within 20 to 50 ms: 8 at once look at 1,000 tables in less than 10 s.
-_LOOKS_AT_ONCE = 8
-_LOOKS_AHEAD = 32
 
 
 class Daemon:
@@ -73,9 +72,12 @@ class Daemon:
         self._config = config or DaemonConfig()
         self._tables = WatchedTables(tables, self._config, self._system, keep_handles=clock is None)
         self._owner = new_owner(self._system)
+        self._executor = None if executor is None else DaemonExecutor(executor)
         self._stepper = TableStepper(
-            self._config, self._owner, self._system, lasting(executor), stopping=lambda: self._stopped
+            self._config, self._owner, self._system, self._executor, stopping=lambda: self._stopped
         )
+        # Those of `run`; None while it does not run.
+        self._looks: Looks | None = None
         self._on_step = on_step
         self._stopped = False
         # An Event would not do: its lock can be held when a signal handler wants it. A SimpleQueue is made for that.
@@ -83,8 +85,8 @@ class Daemon:
         self._reconfigured: tuple[DaemonConfig, Sequence[Table | str | TableSource]] | None = None
         self._started_ms = self._system.now_ms()
         self._steps = 0
-        # When the work on the current table began; None between two rounds.
-        self._working_since_s: float | None = None
+        # When the loop last got on, or the end of the rest or sleep that it is in; None while it does not run.
+        self._got_on_s: float | None = None
         self._last_step: datetime | None = None
         self._last_step_seconds = 0.0
         self._rest_until_s = 0.0
@@ -98,12 +100,14 @@ class Daemon:
         Returns:
             What was done for each table, except those that failed a short while ago.
         """
-        self._tables.search_if_due()
-        now_s = self._system.monotonic_s()
+        self._got_on_s = self._system.monotonic_s()
         try:
+            self._tables.search_if_due()
+            now_s = self._system.monotonic_s()
             return self._round([each for each in self._tables if not each.schedule.failures or each.is_due(now_s)])
         finally:
             self._stepper.leases.release_all()
+            self._got_on_s = None
 
     def run(self) -> None:
         """Repeat steps until `stop`, SIGTERM or SIGINT; the current step is finished first.
@@ -113,20 +117,29 @@ class Daemon:
         """
         is_main = threading.current_thread() is threading.main_thread()
         signals = (signal.SIGTERM, signal.SIGINT) if is_main else ()
+        self._stepper.leases.asks = True
         previous = {number: signal.signal(number, self._on_signal) for number in signals}
         try:
-            while not self._stopped:
-                self._follow_new_settings()
-                self._tables.search_if_due()
-                due = self._due()
-                if due:
-                    self._round(due)
-                self._stepper.leases.release_quiet()
-                self._sleep()
+            with Looks(self._stepper.look, self._system, lambda: self._wake.put(None)) as self._looks:
+                self._repeat(self._looks)
+            self._got_on_s = None  # after an error it stays: this loop will never get on again
         finally:
+            self._looks = None
             self._stepper.leases.release_all()
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+    def _repeat(self, looks: Looks) -> None:
+        while not self._stopped:
+            self._got_on_s = self._system.monotonic_s()
+            self._follow_new_settings()
+            self._tables.search_if_due()
+            due = self._due()
+            if due or (looks.has_ready and not self._is_resting):
+                self._round(due, looks)
+            self._stepper.leases.release_quiet()
+            self._stepper.leases.share()
+            self._sleep(looks)
 
     def stop(self) -> None:
         """End `run` after the current step; safe to call from any thread."""
@@ -146,7 +159,8 @@ class Daemon:
     def status(self) -> DaemonStatus:
         """What the daemon knows now; safe to call from any thread, also during a step."""
         now_s = self._system.monotonic_s()
-        since_s = self._working_since_s
+        got_on_s, looks = self._got_on_s, self._looks
+        hangs_s = () if got_on_s is None else (got_on_s, *(looks.begun_s if looks else ()))
         return DaemonStatus(
             at=to_datetime(self._system.now_ms()),
             started=to_datetime(self._started_ms),
@@ -154,7 +168,7 @@ class Daemon:
             steps=self._steps,
             last_step=self._last_step,
             last_step_seconds=self._last_step_seconds,
-            stalled=since_s is not None and now_s - since_s > STALLED_S,
+            stalled=any(now_s - since_s > STALLED_S for since_s in hangs_s),
             bytes_last_hour=self._stepper.bytes.used(now_s),
             bytes_per_hour=self._stepper.bytes.limit,
             tables=tuple(sorted((each.status for each in self._tables), key=lambda status: status.path)),
@@ -170,52 +184,74 @@ class Daemon:
         options = self._tables.storage_options(path)
         return Table.open(path, storage_options=options, system=self._system)
 
-    def _round(self, due: Sequence[WatchedTable]) -> StepReport:
-        began_s = self._working_since_s = self._system.monotonic_s()
-        cpu_s = self._system.cpu_s()
-        try:
-            report = StepReport(tuple(self._steps_of(due)))
-        finally:
-            self._working_since_s = None
+    def _round(self, due: Sequence[WatchedTable], looks: Looks | None = None) -> StepReport:
+        """Make the steps of these tables, the longest overdue first.
+
+        With the `looks` of `run` it does not wait for those that take long, and rests as the share of the cores asks.
+        """
+        ordered = sorted(due, key=lambda watched: watched.schedule.due_s)
+        ready = looks_in_order(self._stepper.look, ordered) if looks is None else looks.ready(ordered)
+        began_s, began_cpu_s = self._system.monotonic_s(), self._cpu_s()
+        steps: list[TableStep] = []
+        for watched, look in ready:
+            if looks is not None:
+                self._rest()
+            if self._stopped:
+                break
+            if not self._tables.watches(watched):
+                continue
+            steps.append(self._stepper.step(watched, look))
+            self._got_on_s = now_s = self._system.monotonic_s()
+            used_s, cores = self._cpu_s() - began_cpu_s, os.cpu_count() or 1
+            self._rest_until_s = now_s + rest_s(used_s, now_s - began_s, cores=cores, share=self._config.core_share)
+        report = StepReport(tuple(steps))
+        if looks is not None and not steps:
+            return report
         self._steps += 1
         self._last_step = to_datetime(self._system.now_ms())
         self._last_step_seconds = self._system.monotonic_s() - began_s
-        used_s = self._system.cpu_s() - cpu_s
-        rest = rest_s(used_s, self._last_step_seconds, cores=os.cpu_count() or 1, share=self._config.core_share)
-        self._rest_until_s = began_s + self._last_step_seconds + rest
         if self._on_step:
             self._on_step(report)
         return report
 
-    def _steps_of(self, due: Sequence[WatchedTable]) -> Iterator[TableStep]:
-        """The steps of these tables, the longest overdue first.
-
-        A look is mostly a wait for the store, so several tables are looked at in parallel, some at a time: the work on
-        the ones before can take long, and a look should be fresh.
-        """
-        ordered = sorted(due, key=lambda watched: watched.schedule.due_s)
-        with ThreadPoolExecutor(_LOOKS_AT_ONCE, "tidelog-look") as threads:
-            for start in range(0, len(ordered), _LOOKS_AHEAD):
-                part = ordered[start : start + _LOOKS_AHEAD]
-                looks = map(self._stepper.look, part) if len(part) == 1 else threads.map(self._stepper.look, part)
-                for watched, look in zip(part, list(looks), strict=True):
-                    if self._stopped:
-                        return
-                    yield self._stepper.step(watched, look)
-                    self._working_since_s = self._system.monotonic_s()
+    def _cpu_s(self) -> float:
+        """The processor time of this process, and of the processes of its executor."""
+        return self._system.cpu_s() + (self._executor.cpu_s if self._executor else 0.0)
 
     def _due(self) -> list[WatchedTable]:
         now_s = self._system.monotonic_s()
-        if now_s < self._rest_until_s:
-            return []
-        return [watched for watched in self._tables if watched.is_due(now_s)]
+        return [] if self._is_resting else [watched for watched in self._waiting() if watched.is_due(now_s)]
 
-    def _sleep(self) -> None:
-        next_s = min([self._tables.next_search_s, *(watched.schedule.due_s for watched in self._tables)])
-        wait_s = max(self._rest_until_s, next_s) - self._system.monotonic_s()
-        if wait_s > 0 and not self._stopped:
-            with suppress(Empty):
-                self._wake.get(timeout=wait_s)
+    def _waiting(self) -> list[WatchedTable]:
+        """The tables that are not being looked at."""
+        under_way = self._looks.under_way if self._looks else ()
+        return [watched for watched in self._tables if watched not in under_way] if under_way else list(self._tables)
+
+    @property
+    def _is_resting(self) -> bool:
+        return self._system.monotonic_s() < self._rest_until_s
+
+    def _sleep(self, looks: Looks) -> None:
+        next_s = min([self._tables.next_search_s, *(watched.schedule.due_s for watched in self._waiting())])
+        # What woke the loop from a rest may have been other settings, or a look that took long.
+        if not self._reconfigured:
+            self._wait_until(max(self._rest_until_s, float("-inf") if looks.has_ready else next_s))
+
+    def _rest(self) -> None:
+        """Wait until the share of the cores is kept on average, or until `stop`."""
+        while not self._stopped and self._wait_until(self._rest_until_s):
+            pass
+
+    def _wait_until(self, end_s: float) -> bool:
+        """Wait until then, or until somebody wakes the loop; whether there was time to wait."""
+        self._got_on_s = self._system.monotonic_s()
+        wait_s = end_s - self._got_on_s
+        if wait_s <= 0 or self._stopped:
+            return False
+        self._got_on_s = end_s
+        with suppress(Empty):
+            self._wake.get(timeout=min(wait_s, threading.TIMEOUT_MAX))
+        return True
 
     def _follow_new_settings(self) -> None:
         wanted, self._reconfigured = self._reconfigured, None

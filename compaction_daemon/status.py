@@ -137,7 +137,7 @@ class DaemonStatus:
         steps: How many steps it has made.
         last_step: When the last step ended; None before the first one.
         last_step_seconds: How long that took.
-        stalled: Whether the work on one table has taken longer than it should ever take.
+        stalled: Whether its loop hangs: it neither got on with a table for longer than it ever should, nor sleeps.
         bytes_last_hour: Bytes that its compactions read in the last hour.
         bytes_per_hour: The limit for that; None for no limit.
         tables: Its tables, by path.

@@ -16,6 +16,9 @@ has a higher one. So these hold, whatever pauses, dies or loses its connection:
   even if that write is held up and appears much later. At most a commit that was already sent, and whose answer was
   lost, can still appear. It is a commit like any other then: the next owner's are rebased over it, or it is too late.
 
+A daemon that waits can ask for the lease, by `keeps`: it writes the owner's record once more, with a request. The owner
+sees it as `request` after its next sign of life, and may release the lease.
+
 Take the lease when there is work, look at `fence` as late as possible, and pass it to every commit:
 
     owner = new_owner(system)               # once for each daemon

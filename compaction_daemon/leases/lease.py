@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 
 import msgspec
@@ -11,6 +11,7 @@ from tidelog.compaction_daemon.leases.epoch_commits import begin_epoch
 from tidelog.compaction_daemon.leases.heartbeat import Heartbeat
 from tidelog.compaction_daemon.leases.record import (
     LeaseRecord,
+    LeaseRequest,
     LeaseState,
     app_id,
     latest_lease,
@@ -24,6 +25,7 @@ from tidelog.log.errors import LeaseLostError, StoreUnavailableError, TidelogErr
 from tidelog.log.internals import (
     REAL_SYSTEM,
     LatestRecord,
+    NumberedFiles,
     SetTransaction,
     Store,
     System,
@@ -107,7 +109,14 @@ class Lease:
 
     @classmethod
     def take(
-        cls, table: Table, *, owner: str, ttl_s: float = TTL_S, shard: str = "0", seen: Held | None = None
+        cls,
+        table: Table,
+        *,
+        owner: str,
+        ttl_s: float = TTL_S,
+        shard: str = "0",
+        seen: Held | None = None,
+        keeps: int | None = None,
     ) -> Lease | Held:
         """Take the lease of a shard of the table, or say who has it. Refreshes the table.
 
@@ -121,6 +130,8 @@ class Lease:
             ttl_s: How long this owner may be silent, in seconds.
             shard: One of `SHARDS`.
             seen: What the last call returned, if that was a Held.
+            keeps: How many leases this owner keeps. If it is given, another owner that has the lease is asked for it,
+                and sees this number in the `request` of its lease.
 
         Raises:
             ConfigurationError: An argument is wrong.
@@ -130,7 +141,8 @@ class Lease:
             ConflictError, CommitContentionError, CommitStateUnknownError: The commit failed as that of any transaction
                 can. Take the lease again.
         """
-        taker = _Taker(table, table.timeline.system, require_holder(owner), require_ttl_ms(ttl_s), require_shard(shard))
+        system, ttl_ms = table.timeline.system, require_ttl_ms(ttl_s)
+        taker = _Taker(table, system, require_holder(owner), ttl_ms, require_shard(shard), keeps)
         for _ in range(_ATTEMPTS):
             found = taker.try_once(seen)
             if found is not None:
@@ -151,6 +163,11 @@ class Lease:
     def is_held(self) -> bool:
         """Whether the owner may work: the lease is not lost or released, and was renewed within its time to live."""
         return self._why_lost() is None
+
+    @property
+    def request(self) -> LeaseRequest | None:
+        """Who else would like to have the lease, as the last renewal found it."""
+        return self._record.request
 
     def require_held(self) -> None:
         """Raise LeaseLostError unless the owner may work. Asks only this process's memory and its monotonic clock."""
@@ -284,6 +301,7 @@ class _Taker:
     owner: str
     ttl_ms: int
     shard: str
+    keeps: int | None
 
     def try_once(self, seen: Held | None) -> Lease | Held | None:
         """Take the lease, or say who has it. None if another record came first."""
@@ -295,7 +313,7 @@ class _Taker:
         if before is not None and before.state is LeaseState.HELD and before.owner != self.owner:
             held = self._held(before, seen, looks_s)
             if held is not None:
-                return held
+                return self._asked(row, latest, before, held)
         newest = max(before.epoch if before else 0, known.version if known else 0)
         # Nobody may be at work under an older epoch: nobody ever was, or the newest of them has stopped by itself.
         is_free = newest == 0 or (before is not None and before.state is LeaseState.RELEASED and before.epoch == newest)
@@ -324,6 +342,25 @@ class _Taker:
             _LOGGER.debug("%s", error)
             return None
         return lease
+
+    def _asked(
+        self, row: NumberedFiles[LeaseRecord], latest: LatestRecord[LeaseRecord], before: LeaseRecord, held: Held
+    ) -> Held:
+        """Ask for the lease, unless somebody with no more leases did."""
+        known = before.request
+        if self.keeps is None or (known and known.owner != self.owner and known.leases <= self.keeps):
+            return held
+        request = LeaseRequest(owner=self.owner, leases=self.keeps)
+        if request == known:
+            return held
+        record = msgspec.structs.replace(before, id=self.system.uuid(), beat=before.beat + 1, request=request)
+        try:
+            written = row.put_after(self.table.store, self.system, latest, record)
+        except (TidelogError, OSError) as error:
+            _LOGGER.debug("%s of %s was not asked for: %s", row.what, self.table.store.url, error)
+            return held
+        # It is no sign of life of the owner, so its silence still counts from the record before.
+        return held if written is None else replace(held, record_id=record.id)
 
     def _held(self, record: LeaseRecord, seen: Held | None, looks_s: float) -> Held | None:
         """Who has the lease; None if this process has seen no sign of life for long enough."""

@@ -40,6 +40,18 @@ class LeaseState(StrEnum):
     RELEASED = "released"
 
 
+class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """That another daemon would like to have the lease.
+
+    Attributes:
+        owner: Who asks.
+        leases: How many leases it keeps now. A daemon that keeps more shares them with it.
+    """
+
+    owner: Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_OWNER_LENGTH)]
+    leases: Annotated[int, msgspec.Meta(ge=0)]
+
+
 class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What is stored about a lease. The newest record counts.
 
@@ -54,6 +66,8 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         owner: Who has it: host, process id and an id of its own.
         ttl_ms: The time without a heartbeat after which another daemon may take over.
         time: When the record was written, by its writer's clock, for people.
+        request: Who else would like to have the lease. It writes a record with it in the place of the owner, which
+            finds that when it writes its next one.
     """
 
     format: Annotated[int, msgspec.Meta(ge=LEASE_FORMAT, le=LEASE_FORMAT)] = LEASE_FORMAT
@@ -66,6 +80,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     owner: Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_OWNER_LENGTH)]
     ttl_ms: Annotated[int, msgspec.Meta(ge=1, le=int(MAX_TTL_S * 1000))]
     time: datetime
+    request: LeaseRequest | None = None
 
 
 _DECODER = msgspec.json.Decoder(LeaseRecord)

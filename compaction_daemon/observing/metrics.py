@@ -28,7 +28,7 @@ _DAEMON: Mapping[str, tuple[str, Callable[[DaemonStatus], float | None]]] = {
         lambda s: None if s.last_step is None else s.last_step.timestamp(),
     ),
     "tidelog_daemon_last_step_seconds": ("How long its last step took", lambda s: s.last_step_seconds),
-    "tidelog_daemon_stalled": ("1 while a step takes longer than it ever should", lambda s: s.stalled),
+    "tidelog_daemon_stalled": ("1 while its loop hangs", lambda s: s.stalled),
     "tidelog_daemon_read_bytes_last_hour": ("Bytes that it read in the last hour", lambda s: s.bytes_last_hour),
     "tidelog_daemon_read_bytes_limit": ("The most that it reads in an hour", lambda s: s.bytes_per_hour),
 }

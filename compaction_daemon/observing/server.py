@@ -6,7 +6,7 @@ It answers GET and HEAD only and changes nothing, so it needs no login; by defau
 - `/api/status`: the daemon and its tables, as JSON
 - `/api/table?path=...`: what the log of one of these tables says, as JSON
 - `/metrics`: Prometheus
-- `/healthz`: 200 while the daemon's loop makes steps, else 503, with the reason as JSON
+- `/healthz`: 200 while the daemon's loop gets on, 503 if it hangs, with the reason as JSON
 """
 
 from __future__ import annotations

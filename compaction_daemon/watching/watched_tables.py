@@ -52,6 +52,10 @@ class WatchedTables:
         """The tables in the order of their sources; safe in any thread."""
         return iter(list(self._watched.values()))
 
+    def watches(self, watched: WatchedTable) -> bool:
+        """Whether this is still one of the tables."""
+        return self._watched.get(watched.path) is watched
+
     def storage_options(self, path: str) -> Mapping[str, str] | None:
         """The storage options of a table; safe in any thread. Raises TableNotFoundError if it is not watched."""
         watched = self._watched.get(path)

@@ -10,13 +10,12 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from tests.compaction_daemon.observing.tables import NOW, busy_table, daemon_status, table_status
+from tests.compaction_daemon.observing.tables import busy_table, daemon_status, table_status
 from tidelog.compaction_daemon import DaemonStatus, PageServer, TableState
 from tidelog.compaction_daemon.observing import server as server_module
 from tidelog.compaction_daemon.planning.request import CompactionRequest
@@ -274,8 +273,3 @@ def test_a_stopped_server_answers_nobody(site: Site) -> None:
     site.server.stop()
     with pytest.raises(ConnectionError):
         site.get("/healthz")
-
-
-def test_a_silent_daemon_is_unhealthy(site: Site) -> None:
-    site.status = daemon_status(last_step=NOW - timedelta(hours=1))
-    assert site.get("/healthz")[0] == 503
