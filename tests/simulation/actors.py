@@ -259,6 +259,7 @@ class Actor:
         except Killed:
             pass
         finally:
+            self.process.end_threads()
             if not self.world.scheduler.stopped:
                 self.world.ended(self.plan.name)
 
@@ -284,15 +285,14 @@ class Actor:
         except Killed:
             if scheduler.stopped:
                 raise
-            self.process = self._born(self.process.operation, self.process.ids)
-            self.handle = None
+            self._reborn()
             again = _is_once(job)
         except CommitStateUnknownError as error:
             record.error, again = _text(error), _is_once(job)
         except (TidelogError, OSError) as error:
             record.told, record.error = Told.REFUSED, _text(error)
             again = _is_once(job) and isinstance(error, RetryableError | OSError)
-            self._judge(error, record)
+            self.judge(error, record)
             if isinstance(error, _NEW_HANDLE):
                 self.handle = None
         except Exception as error:  # noqa: BLE001 - the simulation looks for unexpected errors
@@ -304,7 +304,7 @@ class Actor:
             self._require_durable(record)
         return again
 
-    def _judge(self, error: Exception, record: Record) -> None:
+    def judge(self, error: Exception, record: Record) -> None:
         """A table that is not damaged must not be called damaged."""
         world = self.world
         if isinstance(error, HistoryExpiredError | TableNotFoundError | TableReplacedError) and not world.is_disturbed:
@@ -331,9 +331,17 @@ class Actor:
 
     def _wait(self, ms: int) -> None:
         if ms:
+            self.process.pause_threads(ms)
             self.world.scheduler.step("waits", ms)
             if self.world.scheduler.stopped:
                 raise Killed
+            if self.process.dead:  # another thread of it died
+                self._reborn()
+
+    def _reborn(self) -> None:
+        """The next life begins."""
+        self.process = self._born(self.process.operation, self.process.ids)
+        self.handle = None
 
     def _born(self, operation: int, ids: int) -> Process:
         process = Process(self.world, self.number, self.plan.name, operation, ids=ids)
