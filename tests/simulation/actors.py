@@ -17,7 +17,8 @@ from tests.simulation.process import Process
 from tests.simulation.record import Record, Seen, Told
 from tests.simulation.scheduler import Killed
 from tests.simulation.world import World
-from tidelog.compaction_daemon import compact
+from tidelog.compaction_daemon import CompactionReport, compact
+from tidelog.compaction_daemon.report import NOTHING
 from tidelog.log import Committed, Superseded, Table, Transaction
 from tidelog.log.commit.result import committed
 from tidelog.log.errors import (
@@ -129,9 +130,12 @@ class Compaction(Job):
     def run(self, actor: Actor, record: Record) -> Outcome:
         table = actor.table()
         record.operation, record.table_id = Compacted("COMPACT", self.level), table.id
-        report = compact(table, self.level, cluster_by=["v"] if self.clustered else (), purge=self.level == "major")
-        record.versions = report.versions
-        return (Told.IDLE, None) if report.version is None else (Told.COMMITTED, report.version)
+        columns = ["v"] if self.clustered else ()
+        try:
+            report = compact(table, self.level, cluster_by=columns, purge=self.level == "major")
+        except TidelogError as error:
+            return actor.compacted(record, getattr(error, "report", NOTHING), error)
+        return actor.compacted(record, report, None)
 
 
 @dataclass(frozen=True)
@@ -303,6 +307,15 @@ class Actor:
         if record.told is Told.COMMITTED and self.world.scenario.checks_durability:
             self._require_durable(record)
         return again
+
+    def compacted(self, record: Record, report: CompactionReport, error: TidelogError | None) -> Outcome:
+        """What a compaction was told. What it committed before an error stays."""
+        record.versions = report.versions
+        if error is not None:
+            if report.version is None or isinstance(error, CommitStateUnknownError):
+                raise error
+            self.judge(error, record)
+        return (Told.IDLE, None) if report.version is None else (Told.COMMITTED, report.version)
 
     def judge(self, error: Exception, record: Record) -> None:
         """A table that is not damaged must not be called damaged."""

@@ -303,9 +303,8 @@ MUTATIONS = (
     Mutation("a daemon does not wait for the time to live", f"{_LEASE}:_Taker._held", gives(None)),
     Mutation("clocks of daemons are compared", f"{_LEASE}:_Taker._held", by_the_clock_of_the_day),
     Mutation("a compaction fences its first part only", f"{_APPLYING}._commit_part", fences_the_first_part),
-    Mutation(
-        "a group counts as checked against the newest version", f"{_APPLYING}._commit_part", planned_for_the_newest
-    ),
+    Mutation("a group counts as planned for the newest version", f"{_APPLYING}._commit_part", planned_for_the_newest),
+    Mutation("the groups that are left are not checked again", f"{_APPLYING}._check_rest", gives(None)),
     Mutation("the position moves before processing", "tests.simulation.consuming:step", advances_first),
     Mutation("new rows are not checked", "tidelog.log.conflict.rebase:Rebase._possible_matches", gives({})),
     Mutation("rows deleted by winners stay", "tidelog.log.conflict.deletes:FollowedDeletes.dead_images", gives({})),

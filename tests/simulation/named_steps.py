@@ -21,7 +21,7 @@ _FED: tuple[Job, ...] = (
     Statement(SetProperties("SET", (("tidelog.targetFileSize", SMALL_TARGET),))),
     *(Statement(Insert("INSERT", (Row(key, 1, 1000 + key), Row(key + 1, 1, 1001 + key)))) for key in (20, 22, 24, 26)),
 )
-_CHANGED = Update("UPDATE", Where("k", ">=", 20), "v", added=True, number=10_000)
+_CHANGED = Update("UPDATE", Where("k", "<=", 22), "v", added=True, number=10_000)
 _LATER_MS = 5_000
 # Takes the lease from an owner that gives no sign of life, and does nothing with it.
 _TAKES_OVER = Attend("none", patience=3, after_ms=2 * _LATER_MS)
@@ -51,14 +51,14 @@ STEPS: tuple[Named, ...] = (
     ),
     named(
         "a writer between two parts",
-        "the rows of the groups that are left change after the first part was committed",
+        "rows change after the first part was committed, in groups that are left, one of which is being rewritten",
         "",
         {
             "feeder": _FED,
             "stepper-0": (Step(after_ms=_LATER_MS), Step(after_ms=_LATER_MS)),
             "update-1": (Statement(_CHANGED, after_ms=2 * _LATER_MS),),
         },
-        holds=(Hold("stepper-0", "link", COMMIT, nth=2, until="update-1"),),
+        holds=(Hold("stepper-0", "open_new", ".*part-", nth=2, until="update-1"),),
         commit_interval_s=0.0,
     ),
     named(
