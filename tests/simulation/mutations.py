@@ -300,6 +300,7 @@ MUTATIONS = (
     Mutation("the epoch at the base does not matter", f"{_LOOP}:_Attempt.require_epoch", gives(None)),
     Mutation("a takeover begins without a commit", f"{_LEASE}:begin_epoch", gives(None)),
     Mutation("the file before is not looked at", "tidelog.log.numbered_files:_was_next", gives(True)),
+    Mutation("higher numbers are not looked for", "tidelog.log.numbered_files:NumberedFiles.highest_number", gives(-1)),
     Mutation("a daemon does not wait for the time to live", f"{_LEASE}:_Taker._held", gives(None)),
     Mutation("clocks of daemons are compared", f"{_LEASE}:_Taker._held", by_the_clock_of_the_day),
     Mutation("a compaction fences its first part only", f"{_APPLYING}._commit_part", fences_the_first_part),
