@@ -5,7 +5,8 @@ number succeeds for one writer only: who loses the race looks at what the winner
 first, but for a few. Numbers never start again: what ends leaves a record that says so.
 
 A writer that slept for long can put a number that was written and deleted meanwhile. So after the put the file before
-must still be the one that it follows: then the number had never been taken.
+must still be the one that it follows: then the number had never been taken. The first record of a table follows none of
+its own, and nobody deletes what another table left there. So after that put there must be no higher number.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class NumberedFiles(Generic[_R]):
             return None
         if number and not _was_next(store, system, self, latest):
             return None
-        if not number and self.highest_number(store) > 0:
+        if latest.number not in latest.own and self.highest_number(store) > number:
             return None
         own = _trimmed(store, self, (*latest.own, number))
         return LatestRecord(number, content, record, self.path_of(number), own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
@@ -67,6 +68,20 @@ def test_two_sleepers_do_not_help_each_other(store: Store) -> None:
     assert put(store, known, "late") is None
     assert put(store, next_known, "later") is None
     assert ROW.latest(store).record == b"b 12"
+
+
+def test_a_number_that_was_deleted_is_not_taken_again_behind_another_tables(store: Store) -> None:
+    """Nobody deletes the records of a table that was dropped, so the one before says nothing."""
+    filled(store, 1, "dropped")
+    after = replace(ROW, decode=lambda content: None if content.startswith(b"dropped") else content)
+    known = after.latest(store)
+    latest: LatestRecord[bytes] | None = known
+    for number in range(2, 9):
+        assert latest is not None
+        latest = after.put_after(store, CLOCK, latest, b"a %d" % number)
+    assert numbers(store) == [0, 1, 5, 6, 7, 8]
+    assert after.put_after(store, CLOCK, known, b"late") is None
+    assert after.latest(store).record == b"a 8"
 
 
 def test_what_sleepers_left_is_deleted_by_the_next_one_who_looks(store: Store) -> None:

@@ -17,7 +17,8 @@ from tests.simulation.process import Process
 from tests.simulation.record import Record, Seen, Told
 from tests.simulation.scheduler import Killed
 from tests.simulation.world import World
-from tidelog.compaction_daemon import compact
+from tidelog.compaction_daemon import CompactionReport, compact
+from tidelog.compaction_daemon.report import NOTHING
 from tidelog.log import Committed, Superseded, Table, Transaction
 from tidelog.log.commit.result import committed
 from tidelog.log.errors import (
@@ -129,9 +130,12 @@ class Compaction(Job):
     def run(self, actor: Actor, record: Record) -> Outcome:
         table = actor.table()
         record.operation, record.table_id = Compacted("COMPACT", self.level), table.id
-        report = compact(table, self.level, cluster_by=["v"] if self.clustered else (), purge=self.level == "major")
-        record.versions = report.versions
-        return (Told.IDLE, None) if report.version is None else (Told.COMMITTED, report.version)
+        columns = ["v"] if self.clustered else ()
+        try:
+            report = compact(table, self.level, cluster_by=columns, purge=self.level == "major")
+        except TidelogError as error:
+            return actor.compacted(record, getattr(error, "report", NOTHING), error)
+        return actor.compacted(record, report, None)
 
 
 @dataclass(frozen=True)
@@ -259,6 +263,7 @@ class Actor:
         except Killed:
             pass
         finally:
+            self.process.end_threads()
             if not self.world.scheduler.stopped:
                 self.world.ended(self.plan.name)
 
@@ -284,15 +289,14 @@ class Actor:
         except Killed:
             if scheduler.stopped:
                 raise
-            self.process = self._born(self.process.operation, self.process.ids)
-            self.handle = None
+            self._reborn()
             again = _is_once(job)
         except CommitStateUnknownError as error:
             record.error, again = _text(error), _is_once(job)
         except (TidelogError, OSError) as error:
             record.told, record.error = Told.REFUSED, _text(error)
             again = _is_once(job) and isinstance(error, RetryableError | OSError)
-            self._judge(error, record)
+            self.judge(error, record)
             if isinstance(error, _NEW_HANDLE):
                 self.handle = None
         except Exception as error:  # noqa: BLE001 - the simulation looks for unexpected errors
@@ -304,7 +308,16 @@ class Actor:
             self._require_durable(record)
         return again
 
-    def _judge(self, error: Exception, record: Record) -> None:
+    def compacted(self, record: Record, report: CompactionReport, error: TidelogError | None) -> Outcome:
+        """What a compaction was told. What it committed before an error stays."""
+        record.versions = report.versions
+        if error is not None:
+            if report.version is None or isinstance(error, CommitStateUnknownError):
+                raise error
+            self.judge(error, record)
+        return (Told.IDLE, None) if report.version is None else (Told.COMMITTED, report.version)
+
+    def judge(self, error: Exception, record: Record) -> None:
         """A table that is not damaged must not be called damaged."""
         world = self.world
         if isinstance(error, HistoryExpiredError | TableNotFoundError | TableReplacedError) and not world.is_disturbed:
@@ -331,9 +344,17 @@ class Actor:
 
     def _wait(self, ms: int) -> None:
         if ms:
+            self.process.pause_threads(ms)
             self.world.scheduler.step("waits", ms)
             if self.world.scheduler.stopped:
                 raise Killed
+            if self.process.dead:  # another thread of it died
+                self._reborn()
+
+    def _reborn(self) -> None:
+        """The next life begins."""
+        self.process = self._born(self.process.operation, self.process.ids)
+        self.handle = None
 
     def _born(self, operation: int, ids: int) -> Process:
         process = Process(self.world, self.number, self.plan.name, operation, ids=ids)

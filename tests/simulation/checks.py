@@ -14,12 +14,13 @@ from tests.log.oracle.model import Row
 from tests.log.oracle.operations import Insert, Kind
 from tests.log.oracle.settings import INITIAL_VERSION, SCHEMA, Setting
 from tests.log.oracle.view import BrokenLogError, Reader, View, actions, follow, initial
-from tests.simulation.actors import CLEAN_UP_AGE, Actor, Created, RestoreTo, rows_of
+from tests.simulation.actors import CLEAN_UP_AGE, Actor, Compacted, Created, RestoreTo, rows_of
 from tests.simulation.files import Stored
-from tests.simulation.history import MARKS, Incarnation, Owner
+from tests.simulation.history import MARKS, Incarnation, Owner, Written
 from tests.simulation.process import Process
 from tests.simulation.record import Record, Seen, Told
 from tests.simulation.world import World
+from tidelog.compaction_daemon.planning.request import AUTO_LEVEL
 from tidelog.log import Table
 from tidelog.log.errors import DataFileMissingError, HistoryExpiredError, TableNotFoundError
 
@@ -125,10 +126,18 @@ class TableHistory:
                 yield "log", f"its time {after.timestamp_ms} is not after {before.timestamp_ms}"
             return
         operation = record.operation
+        if operation == Compacted("COMPACT", AUTO_LEVEL):
+            operation = Compacted("COMPACT", _level(written))
         restorable = views[operation.version].rows if isinstance(operation, RestoreTo) else {}
         effect = operation.effect(before.moment(restorable))
         commit = oracle.Commit(operation, before, after, written.lines, self.reader, restorable, effect, unmapped=False)
         yield from oracle.all_of(commit)
+
+
+def _level(written: Written) -> str:
+    """The level that a commit of a daemon says it has; a daemon chooses one for each group."""
+    said = str((written.lines[0]["commitInfo"].get("tidelog") or {}).get("class"))
+    return said if said in {"MINOR", "MAJOR"} else AUTO_LEVEL
 
 
 def audit(world: World, actors: list[Actor]) -> None:
@@ -314,13 +323,18 @@ def _check_readable(world: World, table: TableHistory, process: Process) -> None
 
 
 def _check_contiguous(world: World, head: int) -> None:
-    """No commit is missing between the oldest one that is left and the head. What was put into a hole is no commit."""
+    """No commit is missing between the oldest one that is left and the head.
+
+    What was put into a hole is no commit, even if it is one that was deleted there, put once more by who slept.
+    """
+    strays = {each.version for each in world.history.strays}
     written = {v: each for table in world.history.incarnations for v, each in table.commits.items()}
     paths = {version: f"_delta_log/{version:020d}.json" for version in written}
     left = {
         version
         for version, path in paths.items()
-        if path in world.files.names and world.files.names[path].content == written[version].content
+        if version not in strays and path in world.files.names
+        if world.files.names[path].content == written[version].content
     }
     if missing := set(range(min(left, default=head), head + 1)) - left:
         world.object("contiguous", f"the versions {sorted(missing)} are missing")

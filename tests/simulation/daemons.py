@@ -1,4 +1,7 @@
-"""Daemons as actors: they take the lease of the table, compact under it, and pause, die and take over at any step."""
+"""Leases as actors use them: they take them, commit one compaction under the fence, pause, die and take over anywhere.
+
+`stepping.py` has the steps of the real daemon.
+"""
 
 from __future__ import annotations
 

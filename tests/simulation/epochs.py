@@ -37,8 +37,8 @@ class Epochs:
 
     def took(self, table_id: str, lease: Lease) -> None:
         """A daemon was told that it has the lease."""
-        if self.world.history.current.ended or self.world.history.current.table_id != table_id:
-            return  # it slept while the table was dropped, and so were the records; its commits are refused
+        if not self._is_current(table_id):
+            return
         known = self.taken.setdefault((table_id, lease.epoch), lease.owner)
         if known != lease.owner:
             self.world.object("lease", f"epoch {lease.epoch} was taken by {known} and by {lease.owner}")
@@ -58,6 +58,8 @@ class Epochs:
         if match is None:
             return
         now_ms, number, record = self.world.scheduler.now_ms, int(match[1]), json.loads(file.content)
+        if not self._is_current(record["table"]):
+            return
         before = self._newest.get(record["table"])
         if before is not None and number < before[0]:
             return  # a number that was written and deleted before, which its writer gives up again
@@ -67,6 +69,11 @@ class Epochs:
         silent_ms = now_ms - before[2]
         if silent_ms < before[1]["ttlMs"]:
             self.world.object("lease", f"{path} takes over after {silent_ms} ms")
+
+    def _is_current(self, table_id: str) -> bool:
+        """Whether it is not another table's: a drop deletes the records, and who sleeps through it commits nothing."""
+        current = self.world.history.current
+        return not current.ended and current.table_id == table_id
 
     def _check_commits(self, history: History) -> None:
         """After a takeover the older owners commit nothing."""

@@ -208,7 +208,31 @@ def by_the_clock_of_the_day(original: Function) -> Function:
     return held
 
 
+def fences_the_first_part(original: Function) -> Function:
+    """Of a compaction that commits several times, the commits after the first one carry no epoch."""
+
+    def commit_part(self: Any, part: Any, seconds: float) -> Any:
+        if self._reports:
+            self._conduct = replace(self._conduct, fence=None)
+        return original(self, part, seconds)
+
+    return commit_part
+
+
+def planned_for_the_newest(original: Function) -> Function:
+    """The groups of a commit count as planned for the newest version, whatever was committed since they were read."""
+
+    def commit_part(self: Any, part: Any, seconds: float) -> Any:
+        newest = self._table.refresh().at()
+        renewed = [replace(each, work=replace(each.work, base=newest)) for each in part]
+        self._finished = [each for each in self._finished if each not in part] + renewed
+        return original(self, renewed, seconds)
+
+    return commit_part
+
+
 _DROP = "tidelog.log.operations.drop_table"
+_APPLYING = "tidelog.compaction_daemon.applying:_Run"
 _LOOP = "tidelog.log.commit.loop"
 _CONSUMERS = "tidelog.log.consumers"
 _DISK = "tidelog.log.storage.local:LocalStore"
@@ -276,8 +300,12 @@ MUTATIONS = (
     Mutation("the epoch at the base does not matter", f"{_LOOP}:_Attempt.require_epoch", gives(None)),
     Mutation("a takeover begins without a commit", f"{_LEASE}:begin_epoch", gives(None)),
     Mutation("the file before is not looked at", "tidelog.log.numbered_files:_was_next", gives(True)),
+    Mutation("higher numbers are not looked for", "tidelog.log.numbered_files:NumberedFiles.highest_number", gives(-1)),
     Mutation("a daemon does not wait for the time to live", f"{_LEASE}:_Taker._held", gives(None)),
     Mutation("clocks of daemons are compared", f"{_LEASE}:_Taker._held", by_the_clock_of_the_day),
+    Mutation("a compaction fences its first part only", f"{_APPLYING}._commit_part", fences_the_first_part),
+    Mutation("a group counts as planned for the newest version", f"{_APPLYING}._commit_part", planned_for_the_newest),
+    Mutation("the groups that are left are not checked again", f"{_APPLYING}._check_rest", gives(None)),
     Mutation("the position moves before processing", "tests.simulation.consuming:step", advances_first),
     Mutation("new rows are not checked", "tidelog.log.conflict.rebase:Rebase._possible_matches", gives({})),
     Mutation("rows deleted by winners stay", "tidelog.log.conflict.deletes:FollowedDeletes.dead_images", gives({})),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.simulation.actors import Create, Drop
 from tests.simulation.daemons import Attend
 from tests.simulation.faults import COMMIT
 from tests.simulation.named import Named, named
@@ -55,6 +56,22 @@ DAEMONS: tuple[Named, ...] = (
             "daemon-2": (Attend("none", beats=6, end="release", after_ms=2000),),
         },
         holds=(Hold("daemon-1", "link", _record(2), until="daemon-2"),),
+    ),
+    named(
+        "a daemon that puts a number which was deleted, behind another table's",
+        "a record of a table that was dropped comes after the drop; nobody deletes it before the numbers that follow",
+        "",
+        {
+            "daemon-0": (Attend("none"),),
+            "drop-1": (Drop(after_ms=1000), Create()),
+            "daemon-2": (Attend("none", after_ms=2000),),
+            "daemon-3": (Attend("none", beats=6, end="release", after_ms=3000),),
+        },
+        store="cloud",
+        holds=(
+            Hold("daemon-0", "put", _record(0), until="drop-1"),
+            Hold("daemon-2", "put", _record(1), until="daemon-3"),
+        ),
     ),
     named(
         "a daemon that is alive keeps the lease",

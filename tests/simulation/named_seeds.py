@@ -30,6 +30,7 @@ from tests.simulation.faults import COMMIT, LOG, TEMPORARY, Fault, NoAnswerError
 from tests.simulation.known_defects import SWITCHES
 from tests.simulation.named import Named, named
 from tests.simulation.named_daemons import DAEMONS
+from tests.simulation.named_steps import STEPS
 from tests.simulation.scenario import DAY_MS, HOUR_MS, Hold, drawn
 
 
@@ -369,4 +370,4 @@ _SEEDS = (
     ),
 )
 
-NAMED = (*_DROP, *_CLEAN_UP, *_UNKNOWN, *_CONSUMERS, *DAEMONS, *_SEEDS)
+NAMED = (*_DROP, *_CLEAN_UP, *_UNKNOWN, *_CONSUMERS, *DAEMONS, *STEPS, *_SEEDS)

@@ -12,8 +12,14 @@ from tidelog.log.system import System
 if TYPE_CHECKING:
     from tests.simulation.daemons import Memory
     from tests.simulation.faults import Fault
+    from tests.simulation.scheduler import Task
+    from tests.simulation.stepping import Daemon
+    from tests.simulation.threads import SimEvent
     from tests.simulation.world import World
     from tidelog.compaction_daemon import Upkeep
+
+# Longer than daemons may be silent.
+_LONG_PAUSE_MS = 60_000
 
 
 @dataclass
@@ -30,6 +36,11 @@ class Process:
     began_ms: int = 0
     daemon: Memory | None = None
     upkeep: Upkeep | None = None
+    stepping: Daemon | None = None
+    threads: list[Task] = field(default_factory=list)
+    """Those beside the actor's own."""
+    beats: list[SimEvent] = field(default_factory=list)
+    """What ends them."""
     store: Store = field(init=False)
     system: System = field(init=False)
 
@@ -50,6 +61,7 @@ class Process:
             world.object("bounded", f"{self.name} does not end: {MAX_STEPS_OF_AN_OPERATION} steps in one operation")
             raise Killed
         pause_ms, dies = world.fate(self, operation, path)
+        self.pause_threads(pause_ms)
         world.scheduler.step(f"{operation} {path}", pause_ms)
         if dies and not self.is_gone:
             world.scheduler.note("  dies")
@@ -58,6 +70,27 @@ class Process:
             raise Killed
         world.active = self
         return world.faults.draw(self.name, operation, path)
+
+    def sleep(self, what: str, ms: int) -> None:
+        """Wait, and end there if the process dies meanwhile."""
+        if self.is_gone:
+            raise Killed
+        self.world.scheduler.step(what, ms)
+        if self.is_gone:
+            raise Killed
+        self.world.active = self
+
+    def pause_threads(self, ms: int) -> None:
+        """A long pause of the actor is one of the whole process."""
+        scheduler = self.world.scheduler
+        if ms >= _LONG_PAUSE_MS and scheduler.current not in self.threads:
+            for thread in self.threads:
+                thread.wake_ms = max(thread.wake_ms, FOREVER if ms >= FOREVER else scheduler.now_ms + ms)
+
+    def end_threads(self) -> None:
+        """The process ends, and its threads with it."""
+        for beat in self.beats:
+            beat.set()
 
 
 class SimSystem(System):
@@ -85,12 +118,7 @@ class SimSystem(System):
         return self._world.scheduler.now_ms / 1000 + 7_000 * self._process.actor
 
     def sleep_s(self, seconds: float) -> None:
-        if self._process.is_gone:
-            raise Killed
-        self._world.scheduler.step("sleep", min(round(seconds * 1000), FOREVER))
-        if self._process.is_gone:
-            raise Killed
-        self._world.active = self._process
+        self._process.sleep("sleep", min(round(seconds * 1000), FOREVER))
 
     def uniform(self, low: float, high: float) -> float:
         return self._world.random.uniform(low, high)

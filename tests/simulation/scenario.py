@@ -23,6 +23,9 @@ DAY_MS = 24 * HOUR_MS
 # The share of worlds with daemons.
 DAEMON_SHARE = 1 / 3
 UPKEEP_SHARE = 1 / 4
+STEPPING_SHARE = 1 / 12
+# Two files of a few rows, so that there are several groups.
+SMALL_TARGET = "1700"
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Scenario:
     stickiness: float = 0.5
     holds: tuple[Hold, ...] = ()
     checks_durability: bool = True
+    commit_interval_s: float = 20.0
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {self.store}, {self.setting.name}"]
@@ -83,7 +87,14 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
     # What was added later has generators of its own, so that everything else stays as each seed drew it.
     following = Random(-1_000_000_007 - seed)
     consumers = _consumers(following)
-    further_actors = (*consumers, *_daemons(Random(-2_000_000_011 - seed)), *_upkeep(Random(-3_000_000_019 - seed)))
+    stepping = Random(-4_000_000_007 - seed)
+    steppers = _steppers(stepping)
+    further_actors = (
+        *consumers,
+        *_daemons(Random(-2_000_000_011 - seed)),
+        *_upkeep(Random(-3_000_000_019 - seed)),
+        *steppers,
+    )
     kinds = {plan.name.partition("-")[0] for plan in plans}
     cleans = kinds & {"vacuum", "expire", "drop"}
     skews = [0, 1000, 60_000, 2 * HOUR_MS]
@@ -117,6 +128,7 @@ def drawn(seed: int, known: Collection[str] = KNOWN_DEFECTS) -> Scenario:
         clock_jump_chance=random.choice((0.0, 0.0, 0.05)),
         stickiness=random.choice((0.0, 0.5, 0.9, 0.98)),
         checks_durability=faults.FOLDER_SYNC not in known,
+        commit_interval_s=stepping.choice((0.0, 0.0, 0.02)) if steppers else 20.0,
     )
 
 
@@ -192,6 +204,35 @@ def _upkeep(random: Random) -> tuple[Plan, ...]:
         looks = (upkeep_actor.KeepUp(after_ms=random.choice(waits)) for _ in range(random.randint(3, 6)))
         setting = actors.Statement(SetProperties("SET", upkeep_actor.RETENTIONS))
         found.append(actors.Plan(f"upkeep-{number}", (setting, actors.Checkpoint(), *looks)))
+    return tuple(found)
+
+
+def _steppers(random: Random) -> tuple[Plan, ...]:
+    """Steps of real daemons, in one world of twelve, at small files that somebody writes into a few partitions."""
+    from tests.simulation import actors, stepping  # noqa: PLC0415 - actors need the world, which needs scenarios
+
+    if random.random() >= STEPPING_SHARE:
+        return ()
+    rows = (Row(random.randint(14, 40), random.randint(1, 2), value) for value in itertools.count(1_000_000))
+    gaps = random.choice(((0, 10), (0, 5_000, 20_000), (0, 20_000, HOUR_MS, DAY_MS)))
+    setting = actors.Statement(SetProperties("SET", (("tidelog.targetFileSize", SMALL_TARGET),)))
+    inserts = (
+        actors.Statement(Insert("INSERT", tuple(itertools.islice(rows, 2))), after_ms=random.choice(gaps))
+        for _ in range(random.randint(3, 6))
+    )
+    found = [actors.Plan("feeder", (setting, *inserts))]
+    for number in range(random.choice((1, 2, 2))):
+        clean_up, heartbeat_s = random.random() < 0.3, random.choice((None, None, 5.0))
+        steps = tuple(
+            stepping.Step(
+                clean_up,
+                heartbeat_s,
+                end=random.choice(("keep", "keep", "keep", "release", "forget")),
+                after_ms=random.choice((200, 5_000, 20_000, *gaps)),
+            )
+            for _ in range(random.randint(2, 5))
+        )
+        found.append(actors.Plan(f"stepper-{number}", steps))
     return tuple(found)
 
 

@@ -24,6 +24,9 @@ from tests.simulation.process import Process, SimSystem
 from tests.simulation.record import Record
 from tests.simulation.scenario import HOUR_MS, Scenario
 from tests.simulation.scheduler import FOREVER, Scheduler
+from tests.simulation.threads import SimEvent, SimLock, SimThread
+from tidelog.compaction_daemon import applying
+from tidelog.compaction_daemon.leases import heartbeat, lease
 from tidelog.log import table as table_module
 from tidelog.log.read import table_reader
 from tidelog.log.storage import Store
@@ -117,7 +120,7 @@ class World:
                     if hold.until in self._ended:
                         return 0, hold.dies
                     if hold.until is not None:
-                        self._waiting.setdefault(hold.until, []).append(self.scheduler.current)
+                        self._waiting.setdefault(hold.until, []).extend((self.scheduler.current, *process.threads))
                     return (hold.pause_ms if hold.until is None else FOREVER), hold.dies
         scenario, chance = self.scenario, self.random.random()
         if chance < scenario.kill_chance:
@@ -219,6 +222,10 @@ class World:
             mock.patch.object(table_module, "open_store", opened),
             mock.patch.object(table_reader, "open_store", opened),
             mock.patch.object(table_module, "REAL_SYSTEM", _Acting(self)),
+            mock.patch.object(lease, "Lock", functools.partial(SimLock, self)),
+            mock.patch.object(heartbeat, "Event", functools.partial(SimEvent, self)),
+            mock.patch.object(heartbeat, "Thread", functools.partial(SimThread, self)),
+            mock.patch.object(applying, "COMMIT_INTERVAL_S", self.scenario.commit_interval_s),
         ):
             yield
 
