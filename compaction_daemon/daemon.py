@@ -173,6 +173,7 @@ class Daemon:
             bytes_per_hour=self._stepper.bytes.limit,
             tables=tuple(sorted((each.status for each in self._tables), key=lambda status: status.path)),
             request=self._stepper.request,
+            search_errors=self._tables.search_errors,
         )
 
     def open_table(self, path: str) -> Table:

@@ -127,6 +127,21 @@ class TableStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchError:
+    """What kept a glob or a folder from being searched completely, at the newest search.
+
+    Attributes:
+        source: The glob or the folder.
+        error: What went wrong.
+        error_code: The code of that error.
+    """
+
+    source: str
+    error: str
+    error_code: str
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonStatus:
     """What a daemon knows at one time.
 
@@ -142,6 +157,7 @@ class DaemonStatus:
         bytes_per_hour: The limit for that; None for no limit.
         tables: Its tables, by path.
         request: What it compacts when something is due, and how.
+        search_errors: What went wrong at the newest search for tables.
     """
 
     at: datetime
@@ -155,3 +171,4 @@ class DaemonStatus:
     bytes_per_hour: int | None
     tables: tuple[TableStatus, ...]
     request: CompactionRequest = DUE
+    search_errors: tuple[SearchError, ...] = ()

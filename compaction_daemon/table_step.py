@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from tidelog.compaction_daemon.applying import Conduct
 from tidelog.compaction_daemon.budget import Bytes
@@ -226,7 +228,7 @@ class TableStepper:
                 report.files_added,
                 report.bytes_read,
                 report.bytes_written,
-                extra=event("compacted", table=watched.path, **asdict(report)),
+                extra=event("compacted", table=watched.path, **msgspec.to_builtins(report)),
             )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Annotated
 
@@ -13,12 +15,12 @@ from tidelog.cli.daemon_process import DaemonOptions, logging_as, run_daemon
 from tidelog.cli.progress import Progress
 from tidelog.cli.reports import print_compaction
 from tidelog.cli.wrong_use import chosen, in_options, seconds
-from tidelog.compaction_daemon import Daemon, StepReport, TableStep
+from tidelog.compaction_daemon import Daemon, StepReport, TableState, TableStep
 from tidelog.compaction_daemon.config_file import DaemonFile
 from tidelog.compaction_daemon.listen_address import ListenAddress
 from tidelog.compaction_daemon.sources import source_at
 from tidelog.log.errors import ConfigurationError, ConflictError
-from tidelog.log.internals import LOG_FORMATS, LOG_LEVELS, logger
+from tidelog.log.internals import LOG_FORMATS, LOG_LEVELS, REAL_SYSTEM, logger
 
 
 def daemon_command(
@@ -108,41 +110,76 @@ def _print_settings(config: str | None, settings: DaemonFile, *, as_json: bool) 
 
 
 def _run_once(settings: DaemonFile, *, as_json: bool) -> None:
-    """Step until no table has anything left to do. Exits with FAILED if a table or its upkeep failed."""
+    """Step until no table has anything left to do. Exits with FAILED if a table, its upkeep or a search failed."""
     done: set[str] = set()
     failed = False
-    # What it logs about a table is in its report or status as well, and is printed below.
-    loggers = [logger(f"tidelog.compaction_daemon.{name}") for name in ("watching.watched_table", "upkeep.troubles")]
+    with _without_log_of_tables(), logging_as(settings):
+        worker = Daemon(settings.sources, config=settings.config)
+        # An owner that is alive renews its lease meanwhile.
+        give_up_s = REAL_SYSTEM.monotonic_s() + 2 * settings.config.lease_ttl_s
+        while True:
+            with Progress("compacting " + ", ".join(source.path for source in settings.sources)):
+                report = worker.step()
+            _print_steps(report, as_json=as_json)
+            # A table that failed is skipped for a while, so later steps do not report it again. A conflict with a
+            # user's commit is not a failure: the next step plans again.
+            failed |= any(step.error and not isinstance(step.error, ConflictError) for step in report.tables)
+            done |= {step.path for step in report.tables if step.did_anything or step.error}
+            if not report.did_anything and not _waited_for_a_lease(worker, give_up_s):
+                break
+    status = worker.status()
+    owners = {table.path: table.held_by for table in status.tables if table.state is TableState.ELSEWHERE}
+    for step in report.tables:
+        if step.path in owners:
+            _print_owner(step, owners[step.path], as_json=as_json)
+        elif step.path not in done:
+            _print_table(step, as_json=as_json)
+    troubles = [
+        f"{table.path}: {error.chore} failed: {error.error}" for table in status.tables for error in table.upkeep_errors
+    ]
+    troubles += [f"{search.source}: the search for tables failed: {search.error}" for search in status.search_errors]
+    for trouble in troubles:
+        output.complain(trouble)
+    if not status.tables:
+        output.complain("no table was found")
+    if failed or troubles:
+        raise typer.Exit(FAILED)
+
+
+@contextlib.contextmanager
+def _without_log_of_tables() -> Iterator[None]:
+    """What is logged about tables and searches is in reports and the status as well, and is printed from there."""
+    names = ("watching.watched_table", "watching.watched_tables", "upkeep.troubles")
+    loggers = [logger(f"tidelog.compaction_daemon.{name}") for name in names]
     for each in loggers:
         each.disabled = True
     try:
-        with logging_as(settings):
-            worker = Daemon(settings.sources, config=settings.config)
-            while True:
-                with Progress("compacting " + ", ".join(source.path for source in settings.sources)):
-                    report = worker.step()
-                _print_steps(report, as_json=as_json)
-                # A table that failed is skipped for a while, so later steps do not report it again. A conflict with a
-                # user's commit is not a failure: the next step plans again.
-                failed |= any(step.error and not isinstance(step.error, ConflictError) for step in report.tables)
-                done |= {step.path for step in report.tables if step.did_anything or step.error}
-                if not report.did_anything:
-                    break
+        yield
     finally:
         for each in loggers:
             each.disabled = False
-    for step in report.tables:
-        if step.path not in done:
-            _print_table(step, as_json=as_json)
-    tables = worker.status().tables
-    for table in tables:
-        for error in table.upkeep_errors:
-            output.complain(f"{table.path}: {error.chore} failed: {error.error}")
-            failed = True
-    if not tables:
-        output.complain("no table was found")
-    if failed:
-        raise typer.Exit(FAILED)
+
+
+def _waited_for_a_lease(worker: Daemon, give_up_s: float) -> bool:
+    """Wait until a lease can have run out that another daemon has; False if there is none, or it lasts too long.
+
+    A daemon that was killed keeps its leases until somebody has seen it silent for as long as they last.
+    """
+    status, now_s = worker.status(), REAL_SYSTEM.monotonic_s()
+    looks = [table.next_look for table in status.tables if table.state is TableState.ELSEWHERE and table.next_look]
+    if not looks or now_s >= give_up_s:
+        return False
+    wait_s = (min(looks) - status.at).total_seconds()
+    REAL_SYSTEM.sleep_s(max(0.01, min(wait_s, give_up_s - now_s)))
+    return True
+
+
+def _print_owner(step: TableStep, owner: str | None, *, as_json: bool) -> None:
+    """Print that the table is another daemon's."""
+    if as_json:
+        output.write_json({"path": step.path, "version": step.version, "held_by": owner})
+    else:
+        output.say(f"{step.path}: another daemon keeps it: {owner}")
 
 
 def _print_steps(report: StepReport, *, as_json: bool) -> None:

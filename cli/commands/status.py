@@ -198,7 +198,10 @@ def _print_live(found: Mapping[str, Any], *, as_json: bool) -> None:
     try:
         rows = [_live_row(table) for table in found["tables"]]
         is_healthy, reason = found["health"]["healthy"], found["health"]["reason"]
-        is_failing = any(_troubles(table) for table in found["tables"])
+        searches = [
+            f"{each['source']}: the search for tables failed: {each['error']}" for each in found["search_errors"]
+        ]
+        is_failing = bool(searches) or any(_troubles(table) for table in found["tables"])
         said = f"{output.counted(found['steps'], 'step')}, since {found['started']}"
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RetryableError(
@@ -208,6 +211,8 @@ def _print_live(found: Mapping[str, Any], *, as_json: bool) -> None:
         output.write_json(found)
     else:
         _write_rows(_LIVE_COLUMNS, rows, numbers=_LIVE_NUMBERS)
+        for text in searches:
+            output.complain(text)
         output.say(f"{found['owner']}: {'healthy' if is_healthy else f'not healthy: {reason}'}; {said}")
     if is_failing or not is_healthy:
         raise typer.Exit(FAILED)

@@ -48,6 +48,7 @@ def live_builtins(status: DaemonStatus, facts: Mapping[str, TableFacts]) -> Any:
                 "bytes_last_hour": status.bytes_last_hour,
                 "bytes_per_hour": status.bytes_per_hour,
                 "health": health_of(status),
+                "search_errors": status.search_errors,
             }
         ),
         "tables": [_table(table, names[table.path], facts.get(table.path)) for table in status.tables],

@@ -29,6 +29,7 @@ _DAEMON: Mapping[str, tuple[str, Callable[[DaemonStatus], float | None]]] = {
     ),
     "tidelog_daemon_last_step_seconds": ("How long its last step took", lambda s: s.last_step_seconds),
     "tidelog_daemon_stalled": ("1 while its loop hangs", lambda s: s.stalled),
+    "tidelog_daemon_search_errors": ("Errors of the newest search for tables", lambda s: len(s.search_errors)),
     "tidelog_daemon_read_bytes_last_hour": ("Bytes that it read in the last hour", lambda s: s.bytes_last_hour),
     "tidelog_daemon_read_bytes_limit": ("The most that it reads in an hour", lambda s: s.bytes_per_hour),
 }

@@ -13,6 +13,7 @@ from tidelog.compaction_daemon.sources import (
     require_store,
     source_at,
 )
+from tidelog.compaction_daemon.status import SearchError
 from tidelog.compaction_daemon.watching.watched_table import WatchedTable
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, TableNotFoundError
@@ -45,6 +46,7 @@ class WatchedTables:
         # What the last search by these settings found; None before the first one.
         self._searched: set[str] | None = None
         self._logged: set[tuple[str, str]] = set()
+        self._logged_empty: set[str] = set()
         require_tables(tables)
         self.follow(tables, config)
 
@@ -86,6 +88,12 @@ class WatchedTables:
         self._take(self._found)
         self._log_news(self._found)
         self._log_errors(self._found)
+        self._log_empty(self._found)
+
+    @property
+    def search_errors(self) -> tuple[SearchError, ...]:
+        """What went wrong at the newest search; safe in any thread."""
+        return tuple(SearchError(source, str(error), error.code) for source, error in self._found.errors)
 
     @property
     def next_search_s(self) -> float:
@@ -134,7 +142,18 @@ class WatchedTables:
             if (source, error.code) not in self._logged:
                 said = event("search_failed", source=source, code=error.code, error=error.message)
                 _LOGGER.error("%s: the search for tables failed: %s", source, error, extra=said)
+        for source in sorted({source for source, _ in self._logged} - {source for source, _ in current}):
+            _LOGGER.info("%s: the search works again", source, extra=event("search_recovered", source=source))
         self._logged = current
+
+    def _log_empty(self, found: FoundTables) -> None:
+        """Log which sources have no table, once until they have one: it may be a typing error."""
+        empty = set(found.empty) - {source for source, _ in found.errors}
+        for source in sorted(empty - self._logged_empty):
+            text = "%s: there is no table yet; the daemon searches again every %g s"
+            said = event("source_empty", source=source)
+            _LOGGER.warning(text, source, self._config.discovery_interval_s, extra=said)
+        self._logged_empty = empty
 
 
 def sources_of(tables: Sequence[Table | str | TableSource]) -> list[TableSource]:

@@ -63,6 +63,9 @@ class Epochs:
         before = self._newest.get(record["table"])
         if before is not None and number < before[0]:
             return  # a number that was written and deleted before, which its writer gives up again
+        if before is not None and record.get("request") is not None and record["time"] == before[1]["time"]:
+            self._newest[record["table"]] = number, record, before[2]  # another daemon asks: no sign of life
+            return
         self._newest[record["table"]] = number, record, now_ms
         if before is None or before[1]["state"] != "held" or before[1]["owner"] == record["owner"]:
             return

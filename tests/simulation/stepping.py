@@ -90,6 +90,7 @@ class Step(Job):
         owner = system.uuid()
         stepper = TableStepper(config, owner, system)
         stepper.leases = _Noted(actor, owner, config.lease_ttl_s)
+        stepper.leases.asks = True
         return Daemon(stepper, WatchedTable(actor.world.url, None, config, system))
 
 

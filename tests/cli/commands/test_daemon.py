@@ -9,14 +9,17 @@ import subprocess
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from tests.cli.support import PROGRAM, run
 from tests.compaction_daemon.support import SCHEMA, numbers_of, put
 from tidelog.compaction_daemon import daemon
+from tidelog.compaction_daemon.leases import Lease
 from tidelog.log import Table
 from tidelog.log.errors import PathNotWritableError
+from tidelog.log.internals import LocalStore
 
 
 def test_once_ends_when_there_is_nothing_left(small_files: Table, tmp_path: Path) -> None:
@@ -129,3 +132,31 @@ def test_the_daemon_compacts_a_table_until_a_signal_stops_it(small_files: Table,
     assert sorted(numbers_of(small_files)) == [0, 1, 2, 10, 11, 12, 13, 20, 21, 22, 23]
     compactions = [record.version for record in reversed(small_files.history()) if record.time_version is None]
     assert compactions[1:] == versions
+
+
+def test_once_waits_for_the_lease_of_a_daemon_that_was_killed(small_files: Table) -> None:
+    Lease.take(Table.open(small_files.path), owner="gone", ttl_s=0.3)
+    ended = run("daemon", "--once", small_files.path)
+    assert ended.exit_code == 0
+    assert "files became 1" in ended.stdout
+    assert [entry.operation for entry in small_files.refresh().history(2)] == ["OPTIMIZE", "TAKE OVER"]
+
+
+def test_once_says_whose_a_table_is(small_files: Table, tmp_path: Path) -> None:
+    """It gives up after twice the lease time."""
+    config = tmp_path / "tidelog.toml"
+    config.write_text("[daemon]\nlease_ttl_s = 0.1\n")
+    lease = Lease.take(Table.open(small_files.path), owner="alive", ttl_s=60)
+    assert isinstance(lease, Lease)
+    ended = run("daemon", "--once", small_files.path, "--config", config)
+    assert (ended.exit_code, ended.stdout) == (0, f"{small_files.path}: another daemon keeps it: alive\n")
+    ended = run("daemon", "--once", small_files.path, "--config", config, "--json")
+    assert json.loads(ended.stdout)["held_by"] == "alive"
+
+
+def test_once_fails_if_a_search_fails(small_files: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalStore, "folders", Mock(side_effect=OSError(5, "Input/output error")))
+    ended = run("daemon", "--once", small_files.path, "/lake/*")
+    assert ended.exit_code == 1
+    assert "/lake/*: the search for tables failed: " in ended.stderr
+    assert "files became 1" in ended.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tidelog.cli.commands import status
 from tidelog.compaction_daemon import Daemon, LeftAlone, compact
 from tidelog.compaction_daemon.leases.lease import Lease
 from tidelog.compaction_daemon.observing.server import PageServer
+from tidelog.compaction_daemon.status import SearchError
 from tidelog.log import Table
 from tidelog.log.consumers.claims import claim
 from tidelog.log.system import REAL_SYSTEM
@@ -155,6 +157,7 @@ def test_a_running_daemon_is_asked(page: str, tmp_path: Path) -> None:
 def test_what_goes_wrong_beside_the_looks_is_said() -> None:
     left = LeftAlone(2, "TIDELOG_DATA_FILE_DAMAGED: no footer", "TIDELOG_DATA_FILE_DAMAGED")
     found = daemon_status(table_status("/data/t", upkeep_errors=(NO_VACUUM,)), table_status("/data/a", left_alone=left))
+    found = replace(found, search_errors=(SearchError("/lake/*", "TIDELOG_X: it cannot be read", "TIDELOG_X"),))
     server = PageServer(lambda: found, Table.open)
     server.start()
     try:
@@ -164,6 +167,7 @@ def test_what_goes_wrong_beside_the_looks_is_said() -> None:
     assert shown.exit_code == 1
     assert "vacuum from the log fails: a.parquet could not be deleted\n" in shown.stdout
     assert "2 groups left alone: TIDELOG_DATA_FILE_DAMAGED: no footer" in shown.stdout
+    assert "/lake/*: the search for tables failed: TIDELOG_X: it cannot be read\n" in shown.stderr
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def test_the_metrics_of_the_daemon() -> None:
     assert found["tidelog_daemon_steps_total"] == {(): 18_322}
     assert found["tidelog_daemon_last_step_seconds"] == {(): 0.25}
     assert found["tidelog_daemon_stalled"] == {(): 0}
+    assert found["tidelog_daemon_search_errors"] == {(): 0}
     assert found["tidelog_daemon_read_bytes_limit"] == {(): 10_000_000_000}
     assert found["tidelog_daemon_tables"][("failing",)] == 1
     assert found["tidelog_daemon_tables"][("missing",)] == 0

@@ -98,7 +98,9 @@ function showLink() {
     ? `The daemon does not answer since ${clock(lostSince, true)}. ${status ? "The page shows what it knew then, and tries" : "The page tries"} again every few seconds.`
     : sick
       ? `The daemon is not healthy: ${status.health.reason}.`
-      : "";
+      : status
+        ? status.search_errors.map((each) => `The search for tables in ${each.source} failed: ${each.error}.`).join(" ")
+        : "";
   setText(banner, text);
   banner.hidden = !text;
   setText(
