@@ -217,7 +217,7 @@ class Noting(ThreadPoolExecutor):
         self._begun: list[Future[Any]] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.calls.append((args[0].partition_values["part"], sum(not each.done() for each in self._begun)))
+        self.calls.append((args[-1].partition_values["part"], sum(not each.done() for each in self._begun)))
         self._begun.append(super().submit(fn, *args, **kwargs))
         return self._begun[-1]
 
