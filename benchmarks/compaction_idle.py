@@ -73,7 +73,7 @@ def looked_at(folder: str) -> dict[str, float]:
 
 
 def _count_requests() -> Callable[[], int]:
-    """Count the calls of local stores from now on; the result tells how many there were."""
+    """Start to count the calls of local stores. Returns a function that returns the count."""
     from tidelog.log.storage.local import LocalStore
 
     calls: list[None] = []  # appending is safe in several threads

@@ -12,7 +12,7 @@ from tidelog.log.internals import Commit, commit_info, read_each_up_to
 
 # How many commits are read when none are known: each is a request on an object store, where 16 are made at a time.
 FIRST_COMMITS = 64
-# If there are more since the last look, it is quicker to begin anew.
+# With more new commits than these since the last look, reading only the newest ones again is quicker.
 MAX_NEW_COMMITS = 1024
 # A commit of a thousand files. A larger one is not worth the time that it takes to decode.
 MAX_COMMIT_BYTES = 2**20

@@ -46,7 +46,7 @@ class Heartbeat:
             try:
                 self._renew()
             except LeaseLostError as error:
-                # Who works under the lease is told by it. Otherwise it is no news: the table may have been dropped.
+                # Work under the lease raises this error, too. Without work it does not matter; the table may be gone.
                 _LOGGER.debug("%s", error)
                 return
             except (TidelogError, OSError) as error:

@@ -84,7 +84,7 @@ class PageServer:
         system: The clock.
 
     Raises:
-        ConfigurationError: There is no such address.
+        ConfigurationError: The address or the port is not valid.
         RetryableError: Another program has the port, or this machine does not have the address now.
     """
 

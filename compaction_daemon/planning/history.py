@@ -74,8 +74,8 @@ class CommitFacts:
 
     `scopes` are the partitions that it touched; None if that is unknown, or all of them. `changed_files` says whether
     it removed files or gave them deletion vectors, rather than only adding some. `rebased_over` are the versions that a
-    compaction was rebased over. `timestamp_ms` is a time of its writer's clock; `latest_ms` is the latest time at which
-    it can have been made by the clock of whoever read it, `timestamp_ms` if that is None.
+    compaction was rebased over. `timestamp_ms` is the time by its writer's clock; `latest_ms` is the latest possible time
+    by the reader's clock, None if that is `timestamp_ms`, too.
     """
 
     version: int
@@ -96,7 +96,7 @@ class CommitFacts:
 
 
 class Moment(NamedTuple):
-    """When a commit was made: by its writer's clock, and at the latest by the clock of whoever read it."""
+    """When a commit was made: the time by its writer's clock, and the latest possible time by the reader's clock."""
 
     version: int
     timestamp_ms: int
@@ -240,7 +240,7 @@ class _Draft:
         """
         silent_ms = newest.latest_ms - MAX_QUIET_MS
         versions = sorted(own.all[-1].version for own in self._scopes.values())
-        # All partitions of one commit go together, so that it does not matter in which order they are here.
+        # The partitions of one commit are forgotten together, so their order does not matter.
         last_version = versions[-MAX_KNOWN_SCOPES - 1] if len(versions) > MAX_KNOWN_SCOPES else -1
         for scope, own in list(self._scopes.items()):
             last = own.all[-1]

@@ -23,7 +23,7 @@ def write_in_order(
 ) -> tuple[list[AddFile], SequenceDigest]:
     """Write the live rows in the first layout that is small enough. Returns the files, and the digest of what was read.
 
-    If there is no such layout, a purge takes the last one, and otherwise a CompactionGrowthError is raised.
+    If no layout is small enough, a purge keeps the last one, and any other rewrite raises a CompactionGrowthError.
     """
     for layouts, is_last in _choices(inputs, length):
         digest = SequenceDigest()

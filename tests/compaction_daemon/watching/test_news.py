@@ -95,7 +95,7 @@ def test_a_table_that_is_dropped_under_a_kept_lease_is_told_once(
 
 
 def test_a_heartbeat_that_fails_or_loses_the_lease_is_not_news(caplog: pytest.LogCaptureFixture) -> None:
-    """Who works under the lease is told by it; otherwise nobody needs to know."""
+    """Work under the lease raises the error; without work it does not matter."""
     caplog.set_level(logging.INFO)
     outcomes: list[Exception] = [OSError("no answer"), LeaseLostError("is gone", advice="none")]
     failures: list[Exception] = []
