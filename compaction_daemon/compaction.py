@@ -10,7 +10,6 @@ from tidelog.compaction_daemon.applying import Conduct, apply_groups, stage_grou
 from tidelog.compaction_daemon.executors import require_usable
 from tidelog.compaction_daemon.history_reader import read_history
 from tidelog.compaction_daemon.planning.checking import DroppedGroup, check, require_applicable
-from tidelog.compaction_daemon.planning.failed_groups import FailedGroups
 from tidelog.compaction_daemon.planning.history import History
 from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, Plan, total
 from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
@@ -20,7 +19,6 @@ from tidelog.compaction_daemon.report import NOTHING
 from tidelog.compaction_daemon.report import CompactionReport as CompactionReport  # noqa: PLC0414 - for Table.compact
 from tidelog.log import Snapshot, Table, Transaction
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import SetTransaction
 
 # What one MINOR compaction reads unless the caller says otherwise: some seconds of work, after which the newest small
 # files are worth another look.
@@ -145,25 +143,20 @@ def compact(  # noqa: PLR0913 - a public function whose options users know by na
     return compact_with(opened, request, Conduct(executor), budget=budget, history=history)
 
 
-def compact_once(
+def compact_with(
     table: Table,
     request: CompactionRequest,
-    executor: Executor | None = None,
-    failed: FailedGroups | None = None,
+    conduct: Conduct,
     *,
-    fence: SetTransaction | None = None,
     budget: Budget | None = None,
     history: History = NO_HISTORY,
 ) -> CompactionReport:
-    """Do what `compact` does, for a daemon.
+    """Plan the newest version and apply the plan, as `compact` does, with what a daemon adds.
 
     Args:
         table: The table; it is refreshed.
         request: What to compact and how.
-        executor: As for `compact`.
-        failed: The groups of this table that failed before, which are left alone for a while; those that fail now are
-            added.
-        fence: The epoch of a lease, for every commit.
+        conduct: How groups are rewritten and committed.
         budget: As for `compact`.
         history: What `read_history` returned. The level `auto` needs it to know which partitions are being written, and
             predictions are learned from it.
@@ -173,19 +166,6 @@ def compact_once(
         LeaseLostError: The log has a higher epoch than that of the fence. What was committed stays.
         TidelogError: Everything else that `compact` raises.
     """
-    conduct = Conduct(executor, fence=fence, failed=FailedGroups() if failed is None else failed)
-    return compact_with(table, request, conduct, budget=budget, history=history)
-
-
-def compact_with(
-    table: Table,
-    request: CompactionRequest,
-    conduct: Conduct,
-    *,
-    budget: Budget | None = None,
-    history: History = NO_HISTORY,
-) -> CompactionReport:
-    """Plan the newest version and apply the plan. See `compact_once`; `conduct` also hears of commits, and can stop."""
     snapshot = table.refresh().at()
     planned = plan_snapshot(
         snapshot,

@@ -30,7 +30,7 @@ Take the lease when there is work, look at `fence` as late as possible, and pass
         return found.free_in_s              # do not come back sooner
     found.keep_alive()                      # a thread renews it until `release`; calls after the first do nothing
     try:
-        compact_once(table, request, fence=found.fence)
+        compact_with(table, request, Conduct(fence=found.fence))
     except LeaseLostError:
         del seen[table.path]                # drop this step; the next one takes the lease again
     ...

@@ -74,8 +74,8 @@ class CommitFacts:
 
     `scopes` are the partitions that it touched; None if that is unknown, or all of them. `changed_files` says whether
     it removed files or gave them deletion vectors, rather than only adding some. `rebased_over` are the versions that a
-    compaction was rebased over. `timestamp_ms` is the time by its writer's clock; `latest_ms` is the latest possible time
-    by the reader's clock, None if that is `timestamp_ms`, too.
+    compaction was rebased over. `timestamp_ms` is the time by its writer's clock; `latest_ms` is the latest possible
+    time by the reader's clock, None if that is `timestamp_ms`, too.
     """
 
     version: int

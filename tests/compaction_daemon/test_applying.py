@@ -27,7 +27,7 @@ from tidelog.compaction_daemon import (
     stage,
 )
 from tidelog.compaction_daemon.applying import COMMIT_INTERVAL_S, Conduct
-from tidelog.compaction_daemon.compaction import compact_once, compact_with
+from tidelog.compaction_daemon.compaction import compact_with
 from tidelog.compaction_daemon.planning.request import CompactionRequest
 from tidelog.log import OperationClass, Table
 from tidelog.log.conflict.staged import MoveGroup
@@ -379,10 +379,10 @@ def test_only_new_commits_are_read_for_a_known_history() -> None:
 def test_each_commit_carries_the_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     table, clock = clocked("a", "b")
     meanwhile(monkeypatch, lambda _: clock.pass_s(COMMIT_INTERVAL_S))
-    report = compact_once(table, MINOR, fence=SetTransaction("tidelog.daemon/0", 7, 1))
+    report = compact_with(table, MINOR, Conduct(fence=SetTransaction("tidelog.daemon/0", 7, 1)))
     assert len(report.versions) == 2
     assert table.refresh().transactions["tidelog.daemon/0"] == 7
     put(table, 5, part="a")
     with pytest.raises(LeaseLostError):
-        compact_once(table, MINOR, fence=SetTransaction("tidelog.daemon/0", 6, 1))
+        compact_with(table, MINOR, Conduct(fence=SetTransaction("tidelog.daemon/0", 6, 1)))
     assert_no_orphans(table)
