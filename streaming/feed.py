@@ -11,15 +11,19 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidelog.log import Table
+from tidelog.log.errors import PrerequisiteError
 from tidelog.log.internals import to_timestamp_ms
+from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource import references
 from tidelog.streaming.datasource.read_options import parse_read
 from tidelog.streaming.executors.session import context_of
+from tidelog.streaming.feed_planning.limits import NO_LIMITS
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 from tidelog.streaming.jvm_reading.rows import jvm_rows
 
@@ -64,7 +68,8 @@ class Feed:
         starting_timestamp: Begin after this time: ISO-8601 with a time zone, or an aware datetime.
         initial_snapshot: Begin with the table as it is, then follow it.
         consumer: A name under which the stream's position keeps `expire` and `vacuum` from what it still needs.
-        max_files: The most files in one micro-batch; without any limit, 10,000.
+        max_files: The most files in one micro-batch; without any limit, 10,000. Below Spark 4.2 there is no limit then,
+            and with one `trigger(availableNow=True)` is a PrerequisiteError: Spark runs one micro-batch for it there.
         max_bytes: The most bytes in one micro-batch. One file is always read.
         max_rows: The most rows in one micro-batch. One file is always read.
         columns: The columns to read, in this order; None for all.
@@ -154,10 +159,26 @@ class Feed:
             )
             function(frame, batch_id)
 
-        return stream.writeStream.foreachBatch(called)
+        is_cut_short = self._read.limits != NO_LIMITS and not spark_versions.SOURCES_TAKE_LIMITS
+        return (_LimitedWriter(stream) if is_cut_short else stream.writeStream).foreachBatch(called)
 
     def _open(self) -> Table:
         return Table.open(self._read.path, storage_options=self._read.storage_options)
+
+
+class _LimitedWriter(DataStreamWriter):
+    """The writer of a feed with limits, for a Spark that runs one micro-batch for triggers that end."""
+
+    def trigger(self, **kinds: Any) -> DataStreamWriter:
+        """Raise PrerequisiteError for triggers that would end before everything was read."""
+        if kinds.get("availableNow") or kinds.get("once"):
+            raise PrerequisiteError(
+                "Spark below 4.2 runs one micro-batch for Trigger.AvailableNow and Trigger.Once, and a limit such as "
+                "max_files would end it before everything is read",
+                advice="leave the limits out, so that the batch reads everything; or install pyspark 4.2 or later, "
+                "use trigger(processingTime=...), or read the versions in parts with tidelog.streaming.changes",
+            )
+        return super().trigger(**kinds)
 
 
 def _report(batch_id: int, referenced: references.ReferencedChanges) -> FeedReport:

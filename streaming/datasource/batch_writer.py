@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidelog.log import OperationClass, Table, Transaction
@@ -33,6 +32,7 @@ from tidelog.log.internals import (
     require_row_changes,
     require_same_table,
 )
+from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.write_options import WriteOptions
 from tidelog.streaming.executors.tasks import delete_written, file_size, pieces, require_reachable
@@ -59,7 +59,7 @@ class BatchWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        frame = to_arrow_schema(schema, timezone="UTC")
+        frame = spark_versions.columns_to_arrow(schema)
         table = _open_or_create(options, frame)
         transaction = table.begin()
         # One time for all tasks of the write.

@@ -1,4 +1,8 @@
-"""The reader behind `spark.readStream.format("tidelog")`: the change feed."""
+"""The reader behind `spark.readStream.format("tidelog")`: the change feed.
+
+How Spark asks a reader where the next micro-batch ends depends on its version. `stream_reader` gives a `FeedReader` the
+methods that this Spark calls: those of `admitted_reader`, or of `self_limited_reader`.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxFiles,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
+from tidelog.log.errors import TidelogError
 from tidelog.log.reading import REAL_SYSTEM, Change, to_datetime, utc_text
-from tidelog.streaming.datasource.errors_first import error_first
+from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.file_partitions import (
     FilesPartition,
     grouped_into_tasks,
@@ -28,17 +25,20 @@ from tidelog.streaming.datasource.file_partitions import (
 )
 from tidelog.streaming.datasource.read_options import ReadOptions, parse_read
 from tidelog.streaming.datasource.session_zone import require_unchanged
-from tidelog.streaming.feed_planning.limits import DEFAULT_FILES, NO_LIMITS, ReadLimits
+from tidelog.streaming.feed_planning.limits import ReadLimits
 from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.feed_planning.planner import FeedPlanner
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 from tidelog.streaming.feed_planning.stream_consumer import StreamConsumer
 
+_ONE_FILE = ReadLimits(files=1)
 
-class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+
+class FeedReader:
     """The change feed of a stream. It runs in a separate process, without a Spark session.
 
-    `loaded` has the columns of the query; None if it gave its own with `.schema(...)`.
+    Offsets are in the form that Spark stores. `loaded` has the columns of the query; None if it gave its own with
+    `.schema(...)`.
     """
 
     def __init__(
@@ -56,8 +56,13 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target_version: int | None = None
         self._consumer: StreamConsumer | None = None
 
-    @error_first
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    @property
+    def limits(self) -> ReadLimits:
+        """The limits that the options set."""
+        options, _ = self._open()
+        return options.limits
+
+    def first_offset(self) -> dict[str, Any]:
         """Where a new stream begins: as its options say, else at the first version."""
         options, planner = self._open()
         table = planner.table
@@ -67,10 +72,9 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offset = Offset(table.id, start_version(table, options))
         return replace(self._consumer.named(offset) if self._consumer else offset, is_initial=True).to_json()
 
-    @error_first
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def next_offset(self, start: dict[str, Any], limits: ReadLimits) -> dict[str, Any]:
         """The end of the next micro-batch; `start` itself if there are no new rows, so that Spark runs none."""
-        options, planner = self._open()
+        _, planner = self._open()
         begin = self._offset(start)
         if self._target_version is None:
             planner.refresh_if_due()
@@ -78,7 +82,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._consumer:
             self._consumer.completed(begin, planner)
         until = planner.table.version if self._target_version is None else self._target_version
-        end = planner.advance(begin, until, _limits(options, limit))
+        end = planner.advance(begin, until, limits)
         if end == begin:
             # As it was given: Spark compares the text of offsets, and an older tidelog may have written this one.
             return start
@@ -87,31 +91,26 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = replace(end, is_initial=False, began=None if is_known else began)
         return (self._consumer.named(end) if self._consumer else end).to_json()
 
-    @error_first
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """One of the limits that the options set; `latestOffset` applies all of them."""
-        options, _ = self._open()
-        limits = options.limits
-        if limits.files is not None:
-            return ReadMaxFiles(limits.files)
-        if limits.size_bytes is not None:
-            return ReadMaxBytes(limits.size_bytes)
-        return ReadMaxFiles(DEFAULT_FILES) if limits.rows is None else ReadMaxRows(limits.rows)
+    def has_more(self, end: dict[str, Any]) -> bool:
+        """Whether there are rows after `end` by now, or an error that the next micro-batch will raise."""
+        _, planner = self._open()
+        offset = self._offset(end)
+        try:
+            return planner.advance(offset, planner.table.version, _ONE_FILE) != offset
+        except TidelogError:
+            return True
 
-    @error_first
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+    def newest(self) -> dict[str, Any]:
         """The newest version seen and its time, for the query's progress. It is not an offset: no field is shared."""
         _, planner = self._open()
         table = planner.table
         return {"newestVersion": table.version, "newestTime": utc_text(to_datetime(table.timeline.timestamp_ms))}
 
-    @error_first
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+    def end_at_newest(self) -> None:
         """Fix the version at which this run ends."""
         _, planner = self._open()
         self._target_version = planner.table.refresh().version
 
-    @error_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The changes between two offsets, grouped into tasks."""
         options, planner = self._open()
@@ -119,7 +118,6 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         store = planner.table.store
         return grouped_into_tasks(store, changes, options.query_columns, planner.table_schema, self._schema)
 
-    @error_first
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
         require_unchanged(parse_read(self._raw, streaming=True, session_zone=self._session_zone).zone)
@@ -162,7 +160,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset
 
 
-def _limits(options: ReadOptions, limit: ReadLimit) -> ReadLimits:
-    if isinstance(limit, ReadAllAvailable):
-        return NO_LIMITS
-    return options.limits if options.limits != NO_LIMITS else replace(NO_LIMITS, files=DEFAULT_FILES)
+def stream_reader(feed: FeedReader) -> DataSourceStreamReader:
+    """The feed as a reader with the methods that this Spark calls."""
+    if spark_versions.SOURCES_TAKE_LIMITS:
+        from tidelog.streaming.datasource.admitted_reader import AdmittedReader  # noqa: PLC0415 - older ones lack it
+
+        return AdmittedReader(feed)
+    from tidelog.streaming.datasource.self_limited_reader import SelfLimitedReader  # noqa: PLC0415 - newer ones do not
+
+    return SelfLimitedReader(feed)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidelog.log.errors import HistoryExpiredError, SchemaMismatchError
 from tidelog.log.reading import Change, Selection, Snapshot, Store, TableReader, read_change_batches
+from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.read_options import EXCLUSIVE_START, ReadOptions
 from tidelog.streaming.feed_planning.query_columns import QueryColumns
 
@@ -111,7 +111,7 @@ def announced_columns(row_schema: pa.Schema, schema: StructType) -> pa.Schema:
 
     Raises SchemaMismatchError for a column of the reader's `.schema(...)` that the table does not have.
     """
-    asked = to_arrow_schema(schema, timezone="UTC")
+    asked = spark_versions.columns_to_arrow(schema)
     for field in asked:
         if field.name not in row_schema.names:
             raise SchemaMismatchError(

@@ -20,8 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tidelog.log.reading import Change
-from tidelog.streaming.datasource.errors_first import error_first
-from tidelog.streaming.datasource.feed_reader import FeedReader
+from tidelog.streaming.datasource.feed_reader import FeedReader, stream_reader
 from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 
@@ -76,13 +75,12 @@ class ReferenceSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The reader for `spark.readStream`."""
-        return ReferenceReader(self._raw, schema, loaded=self._loaded)
+        return stream_reader(ReferenceReader(self._raw, schema, loaded=self._loaded))
 
 
 class ReferenceReader(FeedReader):
     """A change feed that gives references instead of rows."""
 
-    @error_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One partition: the changes between two offsets."""
         referenced = ReferencedChanges(list(self.changes_between(start, end)), Offset.from_json(end))

@@ -22,7 +22,7 @@ def register(spark: SparkSession) -> None:
         spark: A classic Spark session. Each session needs its own call.
 
     Raises:
-        PrerequisiteError: Java is missing or older than 17, Spark is older than 4.2, or the session is a Spark Connect
+        PrerequisiteError: Java is missing or older than 17, Spark is older than 4.0, or the session is a Spark Connect
             session. The error shows the command that installs Java.
         ConfigurationError: `spark` is not a Spark session.
 

@@ -17,10 +17,10 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
 )
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidelog.log.errors import ConfigurationError
+from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.file_partitions import read_columns, snapshot_to_read, table_to_read
 from tidelog.streaming.datasource.read_options import parse_read, split_names
@@ -30,7 +30,7 @@ from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 class TidelogDataSource(DataSource):
     """`format("tidelog")` for `spark.read`, `spark.readStream` and `df.write`.
 
-    `tidelog.streaming.register(spark)` registers it. Its columns are the table's. Spark 4.2 cannot use it for a table
+    `tidelog.streaming.register(spark)` registers it. Its columns are the table's. Spark cannot use it for a table
     of its catalog (`CREATE TABLE ... USING tidelog`); in SQL use
     `CREATE TEMPORARY VIEW name USING tidelog OPTIONS (path '/path/to/table')`, which reads the version that is the
     newest when it is first queried, and takes `INSERT`.
@@ -93,7 +93,7 @@ class TidelogDataSource(DataSource):
         table = table_to_read(options)
         self._loaded = LoadedColumns(table.version, table.schema)
         snapshot = snapshot_to_read(table, options)
-        return from_arrow_schema(read_columns(snapshot.schema, options.query_columns))
+        return spark_versions.columns_from_arrow(read_columns(snapshot.schema, options.query_columns))
 
     @error_first
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -111,9 +111,9 @@ class TidelogDataSource(DataSource):
 
         It checks its options on its first call, since Spark hides an error raised here.
         """
-        from tidelog.streaming.datasource.feed_reader import FeedReader  # noqa: PLC0415 - as above
+        from tidelog.streaming.datasource.feed_reader import FeedReader, stream_reader  # noqa: PLC0415 - as above
 
-        return FeedReader(self._raw, schema, self.session_zone, self._loaded)
+        return stream_reader(FeedReader(self._raw, schema, self.session_zone, self._loaded))
 
     @error_first
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature

@@ -18,13 +18,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
 from tidelog.log import Changes, Scan, Table
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.reading import Point, RowReader
+from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.errors_first import error_first
 
 _HISTORY = pa.schema(
@@ -156,7 +156,7 @@ class TidelogHistory(_Function):
                 record.version,
                 record.timestamp,
                 record.time_version,
-                record.operation_class,
+                record.operation_class.value,  # plain text: Spark 4.1 and earlier take no enum
                 record.data_change,
                 {name: str(value) for name, value in record.metrics.items()},
                 record.user_metadata,
@@ -187,7 +187,7 @@ def _planned(
 ) -> Planned:
     nullable = pa.schema([column.with_nullable(True) for column in schema])  # noqa: FBT003 - pyarrow's signature
     return Planned(
-        schema=from_arrow_schema(nullable, prefer_timestamp_ntz=True),
+        schema=spark_versions.columns_from_arrow(nullable),
         path=table.path,
         storage_options=_value("storage_options", storage_options),
         until=table.version,

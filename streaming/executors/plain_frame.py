@@ -9,9 +9,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pt
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from tidelog.log.internals import DataWriter, conform, is_variant, match_names, properties
+from tidelog.streaming import spark_versions
 
 # By bits: the most decimal digits of an integer, and the largest integer, in bits, that a float holds exactly.
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
@@ -20,7 +20,7 @@ _EXACT_IN_FLOAT = {32: 24, 64: 53}
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
     """The frame's columns as Arrow types."""
-    return to_arrow_schema(frame.schema, timezone="UTC")
+    return spark_versions.columns_to_arrow(frame.schema)
 
 
 def quoted(name: str) -> str:
@@ -51,7 +51,7 @@ def plain_rows(frame: DataFrame, writer: DataWriter) -> DataFrame | None:
     # Renamed first: Spark matches names with or without case, as the session is set.
     names = match_names(source.names, table.names)
     renamed = frame.select(*(frame[quoted(found)].alias(name) for name, found in names.items()))
-    return renamed.to(from_arrow_schema(pa.schema(loose), prefer_timestamp_ntz=True))
+    return renamed.to(spark_versions.columns_from_arrow(pa.schema(loose)))
 
 
 def _has_void(kind: pa.DataType) -> bool:

@@ -12,9 +12,9 @@ from pyspark import SparkContext
 
 from tidelog.log.errors import PrerequisiteError
 from tidelog.log.internals import environment
+from tidelog.streaming import spark_versions
 
-# The first version whose Python data sources have admission control and Trigger.AvailableNow.
-MINIMUM_SPARK = (4, 2)
+MINIMUM_SPARK = spark_versions.OLDEST
 MINIMUM_JAVA = 17
 _JAVA_TIMEOUT_S = 30
 # spark-submit sets the first: its JVM has started this process. The others mean Spark Connect, whose JVM is remote.
@@ -22,7 +22,7 @@ _JVM_ELSEWHERE = ("PYSPARK_GATEWAY_PORT", "SPARK_CONNECT_MODE_ENABLED", "SPARK_R
 
 
 def require_spark(version: str | None = None) -> None:
-    """Check that Spark is 4.2 or later.
+    """Check that Spark is 4.0 or later.
 
     Args:
         version: The version of a session's Spark, such as `4.2.0`; by default that of the installed PySpark.
@@ -31,8 +31,7 @@ def require_spark(version: str | None = None) -> None:
         PrerequisiteError: Spark is older.
     """
     found = version or pyspark.__version__
-    numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
-    if numbers < MINIMUM_SPARK:
+    if spark_versions.version_of(found) < MINIMUM_SPARK:
         wanted = ".".join(map(str, MINIMUM_SPARK))
         raise PrerequisiteError(f"Spark {found} is too old", advice=f"install pyspark {wanted} or later")
 

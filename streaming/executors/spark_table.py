@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidelog.log import Committed, Table, Transaction
 from tidelog.log.internals import (
@@ -38,6 +37,7 @@ from tidelog.log.internals import (
     to_adds,
     without_progress,
 )
+from tidelog.streaming import spark_versions
 from tidelog.streaming.executors.session import context_of
 from tidelog.streaming.executors.spark_executor import SparkExecutor
 from tidelog.streaming.executors.spark_upsert import SparkUpsert
@@ -203,7 +203,7 @@ class SparkTable:
         transaction.require_row_changes()
         writer = transaction.writer
         overwrite = Overwrite(writer, where, dynamic=dynamic)
-        conform(to_arrow_schema(data.schema, timezone="UTC").empty_table(), writer.schema)
+        conform(spark_versions.columns_to_arrow(data.schema).empty_table(), writer.schema)
         parts = run_on_rows(data, partial(_write_rows, writer, where, dynamic))
         return committed(transaction.stage(overwrite.staged(transaction.state, *parts)).commit())
 

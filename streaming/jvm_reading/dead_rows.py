@@ -33,9 +33,11 @@ _FEW_FILES = 64
 _READERS = 8
 _FILES_PER_TASK = 256
 
-# The number of the row of the constants, and whether the positions are of rows that count (1) or that do not (0).
+# The number of the row of the constants, whether the positions are of rows that count (1) or that do not (0), and the
+# position of the row in its file.
 FILE_NUMBER = "file"
 COUNTS_LISTED = "listed"
+ROW_POSITION = "position"
 _BITMAPS = pa.schema([("block", pa.int64()), ("words", pa.list_(pa.int64()))])
 
 

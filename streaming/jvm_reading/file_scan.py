@@ -16,10 +16,10 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidelog.log.internals import logger
+from tidelog.streaming import spark_versions
 
 _LOGGER = logger(__name__)
 
@@ -59,7 +59,7 @@ def scan(
     jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's only way to the JVM
     constants = spark_schema(pa.schema(files.schema.field("constants").type))
     converters = _scala(jvm.org.apache.spark.sql.execution.arrow, "ArrowConverters")
-    rows = converters.fromIPCStream(_stream(files)).productElement(0)
+    rows = spark_versions.rows_of_stream(converters, _stream(files))
     session = _reading_session(spark)
     constructor = _file_index(spark).getConstructors()[0]
     index = constructor.newInstance(_array(spark, [session, root, _java_schema(jvm, constants), rows]))
@@ -88,7 +88,7 @@ def empty_frame(spark: SparkSession, schema: pa.Schema) -> DataFrame:
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """The Spark types of Arrow columns, without the metadata of the fields."""
-    return from_arrow_schema(pa.schema([_plain(field) for field in schema]), prefer_timestamp_ntz=True)
+    return spark_versions.columns_from_arrow(pa.schema([_plain(field) for field in schema]))
 
 
 def _plain(field: pa.Field) -> pa.Field:

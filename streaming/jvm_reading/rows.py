@@ -123,7 +123,7 @@ class _Reading:
         values = constant_columns(group, names, schema, of_snapshot=self._of_snapshot)
         if values is None or {name.lower() for name in data.names}.intersection(name.lower() for name in names):
             return None
-        number, listed = _free_names(schema, data)
+        number, listed, position = _free_names(schema, data)
         fields = [schema.field(name).with_metadata(None) for name in names]
         fields += [pa.field(number, pa.int32()), pa.field(listed, pa.int8())]
         values += [
@@ -140,8 +140,9 @@ class _Reading:
         )
         frame = file_scan.scan(self._spark, url, files, data, hadoop.write_options(self._store.storage_options, url))
         if has_positions:
-            position = frame.metadataColumn("_metadata")["row_index"]
-            frame = dead_rows.counting(frame, self._bitmaps(group), frame[number], frame[listed], position)
+            # A column of its own, as a join in Spark 4.0 takes no metadata column.
+            frame = frame.withColumn(position, frame.metadataColumn("_metadata")["row_index"])
+            frame = dead_rows.counting(frame, self._bitmaps(group), frame[number], frame[listed], frame[position])
         # As texts: each Column object would take a dozen calls into the JVM.
         named = {
             field.name: f"{quoted(field.name if field.name in names else physical_name(field))} AS {quoted(field.name)}"
@@ -164,10 +165,10 @@ class _Reading:
         return file_scan.empty_frame(self._spark, self._selection.schema)
 
 
-def _free_names(*schemas: pa.Schema) -> tuple[str, str]:
+def _free_names(*schemas: pa.Schema) -> list[str]:
     """Names for the columns that decide which rows count, which no other column has."""
     taken = {name.lower() for schema in schemas for name in schema.names}
-    names = [dead_rows.FILE_NUMBER, dead_rows.COUNTS_LISTED]
+    names = [dead_rows.FILE_NUMBER, dead_rows.COUNTS_LISTED, dead_rows.ROW_POSITION]
     while taken.intersection(names):
         names = [f"{name}_" for name in names]
-    return names[0], names[1]
+    return names

@@ -66,7 +66,7 @@ class Sink:
     Raises:
         ConfigurationError: An argument is invalid or does not go with another one.
         PredicateError: `delete_where` is not a supported SQL predicate. Its columns are checked against each batch.
-        PrerequisiteError: PySpark is older than 4.2, or no JVM runs yet and Java 17 or later is missing.
+        PrerequisiteError: PySpark is older than 4.0, or no JVM runs yet and Java 17 or later is missing.
         StoreNotSupportedError: tidelog does not support the store of `path`.
 
     Example:

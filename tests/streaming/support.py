@@ -23,6 +23,14 @@ from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Committed, OperationClass, Table
 from tidelog.log.errors import TidelogError
 from tidelog.log.state import files
+from tidelog.streaming import spark_versions
+
+SINCE_LIMITS = pytest.mark.skipif(
+    not spark_versions.SOURCES_TAKE_LIMITS, reason="Spark 4.2 and later tell a source its limits"
+)
+BEFORE_LIMITS = pytest.mark.skipif(
+    spark_versions.SOURCES_TAKE_LIMITS, reason="Spark below 4.2 does not tell a source its limits"
+)
 
 BatchFunction = Callable[[DataFrame, int], None]
 Error = TypeVar("Error", bound=TidelogError)

@@ -20,6 +20,7 @@ def numbers(rows: list[dict[str, Any]]) -> list[int]:
     return sorted(row["n"] for row in rows)
 
 
+@pytest.mark.parametrize("self_limited", [False, True], ids=["this Spark", "Spark below 4.2"])
 @pytest.mark.parametrize("restart", [False, True], ids=["same process", "new process"])
 @pytest.mark.parametrize(
     ("options", "first", "second"),
@@ -32,17 +33,17 @@ def numbers(rows: list[dict[str, Any]]) -> list[int]:
     ids=["snapshot", "latest", "consumer", "earliest"],
 )
 def test_a_commit_while_the_first_batch_is_planned(
-    tmp_path: Path, options: dict[str, str], first: list[int], second: list[int], restart: bool
+    tmp_path: Path, options: dict[str, str], first: list[int], second: list[int], restart: bool, self_limited: bool
 ) -> None:
     table = Table.create(str(tmp_path / "table"), NUMBERS)
     table.insert([{"n": 1}])
     options = {"path": table.path, **options}
-    query = Query(options)
+    query = Query(options, self_limited=self_limited)
     end = query.end(query.start())
     table.insert([{"n": 2}])
     table.insert([{"n": 3}])
     if restart:
-        query = Query(options)
+        query = Query(options, stored=end, self_limited=self_limited)
     else:
         query.prepare()
     assert numbers(query.replay(query.start(), end)) == first

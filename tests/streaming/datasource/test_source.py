@@ -9,11 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxFiles
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from tests.streaming.datasource.engine import Query
-from tests.streaming.support import NUMBERS, rewrite_all
+from tests.streaming.support import NUMBERS, SINCE_LIMITS, rewrite_all
 from tidelog.log import Table
 from tidelog.log.errors import (
     HistoryExpiredError,
@@ -105,6 +104,12 @@ def test_a_limit_counts_files_and_splits_commits(parts: Table, limit: int) -> No
 
 def test_without_a_limit_there_is_one_batch(parts: Table) -> None:
     assert len(query(parts).run()) == 1
+
+
+@SINCE_LIMITS
+def test_spark_is_told_a_limit(parts: Table) -> None:
+    from pyspark.sql.streaming.datasource import ReadMaxFiles  # noqa: PLC0415 - older versions lack it
+
     assert query(parts).reader.getDefaultReadLimit() == ReadMaxFiles(10_000)
     assert query(parts, maxFilesPerTrigger="7").reader.getDefaultReadLimit() == ReadMaxFiles(7)
 

@@ -136,8 +136,8 @@ def test_unsuitable_tables_and_sessions(spark: SparkSession, tmp_path: Path) -> 
         table("local[2]", str(tmp_path))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="a Spark session is needed, not SparkSession"):
         table(SparkSession, str(tmp_path))  # type: ignore[arg-type]
-    with pytest.raises(PrerequisiteError, match=r"Spark 4\.1\.0 is too old"):
-        table(SimpleNamespace(version="4.1.0"), str(tmp_path))  # type: ignore[arg-type]
+    with pytest.raises(PrerequisiteError, match=r"Spark 3\.5\.6 is too old"):
+        table(SimpleNamespace(version="3.5.6"), str(tmp_path))  # type: ignore[arg-type]
 
 
 def test_spark_connect_is_refused(tmp_path: Path) -> None:
