@@ -11,15 +11,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidelog.log import Table
-from tidelog.log.internals import to_timestamp_ms
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.internals import Selection, Store, to_timestamp_ms
 from tidelog.streaming.datasource import references
 from tidelog.streaming.datasource.read_options import parse_read
-from tidelog.streaming.executors.session import context_of
+from tidelog.streaming.executors.session import prepare_session
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 from tidelog.streaming.jvm_reading.rows import jvm_rows
 
@@ -55,7 +57,8 @@ class Feed:
     function that writes elsewhere should be idempotent, as `Sink` is.
 
     Args:
-        spark: A classic Spark session.
+        spark: A Spark session, classic or Spark Connect. On Spark Connect the batch function runs in a process beside
+            the server, and tidelog's own reader reads, in Python tasks.
         path: The table: a local path or an fsspec URL.
         changes: `append`: the inserted rows; a commit that removed or changed rows is an error. `cdc`: every change,
             with `_change_type`. Both have `_commit_version` and `_commit_timestamp`.
@@ -73,12 +76,13 @@ class Feed:
         storage_options: Credentials and endpoints of the store.
 
     Attributes:
-        last: What the newest micro-batch was given; None before the first.
+        last: What the newest micro-batch was given; None before the first. On Spark Connect the batch function sees it,
+            and the process that started the query does not.
 
     Raises:
         ConfigurationError: An argument is wrong. A wrong interval is found when the query starts.
         TableNotFoundError: There is no table at the path.
-        PrerequisiteError: Java or Spark is missing or too old, or the session is a Spark Connect session.
+        PrerequisiteError: Java or Spark is missing or too old.
 
     Example:
         feed = Feed(spark, "/data/events", changes="cdc", initial_snapshot=True)
@@ -103,7 +107,7 @@ class Feed:
         skip_change_commits: bool = False,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        context_of(spark)
+        prepare_session(spark)
         given = {
             "path": path,
             "changes": changes,
@@ -120,7 +124,7 @@ class Feed:
         }
         self._options = {name: str(value) for name, value in given.items() if value is not None}
         self._options |= {f"storageOption.{name}": text for name, text in (storage_options or {}).items()}
-        self._spark = spark
+        self._spark: SparkSession | None = spark
         self._read = parse_read(self._options, streaming=True)
         self._read.query_columns.selection(self._open().schema)
         self.last: FeedReport | None = None
@@ -137,27 +141,37 @@ class Feed:
         Returns:
             Spark's writer, for `.option("checkpointLocation", ...)`, `.trigger(...)` and `.start()`.
         """
+        if self._spark is None:
+            raise ConfigurationError(
+                "this Feed is a copy, which has no Spark session", advice="start queries where the Feed was made"
+            )
         table = self._open()
         selection = self._read.query_columns.selection(table.schema)
         stream = references.open_stream(self._spark, self._options, LoadedColumns(table.version, table.schema))
+        return stream.writeStream.foreachBatch(_Call(self, function, table.store, selection))
 
-        def called(batch: DataFrame, batch_id: int) -> None:
-            referenced = references.referenced(batch)
-            self.last = _report(batch_id, referenced)
-            frame = jvm_rows(
-                batch.sparkSession,
-                table.store,
-                referenced.changes,
-                selection.row_schema,
-                selection.schema.names,
-                selection.where,
-            )
-            function(frame, batch_id)
-
-        return stream.writeStream.foreachBatch(called)
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the session, which another process cannot use: Spark Connect calls the function in one."""
+        return {**self.__dict__, "_spark": None}
 
     def _open(self) -> Table:
         return Table.open(self._read.path, storage_options=self._read.storage_options)
+
+
+class _Call:
+    """What Spark calls for each micro-batch. It is picklable if the user's function is."""
+
+    def __init__(self, feed: Feed, function: BatchFunction, store: Store, selection: Selection) -> None:
+        self._feed = feed
+        self._function = function
+        self._store = store
+        self._selected = selection.row_schema, selection.schema.names, selection.where
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        referenced = references.referenced(batch)
+        self._feed.last = _report(batch_id, referenced)
+        frame = jvm_rows(batch.sparkSession, self._store, referenced.changes, *self._selected)
+        self._function(frame, batch_id)
 
 
 def _report(batch_id: int, referenced: references.ReferencedChanges) -> FeedReport:
