@@ -12,9 +12,10 @@ import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.streaming.support import Input, drain, forget_last_commit, numbers_in
+from tests.streaming.sink.test_sink_types import compact_text, two_rows
+from tests.streaming.support import PATIENCE_S, Input, drain, forget_last_commit, numbers_in, started, wait_until
 from tidelog.log import Table
-from tidelog.streaming import Sink
+from tidelog.streaming import Sink, Throttle, observed, read
 
 
 class Noted:
@@ -138,3 +139,52 @@ def test_a_restored_and_a_deleted_checkpoint_are_refused(connect: SparkSession, 
     shutil.rmtree(checkpoint)
     assert "belongs to another query" in refusal(source.stream(connect), sink, checkpoint)
     assert numbers_in(path) == list(range(20))
+
+
+class Compared:
+    """Puts batches into a table, and notes them as Spark writes them to JSON, exact in every digit."""
+
+    def __init__(self, sink: Sink, file: Path) -> None:
+        self.sink = sink
+        self.file = file
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        self.file.write_text("\n".join(compact_text(batch)))
+        self.sink(batch, number)
+
+
+@pytest.mark.parametrize("writer", ["driver", "spark"])
+def test_values_of_every_type_come_back_unchanged(connect: SparkSession, tmp_path: Path, writer: str) -> None:
+    path, checkpoint = tmp_path / "table", tmp_path / "cp"
+    sink = Sink(str(path), checkpoint=str(checkpoint), writer=writer)
+    drain(two_rows(connect, tmp_path / "in"), Compared(sink, tmp_path / "given"), checkpoint)
+    assert "\n".join(compact_text(read(connect, str(path)))) == (tmp_path / "given").read_text()
+
+
+def test_a_stopped_query_does_not_wait_for_the_throttle(connect: SparkSession, tmp_path: Path) -> None:
+    source, path, checkpoint = Input(tmp_path / "in").put(2), tmp_path / "table", tmp_path / "cp"
+    drain(source.stream(connect), Sink(str(path), checkpoint=str(checkpoint)), checkpoint)
+    sink = Sink(str(path), checkpoint=str(checkpoint), throttle=Throttle(max_debt_files=1, max_delay_s=3600))
+    writer = source.put().stream(connect).writeStream.foreachBatch(sink)
+    query = started(writer.option("checkpointLocation", str(checkpoint)))
+    wait_until((checkpoint / "offsets" / "2").exists, "the batch begins")
+    query.stop()
+    assert not query.isActive
+
+
+def test_figures_about_the_rows_reach_the_client(connect: SparkSession, tmp_path: Path) -> None:
+    source, path, checkpoint = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "cp"
+    stream = observed(source.stream(connect), event_time="n")
+    writer = stream.writeStream.foreachBatch(Sink(str(path), checkpoint=str(checkpoint), writer="driver"))
+    query = started(writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True))
+    assert query.awaitTermination(PATIENCE_S)
+    progress = query.lastProgress
+    assert progress
+    figures = progress.observedMetrics["tidelog"]
+    assert (figures.rows, figures.min_event_time, figures.max_event_time) == (10, 0, 9)
+
+
+def test_a_table_in_memory_is_refused(connect: SparkSession, tmp_path: Path) -> None:
+    sink = Sink("memory://table", checkpoint=str(tmp_path / "cp"))
+    with pytest.raises(Exception, match="memory://table is in this process's memory, where no other process can write"):
+        drain(Input(tmp_path / "in").put().stream(connect), sink, tmp_path / "cp")
