@@ -17,12 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidelog.log import Table
-from tidelog.log.errors import PrerequisiteError
-from tidelog.log.internals import to_timestamp_ms
+from tidelog.log.errors import ConfigurationError, PrerequisiteError
+from tidelog.log.internals import Selection, Store, to_timestamp_ms
 from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource import references
 from tidelog.streaming.datasource.read_options import parse_read
-from tidelog.streaming.executors.session import context_of
+from tidelog.streaming.executors.session import prepare_session
 from tidelog.streaming.feed_planning.limits import NO_LIMITS
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 from tidelog.streaming.jvm_reading.rows import jvm_rows
@@ -59,7 +59,8 @@ class Feed:
     function that writes elsewhere should be idempotent, as `Sink` is.
 
     Args:
-        spark: A classic Spark session.
+        spark: A Spark session, classic or Spark Connect. On Spark Connect the batch function runs in a process beside
+            the server, and tidelog's own reader reads, in Python tasks.
         path: The table: a local path or an fsspec URL.
         changes: `append`: the inserted rows; a commit that removed or changed rows is an error. `cdc`: every change,
             with `_change_type`. Both have `_commit_version` and `_commit_timestamp`.
@@ -78,12 +79,13 @@ class Feed:
         storage_options: Credentials and endpoints of the store.
 
     Attributes:
-        last: What the newest micro-batch was given; None before the first.
+        last: What the newest micro-batch was given; None before the first. On Spark Connect the batch function sees it,
+            and the process that started the query does not.
 
     Raises:
         ConfigurationError: An argument is wrong. A wrong interval is found when the query starts.
         TableNotFoundError: There is no table at the path.
-        PrerequisiteError: Java or Spark is missing or too old, or the session is a Spark Connect session.
+        PrerequisiteError: Java or Spark is missing or too old.
 
     Example:
         feed = Feed(spark, "/data/events", changes="cdc", initial_snapshot=True)
@@ -108,7 +110,7 @@ class Feed:
         skip_change_commits: bool = False,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        context_of(spark)
+        prepare_session(spark)
         given = {
             "path": path,
             "changes": changes,
@@ -125,7 +127,7 @@ class Feed:
         }
         self._options = {name: str(value) for name, value in given.items() if value is not None}
         self._options |= {f"storageOption.{name}": text for name, text in (storage_options or {}).items()}
-        self._spark = spark
+        self._spark: SparkSession | None = spark
         self._read = parse_read(self._options, streaming=True)
         self._read.query_columns.selection(self._open().schema)
         self.last: FeedReport | None = None
@@ -142,34 +144,46 @@ class Feed:
         Returns:
             Spark's writer, for `.option("checkpointLocation", ...)`, `.trigger(...)` and `.start()`.
         """
+        if self._spark is None:
+            raise ConfigurationError(
+                "this Feed is a copy, which has no Spark session", advice="start queries where the Feed was made"
+            )
         table = self._open()
         selection = self._read.query_columns.selection(table.schema)
         stream = references.open_stream(self._spark, self._options, LoadedColumns(table.version, table.schema))
-
-        def called(batch: DataFrame, batch_id: int) -> None:
-            referenced = references.referenced(batch)
-            self.last = _report(batch_id, referenced)
-            frame = jvm_rows(
-                batch.sparkSession,
-                table.store,
-                referenced.changes,
-                selection.row_schema,
-                selection.schema.names,
-                selection.where,
-            )
-            function(frame, batch_id)
-
         is_cut_short = self._read.limits != NO_LIMITS and not spark_versions.SOURCES_TAKE_LIMITS
-        return (_LimitedWriter(stream) if is_cut_short else stream.writeStream).foreachBatch(called)
+        writer = _without_triggers_that_end(stream.writeStream) if is_cut_short else stream.writeStream
+        return writer.foreachBatch(_Call(self, function, table.store, selection))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the session, which another process cannot use: Spark Connect calls the function in one."""
+        return {**self.__dict__, "_spark": None}
 
     def _open(self) -> Table:
         return Table.open(self._read.path, storage_options=self._read.storage_options)
 
 
-class _LimitedWriter(DataStreamWriter):
-    """The writer of a feed with limits, for a Spark that runs one micro-batch for triggers that end."""
+class _Call:
+    """What Spark calls for each micro-batch. It is picklable if the user's function is."""
 
-    def trigger(self, **kinds: Any) -> DataStreamWriter:
+    def __init__(self, feed: Feed, function: BatchFunction, store: Store, selection: Selection) -> None:
+        self._feed = feed
+        self._function = function
+        self._store = store
+        self._selected = selection.row_schema, selection.schema.names, selection.where
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        referenced = references.referenced(batch)
+        self._feed.last = _report(batch_id, referenced)
+        frame = jvm_rows(batch.sparkSession, self._store, referenced.changes, *self._selected)
+        self._function(frame, batch_id)
+
+
+def _without_triggers_that_end(writer: DataStreamWriter) -> DataStreamWriter:
+    """The writer of a feed with limits, for a Spark that runs one micro-batch for triggers that end."""
+    set_trigger = writer.trigger
+
+    def trigger(**kinds: Any) -> DataStreamWriter:
         """Raise PrerequisiteError for triggers that would end before everything was read."""
         if kinds.get("availableNow") or kinds.get("once"):
             raise PrerequisiteError(
@@ -178,7 +192,10 @@ class _LimitedWriter(DataStreamWriter):
                 advice="leave the limits out, so that the batch reads everything; or install pyspark 4.2 or later, "
                 "use trigger(processingTime=...), or read the versions in parts with tidelog.streaming.changes",
             )
-        return super().trigger(**kinds)
+        return set_trigger(**kinds)
+
+    vars(writer)["trigger"] = trigger
+    return writer
 
 
 def _report(batch_id: int, referenced: references.ReferencedChanges) -> FeedReport:

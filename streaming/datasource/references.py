@@ -21,6 +21,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tidelog.log.reading import Change
 from tidelog.streaming.datasource.feed_reader import FeedReader, stream_reader
+from tidelog.streaming.executors.session import is_connect
 from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 
@@ -108,7 +109,9 @@ def referenced(batch: DataFrame) -> ReferencedChanges:
 
 
 def _planned(batch: DataFrame) -> bytes | None:
-    """What the partition has, as the driver planned it: it takes no job. None if this Spark keeps it elsewhere."""
+    """What the partition has, as the driver planned it: it takes no job. None if this Spark does not show it."""
+    if is_connect(batch.sparkSession):
+        return None
     try:
         plan: Any = batch._jdf.queryExecution()  # noqa: SLF001 - PySpark's only way to the plan
         [task] = plan.toRdd().partitions()

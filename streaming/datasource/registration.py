@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from tidelog.streaming.datasource.source import TidelogDataSource
 from tidelog.streaming.datasource.table_functions import register_functions
-from tidelog.streaming.executors.session import context_of
+from tidelog.streaming.executors.session import prepare_session
 
 
 def register(spark: SparkSession) -> None:
@@ -19,11 +19,11 @@ def register(spark: SparkSession) -> None:
     changing it.
 
     Args:
-        spark: A classic Spark session. Each session needs its own call.
+        spark: A Spark session, classic or Spark Connect. Each session needs its own call.
 
     Raises:
-        PrerequisiteError: Java is missing or older than 17, Spark is older than 4.0, or the session is a Spark Connect
-            session. The error shows the command that installs Java.
+        PrerequisiteError: Java is missing or older than 17, or Spark is older than 4.0. The error shows the command
+            that installs Java.
         ConfigurationError: `spark` is not a Spark session.
 
     Example:
@@ -31,7 +31,7 @@ def register(spark: SparkSession) -> None:
         register(spark)
         spark.read.format("tidelog").load("/data/events").show()
     """
-    context_of(spark)
+    prepare_session(spark)
     zone = spark.conf.get("spark.sql.session.timeZone")
 
     class InSessionZone(TidelogDataSource):

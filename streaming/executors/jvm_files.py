@@ -177,7 +177,7 @@ def _taken_up(session: SparkSession, writer: DataWriter, folder: str) -> list[Ad
             adds = list(pool.map(lambda entry: take_up(writer, *entry), found))
     else:
         parts = [found[start : start + _FOOTERS_PER_TASK] for start in range(0, len(found), _FOOTERS_PER_TASK)]
-        adds = [add for part in run(session.sparkContext, partial(_take_up_all, writer), parts) for add in part]
+        adds = [add for part in run(session, partial(_take_up_all, writer), parts) for add in part]
     delete_unnamed(writer.store, [path for (path, _), add in zip(found, adds, strict=True) if add is None])
     return [add for add in adds if add is not None]
 

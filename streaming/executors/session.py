@@ -1,4 +1,4 @@
-"""The Spark session that runs the work: a classic one, whose Python workers run this interpreter."""
+"""The Spark session that runs the work, classic or Spark Connect."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from threading import Lock
 from typing import Any
 
 from pyspark import SparkContext
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
-from tidelog.log.errors import ConfigurationError, PrerequisiteError
+from tidelog.log.errors import ConfigurationError
 from tidelog.streaming.executors.prerequisites import require_jvm, require_spark
 
 # Lets Spark fit the number of a shuffle's tasks to its rows; the session of a stream has it off.
+_MOST_TASKS = 2**16
 FITTED_SHUFFLES = {"spark.sql.adaptive.enabled": "true"}
 
 
@@ -25,7 +26,12 @@ def session_settings(session: SparkSession, values: Mapping[str, str]) -> Iterat
 
     Blocks of several threads can overlap, such as those of two sinks in one batch function, if they set a key to the
     same value. The session's own settings return when the last block ends.
+
+    A session of Spark Connect is left as it is: other processes use it, and would see the change.
     """
+    if is_connect(session):
+        yield
+        return
     shared: Any = session._jsparkSession  # noqa: SLF001 - several PySpark objects can wrap one session of the JVM
     with _lock:
         held = _held.setdefault(shared, {})
@@ -54,31 +60,21 @@ _held: dict[Any, dict[str, tuple[int, str | None]]] = {}
 _lock = Lock()
 
 
-def context_of(spark: SparkSession) -> SparkContext:
-    """The Spark context of a session, whose Python workers run this interpreter on a local master.
+def prepare_session(spark: SparkSession) -> None:
+    """Check a session, classic or Spark Connect; the workers of a classic local one will run this interpreter.
 
-    Raises PrerequisiteError if Java is missing or too old, if Spark is too old, or for Spark Connect, and
-    ConfigurationError if `spark` is not a session.
+    Raises PrerequisiteError if Java is missing or too old, or if Spark is too old, and ConfigurationError if `spark` is
+    not a session. Spark Connect needs no Java in this process.
     """
     require_session(spark)
-    try:
-        context = spark.sparkContext
-    except (PySparkException, AttributeError) as error:
-        raise PrerequisiteError(
-            "tidelog needs a classic Spark session, but this is a Spark Connect session, which has no Spark context",
-            advice="start the session with .master(...) instead of .remote(...)",
-        ) from error
-    use_this_interpreter(context)
-    return context
+    if not is_connect(spark):
+        use_this_interpreter(spark.sparkContext)
 
 
 def require_session(spark: SparkSession) -> None:
-    """Check a session, classic or Spark Connect.
-
-    Raises PrerequisiteError if Java is missing or too old, or if Spark is too old, and ConfigurationError if `spark` is
-    not a session.
-    """
-    require_jvm()
+    """Check a session as `prepare_session` does, without a change."""
+    if not is_connect(spark):
+        require_jvm()
     if isinstance(spark, type) or not hasattr(spark, "version"):
         found = spark.__name__ if isinstance(spark, type) else type(spark).__name__
         raise ConfigurationError(
@@ -90,6 +86,24 @@ def require_session(spark: SparkSession) -> None:
 def is_connect(spark: SparkSession) -> bool:
     """Whether it is a session of Spark Connect, which has no Spark context."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether the session's tasks run in Spark's own process."""
+    master = spark.conf.get("spark.master", "") if is_connect(spark) else spark.sparkContext.master
+    return (master or "").startswith("local")
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks Spark runs at once, as far as it knows. Runs a short job on Spark Connect, which cannot be asked.
+
+    A range is split by that number there.
+    """
+    if not is_connect(spark):
+        return spark.sparkContext.defaultParallelism
+    tasks = spark.range(_MOST_TASKS).select(F.spark_partition_id().alias("task"))
+    [(last,)] = tasks.agg(F.max("task")).collect()
+    return int(last) + 1
 
 
 def use_this_interpreter(context: SparkContext) -> None:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.log import Committed, Table, Transaction
@@ -38,7 +37,7 @@ from tidelog.log.internals import (
     without_progress,
 )
 from tidelog.streaming import spark_versions
-from tidelog.streaming.executors.session import context_of
+from tidelog.streaming.executors.session import prepare_session
 from tidelog.streaming.executors.spark_executor import SparkExecutor
 from tidelog.streaming.executors.spark_upsert import SparkUpsert
 from tidelog.streaming.executors.tasks import (
@@ -61,8 +60,8 @@ def table(spark: SparkSession, path: str, *, storage_options: Mapping[str, str] 
     For tables and data too large for one machine.
 
     Args:
-        spark: A classic Spark session.
-        path: A local path or an fsspec URL. All executors must reach it.
+        spark: A Spark session, classic or Spark Connect.
+        path: A local path or an fsspec URL. This process and all executors must reach it.
         storage_options: Credentials and endpoints of the store. Spark sends them to the executors with the tasks.
 
     Returns:
@@ -71,14 +70,15 @@ def table(spark: SparkSession, path: str, *, storage_options: Mapping[str, str] 
     Raises:
         TableNotFoundError: There is no table at the path.
         ConfigurationError: The table is in this process's memory, or `spark` is not a Spark session.
-        PrerequisiteError: Java or Spark is missing or too old, or the session is a Spark Connect session.
+        PrerequisiteError: Java or Spark is missing or too old.
 
     Example:
         events = table(spark, "/data/events")
         events.delete("day < '2024-01-01'")
         events.upsert(spark.read.parquet("/arrived"), keys=["id"])
     """
-    return SparkTable(context_of(spark), Table.open(path, storage_options=storage_options))
+    prepare_session(spark)
+    return SparkTable(spark, Table.open(path, storage_options=storage_options))
 
 
 class SparkTable:
@@ -90,16 +90,16 @@ class SparkTable:
     names are left to `vacuum`.
 
     Args:
-        context: The Spark context of the session.
+        spark: The session.
         opened: The table. Executors must be able to reach it.
 
     Raises:
         ConfigurationError: The table is in this process's memory.
     """
 
-    def __init__(self, context: SparkContext, opened: Table) -> None:
+    def __init__(self, spark: SparkSession, opened: Table) -> None:
         require_reachable(opened.store)
-        self._context = context
+        self._spark = spark
         self._table = opened
 
     @property
@@ -172,7 +172,7 @@ class SparkTable:
         require_frame(data)
         # A statement that starts again must see the same rows, and computing the data again could give others.
         delete_where = predicate.at_time(delete_where, REAL_SYSTEM.now_ms)
-        upsert = SparkUpsert(self._context, data.localCheckpoint(eager=False), keys, delete_where)
+        upsert = SparkUpsert(self._spark, data.localCheckpoint(eager=False), keys, delete_where)
         return self._statement(upsert.stage)
 
     def overwrite(self, data: DataFrame, *, where: str | None = None, dynamic: bool = False) -> Committed:
@@ -234,7 +234,7 @@ class SparkTable:
             WorkerLostError: Spark could not finish a task, and nothing was committed.
             CompactionVerificationError: A rewrite does not hold the rows that it read. Its group was not committed.
         """
-        with SparkExecutor(SparkSession(self._context)) as executor:
+        with SparkExecutor(self._spark) as executor:
             return self._table.compact(
                 level,
                 where=where,
@@ -250,7 +250,7 @@ class SparkTable:
             # Fails before any task runs if the predicate is invalid.
             nothing = stage_part(head, writer, stage, ())
             work = partial(stage_part, head, writer, stage)
-            return join_parts(nothing, run(self._context, work, task_parts(_candidates(state, writer, where))))
+            return join_parts(nothing, run(self._spark, work, task_parts(_candidates(state, writer, where))))
 
         return self._statement(stage_parts)
 

@@ -16,8 +16,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
-from pyspark import SparkContext
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log import OperationClass
@@ -77,8 +76,8 @@ class SparkUpsert:
     Each staging computes the data once: the rows written and the keys to look for come from the same tasks.
     """
 
-    def __init__(self, context: SparkContext, data: DataFrame, keys: Sequence[str], delete_where: str | None) -> None:
-        self._context = context
+    def __init__(self, spark: SparkSession, data: DataFrame, keys: Sequence[str], delete_where: str | None) -> None:
+        self._spark = spark
         self._data = data
         self._given = keys
         self._delete_where = delete_where
@@ -116,7 +115,7 @@ class SparkUpsert:
         pairs = Pairs(count, new.num_rows)
         matcher, head = KeyMatcher(state, writer, keys), without_progress(state.head)
         candidates = task_parts(matcher.candidates(keys.predicate()))
-        found = _flat(run(self._context, partial(_find, head, writer, keys), candidates))
+        found = _flat(run(self._spark, partial(_find, head, writer, keys), candidates))
         follows = [pairs.followed(entry.places) for entry in found]
         if not adds and not found:
             return _nothing(count)
@@ -125,8 +124,8 @@ class SparkUpsert:
             old = [
                 (entry.delete.file, entry.delete.positions, after) for entry, after in zip(found, follows, strict=True)
             ]
-            cdc += _flat(run(self._context, partial(_old_changes, head, writer, keys), _task_parts_of_matches(old)))
-            cdc += _flat(run(self._context, partial(_new_changes, head, writer, keys, pairs.matched), task_parts(adds)))
+            cdc += _flat(run(self._spark, partial(_old_changes, head, writer, keys), _task_parts_of_matches(old)))
+            cdc += _flat(run(self._spark, partial(_new_changes, head, writer, keys, pairs.matched), task_parts(adds)))
         return staged_upsert(pairs, keys, self._delete_where, [entry.delete for entry in found], adds, cdc)
 
     def _require_few(self, count: int) -> None:

@@ -14,11 +14,11 @@ from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
-from pyspark import SparkContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
 from tidelog.log.internals import AddFile, DataWriter, MemoryStore, Store, delete_unnamed, paths, properties
+from tidelog.streaming.executors.session import is_connect
 
 # A task's Python worker costs some tens of milliseconds, so small files share one task. A task holds its changed rows
 # in memory and writes at least one file, so larger parts take more memory but make fewer small files.
@@ -42,11 +42,25 @@ def task_parts(adds: Iterable[AddFile]) -> list[list[AddFile]]:
     return parts
 
 
-def run(context: SparkContext, work: Callable[[_Part], _Value], parts: Sequence[_Part]) -> list[_Value]:
+def run(spark: SparkSession, work: Callable[[_Part], _Value], parts: Sequence[_Part]) -> list[_Value]:
     """The results of `work` for each part, in order, one task each. `work` and its results must be picklable."""
     if not parts:
         return []
-    return _values(context.parallelize(parts, len(parts)).map(partial(_outcome, work)).collect())
+    if not is_connect(spark):
+        return _values(spark.sparkContext.parallelize(parts, len(parts)).map(partial(_outcome, work)).collect())
+    frame = shared_out(spark, parts).mapInArrow(partial(_pickled_outcomes, work), "place long, value binary")
+    rows = sorted(frame.collect(), key=lambda row: row.place)
+    return _values(pickle.loads(row.value) for row in rows)  # noqa: S301 - our own tasks made it
+
+
+def shared_out(spark: SparkSession, parts: Sequence[object]) -> DataFrame:
+    """A frame whose tasks have one part each, pickled, as the columns `place` and `part`; there is at least one part.
+
+    For Spark Connect, where a frame is all that a task can be given.
+    """
+    rows = pa.table({"place": pa.array(range(len(parts)), pa.int64()), "part": [pickle.dumps(part) for part in parts]})
+    # From a single task Spark deals the rows out one by one.
+    return spark.createDataFrame(rows).coalesce(1).repartition(len(parts))
 
 
 def run_on_rows(
@@ -128,6 +142,15 @@ def _outcome(work: Callable[[_Part], _Value], part: _Part) -> _Value | TidelogEr
         return work(part)
     except TidelogError as error:
         return error
+
+
+def _pickled_outcomes(work: Callable[[_Part], _Value], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for place, part in zip(batch.column(0), batch.column(1).to_pylist(), strict=True):
+            outcome = pickle.dumps(_outcome(work, pickle.loads(part)))  # noqa: S301 - made by `shared_out`
+            yield pa.RecordBatch.from_pydict(
+                {"place": pa.array([place.as_py()], pa.int64()), "value": pa.array([outcome], pa.binary())}
+            )
 
 
 def _pickled(

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.log.internals import logger
 from tidelog.streaming import spark_versions
+from tidelog.streaming.executors.session import is_connect
 
 _LOGGER = logger(__name__)
 
@@ -78,6 +79,8 @@ def scan(
 
 def empty_frame(spark: SparkSession, schema: pa.Schema) -> DataFrame:
     """A frame without rows, which runs no task."""
+    if is_connect(spark):
+        return spark.createDataFrame([], spark_schema(schema))
     jvm: Any = spark._jvm  # noqa: SLF001 - as above
     java = spark._jsparkSession  # noqa: SLF001 - as above
     return DataFrame(

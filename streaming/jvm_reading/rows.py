@@ -18,6 +18,7 @@ from tidelog.log.errors import DataFileMissingError
 from tidelog.log.internals import ChangeFile, Selection, Store, expired_changes, paths, physical_name
 from tidelog.streaming.executors import hadoop
 from tidelog.streaming.executors.plain_frame import quoted
+from tidelog.streaming.executors.session import is_connect
 from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.jvm_reading import dead_rows, file_scan
 from tidelog.streaming.jvm_reading.conditions import condition
@@ -39,7 +40,7 @@ def jvm_rows(
     """The rows of `changes`, in no particular order, as a lazy frame that later commits do not affect.
 
     Args:
-        spark: A classic Spark session.
+        spark: A Spark session; on Spark Connect tidelog's reader reads all files.
         store: The table's store.
         changes: Units of the change feed, or with `of_snapshot` the files of a snapshot.
         table_schema: All columns that a row has: the table's and, of changes, the change columns.
@@ -107,7 +108,8 @@ class _Reading:
         """Whether Spark's reader can read the table's files at all."""
         selection = self._selection
         return (
-            (selection.where is None or self._condition is not None)
+            not is_connect(self._spark)
+            and (selection.where is None or self._condition is not None)
             and bool(selection.schema.names)
             and are_columns_readable(selection.read_schema)
             and is_store_readable(self._store)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.log import Table
 from tidelog.log.internals import AddFile, ChangeFile, DataFile, Point, Selection, change_schema, to_adds
-from tidelog.streaming.executors.session import context_of
+from tidelog.streaming.executors.session import prepare_session
 from tidelog.streaming.jvm_reading.net import net_rows
 from tidelog.streaming.jvm_reading.rows import jvm_rows
 
@@ -31,8 +31,8 @@ def read(
     filters; `where` also leaves out files by their statistics.
 
     Args:
-        spark: A classic Spark session.
-        path: A local path or a URL. All executors must reach it.
+        spark: A Spark session, classic or Spark Connect. On Spark Connect tidelog's own reader reads, in Python tasks.
+        path: A local path or a URL. This process and all executors must reach it.
         version: An ID version.
         timestamp: An aware datetime or ISO-8601 text with a zone; by default the newest version is read.
         columns: The columns to read, in this order. None reads all columns.
@@ -46,7 +46,7 @@ def read(
         TableNotFoundError: There is no table at the path.
         HistoryExpiredError: The version or time is outside the retained history.
         PredicateError, ConfigurationError: `where` or another argument is wrong.
-        PrerequisiteError: Java or Spark is missing or too old, or the session is a Spark Connect session.
+        PrerequisiteError: Java or Spark is missing or too old.
 
     Example:
         read(spark, "/data/events", columns=["id", "price"]).filter("price > 100").count()
@@ -77,8 +77,8 @@ def changes(  # noqa: PLR0913 - the arguments of `Table.changes`
     the keys in memory.
 
     Args:
-        spark: A classic Spark session.
-        path: A local path or a URL. All executors must reach it.
+        spark: A Spark session, classic or Spark Connect. On Spark Connect tidelog's own reader reads, in Python tasks.
+        path: A local path or a URL. This process and all executors must reach it.
         after: The starting point, an ID version or a time. It is exclusive, unlike Delta's. None begins with the first
             commit.
         until: The end, inclusive. None ends with the newest commit.
@@ -96,7 +96,7 @@ def changes(  # noqa: PLR0913 - the arguments of `Table.changes`
         HistoryExpiredError: Commits of the interval are no longer retained, or do not exist yet.
         NotAppendOnlyError: In mode `append` a commit removed or changed rows.
         PredicateError, ConfigurationError: `where` or another argument is wrong.
-        PrerequisiteError: Java or Spark is missing or too old, or the session is a Spark Connect session.
+        PrerequisiteError: Java or Spark is missing or too old.
 
     Example:
         changes(spark, "/data/events", after=12).groupBy("_change_type").count().show()
@@ -111,7 +111,7 @@ def changes(  # noqa: PLR0913 - the arguments of `Table.changes`
 
 
 def _opened(spark: SparkSession, path: str, storage_options: Mapping[str, str] | None) -> Table:
-    context_of(spark)
+    prepare_session(spark)
     return Table.open(path, storage_options=storage_options)
 
 

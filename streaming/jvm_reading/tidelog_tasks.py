@@ -10,6 +10,8 @@ from typing import TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from tidelog.streaming.executors.session import is_connect
+from tidelog.streaming.executors.tasks import shared_out
 from tidelog.streaming.jvm_reading.file_scan import spark_schema
 
 _Part = TypeVar("_Part")
@@ -25,9 +27,11 @@ def in_tasks(
 
     The batches have exactly `schema`. `work` and the parts must be picklable; they are not shown in plans.
     """
-    context = spark.sparkContext
-    pickled = context.parallelize([(pickle.dumps(part),) for part in parts], len(parts))
-    tasks = spark.createDataFrame(pickled, "part binary")
+    if is_connect(spark):
+        tasks = shared_out(spark, parts).select("part")
+    else:
+        pickled = spark.sparkContext.parallelize([(pickle.dumps(part),) for part in parts], len(parts))
+        tasks = spark.createDataFrame(pickled, "part binary")
     return tasks.mapInArrow(partial(_worked, work), spark_schema(schema))
 
 

@@ -4,10 +4,11 @@ How a micro-batch is processed:
 
 1. `sink`: the public class. Its arguments are checked once, in `settings`; Spark calls it for each batch.
 2. `batch`: the one object for one batch. Its phases are identify, throttle, collect, write, commit.
-3. identify: `micro_batch` finds out which batch of which query this is, with `query_state` and
+3. identify: `identity` finds out which batch of which query this is (a `micro_batch`), with `java_query` and
    `streaming_checkpoint`. `target` opens the table and asks the `ledger` whether the batch is committed already, and
    whether the query may write to this table under this name. `claims` refuses a second call for the same batch.
-4. throttle: `throttle` makes the batch wait if the table has too many small files.
+4. throttle: `throttle` makes the batch wait if the table has too many small files, while `query_state` says that the
+   query runs.
 5. collect: `writer_choice` decides whether the driver or Spark writes the rows; for the driver, `batch_rows` collects
    them.
 6. write: `batch_rows` stages the rows by the sink's mode. `deduplication` keeps the newest row of each key, and

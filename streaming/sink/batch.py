@@ -15,14 +15,17 @@ from pyspark.sql import DataFrame
 from tidelog.log import Committed, Transaction
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.internals import REAL_SYSTEM, SetTransaction, committed, logger, open_store, run_statement
+from tidelog.streaming.executors.session import is_local
 from tidelog.streaming.monitoring.phases import Phases
 from tidelog.streaming.monitoring.report import BatchReport
 from tidelog.streaming.sink.background_checkpoint import BackgroundCheckpoint
 from tidelog.streaming.sink.batch_rows import BatchRows, CollectedRows, FrameRows
 from tidelog.streaming.sink.claims import claimed
-from tidelog.streaming.sink.micro_batch import MicroBatch, identify
+from tidelog.streaming.sink.identity import Identifier
+from tidelog.streaming.sink.micro_batch import MicroBatch
 from tidelog.streaming.sink.query_state import is_running
 from tidelog.streaming.sink.settings import APPEND, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
+from tidelog.streaming.sink.streaming_checkpoint import StreamingCheckpoint
 from tidelog.streaming.sink.target import Target
 from tidelog.streaming.sink.throttle import BackPressure, Brake
 from tidelog.streaming.sink.writer_choice import WriterChoice
@@ -41,10 +44,17 @@ class SinkParts:
 
     def __init__(self, settings: SinkSettings) -> None:
         self.settings = settings
+        self.identifier = Identifier(_named_checkpoint(settings))
         self.target = Target(settings)
         self.writer_choice = WriterChoice(settings.writer, open_store(settings.path, settings.storage_options))
         self.back_pressure = BackPressure(settings.throttle)
         self.checkpoints = BackgroundCheckpoint(settings.path, settings.storage_options)
+
+
+def _named_checkpoint(settings: SinkSettings) -> StreamingCheckpoint | None:
+    if settings.checkpoint is None:
+        return None
+    return StreamingCheckpoint.of_store(open_store(settings.checkpoint, settings.storage_options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,7 @@ class Batch:
         self._phases = Phases(REAL_SYSTEM)
         self._transaction: Transaction | None = None
         with self._phases("identify"):
-            self._identity: MicroBatch = identify(frame, batch_id)
+            self._identity: MicroBatch = parts.identifier.identify(frame, batch_id)
 
     def run(self) -> BatchReport:
         """Commit the batch unless it is already in the table. Raises the errors that `Sink.__call__` lists."""
@@ -99,8 +109,7 @@ class Batch:
     def _rows(self, *, few_files: bool) -> BatchRows:
         """The batch's rows, collected to the driver if they are few."""
         choice = self._parts.writer_choice
-        local = (self._frame.sparkSession.sparkContext.master or "").startswith("local")
-        if choice.choose(local=local) == SPARK:
+        if choice.choose(local=is_local(self._frame.sparkSession)) == SPARK:
             return FrameRows(self._settings, self._frame, choice, few_files=few_files)
         try:
             return CollectedRows(self._settings, self._frame.toArrow())

@@ -28,6 +28,7 @@ from tidelog.log.internals import (
 from tidelog.streaming.executors import hadoop
 from tidelog.streaming.executors.frame_files import write_frame
 from tidelog.streaming.executors.plain_frame import arrow_schema
+from tidelog.streaming.executors.session import is_connect, parallelism
 from tidelog.streaming.executors.spark_upsert import SparkUpsert
 from tidelog.streaming.executors.tasks import delete_written
 from tidelog.streaming.sink.advice import sink_advice
@@ -91,10 +92,13 @@ class FrameRows:
         self._few_files = few_files
         self._upsert: SparkUpsert | None = None
         # Checked before the table is created. An upsert is written in Python by the tasks, and so is a batch if Spark's
-        # own writer cannot reach the store; with writer="spark" that is an error.
+        # own writer cannot reach the store; with writer="spark" that is an error. On Spark Connect that writer would
+        # need other settings in a session that is not ours alone.
         store = open_store(settings.path, settings.storage_options)
-        self._by_jvm = settings.mode != UPSERT and hadoop.can_write(
-            frame.sparkSession, store, required=not choice.may_change
+        self._by_jvm = (
+            settings.mode != UPSERT
+            and not is_connect(frame.sparkSession)
+            and hadoop.can_write(frame.sparkSession, store, required=not choice.may_change)
         )
 
     def stage(self, transaction: Transaction) -> None:
@@ -123,7 +127,7 @@ class FrameRows:
         target = properties.size_bytes(writer.metadata.configuration, properties.TARGET_FILE_SIZE)
         tasks = self._choice.files(target)
         if tasks is not None and not self._few_files:
-            tasks = max(tasks, self._frame.sparkSession.sparkContext.defaultParallelism)
+            tasks = max(tasks, parallelism(self._frame.sparkSession))
         adds, self.count = write_frame(
             self._frame,
             writer,
@@ -141,7 +145,7 @@ class FrameRows:
             if settings.order_by:
                 frame = newest_rows_of_frame(frame, keys, settings.order_by)
             frame = frame.drop(*_only_for_order(settings, arrow_schema(frame), writer.schema))
-            self._upsert = SparkUpsert(frame.sparkSession.sparkContext, frame, keys, settings.delete_where)
+            self._upsert = SparkUpsert(frame.sparkSession, frame, keys, settings.delete_where)
         staged = self._upsert.stage(state, writer)
         self.count = staged.metrics["numSourceRows"]
         return None if staged.is_empty else staged

@@ -1,4 +1,4 @@
-"""The streaming query that a batch function belongs to, and whether it still runs.
+"""Whether the streaming query that a batch function belongs to still runs.
 
 `query.stop()` waits until the batch function returns, forever unless `spark.sql.streaming.stopTimeout` is set. It
 interrupts the JVM's thread, which does not wake a sleep in Python. But it marks the query as ended first, and that can
@@ -7,29 +7,26 @@ be seen here.
 
 from __future__ import annotations
 
-from typing import Any
-
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-
-def java_query(session: SparkSession, query_id: str) -> Any:
-    """The JVM's object for the streaming query with this id. Raises errors of py4j and PySpark if there is none.
-
-    A batch function's session is a clone that has no queries, so this asks the state that all sessions share, through
-    an internal call of Spark's.
-    """
-    java_session: Any = session._jsparkSession  # noqa: SLF001 - see above; a test pins it
-    jvm: Any = session._jvm  # noqa: SLF001
-    return java_session.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
+from tidelog.streaming.executors.session import is_connect
 
 
 def is_running(session: SparkSession, query_id: str) -> bool:
     """Whether the query with this id has not been stopped; True if this Spark has no way to know.
 
-    Takes about a millisecond.
+    Takes about a millisecond, on Spark Connect two calls to the server.
     """
+    if is_connect(session):
+        try:
+            return any(query.id == query_id and query.isActive for query in session.streams.active)
+        except PySparkException:
+            return True
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - a process of Spark Connect may lack it
+
+    from tidelog.streaming.sink.java_query import java_query  # noqa: PLC0415 - as above
+
     try:
         query = java_query(session, query_id)
         return query is not None and bool(query.isActive())

@@ -15,12 +15,14 @@ from tidelog.streaming.sink.throttle import Throttle
 APPEND, UPSERT, OVERWRITE_PARTITIONS = SINK_MODES = ("append", "upsert", "overwrite-partitions")
 AUTO, DRIVER, SPARK = WRITERS = ("auto", "driver", "spark")
 _ON_RESET = ("error", "adopt")
+# Neither an absolute path nor a URL. An empty text is none of this kind: the store refuses it.
+_RELATIVE = re.compile(r"(?![A-Za-z][A-Za-z0-9+.-]+:)[^/]")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """The arguments of a Sink, normalised; `path` is the store's URL."""
+    """The arguments of a Sink, normalised; `path` and `checkpoint` are URLs of stores."""
 
     path: str
     name: str
@@ -36,6 +38,7 @@ class SinkSettings:
     writer: str
     on_reset: str
     throttle: Throttle | None
+    checkpoint: str | None
 
     def of_batch(self, now: Callable[[], int]) -> SinkSettings:
         """The settings with `delete_where` at the time of a batch, which is the same for all its rows and attempts."""
@@ -84,6 +87,7 @@ def sink_settings(
     partition_by: Sequence[str],
     properties: Mapping[str, object] | None,
     storage_options: Mapping[str, str] | None,
+    checkpoint: str | None,
     **as_given: Any,
 ) -> SinkSettings:
     """The normalised arguments. Raises ConfigurationError or PredicateError for one that is invalid."""
@@ -94,8 +98,26 @@ def sink_settings(
         partition_by=_names("partition_by", partition_by),
         properties=table_properties.validate(properties or {}),
         storage_options=storage_options,
+        checkpoint=_checkpoint(checkpoint, storage_options),
         **as_given,
     )
+
+
+def _checkpoint(given: str | None, storage_options: Mapping[str, str] | None) -> str | None:
+    if given is None:
+        return None
+    if _RELATIVE.match(str(given)):
+        raise ConfigurationError(
+            f"checkpoint={given!r} is a relative path, which Spark and the Sink can resolve differently",
+            advice="pass the absolute path, to the query as well",
+        )
+    store = open_store(given, storage_options)
+    if isinstance(store, MemoryStore):
+        raise ConfigurationError(
+            f"checkpoint={given!r} is in this process's memory, where Spark cannot write",
+            advice="pass the query's own checkpointLocation",
+        )
+    return store.url
 
 
 def _names(argument: str, given: Sequence[str]) -> tuple[str, ...]:

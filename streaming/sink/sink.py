@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from tidelog.log.errors import TidelogError
+from tidelog.log.errors import ConfigurationError, TidelogError
+from tidelog.log.internals import MemoryStore, open_store
 from tidelog.streaming.executors.prerequisites import require_jvm, require_spark
 from tidelog.streaming.monitoring.batch_log import failures_logged, publish
 from tidelog.streaming.monitoring.report import BatchReport
 from tidelog.streaming.sink.batch import Batch, SinkParts
-from tidelog.streaming.sink.settings import APPEND, AUTO, sink_settings
+from tidelog.streaming.sink.settings import APPEND, AUTO, SinkSettings, sink_settings
 from tidelog.streaming.sink.throttle import Throttle
 
 
@@ -50,6 +51,9 @@ class Sink:
             the table's own.
         properties: Table properties of a table that the sink creates.
         storage_options: Credentials and endpoint of the object store. They are never logged.
+        checkpoint: The query's `checkpointLocation`: an absolute local path, or the URL of an object store that
+            `storage_options` open as well. The sink then identifies its batches by the files there, and not by asking
+            Spark. Spark Connect needs it.
         schema_evolution: True adds the batch's new columns to the table, in the commit that adds the rows. By default a
             new column is a SchemaMismatchError.
         writer: `driver` collects a batch and writes it in the driver; it must fit `spark.driver.maxResultSize`. `spark`
@@ -90,6 +94,7 @@ class Sink:
         writer: str = AUTO,
         on_reset: str = "error",
         throttle: Throttle | None = None,
+        checkpoint: str | None = None,
     ) -> None:
         require_spark()
         settings = sink_settings(
@@ -107,9 +112,24 @@ class Sink:
             writer=writer,
             on_reset=on_reset,
             throttle=throttle,
+            checkpoint=checkpoint,
         )
         require_jvm()
         self.last: BatchReport | None = None
+        self._parts = SinkParts(settings)
+
+    def __getstate__(self) -> SinkSettings:
+        """The arguments alone: Spark Connect calls a copy of the sink, in a process beside the server."""
+        settings = self._parts.settings
+        if isinstance(open_store(settings.path), MemoryStore):
+            raise ConfigurationError(
+                f"{settings.path} is in this process's memory, where no other process can write",
+                advice="use a table on a disk or in an object store",
+            )
+        return settings
+
+    def __setstate__(self, settings: SinkSettings) -> None:
+        self.last = None
         self._parts = SinkParts(settings)
 
     def __call__(self, batch_df: DataFrame, batch_id: int) -> None:
@@ -124,7 +144,7 @@ class Sink:
 
         Raises:
             NotInStreamError: Not called by a streaming query, or on a thread that is not a `pyspark.InheritableThread`,
-                or on Spark Connect.
+                or on Spark Connect without a `checkpoint`.
             CheckpointResetError: The checkpoint was deleted, restored or copied, or the table is not the one that the
                 query wrote before; nothing was written.
             FencedError: Another query has taken over the sink's name; stop this one.
@@ -132,7 +152,8 @@ class Sink:
             SchemaMismatchError: The batch does not fit the table's columns.
             DuplicateKeyError: Several rows of an upsert have the same key, and `order_by` does not decide.
             PredicateError: `delete_where` names a column that the batch lacks.
-            ConfigurationError: The table or the driver does not allow what the arguments ask for.
+            ConfigurationError: The table or the driver does not allow what the arguments ask for, or `checkpoint` is
+                not the query's own: it belongs to another query, or is not at this batch.
             TableReplacedError: The table at the path is not the one that this sink began with.
             CommitContentionError, StoreUnavailableError: Run the batch again; nothing was committed.
             CommitStateUnknownError: The commit may be durable. Run the batch again: it is skipped if it is.

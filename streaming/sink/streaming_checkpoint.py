@@ -4,25 +4,69 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.internals import Store
+
 
 class StreamingCheckpoint:
-    """The files of one streaming checkpoint, read directly on a local disk, else through Hadoop's file systems."""
+    """The files of one streaming checkpoint.
 
-    def __init__(self, session: SparkSession, root: str) -> None:
-        self._session = session
-        self._root = root
+    `read` returns the text of a file, given its name below the checkpoint. It raises FileNotFoundError.
+    """
 
-    def read(self, name: str) -> str:
-        """The text of a file. Raises FileNotFoundError."""
-        local = re.sub(r"^file:(//)?", "", self._root)
+    def __init__(self, location: str, read: Callable[[str], str]) -> None:
+        self.location = location
+        self.read = read
+
+    @classmethod
+    def of_session(cls, session: SparkSession, root: str) -> StreamingCheckpoint:
+        """The checkpoint at `root`, read directly on a local disk, else through Hadoop's file systems."""
+        local = re.sub(r"^file:(//)?", "", root)
         if local.startswith("/"):
-            return Path(local, name).read_text(encoding="utf-8")
-        return self._read_with_hadoop(f"{self._root}/{name}")
+            return cls(root, lambda name: Path(local, name).read_text(encoding="utf-8"))
+        return cls(root, partial(_read_with_hadoop, session, root))
+
+    @classmethod
+    def of_store(cls, store: Store) -> StreamingCheckpoint:
+        """The checkpoint at the root of a store."""
+        return cls(store.url, lambda name: store.read(name).decode())
+
+    def query_id(self) -> str:
+        """The query that the checkpoint belongs to.
+
+        Raises ConfigurationError if there is none, as at the location of another thing, or before the query began.
+        """
+        try:
+            found = json.loads(self.read("metadata"))
+        except FileNotFoundError as error:
+            raise ConfigurationError(
+                f"there is no streaming checkpoint at {self.location}",
+                advice="pass the query's own checkpointLocation as checkpoint=",
+            ) from error
+        except ValueError:
+            found = None
+        query_id = found.get("id") if isinstance(found, dict) else None
+        if not isinstance(query_id, str):
+            raise ConfigurationError(
+                f"the file metadata of the streaming checkpoint {self.location} does not name a query",
+                advice="pass the query's own checkpointLocation as checkpoint=, or restore the file",
+            )
+        return query_id
+
+    def has(self, name: str) -> bool:
+        """Whether the file exists."""
+        try:
+            self.read(name)
+        except FileNotFoundError:
+            return False
+        return True
 
     def file_source_batch(self, source: int, log_offset: int) -> str:
         """The entries of a file source's log for one of its batches; empty if the source has no such log."""
@@ -35,18 +79,20 @@ class StreamingCheckpoint:
             return "\n".join(sorted(line for line in lines if _is_of_batch(line, log_offset)))
         return ""
 
-    def _read_with_hadoop(self, location: str) -> str:
-        jvm: Any = self._session._jvm  # noqa: SLF001 - Hadoop's file systems have no Python API
-        java_session: Any = self._session._jsparkSession  # noqa: SLF001
-        path = jvm.org.apache.hadoop.fs.Path(location)
-        system = path.getFileSystem(java_session.sessionState().newHadoopConf())
-        if not system.exists(path):
-            raise FileNotFoundError(location)
-        stream = system.open(path)
-        try:
-            return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode("utf-8")
-        finally:
-            stream.close()
+
+def _read_with_hadoop(session: SparkSession, root: str, name: str) -> str:
+    jvm: Any = session._jvm  # noqa: SLF001 - Hadoop's file systems have no Python API
+    java_session: Any = session._jsparkSession  # noqa: SLF001
+    location = f"{root}/{name}"
+    path = jvm.org.apache.hadoop.fs.Path(location)
+    system = path.getFileSystem(java_session.sessionState().newHadoopConf())
+    if not system.exists(path):
+        raise FileNotFoundError(location)
+    stream = system.open(path)
+    try:
+        return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode("utf-8")
+    finally:
+        stream.close()
 
 
 def _is_of_batch(line: str, log_offset: int) -> bool:

@@ -97,11 +97,12 @@ _MAIN = {"append-driver", "upsert-spark", "tasks"}
 GROUPS = {
     "main": tuple(scenario for scenario in SCENARIOS if scenario.name in _MAIN),
     "rest": tuple(scenario for scenario in SCENARIOS if scenario.name not in _MAIN),
+    "workers": tuple(scenario for scenario in SCENARIOS if scenario.name in {"append-spark", "upsert-driver"}),
 }
 
 
 def group_of(scenario: Scenario) -> str:
-    """The group that the scenario runs in."""
+    """The group of `main` and `rest` that the scenario runs in."""
     return next(name for name, scenarios in GROUPS.items() if scenario in scenarios)
 
 

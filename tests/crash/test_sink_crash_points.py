@@ -4,6 +4,9 @@ Every kill is a SIGKILL to Python and its JVM while all scenarios of `sink_scena
 process replays the batch that was cut short and is killed at the next point of the following batch. One scenario is
 also killed within a Spark job, when one task's file is complete and another one's half written; other moments within a
 job are left to chance in `test_killed_stream`.
+
+On Spark Connect, `connect` kills the client, the server and the processes of the batch functions at once, and `workers`
+only the latter, while the server lives on.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.crash.sink_program import CLASSIC, CONNECT
 from tests.crash.sink_scenarios import (
     BEFORE_COMMIT,
     BETWEEN_FILES,
     COMMITTED,
+    GROUPS,
     POINTS,
     SCENARIOS,
     SCHEMA,
@@ -37,6 +42,7 @@ from tests.crash.sink_scenarios import (
     folder_of,
     group_of,
 )
+from tests.streaming.connect.server import ROOT, server
 from tests.streaming.support import Input, wait_until
 from tidelog.compaction_daemon import vacuum
 from tidelog.log import Table
@@ -52,7 +58,17 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
 
 TIMEOUT_S = 500
 BATCHES = len(POINTS) + 1
-TABLES = [(scenario, table) for scenario in SCENARIOS for table in dict.fromkeys(call.table for call in scenario.calls)]
+WORKERS = "workers"
+# For each way to run and kill, the scenarios of `make test`, and all.
+WAYS = {
+    CLASSIC: (GROUPS["main"], SCENARIOS),
+    WORKERS: (GROUPS[WORKERS], GROUPS[WORKERS]),
+    CONNECT: ((), SCENARIOS),
+}
+RUNS = [(way, scenario) for way, (_, scenarios) in WAYS.items() for scenario in scenarios]
+TABLES = [
+    (way, scenario, table) for way, scenario in RUNS for table in dict.fromkeys(call.table for call in scenario.calls)
+]
 
 Rows = list[tuple[int, int, str]]
 
@@ -73,40 +89,49 @@ class CrashResults:
 
 
 @pytest.fixture(scope="module")
-def results_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], CrashResults]:
+def results_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], CrashResults]:
     """The results of a group of scenarios, which run once."""
-    return cache(lambda group: _run_all(group, tmp_path_factory.mktemp("points")))
+
+    def results(way: str, group: str) -> CrashResults:
+        base = tmp_path_factory.mktemp("points")
+        if way != WORKERS:
+            return _run_all(way, group, base)
+        with server(base / "server") as url:
+            return _run_all(url, group, base)
+
+    return cache(results)
 
 
 @pytest.fixture
-def results(results_of: Callable[[str], CrashResults], scenario: Scenario) -> CrashResults:
-    return results_of(group_of(scenario))
+def results(results_of: Callable[[str, str], CrashResults], way: str, scenario: Scenario) -> CrashResults:
+    return results_of(way, WORKERS if way == WORKERS else group_of(scenario))
 
 
-def _run_all(group: str, base: Path) -> CrashResults:
-    tables = [table for scenario, table in TABLES if group_of(scenario) == group]
+def _run_all(way: str, group: str, base: Path) -> CrashResults:
+    tables = [call.table for scenario in GROUPS[group] for call in scenario.calls]
     source = Input(base / "input")
     rows: dict[tuple[str, str], Rows] = {}
     unnamed: dict[tuple[str, str], frozenset[str]] = {}
     for batch, point in enumerate(POINTS):
         source.put_table(pa.Table.from_pylist(batch_rows(batch), schema=SCHEMA))
-        run(group, base, batch, point, -signal.SIGKILL)
+        run(way, group, base, batch, point, -signal.SIGKILL)
         for table in tables:
             path = folder_of(base, "tables", table)
             rows[table, point] = rows_in(path)
             unnamed[table, point] = unnamed_files(path)
     source.put_table(pa.Table.from_pylist(batch_rows(BATCHES - 1), schema=SCHEMA))
-    run(group, base, -1, "", 0)
+    run(way, group, base, -1, "", 0)
     return CrashResults(base, rows, unnamed)
 
 
-def run(group: str, base: Path, killed_batch: int, point: str, returncode: int) -> None:
+def run(way: str, group: str, base: Path, killed_batch: int, point: str, returncode: int) -> None:
     """Run the program once in its own process group, and kill what is left of the group."""
     started = time.monotonic()
     with (base / "errors").open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.sink_program", group, str(base), str(killed_batch), point],
-            cwd=Path(__file__).parents[2],
+            [sys.executable, "-m", "tests.crash.sink_program", way, group, str(base), str(killed_batch), point],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=errors,
             stderr=errors,
             start_new_session=True,
@@ -145,13 +170,17 @@ def unnamed_files(path: Path) -> frozenset[str]:
     return frozenset(name for name, is_named in zip(found, named.named(found), strict=True) if not is_named)
 
 
-def _marks(scenario: Scenario) -> list[pytest.MarkDecorator]:
-    return [] if group_of(scenario) == "main" else [pytest.mark.full]
+def _marks(way: str, scenario: Scenario) -> list[pytest.MarkDecorator]:
+    main, _ = WAYS[way]
+    return [] if scenario in main else [pytest.mark.full]
 
 
 each_table = pytest.mark.parametrize(
-    ("scenario", "table"),
-    [pytest.param(scenario, table, id=table, marks=_marks(scenario)) for scenario, table in TABLES],
+    ("way", "scenario", "table"),
+    [
+        pytest.param(way, scenario, table, id=f"{way}-{table}", marks=_marks(way, scenario))
+        for way, scenario, table in TABLES
+    ],
 )
 
 
@@ -200,7 +229,8 @@ def test_the_commits_alone_have_the_same_rows(results: CrashResults, scenario: S
 
 
 @pytest.mark.parametrize(
-    "scenario", [pytest.param(scenario, id=scenario.name, marks=_marks(scenario)) for scenario in SCENARIOS]
+    ("way", "scenario"),
+    [pytest.param(way, scenario, id=f"{way}-{scenario.name}", marks=_marks(way, scenario)) for way, scenario in RUNS],
 )
 def test_spark_has_recorded_each_batch(results: CrashResults, scenario: Scenario) -> None:
     commits = folder_of(results.base, "checkpoints", scenario.name) / "commits"
@@ -209,14 +239,14 @@ def test_spark_has_recorded_each_batch(results: CrashResults, scenario: Scenario
 
 @each_table
 def test_vacuum_deletes_the_files_that_no_commit_refers_to(
-    results: CrashResults, scenario: Scenario, table: str
+    results: CrashResults, way: str, scenario: Scenario, table: str
 ) -> None:
     path = results.path(table)
     if table == scenario.calls[-1].table:
         # At these points files were written that no commit refers to, so the kills came where they should.
         for point in (BETWEEN_FILES, BEFORE_COMMIT):
             assert results.unnamed[table, point]
-    if scenario.blocks_task:
+    if scenario.blocks_task and way == CLASSIC:
         assert any("/_temporary/" in name for name in results.unnamed[table, BETWEEN_FILES])
     opened = Table.open(str(path))
     opened.set_properties({"tidelog.maxTransactionTime": "0 seconds"})

@@ -13,8 +13,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors.exceptions.base import StreamingQueryException
+from pyspark.errors.exceptions.base import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.log.support import live_files, put_foreign, remove
@@ -38,6 +39,7 @@ Error = TypeVar("Error", bound=TidelogError)
 NUMBERS = pa.schema([("n", pa.int64())])
 # A stream in these tests works for some tenths of a second; a machine under load can take this many seconds.
 PATIENCE_S = 120
+_STARTS = 4
 
 
 class Input:
@@ -89,11 +91,22 @@ def drain(stream: DataFrame, function: BatchFunction, checkpoint: Path) -> None:
 def run_to_end(writer: DataStreamWriter, checkpoint: Path, *, once: bool = False) -> None:
     """Run a query with Trigger.AvailableNow, or Trigger.Once; raises the query's error."""
     trigger = writer.trigger(once=True) if once else writer.trigger(availableNow=True)
-    query = trigger.option("checkpointLocation", str(checkpoint)).start()
+    query = started(trigger.option("checkpointLocation", str(checkpoint)))
     try:
         assert query.awaitTermination(PATIENCE_S), "the query does not end"
     finally:
         query.stop()
+
+
+def started(writer: DataStreamWriter) -> StreamingQuery:
+    """Start a query; on Spark Connect again if its Python process takes longer than the 10 s that Spark waits."""
+    for _ in range(_STARTS):
+        try:
+            return writer.start()
+        except PySparkException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+    return writer.start()
 
 
 def refused(stream: DataFrame, sink: BatchFunction, checkpoint: Path, kind: type[Error]) -> Error:

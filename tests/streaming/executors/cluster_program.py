@@ -32,7 +32,7 @@ def main(master: str, path: str) -> None:
     spark = cluster_session(master, f"{path}.spark")
     tasks.TASK_FILES = 2
     store = open_store(path)
-    changed = SparkTable(spark.sparkContext, Table(store, load(store), FailsOnce()))
+    changed = SparkTable(spark, Table(store, load(store), FailsOnce()))
     changed.update("k < 30", {"v": "k + 1000"})
     new = [(k, "ab"[k % 2], k, None) for k in range(50, 60)]
     frame = spark.createDataFrame(new, "k long, part string, v int, price decimal(10,2)")

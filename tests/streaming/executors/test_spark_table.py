@@ -102,7 +102,7 @@ def test_images_of_all_tasks_have_the_right_addresses(spark: SparkSession, tmp_p
     made = filled(tmp_path, "vectors")
     transactions: list[Any] = []
     spy: Any = SimpleNamespace(statement=lambda stage: transactions.append(stage(made.begin())), store=made.store)
-    SparkTable(spark.sparkContext, spy).update("k != 5", {"v": "k + 1000"})
+    SparkTable(spark, spy).update("k != 5", {"v": "k + 1000"})
     staged = transactions[0]._staged
     new = [read_all(made, DataFile.of(add)) for add in staged.adds]
     seen = Counter[tuple[int, int]]()

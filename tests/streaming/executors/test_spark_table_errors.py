@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkAttributeError
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.log.operations.changing_rows import SCHEMA, rows
@@ -138,15 +137,3 @@ def test_unsuitable_tables_and_sessions(spark: SparkSession, tmp_path: Path) -> 
         table(SparkSession, str(tmp_path))  # type: ignore[arg-type]
     with pytest.raises(PrerequisiteError, match=r"Spark 3\.5\.6 is too old"):
         table(SimpleNamespace(version="3.5.6"), str(tmp_path))  # type: ignore[arg-type]
-
-
-def test_spark_connect_is_refused(tmp_path: Path) -> None:
-    class Connect:
-        version = "4.2.0"
-
-        @property
-        def sparkContext(self) -> Any:  # noqa: N802 - Spark's name
-            raise PySparkAttributeError("JVM_ATTRIBUTE_NOT_SUPPORTED")
-
-    with pytest.raises(PrerequisiteError, match="this is a Spark Connect session, which has no"):
-        table(Connect(), str(tmp_path))  # type: ignore[arg-type]

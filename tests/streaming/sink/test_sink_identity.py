@@ -10,13 +10,16 @@ from typing import Any, cast
 import pytest
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread
-from pyspark.errors import PySparkAttributeError
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.streaming.support import Input, drain, numbers_in
 from tidelog.log.errors import NotInStreamError
+from tidelog.log.storage.local import LocalStore
 from tidelog.streaming import Sink
-from tidelog.streaming.sink import micro_batch
+from tidelog.streaming.sink.identity import Identifier
+from tidelog.streaming.sink.java_query import run_of
+from tidelog.streaming.sink.micro_batch import MicroBatch, fingerprint
+from tidelog.streaming.sink.streaming_checkpoint import StreamingCheckpoint
 
 pytestmark = pytest.mark.spark
 
@@ -26,17 +29,6 @@ def test_a_sink_called_outside_a_stream_is_refused(spark: SparkSession, tmp_path
         Sink(str(tmp_path / "table"))(spark.range(3).toDF("n"), 0)
     assert "outside a streaming query's own thread; use it as df.writeStream.foreachBatch(" in str(caught.value)
     assert not (tmp_path / "table").exists()
-
-
-def test_a_sink_on_spark_connect_is_refused(tmp_path: Path) -> None:
-    class ConnectSession:
-        @property
-        def sparkContext(self) -> Any:  # noqa: N802 - Spark's name
-            raise PySparkAttributeError(errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "x"})
-
-    batch = cast("DataFrame", SimpleNamespace(sparkSession=ConnectSession()))
-    with pytest.raises(NotInStreamError, match=r"on Spark Connect, .*; run the stream in a classic session"):
-        Sink(str(tmp_path / "table"))(batch, 0)
 
 
 @pytest.mark.parametrize("kind", [Thread, InheritableThread])
@@ -71,14 +63,16 @@ def test_the_internal_call_that_finds_the_checkpoint_works(spark: SparkSession, 
     """A pin: if this fails on a new Spark, `java_query` must learn where the call has moved to."""
     checkpoint = tmp_path / "cp"
     roots: list[str] = []
-    batches: list[micro_batch.MicroBatch] = []
+    batches: list[MicroBatch] = []
+    named = Identifier(StreamingCheckpoint.of_store(LocalStore(str(checkpoint))))
 
     def function(batch: DataFrame, number: int) -> None:
         session = batch.sparkSession
         query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId")
         assert query_id
-        roots.append(micro_batch._run_of(session, query_id).checkpoint)
-        batches.append(micro_batch.identify(batch, number))
+        roots.append(run_of(session, query_id).checkpoint)
+        batches.append(Identifier(None).identify(batch, number))
+        assert named.identify(batch, number) == batches[-1]
 
     # The offsets of this source determine its rows, so they alone make the fingerprint.
     generated = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
@@ -86,7 +80,7 @@ def test_the_internal_call_that_finds_the_checkpoint_works(spark: SparkSession, 
     (root,), (batch,) = roots, batches
     assert root.removeprefix("file:").replace("//", "") == str(checkpoint)
     assert f'"id":"{batch.query_id}"' in (checkpoint / "metadata").read_text()
-    assert batch.fingerprint == micro_batch.fingerprint((checkpoint / "offsets" / "0").read_text(), lambda *_: "")
+    assert batch.fingerprint == fingerprint((checkpoint / "offsets" / "0").read_text(), lambda *_: "")
     assert batch.run_id
     assert batch.run_id != batch.query_id
 
@@ -98,12 +92,12 @@ def test_a_spark_without_the_internal_call_is_refused(spark: SparkSession) -> No
 
     session = cast("SparkSession", SimpleNamespace(_jsparkSession=WithoutTheCall(), _jvm=spark._jvm))
     with pytest.raises(NotInStreamError) as caught:
-        micro_batch._run_of(session, "00000000-0000-0000-0000-000000000001")
-    assert "this Spark lacks the internal call that tidelog uses; install a supported version of pyspark" in str(
+        run_of(session, "00000000-0000-0000-0000-000000000001")
+    assert "this Spark lacks the internal call that tidelog uses; pass the checkpoint's location to the Sink" in str(
         caught.value
     )
 
 
 def test_an_unknown_query_is_refused(spark: SparkSession) -> None:
     with pytest.raises(NotInStreamError, match="cannot find the checkpoint of streaming query"):
-        micro_batch._run_of(spark, "00000000-0000-0000-0000-000000000001")
+        run_of(spark, "00000000-0000-0000-0000-000000000001")

@@ -1,0 +1,190 @@
+"""A Sink on Spark Connect."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors.exceptions.base import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.streaming.sink.test_sink_types import compact_text, two_rows
+from tests.streaming.support import PATIENCE_S, Input, drain, forget_last_commit, numbers_in, started, wait_until
+from tidelog.log import Table
+from tidelog.streaming import Sink, Throttle, observed, read
+
+
+class Noted:
+    """A batch function with a Sink, in the process beside the server; it writes the reports into a file."""
+
+    def __init__(self, sink: Sink, file: Path) -> None:
+        self.sink = sink
+        self.file = file
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        self.sink(batch, number)
+        assert self.sink.last
+        with self.file.open("a") as out:
+            out.write(self.sink.last.to_json() + "\n")
+
+    @property
+    def reports(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.file.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("writer", ["driver", "spark"])
+def test_each_batch_is_there_once(connect: SparkSession, tmp_path: Path, writer: str) -> None:
+    source, path, checkpoint = Input(tmp_path / "in").put(2), tmp_path / "table", tmp_path / "cp"
+    noted = Noted(Sink(str(path), checkpoint=str(checkpoint), writer=writer), tmp_path / "reports")
+    drain(source.stream(connect), noted, checkpoint)
+    forget_last_commit(checkpoint)
+    source.put()
+    drain(source.stream(connect), noted, checkpoint)
+    assert numbers_in(path) == source.numbers
+    assert [report["outcome"] for report in noted.reports] == ["committed", "committed", "skipped", "committed"]
+    assert {report["writer"] for report in noted.reports} == {writer, None}
+
+
+def sorted_rows(path: Path) -> list[tuple[int, str]]:
+    return sorted((row["k"], row["v"]) for row in Table.open(str(path)).scan().to_arrow().to_pylist())
+
+
+KEYED = "k long, v string, part string, op string"
+
+
+def keyed(*rows: tuple[int, str, str, str]) -> pa.Table:
+    names = ("k", "v", "part", "op")
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
+
+
+@pytest.mark.parametrize("writer", ["driver", "spark"])
+def test_an_upsert_with_order_and_deletes(connect: SparkSession, tmp_path: Path, writer: str) -> None:
+    source, path, checkpoint = Input(tmp_path / "in"), tmp_path / "table", tmp_path / "cp"
+    source.put_table(keyed((1, "a", "x", "u"), (2, "b", "x", "u"), (3, "c", "y", "u")))
+    source.put_table(keyed((1, "d", "x", "u"), (1, "e", "x", "u"), (2, "z", "x", "d"), (4, "f", "y", "u")))
+    sink = Sink(
+        str(path),
+        checkpoint=str(checkpoint),
+        writer=writer,
+        mode="upsert",
+        keys=["k"],
+        order_by="v",
+        delete_where="op = 'd'",
+        properties={"delta.enableChangeDataFeed": True},
+    )
+    drain(source.stream(connect, schema=KEYED), sink, checkpoint)
+    assert sorted_rows(path) == [(1, "e"), (3, "c"), (4, "f")]
+    changes = Table.open(str(path)).changes(after=1).to_arrow().to_pylist()
+    assert sorted((row["k"], row["_change_type"]) for row in changes if row["_commit_version"] > 1) == [
+        (1, "update_postimage"),
+        (1, "update_preimage"),
+        (2, "delete"),
+        (4, "insert"),
+    ]
+
+
+@pytest.mark.parametrize("writer", ["driver", "spark"])
+def test_an_overwrite_of_partitions(connect: SparkSession, tmp_path: Path, writer: str) -> None:
+    source, path, checkpoint = Input(tmp_path / "in"), tmp_path / "table", tmp_path / "cp"
+    source.put_table(keyed((1, "a", "x", "u"), (2, "b", "x", "u"), (3, "c", "y", "u")))
+    source.put_table(keyed((5, "d", "x", "u")))
+    sink = Sink(
+        str(path), checkpoint=str(checkpoint), writer=writer, mode="overwrite-partitions", partition_by=["part"]
+    )
+    drain(source.stream(connect, schema=KEYED), sink, checkpoint)
+    assert sorted_rows(path) == [(3, "c"), (5, "d")]
+
+
+def refusal(stream: DataFrame, function: Any, checkpoint: Path) -> str:
+    with pytest.raises(StreamingQueryException) as raised:
+        drain(stream, function, checkpoint)
+    return str(raised.value)
+
+
+def test_without_a_checkpoint_the_error_says_what_to_pass(connect: SparkSession, tmp_path: Path) -> None:
+    source, path = Input(tmp_path / "in").put(), tmp_path / "table"
+    text = refusal(source.stream(connect), Sink(str(path)), tmp_path / "cp")
+    assert "TIDELOG_NOT_IN_STREAM: on Spark Connect a Sink cannot ask Spark for the query's checkpoint; pass" in text
+    assert "Sink(path, checkpoint=c) and .option('checkpointLocation', c)" in text
+    assert not path.exists()
+
+
+def test_a_checkpoint_that_is_not_the_querys_own_is_refused(connect: SparkSession, tmp_path: Path) -> None:
+    source, path, other = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "other"
+    sink = Sink(str(path), checkpoint=str(other))
+    assert f"there is no streaming checkpoint at {other}" in refusal(source.stream(connect), sink, tmp_path / "cp")
+    drain(source.stream(connect), sink, other)
+    source.put()
+    text = refusal(source.stream(connect), sink, tmp_path / "cp")
+    assert f"TIDELOG_CONFIGURATION: the streaming checkpoint {other} belongs to query" in text
+    assert numbers_in(path) == list(range(10))
+
+
+def test_a_restored_and_a_deleted_checkpoint_are_refused(connect: SparkSession, tmp_path: Path) -> None:
+    source, path, checkpoint = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "cp"
+    sink = Sink(str(path), checkpoint=str(checkpoint))
+    drain(source.stream(connect), sink, checkpoint)
+    shutil.copytree(checkpoint, tmp_path / "copy")
+    drain(source.put().stream(connect), sink, checkpoint)
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "copy", checkpoint)
+    # The second file is replaced, so the second batch comes back with other rows.
+    (source.folder / "000001.parquet").unlink()
+    text = refusal(source.put().stream(connect), sink, checkpoint)
+    assert "TIDELOG_CHECKPOINT_RESET: batch 1 of query" in text
+    shutil.rmtree(checkpoint)
+    assert "belongs to another query" in refusal(source.stream(connect), sink, checkpoint)
+    assert numbers_in(path) == list(range(20))
+
+
+class Compared:
+    """Puts batches into a table, and notes them as Spark writes them to JSON, exact in every digit."""
+
+    def __init__(self, sink: Sink, file: Path) -> None:
+        self.sink = sink
+        self.file = file
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        self.file.write_text("\n".join(compact_text(batch)))
+        self.sink(batch, number)
+
+
+@pytest.mark.parametrize("writer", ["driver", "spark"])
+def test_values_of_every_type_come_back_unchanged(connect: SparkSession, tmp_path: Path, writer: str) -> None:
+    path, checkpoint = tmp_path / "table", tmp_path / "cp"
+    sink = Sink(str(path), checkpoint=str(checkpoint), writer=writer)
+    drain(two_rows(connect, tmp_path / "in"), Compared(sink, tmp_path / "given"), checkpoint)
+    assert "\n".join(compact_text(read(connect, str(path)))) == (tmp_path / "given").read_text()
+
+
+def test_a_stopped_query_does_not_wait_for_the_throttle(connect: SparkSession, tmp_path: Path) -> None:
+    source, path, checkpoint = Input(tmp_path / "in").put(2), tmp_path / "table", tmp_path / "cp"
+    drain(source.stream(connect), Sink(str(path), checkpoint=str(checkpoint)), checkpoint)
+    sink = Sink(str(path), checkpoint=str(checkpoint), throttle=Throttle(max_debt_files=1, max_delay_s=3600))
+    writer = source.put().stream(connect).writeStream.foreachBatch(sink)
+    query = started(writer.option("checkpointLocation", str(checkpoint)))
+    wait_until((checkpoint / "offsets" / "2").exists, "the batch begins")
+    query.stop()
+    assert not query.isActive
+
+
+def test_figures_about_the_rows_reach_the_client(connect: SparkSession, tmp_path: Path) -> None:
+    source, path, checkpoint = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "cp"
+    stream = observed(source.stream(connect), event_time="n")
+    writer = stream.writeStream.foreachBatch(Sink(str(path), checkpoint=str(checkpoint), writer="driver"))
+    query = started(writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True))
+    assert query.awaitTermination(PATIENCE_S)
+    progress = query.lastProgress
+    assert progress
+    figures = progress.observedMetrics["tidelog"]
+    assert (figures.rows, figures.min_event_time, figures.max_event_time) == (10, 0, 9)
+
+
+def test_a_table_in_memory_is_refused(connect: SparkSession, tmp_path: Path) -> None:
+    sink = Sink("memory://table", checkpoint=str(tmp_path / "cp"))
+    with pytest.raises(Exception, match="memory://table is in this process's memory, where no other process can write"):
+        drain(Input(tmp_path / "in").put().stream(connect), sink, tmp_path / "cp")

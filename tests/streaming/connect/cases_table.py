@@ -1,0 +1,88 @@
+"""Row changes, compactions and `SparkExecutor` on Spark Connect."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.log.cleanup.support import AT_ONCE
+from tests.log.operations.changing_rows import rows
+from tests.streaming.executors.twins import Twins, filled, frame_of
+from tidelog.compaction_daemon import compact
+from tidelog.log import Table
+from tidelog.log.errors import DuplicateKeyError, PredicateError, SchemaMismatchError
+from tidelog.streaming import SparkExecutor, table
+from tidelog.streaming.executors import tasks
+from tidelog.streaming.executors.session import is_connect, is_local, parallelism
+
+
+@pytest.fixture
+def twins(connect: SparkSession, tmp_path: Path) -> Twins:
+    return Twins(connect, tmp_path, filled(tmp_path, "vectors, feed"))
+
+
+def test_row_changes_are_those_of_the_table(connect: SparkSession, twins: Twins) -> None:
+    twins.check(lambda table: table.delete("k < 5 AND part IS NOT NULL"))
+    twins.check(lambda table: table.update("k > 15", {"v": "k + 1000"}))
+    new = rows(range(6, 9))
+    twins.check(
+        lambda table: table.upsert(new, keys=["k"]),
+        lambda table: table.upsert(frame_of(connect, new), keys=["k"]),
+    )
+    replaced = rows(range(8, 10))
+    twins.check(
+        lambda table: table.overwrite(replaced, dynamic=True),
+        lambda table: table.overwrite(frame_of(connect, replaced), dynamic=True),
+    )
+
+
+def test_errors_keep_their_types(connect: SparkSession, twins: Twins) -> None:
+    with pytest.raises(PredicateError):
+        twins.spark.delete("nothing = 1")
+    with pytest.raises(DuplicateKeyError):
+        twins.spark.upsert(frame_of(connect, [*rows(range(1)), *rows(range(1))]), keys=["k"])
+    with pytest.raises(SchemaMismatchError, match="a Spark DataFrame is needed, not list"):
+        twins.spark.upsert(rows(range(1)), keys=["k"])  # type: ignore[arg-type]
+    assert twins.other.refresh().version == twins.local.version
+
+
+def test_a_compaction_by_the_executors(connect: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("part", pa.string()), ("x", pa.int64())])
+    made = Table.create(str(tmp_path / "made"), schema, partition_by=["part"], properties=AT_ONCE)
+    chance = random.Random(7)
+    for _ in range(3):
+        made.insert([{"part": part, "x": chance.randrange(100)} for part in "ab" for _ in range(20)])
+    made.delete("x < 15")
+    before = sorted(map(repr, made.scan().to_arrow().to_pylist()))
+    with SparkExecutor(connect) as executor:
+        report = compact(made, executor=executor)
+    assert (report.groups, report.files_removed, report.files_added, report.stopped) == (2, 6, 2, None)
+    report = table(connect, made.path).compact("major", cluster_by=["x"])
+    assert report.files_added == 2
+    assert sorted(map(repr, made.refresh().scan().to_arrow().to_pylist())) == before
+
+
+def _task(part: int) -> tuple[int, int]:
+    from pyspark import TaskContext  # noqa: PLC0415 - it runs in a task
+
+    context = TaskContext.get()
+    assert context
+    return part, context.partitionId()
+
+
+def test_each_part_has_a_task_of_its_own_and_values_come_in_order(connect: SparkSession) -> None:
+    found = tasks.run(connect, _task, list(range(9)))
+    assert [part for part, _ in found] == list(range(9))
+    assert sorted(task for _, task in found) == list(range(9))
+    assert tasks.run(connect, _task, []) == []
+    assert tasks.run(connect, _task, [3]) == [(3, 0)]
+
+
+def test_what_is_known_about_the_session(connect: SparkSession) -> None:
+    assert is_connect(connect)
+    assert is_local(connect)
+    assert parallelism(connect) == 2

@@ -1,0 +1,91 @@
+"""A Spark Connect server in a process of its own, as sessions of a cluster have it: `python -m` prints its port.
+
+It ends when its standard input ends, so that no server outlives the test that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[3]
+_READY = "port"
+_PATIENCE_S = 120
+
+
+@contextmanager
+def server(log: Path, settings: Mapping[str, str] | None = None) -> Iterator[str]:
+    """The URL of a server that runs during the block; its output goes to `log`."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, "-m", __spec__.name, *(f"{name}={value}" for name, value in (settings or {}).items())]
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    assert process.stdin
+    assert process.stdout
+    try:
+        ready, _, _ = select.select([process.stdout], [], [], _PATIENCE_S)
+        word, _, port = (process.stdout.readline() if ready else "").partition(" ")
+        assert word == _READY, log.read_text()[-4000:]
+        yield f"sc://localhost:{int(port)}"
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        try:
+            process.wait(timeout=_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+
+
+def session(url: str) -> SparkSession:
+    """A new session of the server."""
+    return SparkSession.builder.remote(url).create()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def serve(settings: Mapping[str, str]) -> None:
+    # What Spark's Python processes print goes to the server's output, of which the caller reads only one line.
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    port = _free_port()
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+        .config("spark.connect.grpc.binding.address", "127.0.0.1")
+        .config("spark.connect.grpc.binding.port", str(port))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        .config("spark.sql.session.timeZone", "UTC")
+    )
+    spark = builder.config(map=dict(settings)).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    print(_READY, port, file=out, flush=True)
+    sys.stdin.read()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    serve(dict(setting.split("=", 1) for setting in sys.argv[1:]))

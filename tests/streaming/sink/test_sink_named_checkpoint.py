@@ -1,0 +1,135 @@
+"""A Sink with `checkpoint=` in a classic session: the files of the checkpoint identify its batches."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.streaming.sink.support import Reports
+from tests.streaming.support import Input, drain, forget_last_commit, numbers_in, refused, restore
+from tidelog.log.errors import CheckpointResetError, ConfigurationError, NotInStreamError, StoreNotSupportedError
+from tidelog.streaming import Sink, Throttle
+from tidelog.streaming.executors import session
+from tidelog.streaming.sink import java_query, query_state
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def no_internals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Spark that keeps the query's checkpoint to itself."""
+
+    def refuse(*_: object) -> Any:
+        raise AssertionError("asked Spark for the query")
+
+    monkeypatch.setattr(java_query.known_runs, "of", refuse)
+
+
+@pytest.mark.usefixtures("no_internals")
+def test_a_replayed_batch_is_skipped_and_a_restored_checkpoint_refused(spark: SparkSession, tmp_path: Path) -> None:
+    source, path, checkpoint = Input(tmp_path / "in").put(2), tmp_path / "table", tmp_path / "cp"
+    reports = Reports(Sink(str(path), checkpoint=f"file://{checkpoint}"))
+    drain(source.stream(spark), reports, checkpoint)
+    shutil.copytree(checkpoint, tmp_path / "copy")
+    forget_last_commit(checkpoint)
+    drain(source.put().stream(spark), reports, checkpoint)
+    assert numbers_in(path) == source.numbers
+    assert [report.outcome for report in reports.all] == ["committed", "committed", "skipped", "committed"]
+    ids = {(report.query_id, report.run_id) for report in reports.all}
+    assert len(ids) == 2
+    assert all(len(text) == 36 for found in ids for text in found)
+    restore(checkpoint, tmp_path / "copy")
+    (source.folder / "000002.parquet").unlink()
+    refused(source.put().stream(spark), Sink(str(path), checkpoint=str(checkpoint)), checkpoint, CheckpointResetError)
+
+
+def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    source, path, other = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "other"
+    sink = Sink(str(path), checkpoint=str(other))
+    error = refused(source.stream(spark), sink, tmp_path / "cp", ConfigurationError)
+    assert error.message == f"there is no streaming checkpoint at {other}"
+    drain(source.stream(spark), lambda *_: None, other)
+    error = refused(source.stream(spark), sink, tmp_path / "cp", ConfigurationError)
+    assert f"the streaming checkpoint {other} belongs to query" in error.message
+    (other / "metadata").write_text("{}")
+    error = refused(source.stream(spark), Sink(str(path), checkpoint=str(other)), tmp_path / "cp", ConfigurationError)
+    assert "does not name a query" in error.message
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda cp: (cp / "offsets" / "1").unlink(), "has no offsets/1"),
+        (lambda cp: (cp / "commits" / "1").write_text("v1\n{}"), "has commits/1, so Spark has completed"),
+        (lambda cp: (cp / "offsets" / "2").write_text("v1\n{}"), "has offsets/2, so it is at a later batch"),
+    ],
+)
+def test_a_checkpoint_that_is_not_at_the_batch_is_refused(
+    spark: SparkSession, tmp_path: Path, change: Any, reason: str
+) -> None:
+    source, path, checkpoint, copy = Input(tmp_path / "in").put(), *(tmp_path / name for name in ("table", "cp", "old"))
+    drain(source.stream(spark), Sink(str(path), checkpoint=str(checkpoint)), checkpoint)
+    sink = Sink(str(path), checkpoint=str(copy))
+
+    def function(batch: DataFrame, number: int) -> None:
+        # As a copy of the checkpoint that Spark does not use any more: the query is the same.
+        shutil.copytree(checkpoint, copy)
+        change(copy)
+        sink(batch, number)
+
+    error = refused(source.put().stream(spark), function, checkpoint, ConfigurationError)
+    assert f"{copy} is not at batch 1, which the Sink was called for: it {reason}" in error.message
+    assert numbers_in(path) == list(range(10))
+
+
+def test_a_call_outside_the_stream_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(NotInStreamError, match="outside a streaming query's own thread"):
+        Sink(str(tmp_path / "table"), checkpoint=str(tmp_path / "cp"))(spark.range(3).toDF("n"), 0)
+
+
+@pytest.mark.parametrize(
+    ("location", "kind", "text"),
+    [
+        ("cp", ConfigurationError, "is a relative path"),
+        ("", ConfigurationError, "names no table"),
+        ("memory://cp", ConfigurationError, "in this process's memory"),
+        ("hdfs://host/cp", StoreNotSupportedError, "'hdfs' is not a supported store"),
+    ],
+)
+def test_locations_that_it_cannot_read_are_refused_at_once(
+    tmp_path: Path, location: str, kind: type[Exception], text: str
+) -> None:
+    with pytest.raises(kind, match=text):
+        Sink(str(tmp_path / "table"), checkpoint=location)
+
+
+def test_a_sink_is_picklable_and_begins_anew(spark: SparkSession, tmp_path: Path) -> None:
+    source, path, checkpoint = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "cp"
+    sink = Sink(str(path), checkpoint=str(checkpoint), name="n", throttle=Throttle(max_delay_s=0), properties={"a": 1})
+    drain(source.stream(spark), sink, checkpoint)
+    copied = Reports(pickle.loads(pickle.dumps(sink)))
+    assert copied.sink.last is None
+    drain(source.put().stream(spark), copied, checkpoint)
+    assert [(report.sink, report.batch_id) for report in copied.all] == [("n", 1)]
+    assert numbers_in(path) == source.numbers
+    with pytest.raises(ConfigurationError, match="where no other process can write"):
+        pickle.dumps(Sink("memory://a-table"))
+
+
+def test_on_connect_a_query_runs_while_the_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_state, "is_connect", lambda _: True)
+    queries = [SimpleNamespace(id="a", isActive=True), SimpleNamespace(id="b", isActive=False)]
+    one = cast("SparkSession", SimpleNamespace(streams=SimpleNamespace(active=queries)))
+    assert [query_state.is_running(one, name) for name in ("a", "b", "c")] == [True, False, False]
+
+
+def test_a_local_master_is_recognized(spark: SparkSession) -> None:
+    assert session.is_local(spark)
+    assert session.parallelism(spark) == 2
