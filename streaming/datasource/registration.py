@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from tidelog.streaming.datasource.source import TidelogDataSource
 from tidelog.streaming.datasource.table_functions import register_functions
 from tidelog.streaming.executors.session import context_of
+from tidelog.streaming.executors.shipped import link_for_stream_readers
 
 
 def register(spark: SparkSession) -> None:
@@ -31,7 +32,7 @@ def register(spark: SparkSession) -> None:
         register(spark)
         spark.read.format("tidelog").load("/data/events").show()
     """
-    context_of(spark)
+    link_for_stream_readers(context_of(spark))
     zone = spark.conf.get("spark.sql.session.timeZone")
 
     class InSessionZone(TidelogDataSource):

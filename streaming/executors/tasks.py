@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
 from tidelog.log.internals import AddFile, DataWriter, MemoryStore, Store, delete_unnamed, paths, properties
+from tidelog.streaming.executors.shipped import imports_explained
 
 # A task's Python worker costs some tens of milliseconds, so small files share one task. A task holds its changed rows
 # in memory and writes at least one file, so larger parts take more memory but make fewer small files.
@@ -43,10 +44,14 @@ def task_parts(adds: Iterable[AddFile]) -> list[list[AddFile]]:
 
 
 def run(context: SparkContext, work: Callable[[_Part], _Value], parts: Sequence[_Part]) -> list[_Value]:
-    """The results of `work` for each part, in order, one task each. `work` and its results must be picklable."""
+    """The results of `work` for each part, in order, one task each. `work` and its results must be picklable.
+
+    Raises PrerequisiteError if the Python of Spark's workers lacks tidelog.
+    """
     if not parts:
         return []
-    return _values(context.parallelize(parts, len(parts)).map(partial(_outcome, work)).collect())
+    with imports_explained():
+        return _values(context.parallelize(parts, len(parts)).map(partial(_outcome, work)).collect())
 
 
 def run_on_rows(
@@ -57,11 +62,13 @@ def run_on_rows(
     """The values that `work` yields for the rows of each partition of the data.
 
     If one of them is a tidelog error, `undo` is called with each of the other values before the error is raised.
+    Raises PrerequisiteError if the Python of Spark's workers lacks tidelog.
     """
     # Renamed on the way, since PySpark looks columns up as if a dot or a backtick in a name were syntax.
     plain = data.toDF(*(f"c{place}" for place in range(len(data.columns))))
     pickled = plain.mapInArrow(partial(_pickled, work, data.columns), "value binary")
-    outcomes = [pickle.loads(row.value) for row in pickled.collect()]  # noqa: S301 - our own tasks made it
+    with imports_explained():
+        outcomes = [pickle.loads(row.value) for row in pickled.collect()]  # noqa: S301 - our own tasks made it
     if undo is not None and any(isinstance(outcome, TidelogError) for outcome in outcomes):
         for outcome in outcomes:
             if not isinstance(outcome, TidelogError):
