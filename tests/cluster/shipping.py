@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sysconfig
 import tarfile
 import venv
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import tidelog
@@ -52,5 +54,42 @@ def package_files() -> list[str]:
     return sorted(str(path.relative_to(CHECKOUT)) for path in own + linked if path.suffix != ".pyc")
 
 
-def remove(folder: Path) -> None:
-    shutil.rmtree(folder)
+def packed_environment(folder: Path) -> Path:
+    """An environment with tidelog and what it needs, in `folder`, and packed beside it as venv-pack does.
+
+    Only PySpark is missing, since executors have it from their own Spark. It needs pandas.
+    """
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    for name in required("tidelog") | {"pandas"} | required("pandas"):
+        for file in metadata.files(name) or ():
+            source = Path(str(file.locate()))
+            if source.is_relative_to(sysconfig.get_path("purelib")) and source.suffix != ".pyc":
+                (packages / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, packages / file)
+    for path in package_files():
+        (packages / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / path, packages / path)
+    archive = folder.with_suffix(".tar.gz")
+    with tarfile.open(archive, "w:gz", compresslevel=1) as content:
+        content.add(folder, ".")
+    return archive
+
+
+def required(name: str) -> set[str]:
+    """The distributions that one needs without extras, directly and through others, as far as they are installed."""
+    installed = {_normal(found.name) for found in metadata.distributions()}
+    found: set[str] = set()
+    left = [name]
+    while left:
+        for text in metadata.requires(left.pop()) or ():
+            needed = _normal(re.split(r"[^\w.-]", text, maxsplit=1)[0])
+            if "extra ==" not in text and needed in installed - found:
+                found.add(needed)
+                left.append(needed)
+    return found
+
+
+def _normal(name: str) -> str:
+    """A distribution's name as its canonical spelling has it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
