@@ -22,6 +22,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from tidelog.log.reading import Change
 from tidelog.streaming.datasource.feed_reader import FeedReader, stream_reader
 from tidelog.streaming.executors.session import is_connect
+from tidelog.streaming.executors.shipped import link_for_stream_readers
 from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 
@@ -95,6 +96,7 @@ class ReferenceReader(FeedReader):
 
 def open_stream(spark: SparkSession, options: Mapping[str, str], loaded: LoadedColumns) -> DataFrame:
     """The stream with the options of a `Feed`."""
+    link_for_stream_readers(spark)
     spark.dataSource.register(ReferenceSource)
     reader = spark.readStream.format(_NAME).options(**options)
     return reader.option(_LOADED, b64encode(pickle.dumps(loaded)).decode()).load()

@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from tidelog.streaming.datasource.source import TidelogDataSource
 from tidelog.streaming.datasource.table_functions import register_functions
 from tidelog.streaming.executors.session import prepare_session
+from tidelog.streaming.executors.shipped import link_for_stream_readers
 
 
 def register(spark: SparkSession) -> None:
@@ -32,6 +33,7 @@ def register(spark: SparkSession) -> None:
         spark.read.format("tidelog").load("/data/events").show()
     """
     prepare_session(spark)
+    link_for_stream_readers(spark)
     zone = spark.conf.get("spark.sql.session.timeZone")
 
     class InSessionZone(TidelogDataSource):

@@ -4,6 +4,7 @@
 |---|---|
 | `prerequisites` | checks for Java, a running JVM and a recent Spark |
 | `session` | the Spark session: its context, its Python workers, settings for the length of a block |
+| `shipped` | tidelog as it is shipped to Python workers, and the error where it is not |
 | `tasks` | run a function in Spark's tasks and collect small results |
 | `frame_files` | write the rows of a DataFrame as data files |
 | `jvm_files` | the same through Spark's own parquet writer |

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
 from tidelog.log.internals import AddFile, DataWriter, MemoryStore, Store, delete_unnamed, paths, properties
 from tidelog.streaming.executors.session import is_connect
+from tidelog.streaming.executors.shipped import imports_explained
 
 # A task's Python worker costs some tens of milliseconds, so small files share one task. A task holds its changed rows
 # in memory and writes at least one file, so larger parts take more memory but make fewer small files.
@@ -43,13 +44,17 @@ def task_parts(adds: Iterable[AddFile]) -> list[list[AddFile]]:
 
 
 def run(spark: SparkSession, work: Callable[[_Part], _Value], parts: Sequence[_Part]) -> list[_Value]:
-    """The results of `work` for each part, in order, one task each. `work` and its results must be picklable."""
+    """The results of `work` for each part, in order, one task each. `work` and its results must be picklable.
+
+    Raises PrerequisiteError if the Python of Spark's workers lacks tidelog.
+    """
     if not parts:
         return []
-    if not is_connect(spark):
-        return _values(spark.sparkContext.parallelize(parts, len(parts)).map(partial(_outcome, work)).collect())
-    frame = shared_out(spark, parts).mapInArrow(partial(_pickled_outcomes, work), "place long, value binary")
-    rows = sorted(frame.collect(), key=lambda row: row.place)
+    with imports_explained():
+        if not is_connect(spark):
+            return _values(spark.sparkContext.parallelize(parts, len(parts)).map(partial(_outcome, work)).collect())
+        frame = shared_out(spark, parts).mapInArrow(partial(_pickled_outcomes, work), "place long, value binary")
+        rows = sorted(frame.collect(), key=lambda row: row.place)
     return _values(pickle.loads(row.value) for row in rows)  # noqa: S301 - our own tasks made it
 
 
@@ -71,11 +76,13 @@ def run_on_rows(
     """The values that `work` yields for the rows of each partition of the data.
 
     If one of them is a tidelog error, `undo` is called with each of the other values before the error is raised.
+    Raises PrerequisiteError if the Python of Spark's workers lacks tidelog.
     """
     # Renamed on the way, since PySpark looks columns up as if a dot or a backtick in a name were syntax.
     plain = data.toDF(*(f"c{place}" for place in range(len(data.columns))))
     pickled = plain.mapInArrow(partial(_pickled, work, data.columns), "value binary")
-    outcomes = [pickle.loads(row.value) for row in pickled.collect()]  # noqa: S301 - our own tasks made it
+    with imports_explained():
+        outcomes = [pickle.loads(row.value) for row in pickled.collect()]  # noqa: S301 - our own tasks made it
     if undo is not None and any(isinstance(outcome, TidelogError) for outcome in outcomes):
         for outcome in outcomes:
             if not isinstance(outcome, TidelogError):

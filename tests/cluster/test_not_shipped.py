@@ -1,0 +1,27 @@
+"""What works on a cluster whose workers lack tidelog. The table in docs/guides/clusters.md says the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.application import plain
+from tests.cluster.standalone import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
+
+WITHOUT_PYTHON = ["sink_driver", "sink_spark", "upsert_driver", "reading"]
+IN_TASKS = ["sink_tasks", "sink_many_files", "upsert_spark", "net_changes", "many_deletion_vectors", "compaction"]
+FORMAT = ["format_stream", "format_read", "writing", "functions_of_sql"]
+
+
+@pytest.mark.parametrize("path_for_planning", [True, False], ids=["beside-the-driver", "nowhere"])
+def test_what_works_without_tidelog_on_the_workers(
+    cluster: Cluster, bare_python: Path, tmp_path: Path, path_for_planning: bool
+) -> None:
+    """A `Feed` needs tidelog in a process beside the driver only, and the format in the tasks as well."""
+    feed = "feed" if path_for_planning else "!feed"
+    failing = [f"!{part}" for part in (*IN_TASKS, *FORMAT)]
+    parts = [*WITHOUT_PYTHON, feed, *failing, "statements_without_tidelog"]
+    plain(cluster, tmp_path, parts, python=bare_python, path_for_planning=path_for_planning)
