@@ -28,6 +28,7 @@
     |   `-- ConsumerInUseError            another owner holds the consumer's name
     |-- PredicateError                    change the predicate
     |-- SchemaMismatchError               change the data or the table's schema
+    |   |-- ConstraintViolationError      correct the rows: they break a rule of the table
     |   `-- SchemaChangedError            load the table again, and restart the query
     |-- FencedError                       stop this process: another one has taken over
     |   `-- LeaseLostError                another daemon looks after the table
@@ -85,8 +86,6 @@ class WorkerLostError(RetryableError):
 
 class ConflictError(TidelogError):
     """Another commit came first, and rebasing over it could give a wrong result. Run the operation again.
-
-    Run it on the newest version of the table: `Table.delete`, `update` and `upsert` have already done so a few times.
 
     Attributes:
         path: The table.
@@ -148,10 +147,7 @@ class ProtocolChangedException(ConflictError):
 
 
 class TransactionExpiredError(ConflictError):
-    """A vacuum may have deleted files that this transaction wrote or read. Run the operation again.
-
-    If that happens more than once, transactions take longer than `tidelog.maxTransactionTime`: increase it.
-    """
+    """A vacuum may have deleted its files. Run it again; if that comes back, raise `tidelog.maxTransactionTime`."""
 
     code = "TIDELOG_TRANSACTION_EXPIRED"
 
@@ -198,10 +194,7 @@ class StoreNotSupportedError(ConfigurationError):
 
 
 class OutsideFileError(ConfigurationError):
-    """The table names a file outside its folder, and `TIDELOG_OUTSIDE_FILES=refuse` is set.
-
-    If you trust the writers of the table, unset the variable. Shallow clones of other engines have such files.
-    """
+    """The table names a file outside its folder. Unset `TIDELOG_OUTSIDE_FILES=refuse` if you trust its writers."""
 
     code = "TIDELOG_OUTSIDE_FILE"
     path: str
@@ -275,11 +268,18 @@ class SchemaMismatchError(TidelogError):
     column: str = ""
 
 
-class SchemaChangedError(SchemaMismatchError):
-    """A commit, `version`, gave the table other columns while a stream was reading it.
+class ConstraintViolationError(SchemaMismatchError):
+    """Rows break a constraint, an invariant or a generated column. `row` has values of the first; correct them."""
 
-    Load the table again with `readStream`, and restart the query with the same checkpoint: it goes on where it was.
-    """
+    code = "TIDELOG_CONSTRAINT_VIOLATION"
+    path: str
+    constraint: str
+    expression: str
+    row: str
+
+
+class SchemaChangedError(SchemaMismatchError):
+    """The commit `version` gave the table other columns. Call `readStream` again, and restart with the checkpoint."""
 
     code = "TIDELOG_SCHEMA_CHANGED"
     path: str

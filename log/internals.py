@@ -126,6 +126,7 @@ from tidelog.log.operations.row_matcher import Matched, free_name
 from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, state_of, without_progress
 from tidelog.log.operations.upsert import UPSERT_METRICS, KeyMatcher, Pairs, staged_upsert
 from tidelog.log.operations.upsert_data import split_upsert
+from tidelog.log.rules import RowRules, spark_work
 from tidelog.log.state.table_identity import require_same_table
 from tidelog.log.statements import run_statement
 
@@ -184,6 +185,7 @@ __all__ = [
     "RemoveFile",
     "RowDelete",
     "RowReader",
+    "RowRules",
     "Selection",
     "SetTransaction",
     "Spill",
@@ -264,6 +266,7 @@ __all__ = [
     "reset_consumer",
     "row_hashes",
     "run_statement",
+    "spark_work",
     "split_upsert",
     "sql_type",
     "stage_delete",

@@ -186,7 +186,8 @@ class Statements(TableReader):
     def restore(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Committed:
         """Restore rows, schema and properties of an older version, with a new commit.
 
-        The history stays, and so do the applications' progress, the protocol, in-commit timestamps and column mapping.
+        The history stays, and so do the applications' progress, the protocol, in-commit timestamps, column mapping and
+        the highest values of identity columns. The rows are not checked against constraints again.
 
         Args:
             version: The ID version to restore.

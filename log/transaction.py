@@ -17,7 +17,6 @@ from tidelog.log.commit.result import Committed, Superseded
 from tidelog.log.commit.version_put import require_durable
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
-from tidelog.log.data import conform
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import AddFile, Metadata, SetTransaction
@@ -30,6 +29,7 @@ from tidelog.log.operations.overwrite import stage_overwrite
 from tidelog.log.operations.progress import progress
 from tidelog.log.operations.restore import restore_target, stage_restore
 from tidelog.log.operations.truncate import stage_truncate
+from tidelog.log.rules import RowRules
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
@@ -142,7 +142,7 @@ class Transaction:
     def insert(self, data: Any, *, idempotency_key: tuple[str, int] | None = None) -> Transaction:
         """Stage new rows. Arguments and errors as for `Table.insert`."""
         self._require_unstaged()
-        rows = conform.to_arrow_table(data, self.schema)
+        rows = RowRules.of(self.writer).rows(data)
         progress = None if idempotency_key is None else self.progress(idempotency_key)
         if idempotency_key is not None and progress is None:
             self._without_commit = self._unchanged()
@@ -175,7 +175,7 @@ class Transaction:
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Transaction:
         """Stage the replacement of the table or of partitions. Arguments and errors as for `Table.overwrite`."""
         self.require_row_changes()
-        rows = self.writer.prepared(conform.to_arrow_table(data, self.schema))
+        rows = self.writer.prepared(RowRules.of(self.writer).rows(data))
         with self._deleting_files_on_error():
             return self._keep(stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
 

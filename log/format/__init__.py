@@ -11,6 +11,7 @@ This package is pure: it opens no file, reads no clock and knows nothing about S
 - `clustering`: which columns rows can be clustered by
 - `schema`: convert between Spark's schema JSON and Arrow schemas
 - `column_mapping`: assign column ids and physical names
+- `identity`: the high-water marks of identity columns
 - `partition_values`: convert partition values to and from text
 - `statistics`: write a data file's statistics from its rows
 - `footer_statistics`: write a data file's statistics from its parquet footer

@@ -42,6 +42,8 @@ CONFLICT_POLICY = "tidelog.conflictPolicy"
 METADATA_RETRY = "tidelog.metadataRetry"
 # The version that created the table, if the path held another one before. Set by that commit alone.
 FIRST_VERSION = "tidelog.firstVersion"
+# What the names of CHECK constraints start with. The value is their SQL.
+CONSTRAINT_PREFIX = "delta.constraints."
 
 # Defined in `tidelog.log.conflict.policies`.
 CONFLICT_POLICIES = ("delta-table", "transactional-table", "write-serializable", "serializable")
@@ -227,6 +229,11 @@ def validate(configuration: Mapping[str, object]) -> dict[str, str]:
         _require_unicode(key, text)
         if not key.startswith(_PREFIXES):
             continue
+        if key.startswith(CONSTRAINT_PREFIX):
+            raise ConfigurationError(
+                f"a constraint cannot be added as the table property {key!r}: the rows of the table are not checked",
+                advice="add it with an engine that checks them; in delta-spark: ALTER TABLE ... ADD CONSTRAINT",
+            )
         if key not in _KNOWN:
             known = ", ".join(sorted(_KNOWN))
             message = f"unknown table property {key!r}"

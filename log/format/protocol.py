@@ -29,10 +29,14 @@ READER_FEATURES = frozenset(
 # The features that tidelog can write. A table may list other features as long as it does not use them.
 WRITER_FEATURES = frozenset(
     {
+        "allowColumnDefaults",
         "appendOnly",
         "changeDataFeed",
+        "checkConstraints",
         "columnMapping",
         "deletionVectors",
+        "generatedColumns",
+        "identityColumns",
         "inCommitTimestamp",
         "invariants",
         "timestampNtz",
@@ -116,7 +120,7 @@ def require_writable(protocol: Protocol, metadata: Metadata, path: str) -> None:
         for version, features in _LEGACY_WRITER.items():
             if version <= protocol.min_writer_version:
                 missing |= features - WRITER_FEATURES
-    _require(missing - _unused(missing, metadata) | _used_invariants(metadata), "writing", path)
+    _require(missing - _unused(missing, metadata), "writing", path)
 
 
 def is_dropped(protocol: Protocol) -> bool:
@@ -182,17 +186,11 @@ def _implied_features(protocol: Protocol) -> set[str]:
     return features if protocol.min_reader_version >= _MAPPING_READER_VERSION else features - {"columnMapping"}
 
 
-def _used_invariants(metadata: Metadata) -> set[str]:
-    return {"invariants"} if "delta.invariants" in metadata.schema_string else set()
-
-
 def _unused(features: Iterable[str], metadata: Metadata) -> set[str]:
     """The features that the table lists but does not use, so that a writer can ignore them."""
-    fields = metadata.schema_string
     in_use = {
-        "checkConstraints": any(key.startswith("delta.constraints.") for key in metadata.configuration),
-        "generatedColumns": "delta.generationExpression" in fields,
-        "identityColumns": "delta.identity." in fields,
+        "icebergCompatV1": properties.flag(metadata.configuration, "delta.enableIcebergCompatV1"),
+        "icebergCompatV2": properties.flag(metadata.configuration, "delta.enableIcebergCompatV2"),
     }
     return {feature for feature in features if not in_use.get(feature, True)}
 

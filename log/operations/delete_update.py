@@ -25,6 +25,7 @@ from tidelog.log.operations.row_matcher import Matched, RowMatcher, file_metrics
 from tidelog.log.operations.update_images import with_image_addresses
 from tidelog.log.read.change_files import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from tidelog.log.read.scan import Selection
+from tidelog.log.rules import RowRules
 from tidelog.log.state.loader import LogState
 
 
@@ -89,6 +90,7 @@ class _RowChange(RowMatcher):
 
     def __init__(self, state: LogState, writer: DataWriter, where: str, *, whole_rows: bool) -> None:
         super().__init__(state, writer)
+        self._rules = RowRules.of(writer)
         # Parsed without the position column, so that errors list the table's columns only.
         self.predicate = predicate.parse(where, self.schema)
         self._position = free_name(self.schema)
@@ -118,7 +120,7 @@ class _RowChange(RowMatcher):
                 yield Matched(add, BitMap64(rows[self._position].to_pylist()), rows.drop_columns([self._position]))
 
     def assigned(self, rows: pa.Table, assignments: Mapping[str, str]) -> pa.Table:
-        """The rows with their new values, all computed from the old values."""
+        """The rows with their new values, all computed from the old values. They fulfil the table's rules."""
         by_name = {self._column(name): text for name, text in assignments.items()}
         if len(by_name) < len(assignments):
             raise ConfigurationError(
@@ -135,7 +137,7 @@ class _RowChange(RowMatcher):
             predicate.evaluate(by_name[field.name], rows, field) if field.name in by_name else rows[field.name]
             for field in self.schema
         ]
-        return pa.table(columns, schema=self.schema)
+        return self._rules.images(pa.table(columns, schema=self.schema), by_name)
 
     def _matching(self, add: AddFile) -> Iterator[pa.RecordBatch]:
         schema = self._selection.read_schema

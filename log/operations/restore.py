@@ -12,6 +12,7 @@ from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import Metadata
+from tidelog.log.format.identity import with_high_water_marks
 from tidelog.log.read.timeline import Timeline, require_version
 from tidelog.log.state import files
 from tidelog.log.state.commit_times import CommitTimes
@@ -82,6 +83,9 @@ def _restored_metadata(current: Metadata, target: Metadata) -> Metadata | None:
             advice="restore a later version",
         )
     restored = msgspec.structs.replace(
-        current, schema_string=target.schema_string, configuration={**own, **kept}, description=target.description
+        current,
+        schema_string=with_high_water_marks(target.schema_string, current.schema_string),
+        configuration={**own, **kept},
+        description=target.description,
     )
     return None if restored == current else restored

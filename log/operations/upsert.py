@@ -26,6 +26,7 @@ from tidelog.log.operations.row_matcher import Matched, RowMatcher, file_metrics
 from tidelog.log.operations.upsert_data import split_upsert
 from tidelog.log.predicate import at_time
 from tidelog.log.read.change_files import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from tidelog.log.rules import RowRules
 from tidelog.log.state.loader import LogState
 
 UPSERT_METRICS = (
@@ -53,7 +54,7 @@ def stage_upsert(
     Raises SchemaMismatchError, DuplicateKeyError, PredicateError.
     """
     delete_where = at_time(delete_where, writer.system.now_ms)
-    written, deleted = split_upsert(data, writer.schema, names, delete_where)
+    written, deleted = split_upsert(data, RowRules.of(writer), names, delete_where)
     written, deleted = writer.prepared(written), writer.prepared(deleted)
     if not written.num_rows and not deleted.num_rows:
         return None

@@ -16,20 +16,27 @@ from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.format.schema import table_schema
 from tidelog.log.operations.row_matcher import free_name
 from tidelog.log.read.scan import Selection
+from tidelog.log.rules import RowRules
 
 
 def split_upsert(
-    data: Any, schema: pa.Schema, keys: Sequence[str], delete_where: str | None
+    data: Any, rules: RowRules, keys: Sequence[str], delete_where: str | None
 ) -> tuple[pa.Table, pa.Table]:
     """Split `data` into the rows to write and, for rows where `delete_where` is true, the columns `keys`.
 
     `delete_where` is SQL text over the columns of the data. It can use columns that the table lacks. In a row that it
-    selects, only the key has to fit the table. Raises SchemaMismatchError, PredicateError.
+    selects, only the key has to fit the table. Raises PredicateError, and the errors of `RowRules.rows`.
     """
-    held = conform.hold(data)
+    held, schema = conform.hold(data), rules.schema
     if delete_where is None or not len(held):
-        written = conform.to_arrow_table(held, schema)
+        written = rules.rows(held)
         return written, written.select(keys).slice(0, 0)
+    answers: pa.Table | None = None
+    if isinstance(held, pa.Table):
+        answers, held = rules.split(held)
+    else:
+        python_rows.require_dicts(held)
+        held = rules.with_defaults(held)
     loose = pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - pyarrow's signature
     known, extra = _by_ownership(held, loose)
     for name in keys:
@@ -42,7 +49,8 @@ def split_upsert(
     match_names([name for name in extra.column_names if name not in used], schema.names)
     is_deleted = _matching(everything, delete_where)
     deleted = conform.conform(known.filter(is_deleted), loose).select(keys)
-    return conform.conform(known.filter(pc.invert(is_deleted)), schema), deleted
+    is_written = pc.invert(is_deleted)
+    return rules.answered(known.filter(is_written), answers and answers.filter(is_written)), deleted
 
 
 def _by_ownership(held: pa.Table | Sequence[Any], schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
@@ -51,7 +59,6 @@ def _by_ownership(held: pa.Table | Sequence[Any], schema: pa.Schema) -> tuple[pa
         held = conform.without_index(held, schema)
         names = held.column_names
     else:
-        python_rows.require_dicts(held)
         names = list(dict.fromkeys(str(name) for row in held for name in row))
     wanted = {name.lower(): name for name in schema.names}
     foreign = [name for name in names if name.lower() not in wanted]

@@ -7,6 +7,7 @@ matches only if the predicate is true, not if it is null.
 From text to tree:
 
 - `moment`: the time of a statement in place of `current_timestamp()`.
+- `words`: the words of a text, whether tidelog evaluates it or not.
 - `dialect`: how the text is read: Spark's SQL, by sqlglot.
 - `parser`: SQL text to the tree, within `bounds`. Names are resolved against the table's schema.
 - `builder`: sqlglot's tree to ours.
@@ -51,6 +52,7 @@ from tidelog.log.predicate.tree import (
     parts,
     with_parts,
 )
+from tidelog.log.predicate.words import words
 
 __all__ = [
     "FUNCTIONS",
@@ -83,4 +85,5 @@ __all__ = [
     "result_type",
     "update_at_time",
     "with_parts",
+    "words",
 ]

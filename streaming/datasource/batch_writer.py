@@ -20,10 +20,10 @@ from tidelog.log.internals import (
     REAL_SYSTEM,
     DataWriter,
     Overwrite,
+    RowRules,
     Staged,
     WrittenFiles,
     committed,
-    conform,
     delete_unnamed,
     load,
     logger,
@@ -65,6 +65,7 @@ class BatchWriter(DataSourceArrowWriter):
         # One time for all tasks of the write.
         self._options = replace(options, where=predicate.at_time(options.where, REAL_SYSTEM.now_ms))
         self._writer: DataWriter = transaction.writer
+        self._rules = RowRules.of(self._writer)
         self._version = transaction.base_version
         key = options.idempotency_key
         self._progress = None if key is None else transaction.progress(key)
@@ -110,7 +111,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def _check(self, frame: pa.Schema) -> None:
         """Raise errors about columns and options before any task runs."""
-        conform(frame.empty_table(), self._writer.schema)
+        self._rules.require_fits(frame)
         if self._options.overwrite:
             require_row_changes(self._writer.metadata.configuration, self._writer.store.url)
             self._overwrite(self._writer)
@@ -120,7 +121,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def _parts(self, writer: DataWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[WrittenFiles]:
         for rows in pieces(batches, file_size(writer)):
-            fitting = writer.prepared(conform(rows, writer.schema))
+            fitting = writer.prepared(self._rules.of_table(rows))
             if self._options.overwrite:
                 yield self._overwrite(writer).write(fitting)
             else:

@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log.errors import WriteVerificationError
-from tidelog.log.internals import AddFile, DataWriter, conform, num_records
+from tidelog.log.internals import AddFile, DataWriter, RowRules, num_records
 from tidelog.streaming.executors import jvm_files
-from tidelog.streaming.executors.plain_frame import plain_rows, quoted
+from tidelog.streaming.executors.plain_frame import arrow_schema, plain_rows, quoted
+from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.session import FITTED_SHUFFLES, session_settings
 from tidelog.streaming.executors.tasks import cleared, delete_written, file_size, pieces, run_on_rows
 
@@ -31,13 +32,18 @@ def write_frame(
     """Write the frame's rows to durable files of the table, and return the files and the number of rows.
 
     `by_jvm`: whether Spark's own writer can be used, because it reaches the store. For `max_tasks` and `rows_per_file`
-    see `jvm_files.write_by_jvm`. Raises SchemaMismatchError and WriteVerificationError, after deleting the files.
+    see `jvm_files.write_by_jvm`. Rows that the table's rules fill or check are always written in Python. Raises
+    SchemaMismatchError, UnsupportedFeatureError and WriteVerificationError, after deleting the files.
     """
-    rows = plain_rows(frame, writer) if by_jvm else None
+    frame, rules = ruled(frame, writer)
+    is_ruled = rules.act_on(frame.columns)
+    if is_ruled:
+        rules.require_fits(arrow_schema(frame))
+    rows = plain_rows(frame, writer) if by_jvm and not is_ruled else None
     if rows is not None:
         adds, count = jvm_files.write_by_jvm(rows, writer, max_tasks=max_tasks, rows_per_file=rows_per_file)
     else:
-        adds, count = _write_in_tasks(frame, writer, max_tasks)
+        adds, count = _write_in_tasks(frame, rules, max_tasks)
     try:
         require_counted(writer, adds, count, count)
     except WriteVerificationError:
@@ -57,7 +63,8 @@ def require_counted(writer: DataWriter, adds: Sequence[AddFile], reported: int, 
         )
 
 
-def _write_in_tasks(frame: DataFrame, writer: DataWriter, max_tasks: int | None) -> tuple[list[AddFile], int]:
+def _write_in_tasks(frame: DataFrame, rules: RowRules, max_tasks: int | None) -> tuple[list[AddFile], int]:
+    writer = rules.writer
     if writer.metadata.partition_columns:
         names = {name.lower() for name in writer.metadata.partition_columns}
         present = [F.col(quoted(name)) for name in frame.columns if name.lower() in names]
@@ -67,12 +74,13 @@ def _write_in_tasks(frame: DataFrame, writer: DataWriter, max_tasks: int | None)
     observation = Observation()
     counted = frame.observe(observation, F.count(F.lit(1)).alias("rows"))
     with session_settings(frame.sparkSession, FITTED_SHUFFLES):
-        parts = run_on_rows(counted, partial(_write_part, writer), partial(delete_written, writer))
+        parts = run_on_rows(counted, partial(_write_part, rules), partial(delete_written, writer))
     return [add for part in parts for add in part], int(observation.get["rows"])
 
 
-def _write_part(writer: DataWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[list[AddFile]]:
+def _write_part(rules: RowRules, batches: Iterator[pa.RecordBatch]) -> Iterator[list[AddFile]]:
+    writer = rules.writer
     for rows in pieces(batches, file_size(writer)):
         with cleared(writer):
-            adds = writer.write(conform(rows, writer.schema))
+            adds = writer.write(rules.of_table(rows))
         yield adds

@@ -82,10 +82,11 @@ def _fits(source: pa.Field, target: pa.Field) -> bool:
         return pt.is_map(found) and (
             _fits(found.key_field, wanted.key_field) and _fits(found.item_field, wanted.item_field)
         )
-    return found == wanted or _widens(found, wanted)
+    return found == wanted or widens(found, wanted)
 
 
-def _widens(found: pa.DataType, wanted: pa.DataType) -> bool:
+def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether every number of one type is one of the other."""
     fits = False
     if pt.is_integer(found) and pt.is_integer(wanted):
         fits = found.bit_width <= wanted.bit_width

@@ -22,11 +22,11 @@ from tidelog.log.internals import (
     DataWriter,
     LogState,
     Overwrite,
+    RowRules,
     Stage,
     Staged,
     WrittenFiles,
     committed,
-    conform,
     join_parts,
     predicate,
     prune_values,
@@ -37,6 +37,7 @@ from tidelog.log.internals import (
     without_progress,
 )
 from tidelog.streaming import spark_versions
+from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.session import prepare_session
 from tidelog.streaming.executors.spark_executor import SparkExecutor
 from tidelog.streaming.executors.spark_upsert import SparkUpsert
@@ -203,8 +204,9 @@ class SparkTable:
         transaction.require_row_changes()
         writer = transaction.writer
         overwrite = Overwrite(writer, where, dynamic=dynamic)
-        conform(spark_versions.columns_to_arrow(data.schema).empty_table(), writer.schema)
-        parts = run_on_rows(data, partial(_write_rows, writer, where, dynamic))
+        frame, rules = ruled(data, writer)
+        rules.require_fits(spark_versions.columns_to_arrow(frame.schema))
+        parts = run_on_rows(frame, partial(_write_rows, rules, where, dynamic))
         return committed(transaction.stage(overwrite.staged(transaction.state, *parts)).commit())
 
     def compact(
@@ -269,12 +271,13 @@ def _candidates(state: LogState, writer: DataWriter, where: str) -> list[AddFile
 
 
 def _write_rows(
-    writer: DataWriter,
+    rules: RowRules,
     where: str | None,
     dynamic: bool,  # noqa: FBT001 - partial passes it by position
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[WrittenFiles]:
     """Write one task's rows of an OVERWRITE, one part for each file's worth of rows."""
+    writer = rules.writer
     overwrite = Overwrite(writer, where, dynamic=dynamic)
     for rows in pieces(batches, file_size(writer)):
-        yield overwrite.write(writer.prepared(conform(rows, writer.schema)))
+        yield overwrite.write(writer.prepared(rules.of_table(rows)))

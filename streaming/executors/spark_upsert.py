@@ -36,6 +36,7 @@ from tidelog.log.internals import (
     Matched,
     Pairs,
     RowDelete,
+    RowRules,
     Staged,
     key_columns,
     read_batches,
@@ -45,6 +46,7 @@ from tidelog.log.internals import (
     without_progress,
 )
 from tidelog.streaming.executors.frame_files import require_counted
+from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.tasks import cleared, delete_written, file_size, pieces, run, run_on_rows, task_parts
 
 # The driver and each task hold all keys in memory, at some tens of bytes each.
@@ -89,9 +91,10 @@ class SparkUpsert:
         counted. After any error the files are deleted.
         """
         names = key_columns(self._given, writer.schema, writer.metadata.configuration)
+        data, rules = ruled(self._data, writer)
         observation = Observation()
-        counted = self._data.observe(observation, F.count(F.lit(1)).alias("rows"))
-        work = partial(_write, writer, names, self._delete_where)
+        counted = data.observe(observation, F.count(F.lit(1)).alias("rows"))
+        work = partial(_write, rules, names, self._delete_where)
         parts = run_on_rows(counted, work, lambda part: delete_written(writer, part.adds))
         adds = [add for part in parts for add in part.adds]
         try:
@@ -137,11 +140,12 @@ class SparkUpsert:
 
 
 def _write(
-    writer: DataWriter, names: Sequence[str], delete_where: str | None, batches: Iterator[pa.RecordBatch]
+    rules: RowRules, names: Sequence[str], delete_where: str | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[UpsertPart]:
+    writer = rules.writer
     for rows in pieces(batches, file_size(writer)):
         if rows.num_rows:
-            written, gone = (writer.prepared(part) for part in split_upsert(rows, writer.schema, names, delete_where))
+            written, gone = (writer.prepared(part) for part in split_upsert(rows, rules, names, delete_where))
             plain = pa.schema([writer.schema.field(name) for name in names])
             with cleared(writer):
                 adds = writer.write(written)

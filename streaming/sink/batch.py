@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from tidelog.log import Committed, Transaction
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.internals import REAL_SYSTEM, SetTransaction, committed, logger, open_store, run_statement
+from tidelog.streaming.executors.ruled_frame import needs_spark
 from tidelog.streaming.executors.session import is_local
 from tidelog.streaming.monitoring.phases import Phases
 from tidelog.streaming.monitoring.report import BatchReport
@@ -109,7 +110,8 @@ class Batch:
     def _rows(self, *, few_files: bool) -> BatchRows:
         """The batch's rows, collected to the driver if they are few."""
         choice = self._parts.writer_choice
-        if choice.choose(local=is_local(self._frame.sparkSession)) == SPARK:
+        local = is_local(self._frame.sparkSession)
+        if choice.choose(local=local) == SPARK or (choice.may_change and self._needs_spark()):
             return FrameRows(self._settings, self._frame, choice, few_files=few_files)
         try:
             return CollectedRows(self._settings, self._frame.toArrow())
@@ -123,6 +125,10 @@ class Batch:
                 ) from error
             _LOGGER.info("a batch for %s exceeds spark.driver.maxResultSize: Spark writes it", self._settings.path)
             return FrameRows(self._settings, self._frame, choice, few_files=few_files)
+
+    def _needs_spark(self) -> bool:
+        """Whether the table has a rule that only Spark can evaluate."""
+        return self._transaction is not None and needs_spark(self._frame, self._transaction.writer)
 
     def _commit(self, rows: BatchRows) -> _Written:
         """Commit the rows, staging them again if a conflict requires it, or claim the sink's name."""

@@ -85,6 +85,8 @@ def with_field_metadata(text: str) -> Metadata:
 
 INVARIANT = with_field_metadata('"metadata":{"delta.invariants":"{}"}')
 GENERATED = with_field_metadata('"metadata":{"delta.generationExpression":"n + 1"}')
+DEFAULT = with_field_metadata('"metadata":{"CURRENT_DEFAULT":"1"}')
+ICEBERG = metadata(configuration={"delta.enableIcebergCompatV2": "true"})
 IDENTITY = with_field_metadata('"metadata":{"delta.identity.start":1}')
 
 READABLE = [
@@ -133,6 +135,16 @@ WRITABLE = [
     (protocol(2, 5), MAPPED),
     (protocol(3, 7, ("columnMapping",), ("columnMapping",)), MAPPED),
     (protocol(2, 5), metadata(configuration={"delta.columnMapping.mode": "id"})),
+    (protocol(1, 3), CONSTRAINED),
+    (protocol(1, 7, None, ("checkConstraints",)), CONSTRAINED),
+    (protocol(1, 2), INVARIANT),
+    (protocol(1, 7, None, ("invariants",)), INVARIANT),
+    (protocol(1, 4), GENERATED),
+    (protocol(1, 7, None, ("generatedColumns",)), GENERATED),
+    (protocol(1, 6), IDENTITY),
+    (protocol(1, 7, None, ("identityColumns",)), IDENTITY),
+    (protocol(1, 7, None, ("allowColumnDefaults",)), DEFAULT),
+    (protocol(1, 7, None, ("icebergCompatV2",)), metadata()),
 ]
 
 
@@ -147,13 +159,7 @@ def test_writable_protocols(found: Protocol, table_metadata: Metadata) -> None:
         (protocol(1, 8), metadata(), "writer version 8"),
         (protocol(1, 7, None, ("rowTracking", "domainMetadata")), metadata(), "domainMetadata, rowTracking"),
         (protocol(1, 7, None, ("inventedLater",)), metadata(), "inventedLater"),
-        (protocol(1, 3), CONSTRAINED, "checkConstraints"),
-        (protocol(1, 7, None, ("checkConstraints",)), CONSTRAINED, "checkConstraints"),
-        (protocol(1, 2), INVARIANT, "invariants"),
-        (protocol(1, 7, None, ("invariants",)), INVARIANT, "invariants"),
-        (protocol(1, 4), GENERATED, "generatedColumns"),
-        (protocol(1, 7, None, ("generatedColumns",)), GENERATED, "generatedColumns"),
-        (protocol(1, 6), IDENTITY, "identityColumns"),
+        (protocol(1, 7, None, ("icebergCompatV2",)), ICEBERG, "icebergCompatV2"),
         (protocol(3, 7, ("variantType",), ("variantType",)), metadata(), "variantType"),
     ],
 )

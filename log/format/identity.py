@@ -1,0 +1,48 @@
+"""Identity columns: the high-water mark, which is the last value that an engine generated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tidelog.log.format.column_mapping import Field
+
+_STEP = "delta.identity.step"
+_MARK = "delta.identity.highWaterMark"
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
+
+
+def with_high_water_marks(older: str, newer: str) -> str:
+    """The schema `older` (a `schemaString`) with the high-water marks of `newer`, where these are further.
+
+    A value below a mark may have been generated before. With the lower mark it would be generated again.
+    """
+    if _MARK not in newer:
+        return older
+    marks = {_name(field): field["metadata"][_MARK] for field in _fields(newer) if _MARK in _metadata(field)}
+    schema = msgspec.json.decode(older)
+    fields = [_marked(field, marks.get(_name(field))) for field in schema["fields"]]
+    return older if fields == schema["fields"] else msgspec.json.encode({**schema, "fields": fields}).decode()
+
+
+def _marked(field: Field, mark: int | None) -> Field:
+    metadata = _metadata(field)
+    if mark is None or _STEP not in metadata:
+        return field
+    further = max if metadata[_STEP] > 0 else min
+    return {**field, "metadata": {**metadata, _MARK: further(mark, metadata.get(_MARK, mark))}}
+
+
+def _fields(schema_string: str) -> list[Field]:
+    fields: list[Field] = msgspec.json.decode(schema_string)["fields"]
+    return fields
+
+
+def _metadata(field: Field) -> dict[str, Any]:
+    return field.get("metadata") or {}
+
+
+def _name(field: Field) -> str:
+    """The name by which a column is known even if it is renamed."""
+    return str(_metadata(field).get(_PHYSICAL_NAME, field["name"]))

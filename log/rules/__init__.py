@@ -1,0 +1,17 @@
+"""The rules that a table has for new rows: constraints, invariants, generated columns, defaults and identity columns.
+
+Other engines make such rules. Every path on which new rows become files goes through `RowRules`: it fills the columns
+that the data lacks, and refuses rows that break a rule. Rows that only move (compactions, survivors of a delete, a
+RESTORE) are not looked at again.
+
+- `declared`: the rules, as the table's metadata declares them.
+- `row_rules`: the rules, applied to rows.
+- `expressions`: their SQL, evaluated on Arrow's rows, or refused if tidelog cannot evaluate it.
+- `violations`: the errors for rows that break a rule.
+- `spark_work`: what Spark computes in tidelog's place, for expressions that tidelog cannot evaluate.
+"""
+
+from tidelog.log.rules.row_rules import RowRules
+from tidelog.log.rules.spark_work import SparkWork, spark_work
+
+__all__ = ["RowRules", "SparkWork", "spark_work"]
