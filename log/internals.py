@@ -124,7 +124,7 @@ from tidelog.log.operations.keys import Keys, key_columns
 from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
 from tidelog.log.operations.row_matcher import Matched, free_name
 from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, state_of, without_progress
-from tidelog.log.operations.upsert import UPSERT_METRICS, KeyMatcher, Pairs, staged_upsert
+from tidelog.log.operations.upsert import NEW_ROW, UPSERT_METRICS, KeyMatcher, Pairs, staged_upsert, with_kept_ids
 from tidelog.log.operations.upsert_data import split_upsert
 from tidelog.log.state.table_identity import require_same_table
 from tidelog.log.statements import run_statement
@@ -139,6 +139,7 @@ __all__ = [
     "LEASE_PREFIX",
     "LOG_FORMATS",
     "LOG_LEVELS",
+    "NEW_ROW",
     "POLICIES",
     "PURGED",
     "REAL_SYSTEM",
@@ -277,6 +278,7 @@ __all__ = [
     "to_timestamp_ms",
     "utc_text",
     "vacuum_files",
+    "with_kept_ids",
     "without_credentials",
     "without_progress",
 ]

@@ -37,7 +37,9 @@ def rewrite(
     CompactionVerificationError is raised. After any other error they are deleted. Raises CompactionGrowthError if files
     in order are more than a tenth larger than the inputs in every layout.
     """
-    data_schema = pa.schema([field for field in schema if field.name not in writer.metadata.partition_columns])
+    own = [field for field in schema if field.name not in writer.metadata.partition_columns]
+    # Where rows keep their ids, these are columns like the others: copied, and compared with what was written.
+    data_schema = pa.schema([*own, *writer.tracked])
     inputs = Inputs(writer.store, group.inputs, data_schema)
     # The plan chose the number of outputs from sizes on disk. Splitting by the size in memory, which is larger, would
     # leave small files that every further compaction would rewrite.
