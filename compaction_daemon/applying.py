@@ -38,7 +38,7 @@ from tidelog.log.errors import (
     TidelogError,
     WorkerLostError,
 )
-from tidelog.log.internals import DataWriter, SetTransaction, event, logger, paths, properties
+from tidelog.log.internals import DataWriter, SetTransaction, clustering_columns, event, logger, paths, properties
 
 _LOGGER = logger(__name__)
 
@@ -146,7 +146,12 @@ class _Run:
             self._most = _threads(table, groups)
         writer = DataWriter(table.store, snapshot.state.head.metadata, self._system)
         self._rewrite = partial(
-            rewrite, writer, snapshot.schema, now_ms=self._system.now_ms(), version=snapshot.version
+            rewrite,
+            writer,
+            snapshot.schema,
+            now_ms=self._system.now_ms(),
+            version=snapshot.version,
+            table_clusters_by=clustering_columns(snapshot.state.head.domains, snapshot.schema),
         )
 
     def committed(self) -> CompactionReport:

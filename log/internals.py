@@ -10,7 +10,14 @@ from __future__ import annotations
 # --- names and values on disk
 from tidelog.log.format import commit_info, partition_values, paths, properties
 from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, CommitInfo, RemoveFile, SetTransaction
-from tidelog.log.format.clustering import require_clusterable
+from tidelog.log.format.clustering import (
+    CUBE_COLUMNS_TAG,
+    CUBE_ID_TAG,
+    LIQUID,
+    clustering_columns,
+    cube_columns,
+    require_clusterable,
+)
 from tidelog.log.format.commit_info import operation_name
 from tidelog.log.format.footer_statistics import footer_bounds
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
@@ -134,9 +141,12 @@ __all__ = [
     "CHANGE_TYPE",
     "COMMIT_TIMESTAMP",
     "COMMIT_VERSION",
+    "CUBE_COLUMNS_TAG",
+    "CUBE_ID_TAG",
     "FLOOR",
     "HORIZON",
     "LEASE_PREFIX",
+    "LIQUID",
     "LOG_FORMATS",
     "LOG_LEVELS",
     "NEW_ROW",
@@ -198,12 +208,14 @@ __all__ = [
     "WrittenFiles",
     "change_schema",
     "claim",
+    "clustering_columns",
     "commit_info",
     "commit_records",
     "committed",
     "configure_logging",
     "conform",
     "consumers",
+    "cube_columns",
     "delete_unnamed",
     "divided",
     "entry_names",

@@ -176,4 +176,5 @@ class Staged:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (self.adds or self.moves or self.changes_rows or self.transactions or self.metadata or self.fence)
+        other = self.transactions or self.metadata or self.domains or self.fence
+        return not (self.adds or self.moves or self.changes_rows or other)
