@@ -21,7 +21,7 @@ from tidelog.log.format.clustering import (
 from tidelog.log.format.commit_info import operation_name
 from tidelog.log.format.footer_statistics import footer_bounds
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
-from tidelog.log.format.schema import field_id, is_variant, physical_name
+from tidelog.log.format.schema import field_id, has_variant, is_variant, physical_name
 from tidelog.log.format.statistics import num_records
 from tidelog.log.format.statistics_reader import Bounds, read_bounds
 
@@ -230,6 +230,7 @@ __all__ = [
     "footer_bounds",
     "free_name",
     "group_numbers",
+    "has_variant",
     "history_expires_ms",
     "horizon_of",
     "is_variant",

@@ -142,6 +142,7 @@ WRITABLE = [
     (protocol(1, 7, None, TRACKED), metadata(configuration=TRACKING)),
     (protocol(1, 7, None, TRACKED), metadata(configuration={SUSPENDED: "true"})),
     (protocol(1, 7, None, ("icebergCompatV2",)), metadata()),
+    (protocol(3, 7, ("variantType",), ("variantType",)), metadata()),
 ]
 
 
@@ -167,7 +168,7 @@ def test_writable_protocols(found: Protocol, table_metadata: Metadata) -> None:
         (protocol(1, 4), GENERATED, "generatedColumns"),
         (protocol(1, 7, None, ("generatedColumns",)), GENERATED, "generatedColumns"),
         (protocol(1, 6), IDENTITY, "identityColumns"),
-        (protocol(3, 7, ("variantType",), ("variantType",)), metadata(), "variantType"),
+        (protocol(3, 7, ("variantType",), ("variantType", "variantShredding")), metadata(), "variantShredding"),
     ],
 )
 def test_unwritable_protocols_are_refused_and_named(found: Protocol, table_metadata: Metadata, missing: str) -> None:
