@@ -71,7 +71,7 @@ def _known(table: Table) -> dict[int, tuple[int, int, int]]:
 @pytest.mark.parametrize("vectors", [True, False])
 @pytest.mark.parametrize("seed", range(6))
 def test_ids_are_unique_and_stable(seed: int, vectors: bool) -> None:
-    choice = random.Random(seed)  # noqa: S311 - not for secrets
+    choice = random.Random(seed)
     flag = {"delta.enableDeletionVectors": str(vectors).lower()}
     table = tracked_table(properties={**TRACKING, **flag})
     table.insert(_rows(choice, 40, range(60)))
