@@ -38,7 +38,7 @@ from tidelog.log.errors import (
     TidelogError,
     WorkerLostError,
 )
-from tidelog.log.internals import DataWriter, SetTransaction, event, logger, paths, properties
+from tidelog.log.internals import DataWriter, SetTransaction, clustering_columns, event, logger, paths, properties
 
 _LOGGER = logger(__name__)
 
@@ -145,8 +145,10 @@ class _Run:
         if conduct.executor is None:
             self._most = _threads(table, groups)
         writer = DataWriter(table.store, snapshot.state.head.metadata, self._system)
+        clusters_by = clustering_columns(snapshot.state.head.domains, snapshot.schema)
+        now_ms, version = self._system.now_ms(), snapshot.version
         self._rewrite = partial(
-            rewrite, writer, snapshot.schema, now_ms=self._system.now_ms(), version=snapshot.version
+            rewrite, writer, snapshot.schema, now_ms=now_ms, version=version, table_clusters_by=clusters_by
         )
 
     def committed(self) -> CompactionReport:

@@ -10,11 +10,18 @@ from __future__ import annotations
 # --- names and values on disk
 from tidelog.log.format import commit_info, partition_values, paths, properties
 from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, CommitInfo, RemoveFile, SetTransaction
-from tidelog.log.format.clustering import require_clusterable
+from tidelog.log.format.clustering import (
+    CUBE_COLUMNS_TAG,
+    CUBE_ID_TAG,
+    LIQUID,
+    clustering_columns,
+    cube_columns,
+    require_clusterable,
+)
 from tidelog.log.format.commit_info import operation_name
 from tidelog.log.format.footer_statistics import footer_bounds
 from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
-from tidelog.log.format.schema import field_id, is_variant, physical_name
+from tidelog.log.format.schema import field_id, has_variant, is_variant, physical_name
 from tidelog.log.format.statistics import num_records
 from tidelog.log.format.statistics_reader import Bounds, read_bounds
 
@@ -124,7 +131,7 @@ from tidelog.log.operations.keys import Keys, key_columns
 from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
 from tidelog.log.operations.row_matcher import Matched, free_name
 from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, state_of, without_progress
-from tidelog.log.operations.upsert import UPSERT_METRICS, KeyMatcher, Pairs, staged_upsert
+from tidelog.log.operations.upsert import NEW_ROW, UPSERT_METRICS, KeyMatcher, Pairs, staged_upsert, with_kept_ids
 from tidelog.log.operations.upsert_data import split_upsert
 from tidelog.log.rules import RowRules, spark_work
 from tidelog.log.state.table_identity import require_same_table
@@ -135,11 +142,15 @@ __all__ = [
     "CHANGE_TYPE",
     "COMMIT_TIMESTAMP",
     "COMMIT_VERSION",
+    "CUBE_COLUMNS_TAG",
+    "CUBE_ID_TAG",
     "FLOOR",
     "HORIZON",
     "LEASE_PREFIX",
+    "LIQUID",
     "LOG_FORMATS",
     "LOG_LEVELS",
+    "NEW_ROW",
     "POLICIES",
     "PURGED",
     "REAL_SYSTEM",
@@ -199,12 +210,14 @@ __all__ = [
     "WrittenFiles",
     "change_schema",
     "claim",
+    "clustering_columns",
     "commit_info",
     "commit_records",
     "committed",
     "configure_logging",
     "conform",
     "consumers",
+    "cube_columns",
     "delete_unnamed",
     "divided",
     "entry_names",
@@ -219,6 +232,7 @@ __all__ = [
     "footer_bounds",
     "free_name",
     "group_numbers",
+    "has_variant",
     "history_expires_ms",
     "horizon_of",
     "is_variant",
@@ -280,6 +294,7 @@ __all__ = [
     "to_timestamp_ms",
     "utc_text",
     "vacuum_files",
+    "with_kept_ids",
     "without_credentials",
     "without_progress",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.compaction_daemon.planning.history import ScopeKey
-from tidelog.compaction_daemon.planning.plan import CLUSTERED_TAG, OLDEST_TAG
+from tidelog.compaction_daemon.planning.plan import OLDEST_TAG
 from tidelog.log.internals import (
     SMALL_SHARE,
     BoolArray,
@@ -88,11 +88,15 @@ class Files:
 
 
 def files_of(
-    table: pa.Table, partition_columns: tuple[str, ...], target: int, tag: str | None, named: Collection[ScopeKey] = ()
+    table: pa.Table,
+    partition_columns: tuple[str, ...],
+    target: int,
+    tags: Mapping[str, str] | None,
+    named: Collection[ScopeKey] = (),
 ) -> Files:
     """The files of `table`, a table of the schema ADD.
 
-    `partition_columns` are physical names. `tag` is the CLUSTERED_TAG that files should have; None if any will do.
+    `partition_columns` are physical names. `tags` are tags of which clustered files have one; None if any file will do.
     """
     sizes = _numbers(table["size"])
     dead = _numbers(pc.fill_null(pc.struct_field(table["deletionVector"], "cardinality"), 0))
@@ -106,7 +110,7 @@ def files_of(
         sizes < math.ceil(target * SMALL_SHARE),
         dead,
         row_counts(table, dead > 0),
-        np.zeros(len(sizes), dtype=bool) if tag is None else ~_has_tag(table, tag),
+        np.zeros(len(sizes), dtype=bool) if tags is None else ~_has_tag(table, tags),
     )
 
 
@@ -148,9 +152,13 @@ def _scopes(
     return scopes, np.where(found <= (scopes.max() if len(scopes) else UNKNOWN), found, UNKNOWN)
 
 
-def _has_tag(table: pa.Table, tag: str) -> BoolArray:
-    texts, _ = partition_values.texts_of_column(table["tags"], CLUSTERED_TAG)
-    return _flags(pc.fill_null(pc.equal(texts, tag), False))  # noqa: FBT003 - a value
+def _has_tag(table: pa.Table, tags: Mapping[str, str]) -> BoolArray:
+    """Which files have one of these tags."""
+    found = np.zeros(table.num_rows, dtype=bool)
+    for name, tag in tags.items():
+        texts, _ = partition_values.texts_of_column(table["tags"], name)
+        found |= _flags(pc.fill_null(pc.equal(texts, tag), False))  # noqa: FBT003 - a value
+    return found
 
 
 def _numbers(column: pa.ChunkedArray) -> Int64Array:

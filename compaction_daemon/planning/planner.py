@@ -20,7 +20,16 @@ from tidelog.compaction_daemon.planning.decisions import Float64Array, Rules, de
 from tidelog.compaction_daemon.planning.groups import Costs, best_groups
 from tidelog.compaction_daemon.planning.history import History, ScopeKey
 from tidelog.compaction_daemon.planning.minor import GROWTH
-from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, SORT, Plan, cluster_tag, total
+from tidelog.compaction_daemon.planning.plan import (
+    CLUSTERED_TAG,
+    HILBERT,
+    MAJOR,
+    MINOR,
+    SORT,
+    Plan,
+    cluster_tag,
+    total,
+)
 from tidelog.compaction_daemon.planning.request import (
     AUTO_LEVEL,
     Budget,
@@ -29,7 +38,15 @@ from tidelog.compaction_daemon.planning.request import (
     with_clustering,
 )
 from tidelog.log import Snapshot
-from tidelog.log.internals import BoolArray, Int64Array, physical_name, properties
+from tidelog.log.internals import (
+    CUBE_COLUMNS_TAG,
+    BoolArray,
+    Int64Array,
+    clustering_columns,
+    cube_columns,
+    physical_name,
+    properties,
+)
 
 # MAJOR does not wait for quiet if so much of a partition is dead: reads then take twice as long as they need to.
 DEAD_SHARE_OF_HOT = 0.5
@@ -68,11 +85,9 @@ def plan_snapshot(
     request, notes = with_clustering(snapshot, request)
     past = _Past(history, now_ms)
     target = properties.size_bytes(snapshot.properties, properties.TARGET_FILE_SIZE)
-    tag = (
-        cluster_tag(physical_columns(snapshot, request), request.cluster_order or SORT) if request.cluster_by else None
-    )
+    tags = _clustered_tags(snapshot, request) if request.cluster_by else None
     partitions = tuple(physical_name(snapshot.schema.field(name)) for name in snapshot.partition_by)
-    files = files_of(snapshot.files(request.where), partitions, target, tag, past.named)
+    files = files_of(snapshot.files(request.where), partitions, target, tags, past.named)
     waits = past.waits_ms(files)
     rules = Rules(
         target=target,
@@ -100,6 +115,16 @@ def plan_snapshot(
         notes=notes,
         where=request.where,
     )
+
+
+def _clustered_tags(snapshot: Snapshot, request: CompactionRequest) -> dict[str, str]:
+    """The tags of which a file has one if its rows are clustered as requested, by tidelog or by delta-spark."""
+    order = request.cluster_order or SORT
+    tags = {CLUSTERED_TAG: cluster_tag(physical_columns(snapshot, request), order)}
+    own = clustering_columns(snapshot.state.head.domains, snapshot.schema)
+    if own == request.cluster_by and (order == HILBERT or len(own) == 1):
+        tags[CUBE_COLUMNS_TAG] = cube_columns(own)
+    return tags
 
 
 def next_plan(

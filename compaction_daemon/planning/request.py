@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow.compute as pc
+
 from tidelog.compaction_daemon.planning.minor import GROWTH
 from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, SORT
 from tidelog.log import Snapshot
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import physical_name, properties, require_clusterable
+from tidelog.log.internals import LIQUID, clustering_columns, physical_name, properties, require_clusterable
 
 AUTO_LEVEL = "auto"
 LEVELS = (MINOR, MAJOR, AUTO_LEVEL)
@@ -83,6 +85,8 @@ def column_names(cluster_by: Sequence[str]) -> tuple[str, ...]:
 def with_clustering(snapshot: Snapshot, request: CompactionRequest) -> tuple[CompactionRequest, tuple[str, ...]]:
     """The request with the columns and the order that it leaves to the table; and notes.
 
+    The table's columns are those of its property `tidelog.clusterBy`, or else those that another engine clusters it by,
+    unless it has files that yet another engine clustered: nobody else may cluster those again.
     Raises ConfigurationError if rows cannot be clustered by these columns. Columns of the table's property that were
     dropped or changed since keep only the level `major` from being planned, and are a note at the level `auto`.
     """
@@ -90,6 +94,11 @@ def with_clustering(snapshot: Snapshot, request: CompactionRequest) -> tuple[Com
         return request, ()
     columns = request.cluster_by or properties.cluster_by(snapshot.properties)
     notes: tuple[str, ...] = ()
+    if not columns:
+        columns = clustering_columns(snapshot.state.head.domains, snapshot.schema)
+        strange = _other_providers(snapshot) if columns else ()
+        if strange:
+            columns, notes = (), (f"rows are not clustered: {', '.join(strange)} clustered files of the table",)
     try:
         require_clusterable(snapshot.schema, snapshot.partition_by, columns)
     except ConfigurationError as error:
@@ -98,6 +107,12 @@ def with_clustering(snapshot: Snapshot, request: CompactionRequest) -> tuple[Com
         columns, notes = (), (f"{properties.CLUSTER_BY} is ignored: {error}",)
     order = request.cluster_order or properties.cluster_order(snapshot.properties)
     return replace(request, cluster_by=columns, cluster_order=order if len(columns) > 1 else SORT), notes
+
+
+def _other_providers(snapshot: Snapshot) -> tuple[str, ...]:
+    """Who else clustered live files."""
+    found = pc.unique(snapshot.files()["clusteringProvider"]).to_pylist()
+    return tuple(sorted(set(found) - {None, LIQUID}))
 
 
 def physical_columns(snapshot: Snapshot, request: CompactionRequest) -> tuple[str, ...]:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pyarrow as pa
 
-from tidelog.compaction_daemon.planning.plan import CLUSTERED_TAG, OLDEST_TAG, PlannedGroup, cluster_tag, oldest_ms
+from tidelog.compaction_daemon.planning.plan import (
+    CLUSTERED_TAG,
+    HILBERT,
+    OLDEST_TAG,
+    PlannedGroup,
+    cluster_tag,
+    oldest_ms,
+)
 from tidelog.compaction_daemon.rewriting.clustering import write_clustered
 from tidelog.compaction_daemon.rewriting.in_order import write_in_order
 from tidelog.compaction_daemon.rewriting.inputs import Inputs
@@ -13,22 +22,32 @@ from tidelog.compaction_daemon.rewriting.outputs import delete_files
 from tidelog.compaction_daemon.rewriting.refusals import refuse
 from tidelog.compaction_daemon.rewriting.verification import ClusteredRows, RowsInOrder, verify
 from tidelog.log.internals import (
+    CUBE_COLUMNS_TAG,
+    CUBE_ID_TAG,
+    LIQUID,
     AddFile,
     DataWriter,
     LineageGroup,
     LineageInput,
     LineageOutput,
     MoveGroup,
+    cube_columns,
     physical_name,
 )
 
 
 def rewrite(
-    writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: int, version: int | None = None
+    writer: DataWriter,
+    schema: pa.Schema,
+    group: PlannedGroup,
+    now_ms: int,
+    version: int | None = None,
+    table_clusters_by: Sequence[str] = (),
 ) -> MoveGroup:
     """Write the live rows of `group` to new files and return the verified move; nothing is committed.
 
-    `schema` is the table's, and `version` the version that was planned for, if a refusal should name it. Whatever the
+    `schema` is the table's, and `version` the version that was planned for, if a refusal should name it.
+    `table_clusters_by` are the columns that another engine clusters the table by (`clustering_columns`). Whatever the
     size of the group, a few hundred MB are in memory; a group to cluster needs about 25 bytes per row in addition, and
     room for its rows in the folder for temporary files if it is large.
 
@@ -37,7 +56,9 @@ def rewrite(
     CompactionVerificationError is raised. After any other error they are deleted. Raises CompactionGrowthError if files
     in order are more than a tenth larger than the inputs in every layout.
     """
-    data_schema = pa.schema([field for field in schema if field.name not in writer.metadata.partition_columns])
+    own = [field for field in schema if field.name not in writer.metadata.partition_columns]
+    # Where rows keep their ids, these are columns like the others: copied, and compared with what was written.
+    data_schema = pa.schema([*own, *writer.tracked])
     inputs = Inputs(writer.store, group.inputs, data_schema)
     # The plan chose the number of outputs from sizes on disk. Splitting by the size in memory, which is larger, would
     # leave small files that every further compaction would rewrite.
@@ -59,6 +80,8 @@ def rewrite(
     if found.differences:
         raise refuse(writer, group, version, written, found)
     outputs = tuple(_stamped(add, group, schema) for add in written)
+    if group.cluster_by and group.cluster_by == tuple(table_clusters_by) and _is_on_curve(group):
+        outputs = _provided(outputs, group, writer.system.uuid())
     lineage = LineageGroup(
         tuple(
             LineageInput(add.path, add.key[1], rows)
@@ -68,6 +91,18 @@ def rewrite(
     )
     removes = tuple(add.removed(now_ms, data_change=False) for add in group.inputs)
     return MoveGroup(removes, outputs, lineage, row_map)
+
+
+def _is_on_curve(group: PlannedGroup) -> bool:
+    return group.cluster_order == HILBERT or len(group.cluster_by) == 1
+
+
+def _provided(outputs: Sequence[AddFile], group: PlannedGroup, cube: str) -> tuple[AddFile, ...]:
+    """The outputs as files that are clustered by the table's own columns, for other engines."""
+    tags = {CUBE_ID_TAG: cube, CUBE_COLUMNS_TAG: cube_columns(group.cluster_by)}
+    return tuple(
+        msgspec.structs.replace(add, clustering_provider=LIQUID, tags={**(add.tags or {}), **tags}) for add in outputs
+    )
 
 
 def _stamped(add: AddFile, group: PlannedGroup, schema: pa.Schema) -> AddFile:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from tidelog.log.internals import AddFile, Bounds, footer_bounds, physical_name, read_bounds
+from tidelog.log.internals import AddFile, Bounds, footer_bounds, is_variant, physical_name, read_bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +155,8 @@ def _plain_fields(
     """The path, the places and the type of each leaf."""
     for place, field in enumerate(fields):
         path, places = (*above, physical_name(field)), (*places_above, place)
+        if is_variant(field):  # its statistics are not of its parts
+            continue
         if pt.is_struct(field.type):
             yield from _plain_fields(field.type, path, places)
         else:

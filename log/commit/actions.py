@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidelog.log.commit.restored_files import difference, require_restorable
+from tidelog.log.commit.row_ids import with_new_ids
 from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.data import row_maps
 from tidelog.log.data.deletion_vectors import read_dead_rows, write_dead_rows
@@ -46,6 +47,7 @@ def prepare(staged: Staged, state: LogState, store: Store, system: System) -> Pr
         actions.append(staged.protocol)
     if staged.metadata is not None:
         actions.append(staged.metadata)
+    actions.extend(staged.domains)
     actions.extend(staged.transactions)
     if staged.fence is not None:
         actions.append(staged.fence)
@@ -61,7 +63,8 @@ def prepare(staged: Staged, state: LogState, store: Store, system: System) -> Pr
     actions.extend(_replaced(staged, state, store, system))
     actions.extend(vectors.without_dead(staged.adds, staged.dead))
     actions.extend(staged.cdc)
-    return _finished(staged, actions, vectors, store, system)
+    prepared = _finished(staged, actions, vectors, store, system)
+    return replace(prepared, actions=with_new_ids(prepared.actions, staged, state.head, store))
 
 
 def _finished(staged: Staged, actions: list[Action], vectors: _Vectors, store: Store, system: System) -> Prepared:

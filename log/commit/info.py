@@ -12,8 +12,10 @@ from tidelog.log.format import commit_info
 from tidelog.log.format.actions import Action, AddFile, CommitInfo, RemoveFile
 from tidelog.log.format.paths import canonical
 from tidelog.log.format.protocol import has_in_commit_timestamps
+from tidelog.log.format.row_tracking import preserves_ids
 from tidelog.log.state.head import Head
 
+_PRESERVED = "delta.rowTracking.preserved"
 ENGINE = f"tidelog/{__version__}"
 
 
@@ -36,6 +38,8 @@ def commit_info_of(
     info: CommitInfo = {"timestamp": stamp}
     if has_in_commit_timestamps(protocol, metadata):
         info = {"inCommitTimestamp": stamp, **info}
+    # An engine that reads row ids trusts them over this commit only if it says that it kept them.
+    tags = {"tags": {_PRESERVED: "true"}} if preserves_ids(metadata) else {}
     return info | {
         "operation": staged.operation,
         "operationParameters": dict(staged.parameters),
@@ -45,6 +49,7 @@ def commit_info_of(
         "operationMetrics": {name: str(value) for name, value in metrics.items()},
         "engineInfo": ENGINE,
         "txnId": txn_id,
+        **tags,
         "tidelog": record,
     }
 

@@ -16,7 +16,7 @@ from tidelog.log.errors import (
     TidelogError,
 )
 from tidelog.log.format import properties, protocol
-from tidelog.log.format.actions import Commit, Metadata, Protocol
+from tidelog.log.format.actions import Commit, DomainMetadata, Metadata, Protocol
 
 # Properties that do not affect what a commit can contain.
 _HARMLESS_PROPERTIES = frozenset(
@@ -64,7 +64,10 @@ def metadata_conflict(
 
     `old_protocol` and `old_metadata` are those before the winner.
     """
+    domains = {domain.domain for domain in staged.domains}
     for action in winner.others:
+        if isinstance(action, DomainMetadata) and action.domain in domains:
+            return MetadataChangedException, f"both transactions change the domain {action.domain}"
         if isinstance(action, Protocol) and not protocol.same(action, old_protocol):
             return ProtocolChangedException, "the winner changed the protocol"
         if isinstance(action, Metadata) and not protocol.same(action, old_metadata):

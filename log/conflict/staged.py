@@ -11,7 +11,15 @@ from pyroaring import BitMap64
 
 from tidelog.log.arrays import Int64Array
 from tidelog.log.conflict.operation_class import OperationClass
-from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata, Protocol, RemoveFile, SetTransaction
+from tidelog.log.format.actions import (
+    AddCDCFile,
+    AddFile,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+)
 from tidelog.log.format.lineage import LineageGroup
 from tidelog.log.predicate import Expression
 from tidelog.log.pruning.partition_scope import Scope
@@ -113,7 +121,8 @@ class Staged:
     A rebase fills `dead` and `moved`. `dead` are positions of rows that died before the commit, by the path of the file
     in `adds` or in the outputs of `moves`. `moved` are rows in outputs of winners' compactions that go to the outputs.
 
-    The commit writes `transactions`, and conflicts with a winner that wrote one of the same application id, or of one
+    The commit writes `domains`, and conflicts with a winner that wrote one of the same name. It also writes
+    `transactions`, and conflicts with a winner that wrote one of the same application id, or of one
     in `read_applications`. It also writes `fence`, which loses only to a higher epoch.
 
     `timestamp_ms` is the required commit time, if `metadata` names the version and time of its own commit. Any winner
@@ -132,6 +141,7 @@ class Staged:
     replaces: Scope | None = None
     restores: pa.Table | None = None
     reads: Reads | None = None
+    domains: tuple[DomainMetadata, ...] = ()
     transactions: tuple[SetTransaction, ...] = ()
     read_applications: frozenset[str] = frozenset()
     fence: SetTransaction | None = None
@@ -154,6 +164,11 @@ class Staged:
         return deletes_only and not self.cdc
 
     @property
+    def replaces_by_key(self) -> bool:
+        """Whether it writes rows that replace those with the same keys, wherever they are (UPSERT)."""
+        return bool(self.adds) and self.reads is not None and self.reads.keys is not None
+
+    @property
     def changes_rows(self) -> bool:
         """Whether it deletes rows of the table, which an append-only table forbids."""
         return bool(self.deletes) or self.replaces is not None or self.restores is not None
@@ -161,4 +176,5 @@ class Staged:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (self.adds or self.moves or self.changes_rows or self.transactions or self.metadata or self.fence)
+        other = self.transactions or self.metadata or self.domains or self.fence
+        return not (self.adds or self.moves or self.changes_rows or other)

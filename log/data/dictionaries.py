@@ -30,6 +30,11 @@ def with_dictionary(rows: pa.Table) -> list[str]:
     return found
 
 
+def leaves(schema: pa.Schema) -> list[str]:
+    """All leaf columns, as parquet names them."""
+    return [path for field in schema for path in _leaves(field.name, field.type)]
+
+
 def _sample(rows: pa.Table) -> pa.Table | None:
     """Some rows; None if there are so few that a dictionary costs nothing."""
     if rows.num_rows < _BLOCKS * _BLOCK_ROWS:

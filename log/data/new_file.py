@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from tidelog.log.data.blocks import repeated
-from tidelog.log.data.dictionaries import with_dictionary
+from tidelog.log.data.dictionaries import leaves, with_dictionary
 from tidelog.log.data.physical_schema import physical_field, physical_path, to_physical
-from tidelog.log.format import partition_values, paths, properties, statistics
+from tidelog.log.format import partition_values, paths, properties, row_tracking, statistics
 from tidelog.log.format.actions import AddFile, Metadata
 from tidelog.log.format.schema import physical_name
 
@@ -48,7 +48,8 @@ class NewFile:
         configuration = metadata.configuration
         named = properties.statistics_columns(configuration)
         self._partition_columns = metadata.partition_columns
-        self._schema = schema
+        self._tracked = [field.name for field in row_tracking.tracked_fields(metadata)]
+        self._schema = row_tracking.with_tracked(schema, metadata)
         self._values = values
         self._layout = layout
         self._statistics = statistics.Collector(
@@ -73,12 +74,16 @@ class NewFile:
         """
         assert self._sink is not None, "the file has ended"
         physical = to_physical(without_void(rows), self._schema)
-        self._statistics.add(physical)
+        tracked = [name for name in self._tracked if name in physical.column_names]
+        # The columns of row tracking are not the table's, so readers know no statistics of them.
+        self._statistics.add(physical.drop_columns(tracked))
         stored = self._with_partition(physical)
         if self._parquet is None:
             layout = self._layout
             if layout.sampled_dictionaries:
                 layout = replace(layout, dictionaries=tuple(with_dictionary(stored)))
+            if tracked:
+                layout = _with_compact(layout, stored.schema, tracked)
             self._parquet = parquet_writer(self._sink, stored.schema, layout)
         self._parquet.write_table(stored)
 
@@ -125,6 +130,13 @@ class NewFile:
             fields[field.name] = field
         order = [name for name in map(physical_name, self._schema) if name in fields]
         return pa.table([columns[name] for name in order], schema=pa.schema([fields[name] for name in order]))
+
+
+def _with_compact(layout: Layout, schema: pa.Schema, names: Sequence[str]) -> Layout:
+    """The layout with an encoding that suits columns of consecutive or equal integers."""
+    wanted = leaves(schema) if layout.dictionaries is None else layout.dictionaries
+    encodings = {**layout.encodings, **dict.fromkeys(names, "DELTA_BINARY_PACKED")}
+    return replace(layout, dictionaries=tuple(name for name in wanted if name not in encodings), encodings=encodings)
 
 
 def parquet_writer(file: BinaryIO, schema: pa.Schema, layout: Layout) -> pq.ParquetWriter:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tidelog.log.errors import UnsupportedFeatureError
-from tidelog.log.format.schema import PARQUET_ID, field_id, is_variant, physical_name
+from tidelog.log.format.schema import PARQUET_ID, field_id, is_variant, physical_name, variant_mark
 
 
 def find_fields(wanted: Sequence[pa.Field], found: Sequence[pa.Field]) -> list[int | None]:
@@ -90,9 +90,9 @@ def physical_path(path: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
 
 
 def physical_field(field: pa.Field) -> pa.Field:
-    """A column of the table as it is in data files."""
+    """A column of the table as it is in data files. A variant is still marked as one."""
     number = (field.metadata or {}).get(PARQUET_ID)
-    metadata = None if number is None else {PARQUET_ID: number}
+    metadata = ({} if number is None else {PARQUET_ID: number}) | variant_mark(field)
     return pa.field(physical_name(field), _physical_type(field.type), nullable=field.nullable, metadata=metadata)
 
 

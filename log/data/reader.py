@@ -23,7 +23,7 @@ from tidelog.log.errors import (
     DataFileMissingError,
     UnsupportedFeatureError,
 )
-from tidelog.log.format import partition_values, paths
+from tidelog.log.format import partition_values, paths, row_tracking
 from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor
 from tidelog.log.format.schema import physical_name
 from tidelog.log.storage import Store, arrow_input
@@ -47,18 +47,22 @@ _READ_ERRORS = (pa.ArrowException, OSError, ValueError, OverflowError)
 class DataFile:
     """The parts of an `add` action that are needed to read its rows; picklable.
 
-    If its size is given, a small file is fetched whole from a store in which a reader mostly waits.
+    If its size is given, a small file is fetched whole from a store in which a reader mostly waits. `base_row_id` and
+    `commit_version` count only for the columns of row tracking (`row_tracking.tracked_fields`).
     """
 
     path: str
     partition_values: Mapping[str, str | None]
     deletion_vector: DeletionVectorDescriptor | None
     size_bytes: int | None = None
+    base_row_id: int | None = None
+    commit_version: int | None = None
 
     @classmethod
-    def of(cls, add: AddFile) -> DataFile:
+    def of(cls, add: AddFile, size_bytes: int | None = None) -> DataFile:
         """The file that an `add` action names."""
-        return cls(add.path, add.partition_values, add.deletion_vector)
+        rows = add.base_row_id, add.default_row_commit_version
+        return cls(add.path, add.partition_values, add.deletion_vector, size_bytes, *rows)
 
 
 def read_batches(
@@ -139,7 +143,7 @@ def _read(
                 wanted = _wanted(dead, only, position, rows)
                 if wanted is None or wanted.any():
                     # Cast first, because Arrow cannot filter rows of every type that a file can have.
-                    yield position, wanted, _narrowed(shape.shaped(raw, rows), wanted)
+                    yield position, wanted, _narrowed(shape.shaped(raw, position, rows), wanted)
                 position += rows
             if position != end:
                 raise ValueError(f"its rows end at {position}, but by its footer at {end}")
@@ -317,14 +321,16 @@ class _Shape:
         self._constants: dict[str, Constant] = {}
         self.present = sorted(set(self._sources.values()))
 
-    def shaped(self, raw: pa.RecordBatch, rows: int) -> pa.RecordBatch:
-        """The columns `present` of some rows as the table's."""
+    def shaped(self, raw: pa.RecordBatch, start: int, rows: int) -> pa.RecordBatch:
+        """The columns `present` of the rows from the position `start` on as the table's."""
         if not self._schema.names:
             return rows_without_columns(rows)
         columns = []
         for field in self._schema:
             source = self._sources.get(field.name)
-            if source is None:
+            if row_tracking.kind_of(field) is not None:
+                columns.append(self._tracked(field, None if source is None else raw.column(source), start, rows))
+            elif source is None:
                 columns.append(self._constant(field).rows(rows))
             elif self._coded and pt.is_string(field.type) and pt.is_dictionary((values := raw.column(source)).type):
                 columns.append(values)
@@ -334,6 +340,18 @@ class _Shape:
             return pa.RecordBatch.from_arrays(columns, schema=self._schema)
         fields = [field.with_type(column.type) for field, column in zip(self._schema, columns, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def _tracked(self, field: pa.Field, stored: pa.Array | None, start: int, rows: int) -> pa.Array:
+        """The ids or commit versions of rows: those that the file stores and, where it stores none, its own."""
+        if stored is not None and not stored.null_count:
+            return stored.cast(pa.int64())
+        is_id = row_tracking.kind_of(field) == row_tracking.ROW_ID
+        first = self._file.base_row_id if is_id else self._file.commit_version
+        if is_id and first is not None:
+            own = pa.array(np.arange(first + start, first + start + rows), pa.int64())
+        else:
+            own = pa.repeat(pa.scalar(first, pa.int64()), rows)
+        return own if stored is None else pc.coalesce(stored.cast(pa.int64()), own)
 
     def _constant(self, field: pa.Field) -> Constant:
         """A partition column, or nulls for a column that the file lacks."""

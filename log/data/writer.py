@@ -24,6 +24,7 @@ from tidelog.log.data.physical_schema import to_physical
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata
+from tidelog.log.format.row_tracking import tracked_fields
 from tidelog.log.format.schema import columns_of, physical_name
 from tidelog.log.storage import Store
 from tidelog.log.system import System
@@ -48,9 +49,18 @@ class DataWriter:
         """The table's columns."""
         return columns_of(self.metadata, self.store.url)
 
+    @cached_property
+    def tracked(self) -> tuple[pa.Field, ...]:
+        """The columns in which rows keep their ids, which follow the table's columns in rows that are to be written.
+
+        Rows without them are new ones.
+        """
+        return tracked_fields(self.metadata)
+
     def write(self, table: pa.Table, *, data_change: bool = True) -> list[AddFile]:
         """Write `table`, which has the table's schema: one file or more per partition, none if there are no rows.
 
+        It can have the columns `tracked` in addition.
         The files of several partitions are made durable together, which on a disk is faster than one by one.
         """
         parts = list(self._by_partition(table))

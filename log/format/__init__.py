@@ -9,6 +9,8 @@ This package is pure: it opens no file, reads no clock and knows nothing about S
 - `protocol`: protocol versions and table features: what a table requires, what tidelog supports
 - `properties`: table properties: validate, parse, defaults
 - `clustering`: which columns rows can be clustered by
+- `row_tracking`: ids and commit versions of rows, in tables of engines that keep them
+- `refused_features`: table features that are refused for good, and why
 - `schema`: convert between Spark's schema JSON and Arrow schemas
 - `column_mapping`: assign column ids and physical names
 - `identity`: the high-water marks of identity columns

@@ -8,8 +8,9 @@ import msgspec
 import pyarrow as pa
 
 from tidelog.log.errors import UnsupportedFeatureError
-from tidelog.log.format import properties
+from tidelog.log.format import properties, row_tracking
 from tidelog.log.format.actions import Metadata, Protocol
+from tidelog.log.format.refused_features import refusal
 from tidelog.log.format.schema import has_timestamp_ntz
 
 # The features that tidelog can read. `variantShredding` is missing: it is refused file by file.
@@ -33,17 +34,22 @@ WRITER_FEATURES = frozenset(
         "appendOnly",
         "changeDataFeed",
         "checkConstraints",
+        "clustering",
         "columnMapping",
         "deletionVectors",
+        "domainMetadata",
         "generatedColumns",
         "identityColumns",
         "inCommitTimestamp",
         "invariants",
+        "rowTracking",
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
         "v2Checkpoint",
         "vacuumProtocolCheck",
+        "variantType",
+        "variantType-preview",
     }
 )
 
@@ -54,6 +60,9 @@ FEATURES_BY_PROPERTY: Mapping[str, str] = {
     properties.ENABLE_DELETION_VECTORS: "deletionVectors",
     properties.ENABLE_IN_COMMIT_TIMESTAMPS: "inCommitTimestamp",
 }
+
+# The property that turns each of these features on. Without it, the feature asks nothing of a writer.
+_ICEBERG = {f"icebergCompatV{number}": f"delta.enableIcebergCompatV{number}" for number in (1, 2, 3)}
 
 # A writer feature that no engine has: the last commit of a dropped table requires it. Readers find an empty table.
 DROPPED = "tidelog.dropped"
@@ -121,6 +130,7 @@ def require_writable(protocol: Protocol, metadata: Metadata, path: str) -> None:
             if version <= protocol.min_writer_version:
                 missing |= features - WRITER_FEATURES
     _require(missing - _unused(missing, metadata), "writing", path)
+    row_tracking.require_consistent(protocol, metadata, path)
 
 
 def is_dropped(protocol: Protocol) -> bool:
@@ -189,8 +199,7 @@ def _implied_features(protocol: Protocol) -> set[str]:
 def _unused(features: Iterable[str], metadata: Metadata) -> set[str]:
     """The features that the table lists but does not use, so that a writer can ignore them."""
     in_use = {
-        "icebergCompatV1": properties.flag(metadata.configuration, "delta.enableIcebergCompatV1"),
-        "icebergCompatV2": properties.flag(metadata.configuration, "delta.enableIcebergCompatV2"),
+        **{name: properties.flag(metadata.configuration, key) for name, key in _ICEBERG.items()},
     }
     return {feature for feature in features if not in_use.get(feature, True)}
 
@@ -198,9 +207,10 @@ def _unused(features: Iterable[str], metadata: Metadata) -> set[str]:
 def _require(missing: set[str], doing: str, path: str) -> None:
     if missing:
         names = ", ".join(sorted(missing))
+        reason, advice = refusal(missing) or ("", "use an engine that supports it, or drop the feature from the table")
         raise UnsupportedFeatureError(
-            f"{doing} this table requires {names}, which tidelog does not support",
-            advice="use an engine that supports it, or drop the feature from the table",
+            f"{doing} this table requires {names}, which tidelog does not support{reason and f': {reason}'}",
+            advice=advice,
             path=path,
             features=names,
         )

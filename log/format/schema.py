@@ -30,7 +30,7 @@ from tidelog.log.format.actions import Metadata
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
 
-VARIANT = pa.struct([pa.field("value", pa.binary()), pa.field("metadata", pa.binary())])
+VARIANT = pa.struct([pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False)])
 _PHYSICAL_NAME = b"delta.columnMapping.physicalName"
 _FIELD_ID = b"delta.columnMapping.id"
 _TYPE = b"delta.type"
@@ -119,6 +119,17 @@ def is_variant(field: pa.Field) -> bool:
     return (field.metadata or {}).get(_TYPE) == b"variant"
 
 
+def variant_mark(field: pa.Field) -> dict[bytes, bytes]:
+    """The metadata that makes another field a variant if this one is; else empty."""
+    return {_TYPE: b"variant"} if is_variant(field) else {}
+
+
+def has_variant(field: pa.Field) -> bool:
+    """Whether a field is a variant, or has one at any depth."""
+    inner = [field.type.field(index) for index in range(field.type.num_fields)]
+    return is_variant(field) or any(map(has_variant, inner))
+
+
 def to_schema_string(schema: pa.Schema) -> str:
     """The `schemaString` of an Arrow schema. Raises SchemaMismatchError for a type that a table cannot hold."""
     require_depth(schema)
@@ -167,11 +178,13 @@ def has_timestamp_ntz(kind: pa.DataType | pa.Schema) -> bool:
 
 
 def _arrow_field(field: dict[str, Any], mapping: str) -> pa.Field:
-    metadata = _mapping_metadata(field, mapping)
-    if field["type"] == "variant":
-        metadata = {**metadata, _TYPE: b"variant"}
+    metadata = {**_mapping_metadata(field, mapping), **(_type_metadata(field["type"]) or {})}
     kind = _arrow_type(field["type"], mapping)
     return pa.field(field["name"], kind, nullable=bool(field.get("nullable", True)), metadata=metadata or None)
+
+
+def _type_metadata(kind: object) -> dict[bytes, bytes] | None:
+    return {_TYPE: b"variant"} if kind == "variant" else None
 
 
 def _distinct(fields: list[pa.Field]) -> list[pa.Field]:
@@ -200,10 +213,12 @@ def _arrow_type(kind: str | dict[str, Any], mapping: str) -> pa.DataType:
             return pa.struct(_distinct([_arrow_field(field, mapping) for field in kind["fields"]]))
         case "array":
             inner = _arrow_type(kind["elementType"], mapping)
-            return pa.list_(pa.field("element", inner, nullable=kind.get("containsNull", True)))
+            own = _type_metadata(kind["elementType"])
+            return pa.list_(pa.field("element", inner, nullable=kind.get("containsNull", True), metadata=own))
         case "map":
             inner = _arrow_type(kind["valueType"], mapping)
-            value = pa.field("value", inner, nullable=kind.get("valueContainsNull", True))
+            own = _type_metadata(kind["valueType"])
+            value = pa.field("value", inner, nullable=kind.get("valueContainsNull", True), metadata=own)
             return pa.map_(_arrow_type(kind["keyType"], mapping), value)
         case other:
             raise _UnknownTypeError(other)

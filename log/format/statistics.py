@@ -20,6 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from tidelog.log.format.schema import is_variant
+
 DEFAULT_INDEXED_COLUMNS = 32
 TEXT_PREFIX = 32
 _MAX_CHARACTER = "\U0010ffff"
@@ -179,17 +181,19 @@ def truncate_maximum(text: str) -> str | None:
 
 
 def _leaves(table: pa.Table) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        yield from _leaves_of((name,), column)
+    for field, column in zip(table.schema, table.columns, strict=True):
+        yield from _leaves_of((field.name,), field, column)
 
 
-def _leaves_of(path: tuple[str, ...], values: pa.ChunkedArray) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
-    if not pt.is_struct(values.type):
+def _leaves_of(
+    path: tuple[str, ...], own: pa.Field, values: pa.ChunkedArray
+) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
+    if not pt.is_struct(values.type) or is_variant(own):  # of a variant, only the nulls are counted
         yield path, values
         return
     for index, field in enumerate(values.type):
         # Unlike flattening the storage, struct_field makes a child null where its parent is null.
-        yield from _leaves_of((*path, field.name), pc.struct_field(values, [index]))
+        yield from _leaves_of((*path, field.name), field, pc.struct_field(values, [index]))
 
 
 def is_chosen(path: tuple[str, ...], columns: Collection[tuple[str, ...]]) -> bool:

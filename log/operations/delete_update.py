@@ -21,6 +21,7 @@ from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import AppendOnlyError, ConfigurationError, PredicateError
 from tidelog.log.format import properties
 from tidelog.log.format.actions import AddFile
+from tidelog.log.format.row_tracking import ROW_ID, kind_of
 from tidelog.log.operations.row_matcher import Matched, RowMatcher, file_metrics, free_name
 from tidelog.log.operations.update_images import with_image_addresses
 from tidelog.log.read.change_files import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
@@ -32,7 +33,7 @@ from tidelog.log.state.loader import LogState
 def stage_delete(state: LogState, writer: DataWriter, where: str) -> Staged:
     """Stage deleting the rows for which `where` is true. Raises PredicateError."""
     where = predicate.at_time(where, writer.system.now_ms)
-    change = _RowChange(state, writer, where, whole_rows=False)
+    change = _RowChange(state, writer, where)
     deletes, cdc = [], []
     for matched in change.matches():
         deletes.append(change.delete(matched))
@@ -57,15 +58,16 @@ def stage_update(state: LogState, writer: DataWriter, where: str, assignments: M
     value that does not fit its column.
     """
     where, assignments = predicate.update_at_time(where, assignments, writer.system.now_ms)
-    change = _RowChange(state, writer, where, whole_rows=True)
+    change = _RowChange(state, writer, where, updates=True)
     change.check(assignments)
     deletes, images, cdc = [], [], []
     for matched in change.matches():
-        image = change.assigned(matched.rows, assignments)
+        old = matched.rows.select(change.schema.names)
+        image = change.assigned(old, assignments)
         deletes.append(change.delete(matched))
-        images.append(image)
+        images.append(change.with_ids_of(matched.rows, image))
         if change.feed:
-            cdc += change.cdc(matched.rows, UPDATE_PREIMAGE)
+            cdc += change.cdc(old, UPDATE_PREIMAGE)
             cdc += change.cdc(image, UPDATE_POSTIMAGE)
     adds: list[AddFile] = []
     if images:
@@ -88,15 +90,17 @@ def stage_update(state: LogState, writer: DataWriter, where: str, assignments: M
 class _RowChange(RowMatcher):
     """Matches rows by a predicate, for both operations."""
 
-    def __init__(self, state: LogState, writer: DataWriter, where: str, *, whole_rows: bool) -> None:
+    def __init__(self, state: LogState, writer: DataWriter, where: str, *, updates: bool = False) -> None:
         super().__init__(state, writer)
         self._rules = RowRules.of(writer)
         # Parsed without the position column, so that errors list the table's columns only.
         self.predicate = predicate.parse(where, self.schema)
         self._position = free_name(self.schema)
-        numbered = pa.schema([*self.schema, pa.field(self._position, pa.int64(), nullable=False)])
+        # The rows of an update come with their ids, which the new rows keep.
+        tracked = writer.tracked if updates else ()
+        numbered = pa.schema([*self.schema, *tracked, pa.field(self._position, pa.int64(), nullable=False)])
         # A delete by vectors writes no change rows, so it needs no columns but the position.
-        whole_rows = whole_rows or (self.feed and not self.vectors)
+        whole_rows = updates or (self.feed and not self.vectors)
         self._selection = Selection(numbered, where, None if whole_rows else [self._position])
 
     def check(self, assignments: Mapping[str, str]) -> None:
@@ -138,6 +142,13 @@ class _RowChange(RowMatcher):
             for field in self.schema
         ]
         return self._rules.images(pa.table(columns, schema=self.schema), by_name)
+
+    def with_ids_of(self, old: pa.Table, new: pa.Table) -> pa.Table:
+        """New rows with the ids of the old ones if the table keeps them; their commit version is that of the commit."""
+        for field in self._writer.tracked:
+            kept = kind_of(field) == ROW_ID
+            new = new.append_column(field, old[field.name] if kept else pa.nulls(new.num_rows, field.type))
+        return new
 
     def _matching(self, add: AddFile) -> Iterator[pa.RecordBatch]:
         schema = self._selection.read_schema

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -11,7 +12,8 @@ from tidelog.log.commit.restored_files import difference, require_restorable
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.format.actions import Metadata
+from tidelog.log.format.actions import DomainMetadata, Metadata
+from tidelog.log.format.clustering import CLUSTERING_DOMAIN, clusters_by_nothing
 from tidelog.log.format.identity import with_high_water_marks
 from tidelog.log.read.timeline import Timeline, require_version
 from tidelog.log.state import files
@@ -49,7 +51,8 @@ def stage_restore(store: Store, current: LogState, target: LogState) -> Staged |
     """
     gone, back = difference(current.files().adds, target.files().adds)
     metadata = _restored_metadata(current.head.metadata, target.head.metadata)
-    if not gone.num_rows and not back.num_rows and metadata is None:
+    domains = _restored_domains(current.head.domains, target.head.domains)
+    if not gone.num_rows and not back.num_rows and metadata is None and not domains:
         return None
     returning, leaving = files.to_adds(back), files.to_adds(gone)
     require_restorable(store, returning, target.head.version, current.head)
@@ -58,6 +61,7 @@ def stage_restore(store: Store, current: LogState, target: LogState) -> Staged |
         operation_class=OperationClass.OVERWRITE,
         restores=target.files().adds,
         metadata=metadata,
+        domains=domains,
         parameters={"version": str(target.head.version)},
         metrics={
             "numRestoredFiles": len(returning),
@@ -66,6 +70,16 @@ def stage_restore(store: Store, current: LogState, target: LogState) -> Staged |
             "removedFilesSize": sum(add.size for add in leaving),
         },
     )
+
+
+def _restored_domains(
+    current: Mapping[str, DomainMetadata], target: Mapping[str, DomainMetadata]
+) -> tuple[DomainMetadata, ...]:
+    """What the table is clustered by becomes what it was then, as in delta-spark; all other domains stay."""
+    if CLUSTERING_DOMAIN not in current:
+        return ()
+    wanted = target.get(CLUSTERING_DOMAIN, clusters_by_nothing())
+    return () if wanted == current[CLUSTERING_DOMAIN] else (wanted,)
 
 
 def _restored_metadata(current: Metadata, target: Metadata) -> Metadata | None:

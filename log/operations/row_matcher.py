@@ -64,7 +64,7 @@ class RowMatcher:
     def _survivors(self, matched: Matched) -> Iterator[AddFile]:
         """Write the file's remaining live rows to new files."""
         inside = [field for field in self.schema if field.name not in self._writer.metadata.partition_columns]
-        schema = pa.schema(inside)
+        schema = pa.schema([*inside, *self._writer.tracked])
         dead = np.fromiter(matched.positions, dtype=np.int64, count=len(matched.positions))
         batches = []
         for positions, batch in read_numbered_batches(self._writer.store, DataFile.of(matched.add), schema):

@@ -7,11 +7,12 @@ the key columns are read, and only of files that can have one of the keys, a few
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from tidelog.log.arrays import BoolArray, Int64Array
@@ -21,6 +22,7 @@ from tidelog.log.data.reader import DataFile, read_numbered_batches
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddCDCFile, AddFile
+from tidelog.log.format.row_tracking import ROW_ID, kind_of
 from tidelog.log.operations.keys import Keys
 from tidelog.log.operations.row_matcher import Matched, RowMatcher, file_metrics
 from tidelog.log.operations.upsert_data import split_upsert
@@ -40,6 +42,9 @@ UPSERT_METRICS = (
     "numCopiedRows",
     "numDeletionVectorsAdded",
 )
+
+# The id of a row that no table row had before.
+NEW_ROW = -1
 
 # Files are looked up together up to this number of rows, so that the keys are not hashed once for every small file.
 _JOINED_ROWS = 500_000
@@ -63,20 +68,41 @@ def stage_upsert(
     deletes = change.deletes()
     if not written.num_rows and not deletes:
         return None
-    adds = writer.write(written)
+    adds = writer.write(with_kept_ids(written, writer.tracked, change.pairs.row_ids[: written.num_rows]))
     cdc = change.changes(written) if change.feed else []
     return staged_upsert(change.pairs, keys, delete_where, deletes, adds, cdc)
 
 
+def with_kept_ids(rows: pa.Table, tracked: Sequence[pa.Field], row_ids: Int64Array) -> pa.Table:
+    """New rows with the ids of the rows that they replace, or NEW_ROW; as they are if the table does not keep ids."""
+    for field in tracked:
+        ids = pa.array(row_ids, field.type, mask=(row_ids == NEW_ROW) | (kind_of(field) != ROW_ID))
+        rows = rows.append_column(field, ids)
+    return rows
+
+
+class Matches(NamedTuple):
+    """The rows of a file that have one of some keys: their positions, the indices of their keys, and their row ids."""
+
+    add: AddFile
+    positions: Int64Array
+    places: Int64Array
+    row_ids: Int64Array
+
+
 class Pairs:
-    """Which keys have rows in the table. The first `written` keys belong to rows that are added."""
+    """Which keys have rows in the table. The first `written` keys belong to rows that are added.
+
+    `row_ids` has, for each key, the id of the table row that a new row replaces, or NEW_ROW.
+    """
 
     def __init__(self, keys: int, written: int) -> None:
         self.written = written
         self.matched: BoolArray = np.zeros(keys, dtype=bool)
+        self.row_ids: Int64Array = np.full(keys, NEW_ROW)
 
-    def followed(self, places: Int64Array) -> BoolArray:
-        """Whether a new row replaces each of these table rows, given as the indices of their keys.
+    def followed(self, places: Int64Array, row_ids: Int64Array) -> BoolArray:
+        """Whether a new row replaces each of these table rows, given as the indices of their keys and their ids.
 
         If the table has several rows of a key, a new row replaces the first, and the feed shows the rest as deleted.
         """
@@ -84,6 +110,7 @@ class Pairs:
         first[np.unique(places, return_index=True)[1]] = True
         follows = first & ~self.matched[places] & (places < self.written)
         self.matched[places] = True
+        self.row_ids[places[follows]] = row_ids[follows]
         return follows
 
 
@@ -125,8 +152,8 @@ class KeyMatcher(RowMatcher):
         super().__init__(state, writer)
         self._keys = keys
 
-    def found(self) -> Iterator[tuple[AddFile, Int64Array, Int64Array]]:
-        """The files with rows that have one of the keys: the rows' positions, and the indices of their keys."""
+    def found(self) -> Iterator[Matches]:
+        """The files with rows that have one of the keys. In a table that does not keep ids, each row is a NEW_ROW."""
         waiting: list[tuple[AddFile, Int64Array, pa.Table]] = []
         length = 0
         for add in self.candidates(self._keys.predicate()):
@@ -149,9 +176,7 @@ class KeyMatcher(RowMatcher):
         after = self.cdc(new.filter(pa.array(known)), UPDATE_POSTIMAGE)
         return after + self.cdc(new.filter(pa.array(~known)), INSERT)
 
-    def _looked_up(
-        self, waiting: Sequence[tuple[AddFile, Int64Array, pa.Table]]
-    ) -> Iterator[tuple[AddFile, Int64Array, Int64Array]]:
+    def _looked_up(self, waiting: Sequence[tuple[AddFile, Int64Array, pa.Table]]) -> Iterator[Matches]:
         places = self._keys.places(pa.concat_tables([rows for _, _, rows in waiting]))
         start = 0
         for add, positions, rows in waiting:
@@ -159,13 +184,22 @@ class KeyMatcher(RowMatcher):
             start += rows.num_rows
             found = own >= 0
             if found.any():
-                yield add, positions[found], own[found]
+                yield Matches(add, positions[found], own[found], self._row_ids(rows)[found])
 
     def _read_keys(self, add: AddFile) -> tuple[Int64Array, pa.Table]:
-        schema = pa.schema([self.schema.field(name) for name in self._keys.names])
+        schema = pa.schema([*(self.schema.field(name) for name in self._keys.names), *self._id_field])
         pieces = list(read_numbered_batches(self._writer.store, DataFile.of(add), schema))
         positions = np.concatenate([np.empty(0, dtype=np.int64), *(numbers for numbers, _ in pieces)])
         return positions, pa.Table.from_batches([batch for _, batch in pieces], schema=schema)
+
+    @property
+    def _id_field(self) -> list[pa.Field]:
+        return [field for field in self._writer.tracked if kind_of(field) == ROW_ID]
+
+    def _row_ids(self, rows: pa.Table) -> Int64Array:
+        for field in self._id_field:
+            return np.asarray(pc.fill_null(rows[field.name], NEW_ROW), dtype=np.int64)
+        return np.full(rows.num_rows, NEW_ROW)
 
     def whole_rows(self, add: AddFile, positions: BitMap64) -> pa.Table:
         pieces = read_numbered_batches(self._writer.store, DataFile.of(add), self.schema, only=positions)
@@ -184,9 +218,9 @@ class _Upsert(KeyMatcher):
     def deletes(self) -> list[RowDelete]:
         """Stage deleting the matching rows, file by file."""
         deletes = []
-        for add, positions, places in self.found():
+        for add, positions, places, row_ids in self.found():
             rows = self.whole_rows(add, BitMap64(positions)) if self.feed else pa.table({})
-            self._new_rows_follow.append(self.pairs.followed(places))
+            self._new_rows_follow.append(self.pairs.followed(places, row_ids))
             self._old_rows.append(rows)
             deletes.append(self.delete(Matched(add, BitMap64(positions), rows)))
         return deletes

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 from pyspark.sql import DataFrame
 
-from tidelog.log.internals import DataWriter, conform, is_variant, match_names, properties
+from tidelog.log.internals import DataWriter, conform, has_variant, match_names, properties
 from tidelog.streaming import spark_versions
 
 # By bits: the most decimal digits of an integer, and the largest integer, in bits, that a float holds exactly.
@@ -41,7 +41,7 @@ def plain_rows(frame: DataFrame, writer: DataWriter) -> DataFrame | None:
     require_fits(frame, writer.schema)
     source, table = arrow_schema(frame), writer.schema
     maps_columns = writer.metadata.configuration.get(properties.COLUMN_MAPPING_MODE, "none") != "none"
-    if maps_columns or any(is_variant(field) or _has_void(field.type) for field in table):
+    if maps_columns or any(has_variant(field) or _has_void(field.type) for field in table):
         return None
     loose = [field.with_nullable(True) for field in table]  # noqa: FBT003 - pyarrow's signature
     if not _fields_fit(list(source), loose):

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 from tidelog.log import OperationClass
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.internals import (
+    NEW_ROW,
     UPSERT_METRICS,
     AddCDCFile,
     AddFile,
@@ -39,10 +40,12 @@ from tidelog.log.internals import (
     RowRules,
     Staged,
     key_columns,
+    num_records,
     read_batches,
     split_upsert,
     staged_upsert,
     state_of,
+    with_kept_ids,
     without_progress,
 )
 from tidelog.streaming.executors.frame_files import require_counted
@@ -66,10 +69,11 @@ class UpsertPart:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The rows of one file that have one of the keys: their deletion, and the index of each row's key."""
+    """The rows of one file that have one of the keys: their deletion, the index of each row's key, and its row id."""
 
     delete: RowDelete
     places: Int64Array
+    row_ids: Int64Array
 
 
 class SparkUpsert:
@@ -119,7 +123,7 @@ class SparkUpsert:
         matcher, head = KeyMatcher(state, writer, keys), without_progress(state.head)
         candidates = task_parts(matcher.candidates(keys.predicate()))
         found = _flat(run(self._spark, partial(_find, head, writer, keys), candidates))
-        follows = [pairs.followed(entry.places) for entry in found]
+        follows = [pairs.followed(entry.places, entry.row_ids) for entry in found]
         if not adds and not found:
             return _nothing(count)
         cdc: list[AddCDCFile] = []
@@ -129,7 +133,23 @@ class SparkUpsert:
             ]
             cdc += _flat(run(self._spark, partial(_old_changes, head, writer, keys), _task_parts_of_matches(old)))
             cdc += _flat(run(self._spark, partial(_new_changes, head, writer, keys, pairs.matched), task_parts(adds)))
+        if writer.tracked and (pairs.row_ids != NEW_ROW).any():
+            adds = self._with_row_ids(writer, keys, pairs.row_ids, adds)
         return staged_upsert(pairs, keys, self._delete_where, [entry.delete for entry in found], adds, cdc)
+
+    def _with_row_ids(
+        self, writer: DataWriter, keys: Keys, row_ids: Int64Array, adds: Sequence[AddFile]
+    ) -> list[AddFile]:
+        """Write the new rows again, now that the ids of the rows that they replace are known; the old files go."""
+        again = _flat(run(self._spark, partial(_rewritten, writer, keys, row_ids), task_parts(adds)))
+        rows = sum(num_records(add.stats) or 0 for add in adds)
+        try:
+            require_counted(writer, again, rows, rows)
+        except BaseException:
+            delete_written(writer, again)
+            raise
+        delete_written(writer, adds)
+        return again
 
     def _require_few(self, count: int) -> None:
         if count > MAX_KEYS:
@@ -152,6 +172,17 @@ def _write(
             yield UpsertPart(tuple(adds), _typed(written, plain), _typed(gone, plain))
 
 
+def _rewritten(writer: DataWriter, keys: Keys, row_ids: Int64Array, adds: Sequence[AddFile]) -> list[AddFile]:
+    """Files with the rows of some files, which are deleted later, and the ids of the rows that they replace."""
+    again: list[AddFile] = []
+    with cleared(writer):
+        for add in adds:
+            batches = read_batches(writer.store, DataFile.of(add), writer.schema)
+            rows = pa.Table.from_batches(batches, schema=writer.schema)
+            again += writer.write(with_kept_ids(rows, writer.tracked, row_ids[keys.places(rows)]))
+    return again
+
+
 def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(rows.select(schema.names).columns, schema=schema)
 
@@ -159,8 +190,8 @@ def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def _find(head: Head, writer: DataWriter, keys: Keys, adds: Sequence[AddFile]) -> list[Found]:
     matcher = KeyMatcher(state_of(head, writer, adds), writer, keys)
     return [
-        Found(matcher.delete(Matched(add, BitMap64(positions), pa.table({}))), places)
-        for add, positions, places in matcher.found()
+        Found(matcher.delete(Matched(add, BitMap64(positions), pa.table({}))), places, row_ids)
+        for add, positions, places, row_ids in matcher.found()
     ]
 
 

@@ -12,7 +12,7 @@ from tests.log.support import Clock, memory_store, new_table
 from tidelog.compaction_daemon import plan
 from tidelog.compaction_daemon.planning.candidates import UNKNOWN, Files, files_of
 from tidelog.compaction_daemon.planning.history import ScopeKey
-from tidelog.compaction_daemon.planning.plan import cluster_tag
+from tidelog.compaction_daemon.planning.plan import CLUSTERED_TAG, cluster_tag
 from tidelog.log import Table
 from tidelog.log.internals import num_records
 
@@ -24,8 +24,8 @@ def planned_rows(table: Table) -> list[int | None]:
 
 
 def files(entries: Sequence[File], named: Sequence[ScopeKey] = (), clustered: bool = False) -> Files:
-    tag = cluster_tag(("n",), "sort") if clustered else None
-    return files_of(table_of(entries).at().files(), ("part",), 1000, tag, named)
+    tags = {CLUSTERED_TAG: cluster_tag(("n",), "sort")} if clustered else None
+    return files_of(table_of(entries).at().files(), ("part",), 1000, tags, named)
 
 
 def test_files_are_ordered_by_time() -> None:

@@ -79,7 +79,7 @@ def test_a_table_that_is_replaced_or_gets_an_unknown_feature_in_the_meantime_is_
 ) -> None:
     def change_the_table(_: str) -> None:
         if not replace:
-            put_foreign(table, Protocol(min_reader_version=1, min_writer_version=7, writer_features=("rowTracking",)))
+            put_foreign(table, Protocol(min_reader_version=1, min_writer_version=7, writer_features=("somethingNew",)))
             return
         for status in table.store.list("_delta_log"):
             table.store.delete(f"_delta_log/{status.name}")

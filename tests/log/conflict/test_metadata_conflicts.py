@@ -151,7 +151,7 @@ def test_a_protocol_that_tidelog_cannot_write_is_a_conflict_and_then_an_error(ta
     transaction = table.begin().insert(numbers([1]))
     old = head_protocol(table)
     version = put_foreign(
-        table, msgspec.structs.replace(old, writer_features=(*(old.writer_features or ()), "rowTracking"))
+        table, msgspec.structs.replace(old, writer_features=(*(old.writer_features or ()), "somethingNew"))
     )
     expect(ProtocolChangedException, transaction, table, version)
     with pytest.raises(UnsupportedFeatureError):

@@ -18,6 +18,7 @@ from tidelog.log.format.protocol import (
     require_writable,
     same,
 )
+from tidelog.log.format.row_tracking import ENABLED, ID_COLUMN, SUSPENDED, VERSION_COLUMN
 
 DV = {"delta.enableDeletionVectors": "true"}
 ICT = {"delta.enableInCommitTimestamps": "true"}
@@ -89,6 +90,9 @@ DEFAULT = with_field_metadata('"metadata":{"CURRENT_DEFAULT":"1"}')
 ICEBERG = metadata(configuration={"delta.enableIcebergCompatV2": "true"})
 IDENTITY = with_field_metadata('"metadata":{"delta.identity.start":1}')
 
+TRACKED = ("domainMetadata", "rowTracking")
+TRACKING = {ENABLED: "true", ID_COLUMN: "_row-id", VERSION_COLUMN: "_row-version"}
+
 READABLE = [
     protocol(1, 1),
     protocol(1, 2),
@@ -144,7 +148,12 @@ WRITABLE = [
     (protocol(1, 6), IDENTITY),
     (protocol(1, 7, None, ("identityColumns",)), IDENTITY),
     (protocol(1, 7, None, ("allowColumnDefaults",)), DEFAULT),
+    (protocol(1, 7, None, ("clustering", "domainMetadata")), metadata()),
+    (protocol(1, 7, None, TRACKED), metadata()),
+    (protocol(1, 7, None, TRACKED), metadata(configuration=TRACKING)),
+    (protocol(1, 7, None, TRACKED), metadata(configuration={SUSPENDED: "true"})),
     (protocol(1, 7, None, ("icebergCompatV2",)), metadata()),
+    (protocol(3, 7, ("variantType",), ("variantType",)), metadata()),
 ]
 
 
@@ -157,10 +166,14 @@ def test_writable_protocols(found: Protocol, table_metadata: Metadata) -> None:
     ("found", "table_metadata", "missing"),
     [
         (protocol(1, 8), metadata(), "writer version 8"),
-        (protocol(1, 7, None, ("rowTracking", "domainMetadata")), metadata(), "domainMetadata, rowTracking"),
+        (protocol(1, 7, None, ("another", "inventedLater")), metadata(), "another, inventedLater"),
+        (protocol(1, 7, None, ("rowTracking",)), metadata(), "rowTracking"),
+        (protocol(1, 7, None, TRACKED), metadata(configuration={**TRACKING, SUSPENDED: "true"}), "rowTracking"),
+        (protocol(1, 7, None, TRACKED), metadata(configuration={ENABLED: "true"}), "rowTracking"),
+        (protocol(1, 7, None, ("domainMetadata",)), metadata(configuration=TRACKING), "rowTracking"),
         (protocol(1, 7, None, ("inventedLater",)), metadata(), "inventedLater"),
         (protocol(1, 7, None, ("icebergCompatV2",)), ICEBERG, "icebergCompatV2"),
-        (protocol(3, 7, ("variantType",), ("variantType",)), metadata(), "variantType"),
+        (protocol(3, 7, ("variantType",), ("variantType", "variantShredding")), metadata(), "variantShredding"),
     ],
 )
 def test_unwritable_protocols_are_refused_and_named(found: Protocol, table_metadata: Metadata, missing: str) -> None:
@@ -168,6 +181,32 @@ def test_unwritable_protocols_are_refused_and_named(found: Protocol, table_metad
         require_writable(found, table_metadata, "/data/t")
     assert raised.value.fields == {"path": "/data/t", "features": missing}
     require_readable(found, "/data/t")
+
+
+@pytest.mark.parametrize(
+    ("found", "configuration", "feature", "reason"),
+    [
+        *(
+            (
+                protocol(1, 7, None, (f"icebergCompatV{number}",)),
+                {f"delta.enableIcebergCompatV{number}": "true"},
+                f"icebergCompatV{number}",
+                "read as Iceberg",
+            )
+            for number in (1, 2, 3)
+        ),
+        *(
+            (protocol(3, 7, (name,), (name,)), {}, name, "through the table's catalog")
+            for name in ("catalogManaged", "catalogOwned-preview")
+        ),
+    ],
+)
+def test_features_that_are_refused_for_good_are_refused_with_the_reason(
+    found: Protocol, configuration: dict[str, str], feature: str, reason: str
+) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=reason) as raised:
+        require_writable(found, metadata(configuration=configuration), "/data/t")
+    assert raised.value.fields == {"path": "/data/t", "features": feature}
 
 
 @pytest.mark.parametrize(
