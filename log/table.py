@@ -9,7 +9,7 @@ import pyarrow as pa
 from tidelog.log import history
 from tidelog.log.errors import TableExistsError, TableNotFoundError
 from tidelog.log.history import CommitRecord
-from tidelog.log.operations import create_table, drop_table
+from tidelog.log.operations import convert, create_table, drop_table
 from tidelog.log.operations.keys import key_columns
 from tidelog.log.predicate import at_time
 from tidelog.log.read.changes import ChangeRequest, Changes, changes_of, require_mode
@@ -100,6 +100,61 @@ class Table(Statements, UpkeepMethods):
                 path=store.url,
             )
         return cls._load(store)
+
+    @classmethod
+    def convert(
+        cls,
+        path: str,
+        *,
+        partition_by: Sequence[str | pa.Field] = (),
+        properties: Mapping[str, object] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Make a table of the folder of parquet files at `path`, without rewriting a file, and open it.
+
+        Version 0 names every file in the folder and its partition folders. Names that begin with `_` or `.` are left
+        out, and so are links. If the folder has the log of Spark's streaming file sink (`_spark_metadata`), only what
+        that sink committed is taken, and its newest batch becomes the `txn` of the application `_spark_metadata`.
+
+        The columns are those of all files; a file that lacks one has nulls. All are nullable. Where files disagree
+        about a type, a longer integer, or a double for a float, is taken; other differences are an error. Statistics
+        come from the footers.
+
+        Files that another program adds later are not in the table, and a vacuum can delete them as it does any file
+        that no commit names. So `tidelog.cleanUp` is false unless given here.
+
+        Args:
+            path: The folder, as for `Table.create`.
+            partition_by: The columns of the partition folders, such as `day` for `day=2026-01-31/`. A name gets the
+                type long or date if the type gives back the text of each value exactly, and otherwise string (`07` is
+                no number). An Arrow field sets the type. If data files have the column, too, the folder's value counts.
+            properties: Table properties, with the defaults of `Table.create`, but `tidelog.cleanUp` = false.
+            storage_options: As for `Table.create`.
+
+        Raises:
+            TableExistsError: There is a table at `path` already, or another program created one meanwhile.
+            ConfigurationError: There is no file, the folders are not those of `partition_by`, the folder holds another
+                table, or an argument is wrong.
+            SchemaMismatchError: A file has a type that Delta or its engines cannot read, two files do not fit (both are
+                named), or a partition value does not have the type that was given.
+            DataFileDamagedError: A file is not a parquet file.
+            DataFileMissingError: A file changed or vanished meanwhile.
+            CorruptLogError: `_spark_metadata` is damaged.
+            RetryableError: The store prevented the commit.
+            CommitStateUnknownError: The commit may or may not be durable.
+
+        Example:
+            >>> table = Table.convert("/data/events", partition_by=["day", pa.field("month", pa.int32())])
+        """
+        store = open_store(path, storage_options)
+        state = convert.convert(store, partition_by, properties or {}, REAL_SYSTEM)
+        if state is None:
+            raise TableExistsError(
+                f"there is already a table at {store.url}",
+                advice="open it with Table.open, or convert a folder without a table",
+                path=store.url,
+            )
+        return cls(store, state)
 
     @classmethod
     def drop(cls, path: str, *, storage_options: Mapping[str, str] | None = None) -> None:

@@ -15,6 +15,8 @@ From rows to a file:
 - `dictionaries`: which columns of a data file have a dictionary
 - `writer`: write data files and change files, one partition each, with statistics
 - `external_files`: the `add` actions of files that another program wrote, such as Spark's JVM
+- `plain_files`: parquet files that no table has written, described by their footers
+- `file_sink_log`: which files of a folder Spark's streaming file sink has committed
 
 From a file to rows:
 

@@ -205,8 +205,13 @@ def _parquet_file(
     In memory there is a buffer for each column, whatever the size of the file. Where a reader mostly waits, and the row
     groups are not too large, there is one row group, whose columns are fetched at the same time.
     """
-    # Spark and tidelog write a checksum for each page.
-    options = {"page_checksum_verification": True, "buffer_size": store.buffer_bytes, "pre_buffer": False}
+    options = {
+        "page_checksum_verification": True,  # Spark and tidelog write one for each page
+        "buffer_size": store.buffer_bytes,
+        "pre_buffer": False,
+        # In nanoseconds, a time outside the years 1678 to 2261 would silently become another one.
+        "coerce_int96_timestamp_unit": "us",
+    }
     parquet = pq.ParquetFile(source, **options)
     metadata = parquet.metadata
     groups = [*range(metadata.num_row_groups)] if wanted is None else [*wanted]

@@ -14,7 +14,9 @@ This package is pure: it opens no file, reads no clock and knows nothing about S
 - `schema`: convert between Spark's schema JSON and Arrow schemas
 - `column_mapping`: assign column ids and physical names
 - `identity`: the high-water marks of identity columns
+- `schema_union`: the columns of a table that is made of files with different columns
 - `partition_values`: convert partition values to and from text
+- `hive_paths`: the partition folders of Hive and Spark
 - `statistics`: write a data file's statistics from its rows
 - `footer_statistics`: write a data file's statistics from its parquet footer
 - `statistics_reader`: read the statistics of many files as Arrow columns

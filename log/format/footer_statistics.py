@@ -7,7 +7,7 @@ column with very long values, are left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -20,7 +20,7 @@ from tidelog.log.format import statistics
 
 
 @dataclass(frozen=True, slots=True)
-class _Leaf:
+class FooterLeaf:
     """A leaf column: its path and the index of its parquet column.
 
     `column` is None for a list or a map, because the footer counts their elements, not rows.
@@ -43,12 +43,33 @@ def collect_from_footer(
 
     See `statistics.collect` for the other arguments.
     """
+    return collect_leaves(
+        footer, chosen_leaves(schema, leave_out=leave_out, indexed_columns=indexed_columns, only=only)
+    )
+
+
+def chosen_leaves(
+    schema: pa.Schema,
+    *,
+    leave_out: Collection[str] = (),
+    indexed_columns: int = statistics.DEFAULT_INDEXED_COLUMNS,
+    only: Collection[tuple[str, ...]] | None = None,
+) -> list[FooterLeaf]:
+    """The leaf columns that get statistics in files with this schema; see `collect_from_footer`."""
     leaves = (leaf for leaf in _leaves(schema) if leaf.path[0] not in leave_out)
     if only is None:
-        chosen = list(islice(leaves, indexed_columns))
-    else:
-        chosen = [leaf for leaf in leaves if statistics.is_chosen(leaf.path, only)]
-    return statistics.encode(footer.num_rows, {leaf.path: _of_column(footer, leaf) for leaf in chosen})
+        return list(islice(leaves, indexed_columns))
+    return [leaf for leaf in leaves if statistics.is_chosen(leaf.path, only)]
+
+
+def collect_leaves(footer: pq.FileMetaData, leaves: Iterable[FooterLeaf], *, float_bounds: bool = True) -> str:
+    """The statistics of a data file for these of its columns.
+
+    Most writers ignore NaN in a footer's bounds, but it is greater than all numbers. Without `float_bounds`, columns of
+    floating numbers have none.
+    """
+    found = {leaf.path: _of_column(footer, leaf, float_bounds=float_bounds) for leaf in leaves}
+    return statistics.encode(footer.num_rows, found)
 
 
 def footer_bounds(
@@ -64,14 +85,14 @@ def footer_bounds(
     return found
 
 
-def _of_column(footer: pq.FileMetaData, leaf: _Leaf) -> Mapping[str, Any]:
+def _of_column(footer: pq.FileMetaData, leaf: FooterLeaf, *, float_bounds: bool) -> Mapping[str, Any]:
     if leaf.column is None:
         return {}
     groups = _groups(footer, leaf.column)
     found: dict[str, Any] = {}
     if all(group is not None and group.has_null_count for group in groups):
         found["nullCount"] = sum(group.null_count for group in groups)
-    if statistics.is_ordered(leaf.kind):
+    if statistics.is_ordered(leaf.kind) and (float_bounds or not pt.is_floating(leaf.kind)):
         low, high = statistics.spelled(leaf.kind, *_bounds(footer, leaf.column, groups))
         found |= {"minValues": low, "maxValues": high}
     return found
@@ -104,12 +125,12 @@ def _is_finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def _leaves(schema: pa.Schema) -> Iterator[_Leaf]:
+def _leaves(schema: pa.Schema) -> Iterator[FooterLeaf]:
     """The leaf columns of a file, in the order of its parquet columns."""
     start = 0
     for field in schema:
         for path, kind in _plain_fields((field.name,), field.type):
-            yield _Leaf(path, kind, None if pt.is_nested(kind) else start)
+            yield FooterLeaf(path, kind, None if pt.is_nested(kind) else start)
             start += _width(kind)
 
 

@@ -3,6 +3,7 @@
 Table and schema:
 
 - `create_table`: version 0 of a new table
+- `convert`: version 0 of a table that is made of a folder of parquet files
 - `drop_table`: end a table and delete its files
 - `add_columns`: new columns at the end of the schema
 - `schema_evolution`: the columns and struct fields that data has and the table lacks

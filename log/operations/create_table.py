@@ -47,16 +47,21 @@ def create(
     That is version 0 or, where a table was dropped, the next one. Raises SchemaMismatchError for a schema that Delta
     cannot hold, ConfigurationError for an invalid property.
     """
-    staged = _first_commit(schema, partition_by, properties, system)
+    staged = staged_creation(schema, partition_by, properties, system)
     try:
         state = load(store)
     except TableNotFoundError:
-        return _created(store, staged, loop.put_first_version(store, staged, system))
+        return put_first(store, staged, system)
     except (CorruptLogError, UnsupportedFeatureError):
         return None
     if not is_dropped(state.head.protocol):
         return None
     return _create_again(store, staged, state, system)
+
+
+def put_first(store: Store, staged: Staged, system: System) -> LogState | None:
+    """Put version 0 of a new table, and return its state. None if another writer was first."""
+    return _created(store, staged, loop.put_first_version(store, staged, system))
 
 
 def _created(store: Store, staged: Staged, result: Result | None) -> LogState | None:
@@ -99,9 +104,10 @@ def _create_again(store: Store, staged: Staged, dropped: LogState, system: Syste
     return state
 
 
-def _first_commit(
+def staged_creation(
     schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, object], system: System
 ) -> Staged:
+    """The first commit of an empty table. Raises SchemaMismatchError, ConfigurationError, as `create` does."""
     if isinstance(partition_by, str):
         raise ConfigurationError(
             "partition_by must be a list of column names, not a string", advice=f"pass [{partition_by!r}]"

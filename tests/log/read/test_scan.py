@@ -202,6 +202,14 @@ def test_int96_and_nanoseconds_are_read_as_microseconds() -> None:
     assert found.cast(pa.int64()).to_pylist() == [0, 1_577_836_800_123_456, 1_577_836_800_123_456]
 
 
+def test_an_int96_outside_of_the_years_that_nanoseconds_have_is_read() -> None:
+    moments = [dt.datetime(1, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, dt.UTC)]
+    table = new_table(memory_store(), pa.schema([("t", pa.timestamp("us", tz="UTC"))]))
+    rows = pa.table({"t": pa.array(moments, pa.timestamp("us", tz="UTC"))})
+    put_parquet(table, "a", rows, parquet={"use_deprecated_int96_timestamps": True})
+    assert table.scan().to_arrow()["t"].to_pylist() == moments
+
+
 def test_narrower_types_and_dictionaries_are_cast_to_the_table_types() -> None:
     table = new_table(memory_store(), pa.schema([("n", pa.int64()), ("s", pa.string())]))
     data = pa.table({"n": pa.array([1], pa.int32()), "s": pa.array(["x"]).dictionary_encode()})

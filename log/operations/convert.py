@@ -1,0 +1,292 @@
+"""Make a table of a folder of parquet files, in one commit that names them. No file is read beyond its footer.
+
+The files are listed, described in threads, listed again, and named by version 0. What another program adds to the
+folder meanwhile is not in the table; what it changes or takes away is an error, and nothing is committed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from tidelog.log.conflict.operation_class import OperationClass
+from tidelog.log.conflict.staged import Staged
+from tidelog.log.data import file_sink_log
+from tidelog.log.data.plain_files import PlainFile, PlainFiles
+from tidelog.log.errors import (
+    ConfigurationError,
+    CorruptLogError,
+    DataFileMissingError,
+    SchemaMismatchError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from tidelog.log.format import filenames, hive_paths, partition_values, paths, properties, statistics
+from tidelog.log.format.actions import AddFile, SetTransaction
+from tidelog.log.format.protocol import is_dropped
+from tidelog.log.format.schema import table_schema
+from tidelog.log.format.schema_union import SchemaUnion
+from tidelog.log.operations import create_table
+from tidelog.log.state.loader import LogState, load
+from tidelog.log.storage import FileStatus, Store
+from tidelog.log.system import System
+
+_Files: TypeAlias = Mapping[str, FileStatus]
+PartitionColumns: TypeAlias = Sequence[str | pa.Field]
+
+SINK_TXN = file_sink_log.SINK_FOLDER
+"""The application id under which the newest batch of Spark's file sink becomes a `txn` of the table."""
+
+# Footers that are read or wait to be taken up, for each thread.
+_AHEAD = 4
+# Unlike Table.create: other programs may still write to the folder, and clean-up deletes what no commit names.
+_DEFAULTS: Mapping[str, object] = {properties.CLEAN_UP: False}
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What a conversion takes over.
+
+    Attributes:
+        schema: The columns of the table; the partition columns come last.
+        partition_by: The partition columns.
+        adds: The files, sorted by path.
+        left_out: How many parquet files Spark's file sink has not committed.
+        newest_batch: The newest batch of that sink; None if the folder has no such log.
+    """
+
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    adds: tuple[AddFile, ...]
+    left_out: int
+    newest_batch: int | None
+
+    @property
+    def num_rows(self) -> int:
+        """The rows in all files."""
+        return sum(statistics.num_records(add.stats) or 0 for add in self.adds)
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of all files."""
+        return sum(add.size for add in self.adds)
+
+
+def survey(store: Store, partition_by: PartitionColumns, configuration: Mapping[str, object]) -> Folder:
+    """Look at a folder as `convert` does, and change nothing. Raises the errors of `Table.convert`."""
+    wanted = _wanted(partition_by)
+    texts = {**_DEFAULTS, **properties.validate(configuration)}
+    found, inside = _listed(store)
+    sink = file_sink_log.read_sink_log(store)
+    chosen = found if sink is None else sink.committed(store, found)
+    _require_files(store, chosen, inside)
+    kinds, values = _partitions(store, sorted(chosen), wanted)
+    union = SchemaUnion()
+    adds = []
+    files = PlainFiles(store, list(wanted), {key: str(text) for key, text in texts.items()})
+    for path, file in _described(store, files, chosen):
+        union.add(file.schema, path)
+        adds.append(_add(path, chosen[path], values[path], file))
+    _require_unchanged(store, chosen)
+    schema = pa.schema([*union.schema, *(pa.field(name, kinds[name]) for name in wanted)])
+    newest = None if sink is None else sink.newest_batch
+    return Folder(schema, tuple(wanted), tuple(adds), len(found) - len(chosen), newest)
+
+
+def convert(
+    store: Store, partition_by: PartitionColumns, configuration: Mapping[str, object], system: System
+) -> LogState | None:
+    """Commit version 0 with the files of a folder. None if the path holds a table already. See `Table.convert`."""
+    if _holds_table(store):
+        return None
+    folder = survey(store, partition_by, configuration)
+    empty = create_table.staged_creation(folder.schema, folder.partition_by, {**_DEFAULTS, **configuration}, system)
+    # A crash of the machine must not take a file from the table that another program has just written.
+    store.sync([paths.to_storage_path(add.path) for add in folder.adds])
+    return create_table.put_first(store, _with_files(empty, folder, system), system)
+
+
+def _with_files(empty: Staged, folder: Folder, system: System) -> Staged:
+    """The first commit of a table with these files."""
+    batch = folder.newest_batch
+    progress = [] if batch is None else [SetTransaction(app_id=SINK_TXN, version=batch, last_updated=system.now_ms())]
+    return Staged(
+        operation="CONVERT",
+        operation_class=OperationClass.INSERT,
+        adds=folder.adds,
+        transactions=tuple(progress),
+        protocol=empty.protocol,
+        metadata=empty.metadata,
+        parameters={"numFiles": str(len(folder.adds)), "sourceFormat": "parquet"},
+        metrics={
+            "numFiles": len(folder.adds),
+            "numConvertedFiles": len(folder.adds),
+            "numOutputRows": folder.num_rows,
+            "numOutputBytes": folder.num_bytes,
+        },
+    )
+
+
+# --- which files -----------------------------------------------------------------------------------------------------
+
+
+def _holds_table(store: Store) -> bool:
+    """Whether the path holds a table, readable or not. Raises ConfigurationError for the log of a dropped one."""
+    try:
+        state = load(store)
+    except TableNotFoundError:
+        return False
+    except (CorruptLogError, UnsupportedFeatureError):
+        return True
+    if is_dropped(state.head.protocol):
+        raise ConfigurationError(
+            f"a table was dropped at {store.url}, and its log is still there",
+            advice="move the parquet files to a folder of their own",
+            path=store.url,
+        )
+    return True
+
+
+def _listed(store: Store) -> tuple[_Files, str]:
+    """The files that a reader of the folder reads, and a file of another table's format inside it, if there is one."""
+    found, inside = {}, ""
+    for path, status in store.walk():
+        if f"/{filenames.LOG_FOLDER}/" in path or path.startswith(".hoodie/"):
+            inside = path
+        elif not hive_paths.is_left_out(path):
+            found[path] = status
+    return found, inside
+
+
+def _require_files(store: Store, files: _Files, inside: str) -> None:
+    if inside:
+        raise ConfigurationError(
+            f"the folder {store.url} holds another table ({inside}), whose files must not be read without its log",
+            advice="convert a folder of plain parquet files only",
+            path=store.url,
+        )
+    if not files:
+        raise ConfigurationError(
+            f"there are no parquet files at {store.url}",
+            advice="check the path, or create an empty table with Table.create",
+            path=store.url,
+        )
+
+
+def _require_unchanged(store: Store, files: _Files) -> None:
+    """Raise DataFileMissingError if one of the files has changed or is gone since it was listed."""
+    now = dict(store.walk())
+    for path, status in files.items():
+        if now.get(path) != status:
+            what = "changed" if path in now else "vanished"
+            raise DataFileMissingError(
+                f"the file {path} of {store.url} {what} while the folder was looked at; nothing was committed",
+                advice="let no other program change the folder meanwhile, and try again",
+                path=store.url,
+            )
+
+
+def _described(store: Store, files: PlainFiles, chosen: _Files) -> Iterator[tuple[str, PlainFile]]:
+    """The files in order of their paths, each with what its footer says; read in threads, a bounded number ahead."""
+    rest = iter(sorted(chosen))
+    threads = max(store.reads_at_once, store.small_reads_at_once)
+    with ThreadPoolExecutor(threads, "tidelog-convert") as pool:
+
+        def begin(number: int) -> list[tuple[str, Future[PlainFile]]]:
+            return [(path, pool.submit(files.describe, path, chosen[path])) for path in islice(rest, number)]
+
+        waiting = begin(threads * _AHEAD)
+        try:
+            while waiting:
+                path, future = waiting.pop(0)
+                yield path, future.result()
+                waiting += begin(1)
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+
+def _add(path: str, status: FileStatus, values: dict[str, str | None], file: PlainFile) -> AddFile:
+    return AddFile(
+        path=paths.to_uri(path),
+        partition_values=values,
+        size=status.size_bytes,
+        modification_time=status.modified_ms,
+        data_change=True,
+        stats=file.stats,
+    )
+
+
+# --- partitions ------------------------------------------------------------------------------------------------------
+
+
+def _wanted(partition_by: PartitionColumns) -> dict[str, pa.DataType | None]:
+    """The partition columns in order, with their types if they are given."""
+    if isinstance(partition_by, str) or not isinstance(partition_by, Sequence):
+        raise ConfigurationError(
+            "partition_by must be a list of column names or Arrow fields", advice="pass, for example, ['day']"
+        )
+    wanted: dict[str, pa.DataType | None] = {}
+    for column in partition_by:
+        name = column.name if isinstance(column, pa.Field) else column
+        if not isinstance(name, str) or name in wanted:
+            raise ConfigurationError(
+                f"partition_by cannot have {column!r}", advice="name each partition column once, by name or Arrow field"
+            )
+        wanted[name] = table_schema(pa.schema([column])).field(0).type if isinstance(column, pa.Field) else None
+    return wanted
+
+
+def _partitions(
+    store: Store, files: Sequence[str], wanted: Mapping[str, pa.DataType | None]
+) -> tuple[dict[str, pa.DataType], dict[str, dict[str, str | None]]]:
+    """The types of the partition columns, and the partition values of each file as the log holds them."""
+    texts = {path: _texts(store, path, wanted) for path in files}
+    distinct: dict[str, dict[str | None, str]] = defaultdict(dict)
+    for path, found in texts.items():
+        for name, text in found.items():
+            distinct[name].setdefault(text, path)
+    kinds: dict[str, pa.DataType] = {}
+    spelled: dict[str, dict[str | None, str | None]] = {}
+    for name, kind in wanted.items():
+        kinds[name] = hive_paths.type_of_texts(distinct[name]) if kind is None else kind
+        spelled[name] = {text: _spelled(text, name, kinds[name], path) for text, path in distinct[name].items()}
+    return kinds, {path: {name: spelled[name][text] for name, text in found.items()} for path, found in texts.items()}
+
+
+def _texts(store: Store, path: str, wanted: Mapping[str, Any]) -> dict[str, str | None]:
+    try:
+        found = hive_paths.partition_texts(path)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"the file {path} of {store.url} is not where the files of a folder are: {error}",
+            advice="move it up, or convert the folder that it is in as a table of its own",
+            path=store.url,
+        ) from error
+    if set(found) == set(wanted):
+        return found
+    has, asked = (", ".join(map(repr, names)) or "none" for names in (found, wanted))
+    raise ConfigurationError(
+        f"the partition columns in the path {path} of {store.url} are {has}, not {asked}",
+        advice=f"pass partition_by={list(found)!r}" if found else "leave partition_by out",
+        path=store.url,
+    )
+
+
+def _spelled(text: str | None, name: str, kind: pa.DataType, path: str) -> str | None:
+    """A partition value as the log holds it. Raises SchemaMismatchError if it is not of that type."""
+    try:
+        value = pa.scalar(partition_values.from_text(text, kind), kind).as_py()
+        return partition_values.to_text(value, kind)
+    except (CorruptLogError, pa.ArrowException, ValueError, OverflowError, TypeError) as error:
+        raise SchemaMismatchError(
+            f"the partition value {text!r} of {name!r}, in the path {path}, is not a {kind}: {error}",
+            advice="pass another type for the column in partition_by, such as pyarrow.field(name, pyarrow.string())",
+            column=name,
+        ) from error
