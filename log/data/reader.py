@@ -58,7 +58,7 @@ class DataFile:
     @classmethod
     def of(cls, add: AddFile) -> DataFile:
         """The file that an `add` action names."""
-        return cls(add.path, add.partition_values, add.deletion_vector)
+        return cls(add.path, add.partition_values, add.deletion_vector, add.size)
 
 
 def read_batches(
@@ -81,9 +81,13 @@ def read_numbered_batches(
     *,
     only: BitMap64 | None = None,
     batch_rows: int = BATCH_ROWS,
+    on_footer: Callable[[pq.FileMetaData], None] | None = None,
 ) -> Iterator[tuple[Int64Array, pa.RecordBatch]]:
-    """Like `read_batches`, but each batch comes with its rows' positions in the file."""
-    for start, wanted, batch in _read(store, file, schema, only, batch_rows):
+    """Like `read_batches`, but each batch comes with its rows' positions in the file.
+
+    `on_footer` is called with the file's footer before the first batch.
+    """
+    for start, wanted, batch in _read(store, file, schema, only, batch_rows, on_footer=on_footer):
         yield start + (np.arange(batch.num_rows) if wanted is None else np.flatnonzero(wanted)), batch
 
 
