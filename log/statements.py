@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidelog.log.commit.result import Committed, committed
 from tidelog.log.data import conform
-from tidelog.log.errors import ConcurrentTransactionException, ConflictError
+from tidelog.log.errors import ConcurrentTransactionException, ConflictError, HistoryExpiredError, TidelogError
 from tidelog.log.predicate import at_time, update_at_time
 from tidelog.log.read.snapshot import Snapshot
 from tidelog.log.read.table_reader import TableReader
@@ -45,6 +45,10 @@ def run_statement(attempt: Callable[[], _T], path: str) -> _T:
 
 class Statements(TableReader):
     """The writing methods of a Table."""
+
+    # Whether nobody else seems to write to the table: the last insert met no new version. Then the next one does not
+    # refresh first.
+    _is_alone = True
 
     def begin(self) -> Transaction:
         """Refresh the table, and begin a transaction on the newest version."""
@@ -82,7 +86,36 @@ class Statements(TableReader):
             CommitStateUnknownError: The commit may or may not be durable.
             TableReplacedError, TableNotFoundError: The path now holds a different table, or the table was dropped.
         """
-        return committed(self.begin().insert(data, idempotency_key=idempotency_key).commit())
+        held = conform.hold(data)
+        made = self._insert_without_refresh(held, idempotency_key) if self._is_alone else None
+        if made is not None:
+            return made
+        before = self.version
+        transaction = self.begin()
+        self._is_alone = self.version == before
+        return committed(transaction.insert(held, idempotency_key=idempotency_key).commit())
+
+    def _insert_without_refresh(self, held: pa.Table | Sequence[Any], key: tuple[str, int] | None) -> Committed | None:
+        """Insert on the loaded version. None if nothing was committed, for a reason that may be gone after a refresh.
+
+        If the version after the loaded one is free, that was the newest; so asking first would have been a request in
+        vain. Otherwise the commit is rebased, as after any lost race.
+        """
+        try:
+            transaction = Transaction(self._store, self._state, self._system, self._move_to_committed)
+            transaction.insert(held, idempotency_key=key)
+        except TidelogError as error:
+            # The schema may have changed, for example.
+            _LOGGER.debug("an insert into version %d of %s failed: %s", self.version, self.path, error)
+            return None
+        try:
+            made = committed(transaction.commit())
+        except (ConflictError, HistoryExpiredError) as error:
+            _LOGGER.debug("an insert into version %d of %s lost: %s", transaction.base_version, self.path, error)
+            return None
+        self._is_alone = not made.rebased_over
+        # Whether there is nothing to commit is decided on the newest version.
+        return made if made.version > transaction.base_version else None
 
     def delete(self, where: str) -> Committed:
         """Delete the rows that match a predicate.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidelog.log.commit import loop
+from tidelog.log.commit.base_look import BaseLook
 from tidelog.log.commit.discard import delete_unnamed, discard
 from tidelog.log.commit.result import Committed, Superseded
 from tidelog.log.commit.version_put import require_durable
@@ -81,6 +82,7 @@ class Transaction:
         self._staged: Staged | None = None
         self._without_commit: Committed | None = None
         self._ended = False
+        self._base_look = BaseLook(store, state.head, system)
         self.dropped: tuple[MoveGroup, ...] = ()
 
     @property
@@ -287,12 +289,7 @@ class Transaction:
     def stage_moves(self, groups: Sequence[MoveGroup], *, operation_class: OperationClass) -> Transaction:
         """Stage a compaction: groups of files that the caller rewrote and verified. No rows change."""
         self._require_unstaged()
-        self._staged = Staged(
-            operation="OPTIMIZE",
-            operation_class=operation_class,
-            moves=tuple(groups),
-            metrics=move_metrics(groups),
-        )
+        self._staged = Staged("OPTIMIZE", operation_class, moves=tuple(groups), metrics=move_metrics(groups))
         return self
 
     def stage_fence(self, fence: SetTransaction, *, operation: str) -> Transaction:
@@ -353,6 +350,7 @@ class Transaction:
             self._system,
             metadata_retry=metadata_retry,
             began_s=self._began_s,
+            base_look=self._base_look,
         )
         self.dropped = result.dropped
         if result.state is not None:
@@ -367,7 +365,8 @@ class Transaction:
 
     @contextmanager
     def _deleting_files_on_error(self) -> Iterator[None]:
-        """Delete the files that the body wrote if it fails."""
+        """Delete the files that the body wrote if it fails. Meanwhile the look at the base version can begin."""
+        self._base_look.begin()
         before = len(self.writer.written)
         try:
             yield

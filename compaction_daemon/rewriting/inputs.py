@@ -120,7 +120,7 @@ class Inputs:
 
     def _file(self, number: int) -> DataFile:
         add = self.adds[number]
-        return DataFile.of(add, add.size)
+        return DataFile.of(add)
 
     def _live(self, number: int) -> int:
         dead = _dead(self.adds[number])

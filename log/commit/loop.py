@@ -11,12 +11,13 @@ from functools import cached_property
 from typing import Any
 
 from tidelog.log.commit.actions import Prepared, prepare
+from tidelog.log.commit.base_look import BaseLook
 from tidelog.log.commit.discard import delete_unnamed, discard
 from tidelog.log.commit.info import commit_info_of, metrics_of
 from tidelog.log.commit.lost_work import LostWork
 from tidelog.log.commit.race import STOP, Race, error_of
 from tidelog.log.commit.result import Committed, Result, Superseded
-from tidelog.log.commit.turns import BUSY_MS, Turn
+from tidelog.log.commit.turns import Turn, turn_after_others
 from tidelog.log.commit.version_put import VersionPut
 from tidelog.log.conflict.fences import epoch_text, fence_error, is_passed
 from tidelog.log.conflict.operation_class import OperationClass
@@ -46,7 +47,6 @@ from tidelog.log.state.table_identity import (
     require_current,
     require_not_dropped,
     require_same_table,
-    same_commit_reads,
 )
 from tidelog.log.storage import Store
 from tidelog.log.system import System, logger, to_datetime
@@ -70,6 +70,7 @@ def commit(
     *,
     metadata_retry: bool | None = None,
     began_s: float | None = None,
+    base_look: BaseLook | None = None,
 ) -> Result:
     """Commit `staged`, which was staged on `base`. On return it is durable or superseded.
 
@@ -84,6 +85,7 @@ def commit(
         metadata_retry: Whether to rebase over winners that the table's conflict policy refuses, if the result is right;
             None uses the table's property.
         began_s: When the work on it began, by the monotonic clock; for the conflict ledger.
+        base_look: The look at the base version, if it has begun already.
 
     Raises:
         ConflictError: A rebase over a winner could give a wrong result, or the policy refuses it.
@@ -99,7 +101,7 @@ def commit(
     """
     if metadata_retry is None:
         metadata_retry = properties.metadata_retry(base.head.metadata.configuration)
-    attempt = _Attempt(store, staged, base, system, metadata_retry=metadata_retry)
+    attempt = _Attempt(store, staged, base, system, metadata_retry=metadata_retry, base_look=base_look)
     began_s = system.monotonic_s() if began_s is None else began_s
     policy = properties.conflict_policy(base.head.metadata.configuration)
     loser = LostWork(store, system, staged, base.head.version, policy, began_s)
@@ -122,9 +124,7 @@ def commit(
 
 def _until_decided(attempt: _Attempt, store: Store, system: System) -> Result:
     attempt.require_epoch()
-    turn = Turn(store, system)
-    if system.now_ms() - attempt.state.head.timestamp_ms < BUSY_MS:
-        turn.let_others_go()
+    turn = turn_after_others(store, system, attempt.state.head.timestamp_ms)
     try:
         for number in range(MAX_ATTEMPTS):
             require_not_dropped(store.url, attempt.state.head)
@@ -177,6 +177,7 @@ class _Attempt:
         *,
         metadata_retry: bool = True,
         can_settle: bool = True,
+        base_look: BaseLook | None = None,
     ) -> None:
         self.state = base
         self.is_in_doubt = False
@@ -193,6 +194,9 @@ class _Attempt:
         self._rules: frozenset[int] = frozenset()
         self._metrics: Mapping[str, int] = staged.metrics
         self._began_s = system.monotonic_s()
+        self._base_look = base_look or BaseLook(store, base.head, system)
+        # The state after the commit; None if it could not be read.
+        self._after: LogState | None = None
 
     @cached_property
     def race(self) -> Race:
@@ -229,7 +233,7 @@ class _Attempt:
         content = encode_commit(info, prepared.actions)
         # Decode it before the put: content that cannot be read must never become a version.
         written = decode_commit(version, content)
-        if self._put(version, content):
+        if self._put(written, content):
             return self._committed(written)
         # Another writer has this version, so no commit names the files of this attempt.
         delete_unnamed(self._store, prepared.written)
@@ -244,12 +248,14 @@ class _Attempt:
             require_current(self._store.url, self._base.head.metadata.id, newest, advice=_OPEN_AGAIN)
             raise
 
-    def _put(self, version: int, content: bytes) -> bool:
-        """Put one version. Return False if another commit has it."""
-        putting = VersionPut(self._store, self._system, version, self._txn_id)
+    def _put(self, written: Commit, content: bytes) -> bool:
+        """Put one version, which `content` encodes. Return False if another commit has it."""
+        putting = VersionPut(self._store, self._system, written.version, self._txn_id)
         self.is_in_doubt = True
         try:
-            stored = putting.put(content, self._settlement if self._can_settle else None)
+            stored = putting.put(
+                content, self._settlement if self._can_settle else None, lambda: self._move_to(written)
+            )
         except (ConfigurationError, StoreUnavailableError):
             self.is_in_doubt = False
             raise
@@ -291,15 +297,12 @@ class _Attempt:
             case Question():
                 raise AssertionError(outcome)  # the race has answered it
 
-    def _committed(self, written: Commit) -> Result:
-        """The result of a successful put. Also writes the checksum file."""
-        state: LogState | None = None
-        stamp = commit_info.written_timestamp_ms(written.info) or 0
+    def _move_to(self, written: Commit) -> None:
+        """Find the state after a successful put, and write the checksum file."""
         try:
             # Without in-commit timestamps this asks the store for the commit time, which can fail.
-            state = self.state.advance([written])
-            stamp = state.head.timestamp_ms
-            checksum.write(self._store, state.head, written.info, self._txn_id)
+            self._after = self.state.advance([written])
+            checksum.write(self._store, self._after.head, written.info, self._txn_id)
         except (TidelogError, OSError) as error:
             _LOGGER.warning(
                 "version %d of %s is committed, but its state could not be read: %s",
@@ -307,7 +310,13 @@ class _Attempt:
                 self._store.url,
                 error,
             )
-        return Result(self._outcome(written.version, stamp, self._metrics), state, self._dropped, written)
+
+    def _committed(self, written: Commit) -> Result:
+        """The result of a successful put."""
+        stamp = commit_info.written_timestamp_ms(written.info) or 0
+        if self._after is not None:
+            stamp = self._after.head.timestamp_ms
+        return Result(self._outcome(written.version, stamp, self._metrics), self._after, self._dropped, written)
 
     def _outcome(self, version: int, timestamp_ms: int, metrics: Mapping[str, int]) -> Committed:
         return Committed(
@@ -349,7 +358,7 @@ class _Attempt:
         base = self._base.head
         if base.version < 0 or self._rebased_over:
             return
-        if same_commit_reads(self._store, base):
+        if self._base_look.is_same():
             return
         newest = load(self._store).head
         list(read_commits(self._store, [newest.version]))  # raises if it cannot be read

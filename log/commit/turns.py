@@ -12,6 +12,8 @@ that outlived its writer costs the others a single wait of TURN_S, after which t
 from __future__ import annotations
 
 import contextlib
+from collections.abc import MutableMapping
+from weakref import WeakKeyDictionary
 
 from tidelog.log.errors import TidelogError
 from tidelog.log.storage import Store
@@ -23,9 +25,22 @@ ASK_AFTER_S = 1.0
 # Longer than a rebase and a put take on a slow store. It is also what a writer that died while asking costs the others.
 TURN_S = 3.0
 _LOOKS = 60
+# Where a look costs money, a writer that commits more often than this does not look each time. It adds to the wait of
+# one that asked.
+LOOK_EVERY_S = 1.0
 # A table without a commit for so long has no contention: its writers do not look.
 BUSY_MS = 1000
 _IGNORED = (TidelogError, OSError)
+# When this process last looked through a store, by the monotonic clock.
+_LOOKED_S: MutableMapping[Store, float] = WeakKeyDictionary()
+
+
+def turn_after_others(store: Store, system: System, head_timestamp_ms: int) -> Turn:
+    """The turn of a transaction. On a busy table, returns once the writers went that ask for theirs."""
+    turn = Turn(store, system)
+    if system.now_ms() - head_timestamp_ms < BUSY_MS:
+        turn.let_others_go()
+    return turn
 
 
 class Turn:
@@ -40,6 +55,8 @@ class Turn:
 
     def let_others_go(self) -> None:
         """Wait until the requests that stand now are withdrawn, for TURN_S at most."""
+        if not self._looks_now():
+            return
         standing = self._requests()
         for _ in range(_LOOKS):
             if not standing:
@@ -65,6 +82,14 @@ class Turn:
         """Withdraw the request, if there is one."""
         if self._asked:
             self._withdraw(self._name)
+
+    def _looks_now(self) -> bool:
+        """Whether it is time to look. Where a look costs money, a writer looks once in LOOK_EVERY_S."""
+        now_s = self._system.monotonic_s()
+        if now_s - _LOOKED_S.get(self._store, -LOOK_EVERY_S) < LOOK_EVERY_S and self._store.trusted_s:
+            return False
+        _LOOKED_S[self._store] = now_s
+        return True
 
     def _requests(self) -> set[str]:
         try:

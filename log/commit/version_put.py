@@ -20,6 +20,7 @@ from tidelog.log.format import commit_info, filenames
 from tidelog.log.state.commits import read_info
 from tidelog.log.state.segment import is_there
 from tidelog.log.storage import NotDurableError, NotStoredError, Store
+from tidelog.log.storage.side_by_side import side_by_side
 from tidelog.log.system import System
 
 # How often the content is put, and after that the empty commit. Reads of an object store are retried for seconds within
@@ -51,7 +52,12 @@ class VersionPut:
         self._may_have_landed = False
         self._rounds = 0
 
-    def put(self, content: bytes, empty: Callable[[], bytes] | None = None) -> bool:
+    def put(
+        self,
+        content: bytes,
+        empty: Callable[[], bytes] | None = None,
+        afterwards: Callable[[], None] = lambda: None,
+    ) -> bool:
         """Put the version. True once it is durable; False once it is proven that it never will be.
 
         Afterwards the version before must still exist, unless the first put found the version taken. A clean-up deletes
@@ -61,6 +67,8 @@ class VersionPut:
         Args:
             content: The commit.
             empty: Makes a commit without actions, to settle a put without an answer. None if this version needs some.
+            afterwards: What follows the put if `content` is stored, and raises no error of the store. It can run beside
+                the look at the version before, so its work must do no harm if that is gone.
 
         Raises:
             ConfigurationError, StoreUnavailableError: It is proven that nothing was committed.
@@ -76,7 +84,9 @@ class VersionPut:
             raise self._unknown(
                 f"the store did not say what it holds ({_text(self._unanswered)})"
             ) from self._unanswered
-        if decided or self._may_have_landed:
+        if decided:
+            side_by_side(self._store, self._require_predecessor, afterwards)
+        elif self._may_have_landed:
             self._require_predecessor()
         return decided
 

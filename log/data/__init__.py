@@ -21,6 +21,7 @@ From rows to a file:
 From a file to rows:
 
 - `reader`: the live rows of a data file, in the table's schema
+- `file_shape`: the rows of a data file in the table's columns
 - `deletion_vectors`: the positions of a file's dead rows
 - `spill`: rows in a temporary file, for more than fit into the memory
 - `row_maps`: where a compaction moved each row

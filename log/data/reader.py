@@ -14,18 +14,16 @@ import pyarrow.types as pt
 from pyroaring import BitMap64
 
 from tidelog.log.arrays import BoolArray, Int64Array
-from tidelog.log.data.blocks import Constant
 from tidelog.log.data.deletion_vectors import read_dead_rows
-from tidelog.log.data.physical_schema import find_fields, reshape
+from tidelog.log.data.file_shape import Shape, rows_without_columns
 from tidelog.log.errors import (
     CorruptLogError,
     DataFileDamagedError,
     DataFileMissingError,
     UnsupportedFeatureError,
 )
-from tidelog.log.format import partition_values, paths, row_tracking
+from tidelog.log.format import paths
 from tidelog.log.format.actions import AddFile, DeletionVectorDescriptor
-from tidelog.log.format.schema import physical_name
 from tidelog.log.storage import Store, arrow_input
 
 BATCH_ROWS = 65_536
@@ -59,10 +57,10 @@ class DataFile:
     commit_version: int | None = None
 
     @classmethod
-    def of(cls, add: AddFile, size_bytes: int | None = None) -> DataFile:
+    def of(cls, add: AddFile) -> DataFile:
         """The file that an `add` action names."""
         rows = add.base_row_id, add.default_row_commit_version
-        return cls(add.path, add.partition_values, add.deletion_vector, size_bytes, *rows)
+        return cls(add.path, add.partition_values, add.deletion_vector, add.size, *rows)
 
 
 def read_batches(
@@ -85,9 +83,13 @@ def read_numbered_batches(
     *,
     only: BitMap64 | None = None,
     batch_rows: int = BATCH_ROWS,
+    on_footer: Callable[[pq.FileMetaData], None] | None = None,
 ) -> Iterator[tuple[Int64Array, pa.RecordBatch]]:
-    """Like `read_batches`, but each batch comes with its rows' positions in the file."""
-    for start, wanted, batch in _read(store, file, schema, only, batch_rows):
+    """Like `read_batches`, but each batch comes with its rows' positions in the file.
+
+    `on_footer` is called with the file's footer before the first batch.
+    """
+    for start, wanted, batch in _read(store, file, schema, only, batch_rows, on_footer=on_footer):
         yield start + (np.arange(batch.num_rows) if wanted is None else np.flatnonzero(wanted)), batch
 
 
@@ -132,7 +134,14 @@ def _read(
                 raise _corrupt(store, file, "has a deletion vector with positions beyond its last row")
             if only is not None and only and only.max() >= claimed:
                 raise ValueError("it has fewer rows than the log says")
-            shape = _Shape(file, parquet.schema_arrow, schema, coded=coded)
+            shape = Shape(
+                parquet.schema_arrow,
+                schema,
+                file.partition_values,
+                base_row_id=file.base_row_id,
+                commit_version=file.commit_version,
+                coded=coded,
+            )
             # Arrow's threads decode columns side by side. They would only wait in turn for a file that Python reads,
             # and handing over the columns of a small file takes longer than decoding them.
             threads = not isinstance(source, pa.PythonFile) and claimed > BATCH_ROWS
@@ -311,75 +320,6 @@ def _narrowed(batch: pa.RecordBatch, wanted: BoolArray | None) -> pa.RecordBatch
     if wanted is None:
         return batch
     return batch.filter(pa.array(wanted)) if batch.num_columns else rows_without_columns(int(wanted.sum()))
-
-
-class _Shape:
-    """How the columns of a file become the table's. Columns that the file has no values of are constant."""
-
-    def __init__(self, file: DataFile, found: pa.Schema, schema: pa.Schema, *, coded: bool) -> None:
-        self._file = file
-        self._coded = coded
-        self._schema = schema
-        own = [field for field in schema if physical_name(field) not in file.partition_values]
-        indices = zip(own, find_fields(own, list(found)), strict=True)
-        self._sources = {field.name: found.names[index] for field, index in indices if index is not None}
-        self._constants: dict[str, Constant] = {}
-        self.present = sorted(set(self._sources.values()))
-
-    def shaped(self, raw: pa.RecordBatch, start: int, rows: int) -> pa.RecordBatch:
-        """The columns `present` of the rows from the position `start` on as the table's."""
-        if not self._schema.names:
-            return rows_without_columns(rows)
-        columns = []
-        for field in self._schema:
-            source = self._sources.get(field.name)
-            if row_tracking.kind_of(field) is not None:
-                columns.append(self._tracked(field, None if source is None else raw.column(source), start, rows))
-            elif source is None:
-                columns.append(self._constant(field).rows(rows))
-            elif self._coded and pt.is_string(field.type) and pt.is_dictionary((values := raw.column(source)).type):
-                columns.append(values)
-            else:
-                columns.append(reshape(raw.column(source), field))
-        if not self._coded:
-            return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        fields = [field.with_type(column.type) for field, column in zip(self._schema, columns, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-
-    def _tracked(self, field: pa.Field, stored: pa.Array | None, start: int, rows: int) -> pa.Array:
-        """The ids or commit versions of rows: those that the file stores and, where it stores none, its own."""
-        if stored is not None and not stored.null_count:
-            return stored.cast(pa.int64())
-        is_id = row_tracking.kind_of(field) == row_tracking.ROW_ID
-        first = self._file.base_row_id if is_id else self._file.commit_version
-        if is_id and first is not None:
-            own = pa.array(np.arange(first + start, first + start + rows), pa.int64())
-        else:
-            own = pa.repeat(pa.scalar(first, pa.int64()), rows)
-        return own if stored is None else pc.coalesce(stored.cast(pa.int64()), own)
-
-    def _constant(self, field: pa.Field) -> Constant:
-        """A partition column, or nulls for a column that the file lacks."""
-        found = self._constants.get(field.name)
-        if found is None:
-            text = self._file.partition_values.get(physical_name(field))
-            found = self._constants[field.name] = Constant(_partition_value(text, field))
-        return found
-
-
-def _partition_value(text: str | None, field: pa.Field) -> pa.Scalar:
-    value = partition_values.from_text(text, field.type)
-    try:
-        return pa.scalar(value, field.type)
-    except (pa.ArrowException, OverflowError) as error:
-        raise CorruptLogError(
-            f"the partition value {text!r} does not fit {field.type}", advice="restore the log from a backup"
-        ) from error
-
-
-def rows_without_columns(count: int) -> pa.RecordBatch:
-    """A batch without columns that still has a row count."""
-    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), count, [None]))
 
 
 def _corrupt(store: Store, file: DataFile, what: str, kind: type[CorruptLogError] = CorruptLogError) -> CorruptLogError:

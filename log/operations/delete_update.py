@@ -16,7 +16,6 @@ from pyroaring import BitMap64
 from tidelog.log import predicate
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Reads, Staged
-from tidelog.log.data.reader import DataFile, read_numbered_batches
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import AppendOnlyError, ConfigurationError, PredicateError
 from tidelog.log.format import properties
@@ -153,7 +152,7 @@ class _RowChange(RowMatcher):
     def _matching(self, add: AddFile) -> Iterator[pa.RecordBatch]:
         schema = self._selection.read_schema
         data_schema = pa.schema([field for field in schema if field.name != self._position])
-        for positions, batch in read_numbered_batches(self._writer.store, DataFile.of(add), data_schema):
+        for positions, batch in self.read(add, data_schema):
             # The position is the last field of the schema.
             numbered = [*batch.columns, pa.array(positions, pa.int64())]
             yield from self._selection.apply(pa.RecordBatch.from_arrays(numbered, schema=schema))

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from tidelog.log.arrays import Int64Array
 from tidelog.log.conflict.staged import RowDelete
 from tidelog.log.data.reader import DataFile, physical_rows, read_numbered_batches
 from tidelog.log.data.writer import DataWriter
@@ -44,6 +46,8 @@ class RowMatcher:
         self.feed = has_change_data_feed(head.protocol, head.metadata)
         self._state = state
         self._writer = writer
+        # The row counts in the footers that were read, dead rows included, by path.
+        self._physical_rows: dict[str, int] = {}
 
     def candidates(self, expression: Expression) -> list[AddFile]:
         """The live files that can have a row for which `expression` is true."""
@@ -52,10 +56,22 @@ class RowMatcher:
 
     def delete(self, matched: Matched) -> RowDelete:
         """Stage deleting the matched rows of one file."""
-        count = physical_rows(self._writer.store, DataFile.of(matched.add))
+        count = self._physical_rows.pop(matched.add.path, None)
+        if count is None:
+            count = physical_rows(self._writer.store, DataFile.of(matched.add))
         if self.vectors:
             return RowDelete(matched.add, matched.positions, count)
         return RowDelete(matched.add, matched.positions, count, tuple(self._survivors(matched)))
+
+    def read(
+        self, add: AddFile, schema: pa.Schema, only: BitMap64 | None = None
+    ) -> Iterator[tuple[Int64Array, pa.RecordBatch]]:
+        """The file's live rows as `read_numbered_batches` gives them. Keeps its row count for `delete`."""
+
+        def keep(footer: pq.FileMetaData) -> None:
+            self._physical_rows[add.path] = footer.num_rows
+
+        return read_numbered_batches(self._writer.store, DataFile.of(add), schema, only=only, on_footer=keep)
 
     def cdc(self, rows: pa.Table, change_type: str) -> list[AddCDCFile]:
         """Write change rows."""
@@ -67,7 +83,7 @@ class RowMatcher:
         schema = pa.schema([*inside, *self._writer.tracked])
         dead = np.fromiter(matched.positions, dtype=np.int64, count=len(matched.positions))
         batches = []
-        for positions, batch in read_numbered_batches(self._writer.store, DataFile.of(matched.add), schema):
+        for positions, batch in self.read(matched.add, schema):
             batches.append(batch.filter(pa.array(~np.isin(positions, dead))))
         rows = pa.Table.from_batches(batches, schema=schema)
         if rows.num_rows:

@@ -18,7 +18,6 @@ from pyroaring import BitMap64
 from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Reads, RowDelete, Staged
-from tidelog.log.data.reader import DataFile, read_numbered_batches
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddCDCFile, AddFile
@@ -188,7 +187,7 @@ class KeyMatcher(RowMatcher):
 
     def _read_keys(self, add: AddFile) -> tuple[Int64Array, pa.Table]:
         schema = pa.schema([*(self.schema.field(name) for name in self._keys.names), *self._id_field])
-        pieces = list(read_numbered_batches(self._writer.store, DataFile.of(add), schema))
+        pieces = list(self.read(add, schema))
         positions = np.concatenate([np.empty(0, dtype=np.int64), *(numbers for numbers, _ in pieces)])
         return positions, pa.Table.from_batches([batch for _, batch in pieces], schema=schema)
 
@@ -202,7 +201,7 @@ class KeyMatcher(RowMatcher):
         return np.full(rows.num_rows, NEW_ROW)
 
     def whole_rows(self, add: AddFile, positions: BitMap64) -> pa.Table:
-        pieces = read_numbered_batches(self._writer.store, DataFile.of(add), self.schema, only=positions)
+        pieces = self.read(add, self.schema, positions)
         return pa.Table.from_batches([batch for _, batch in pieces], schema=self.schema)
 
 

@@ -20,7 +20,6 @@ from tidelog.log.state.commits import commits_until_now
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.recent_commits import RecentCommits
-from tidelog.log.state.segment import is_there
 from tidelog.log.state.table_identity import is_same_commit, require_current, require_not_dropped, require_same_table
 from tidelog.log.storage import Store, open_store
 from tidelog.log.system import REAL_SYSTEM, System, to_datetime
@@ -42,6 +41,8 @@ class TableReader:
         self._times = CommitTimes(store)
         self._recent = RecentCommits()
         self._state = state
+        # When the loaded version was last seen in the log, by the monotonic clock.
+        self._seen_s: float | None = None
 
     @classmethod
     def open(cls, path: str, *, storage_options: Mapping[str, str] | None = None, system: System = REAL_SYSTEM) -> Self:
@@ -69,7 +70,9 @@ class TableReader:
     def _load(cls, store: Store, system: System = REAL_SYSTEM) -> Self:
         state = load(store)
         require_not_dropped(store.url, state.head)
-        return cls(store, state, system)
+        loaded = cls(store, state, system)
+        loaded._seen_s = system.monotonic_s()
+        return loaded
 
     @property
     def path(self) -> str:
@@ -122,13 +125,20 @@ class TableReader:
     def refresh(self) -> Self:
         """Move to the newest version, in place, and return this table.
 
+        On an object store, a table that finds nothing new looks at its loaded version again only every five minutes. So
+        it can take that long to notice that the folder was deleted without `Table.drop`.
+
         Raises:
             TableReplacedError: The path now holds a different table.
             TableNotFoundError: The table was dropped.
             UnsupportedFeatureError: The newest version requires a feature that tidelog lacks.
         """
-        new = commits_until_now(self._store, self.version) if is_same_commit(self._store, self.head) else None
-        if new is not None and (not new or is_there(self._store, self.version)):
+        new = commits_until_now(self._store, self.version)
+        if not new and self._was_seen_lately():
+            return self
+        # After reading, because a clean-up deletes oldest first: while this version exists, nothing after it was
+        # deleted, so what was read does follow it.
+        if is_same_commit(self._store, self.head):
             state = self._state.advance(new) if new else self._state
             recent = RecentCommits(new) if new else self._recent
         else:
@@ -140,7 +150,12 @@ class TableReader:
         require_current(self.path, self.id, state.head, advice=advice)
         require_readable(state.head.protocol, self.path)
         self._state, self._recent = state, recent
+        self._seen_s = self._system.monotonic_s()
         return self
+
+    def _was_seen_lately(self) -> bool:
+        """Whether the loaded version was seen to be the newest so recently that its commit needs no further look."""
+        return self._seen_s is not None and self._system.monotonic_s() - self._seen_s < self._store.trusted_s
 
     def at(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Snapshot:
         """A snapshot of the table at a version or a time; the loaded version by default.
@@ -227,6 +242,7 @@ class TableReader:
         """Load a version that was just committed, unless a newer one is loaded."""
         if state.head.version > self.version:
             self._state = state
+            self._seen_s = self._system.monotonic_s()
 
     def __repr__(self) -> str:
         partitions = f", partition_by={list(self.partition_by)}" if self.partition_by else ""

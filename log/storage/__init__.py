@@ -13,6 +13,7 @@
 - `many_deletes`: delete many objects with few requests
 - `location`: parse object store URLs
 - `options`: parse storage options and redact their secrets
+- `side_by_side`: two pieces of work at the same time
 - `retries`: bounded retries of one request
 - `arrow_input`: give Arrow what Python has read
 - `seekable`: the position in a file that is read in parts

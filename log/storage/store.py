@@ -73,6 +73,11 @@ class Store(ABC):
         return 1
 
     @property
+    def trusted_s(self) -> float:
+        """For how long a reader goes by its last look at the commit that it has loaded; 0 where a look costs little."""
+        return 0
+
+    @property
     def buffer_bytes(self) -> int:
         """How much of a column to read at once from a file of `open_input`; 0 for all that is stored together."""
         return 0

@@ -6,10 +6,8 @@ import datetime as dt
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -69,7 +67,7 @@ def by_pandas(_: SparkSession, rows: pa.Table, path: Path) -> None:
 
 
 def by_polars(_: SparkSession, rows: pa.Table, path: Path) -> None:
-    pl.DataFrame(rows).write_parquet(pl.PartitionBy(path, key=PARTITIONS), mkdir=True)
+    pl.DataFrame(rows).write_parquet(pl.PartitionBy(path, key=PARTITIONS), mkdir=True)  # type: ignore[arg-type]
 
 
 def by_duckdb(_: SparkSession, rows: pa.Table, path: Path) -> None:
@@ -88,9 +86,7 @@ WRITERS: Mapping[str, Callable[[SparkSession, pa.Table, Path], None]] = {
 
 
 @pytest.mark.parametrize("writer", lanes.full_but(["spark, int96"], WRITERS))
-def test_every_reader_and_writer_goes_on(
-    writer: str, spark: SparkSession, delta: DeltaSpark, tmp_path: Path
-) -> None:
+def test_every_reader_and_writer_goes_on(writer: str, spark: SparkSession, delta: DeltaSpark, tmp_path: Path) -> None:
     path = tmp_path / "folder"
     WRITERS[writer](spark, ROWS, path)
     before = {file: file.stat().st_mtime_ns for file in path.rglob("*.parquet")}
@@ -134,5 +130,3 @@ def test_rows_that_a_file_sink_did_not_commit_are_left_out(
     assert sorted(table.scan().to_arrow()["n"].to_pylist()) == source.numbers
     assert table.transactions == {"_spark_metadata": newest}
     assert_same_everywhere(table.path, table.scan().to_arrow(), delta)
-
-

@@ -20,7 +20,7 @@ from tests.log.support import (
     read_numbers,
     reopen,
 )
-from tidelog.log import Table
+from tidelog.log import Committed, Table
 from tidelog.log.commit.loop import MAX_ATTEMPTS
 from tidelog.log.errors import (
     CommitContentionError,
@@ -92,7 +92,8 @@ def test_a_lost_race_is_rebased_after_a_lost_answer(plain: Table, winners: int) 
             put_foreign(plain)
 
     store = NotWritten(plain.store, also=win)
-    committed = through(store).insert(numbers([1]))
+    committed = through(store).begin().insert(numbers([1])).commit()
+    assert isinstance(committed, Committed)
     assert (committed.version, committed.rebased_over) == (winners + 1, tuple(range(1, winners + 1)))
     assert read_numbers(reopen(plain)) == [1]
 
@@ -291,7 +292,7 @@ def test_losing_every_race_is_an_error_after_bounded_attempts(plain: Table) -> N
     store, clock = AlwaysLate(plain), Clock()
     table = Table(store, load(store), clock)
     with pytest.raises(CommitContentionError) as raised:
-        table.insert(numbers([1]))
+        table.begin().insert(numbers([1])).commit()
     assert raised.value.fields["attempts"] == store.taken == MAX_ATTEMPTS
     assert raised.value.fields["head_version"] == reopen(plain).version == MAX_ATTEMPTS
     assert isinstance(raised.value, RetryableError)

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from tests.log.faults import Around
 from tests.log.support import Clock, memory_store, new_table, numbers, read_numbers, reopen
-from tidelog.log import Table
+from tidelog.log import Committed, Table
 from tidelog.log.commit.version_put import MAX_PUTS, MAX_SETTLEMENTS
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.errors import CommitStateUnknownError, HistoryExpiredError, StoreUnavailableError
@@ -87,7 +87,8 @@ def test_the_same_content_is_put_again_and_the_lost_put_cannot_land(plain: Table
 @pytest.mark.parametrize("puts", range(MAX_PUTS, MAX_PUTS + MAX_SETTLEMENTS))
 def test_an_empty_commit_takes_the_version_and_the_commit_goes_on_at_the_next(plain: Table, puts: int) -> None:
     store = Held(plain.store, puts)
-    committed = through(store).insert(numbers([1]))
+    committed = through(store).begin().insert(numbers([1])).commit()
+    assert isinstance(committed, Committed)
     assert (committed.version, committed.rebased_over) == (2, (1,))
     assert store.land() == 0
     assert read_numbers(reopen(plain)) == [1]
@@ -207,7 +208,7 @@ def test_a_put_into_a_hole_is_no_winner_to_follow(plain: Table) -> None:
             super().put_if_absent(path, content, durable=durable)
 
     with pytest.raises(HistoryExpiredError, match="version 0, which the transaction is based on"):
-        through(Asleep(plain.store)).insert(numbers([2]))
+        through(Asleep(plain.store)).begin().insert(numbers([2])).commit()
     assert read_numbers(reopen(plain)) == [10, 11, 12, 13, 14]
 
 

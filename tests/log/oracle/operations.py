@@ -13,7 +13,7 @@ from tests.log.oracle.compactions import Compaction
 from tests.log.oracle.foreign import Foreign, ForeignKind
 from tests.log.oracle.model import Address, Effect, Moment, Row, Rows, Where
 from tests.log.oracle.settings import INITIAL_VERSION, Setting
-from tidelog.log import Table, Transaction
+from tidelog.log import Committed, Table, Transaction
 
 
 class Kind(Enum):
@@ -58,6 +58,10 @@ class Insert(Operation):
 
     def stage(self, table: Table) -> Transaction:
         return table.begin().insert(_dicts(self.rows), idempotency_key=self.key)
+
+    def run(self, table: Table) -> Committed:
+        """Run the statement."""
+        return table.insert(_dicts(self.rows), idempotency_key=self.key)
 
     def effect(self, moment: Moment) -> Effect:
         if self.key is not None and moment.transactions.get(self.key[0], -1) >= self.key[1]:

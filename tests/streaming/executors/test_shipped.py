@@ -20,13 +20,13 @@ def test_stream_readers_find_what_was_shipped_and_what_is_shipped_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
-    context: Any = SimpleNamespace(_python_includes=["one.zip"])
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_python_includes=["one.zip"]))
     for name in ("one.zip", "two.zip"):
         (tmp_path / name).write_text(name)
-    link_for_stream_readers(context)
-    context._python_includes.append("two.zip")
+    link_for_stream_readers(spark)
+    spark.sparkContext._python_includes.append("two.zip")
     for _ in range(2):
-        link_for_stream_readers(context)
+        link_for_stream_readers(spark)
     assert [(tmp_path / "streaming_job" / name).read_text() for name in ("one.zip", "two.zip")] == [
         "one.zip",
         "two.zip",
@@ -35,8 +35,8 @@ def test_stream_readers_find_what_was_shipped_and_what_is_shipped_later(
 
 def test_nothing_is_made_where_nothing_was_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
-    context: Any = SimpleNamespace(_python_includes=[])
-    link_for_stream_readers(context)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_python_includes=[]))
+    link_for_stream_readers(spark)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -50,7 +50,7 @@ def lacks_something_else(*_: object) -> Any:
 
 def test_workers_without_tidelog_are_explained_in_both_kinds_of_jobs(spark: SparkSession) -> None:
     with pytest.raises(PrerequisiteError, match="cannot import tidelog"):
-        run(spark.sparkContext, lacks_tidelog, [1])
+        run(spark, lacks_tidelog, [1])
     with pytest.raises(PrerequisiteError, match="cannot import tidelog"):
         run_on_rows(spark.range(1), lacks_tidelog)
 

@@ -1,0 +1,165 @@
+"""How many requests each operation sends to an S3 server. docs/reference/stores.md has the table."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.log.storage.faulty import Faulty, behind_a_proxy
+from tests.log.storage.servers import Server
+from tests.log.support import NUMBERS, numbers, read_numbers
+from tidelog.log import Table
+from tidelog.log.commit.turns import BUSY_MS
+from tidelog.log.state.loader import load
+from tidelog.log.storage.object_store import ObjectStore
+from tidelog.log.storage.s3 import S3
+from tidelog.log.system import System
+
+
+class Slow(System):
+    """The time between two statements is longer than a table is busy after a commit."""
+
+    def __init__(self) -> None:
+        self._more_ms = 0
+
+    def now_ms(self) -> int:
+        self._more_ms += 2 * BUSY_MS
+        return super().now_ms() + self._more_ms
+
+
+@pytest.fixture
+def real(s3: Server) -> Iterator[Faulty]:
+    with behind_a_proxy(s3) as real:
+        yield real
+
+
+@pytest.fixture
+def table(real: Faulty) -> Table:
+    """A table with a row in each of three files. Nobody has committed for a second."""
+    table = Table.create(real.store.url, NUMBERS, storage_options=real.options)
+    for number in range(3):
+        table.insert(numbers([number]))
+    return opened(real)
+
+
+def opened(real: Faulty) -> Table:
+    """The table, opened some time after its newest commit."""
+    table = Table(real.store, load(real.store), Slow())
+    table.refresh()
+    real.proxy.seen.clear()
+    return table
+
+
+def requests(real: Faulty) -> Counter[str]:
+    """The requests since the last call, by method."""
+    found = Counter(request.split()[0] for request in real.proxy.seen)
+    real.proxy.seen.clear()
+    return found
+
+
+def test_opening_a_table_takes_three(real: Faulty, table: Table) -> None:
+    assert Table.open(real.store.url, storage_options=real.options).version == 3
+    assert requests(real) == {"GET": 3}, "a listing, the checksum, and the next version"
+    table.checkpoint()
+    requests(real)
+    assert Table.open(real.store.url, storage_options=real.options).version == 3
+    assert requests(real) == {"GET": 3}
+
+
+def test_a_refresh_without_news_takes_one(real: Faulty, table: Table) -> None:
+    for _ in range(3):
+        assert table.refresh().version == 3
+        assert requests(real) == {"GET": 1}, "of the next version"
+
+
+def test_a_table_that_finds_no_news_looks_at_its_own_version_now_and_then(
+    real: Faulty, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert table.store.trusted_s == 300
+    monkeypatch.setattr(ObjectStore, "trusted_s", 0)
+    table.refresh()
+    assert requests(real) == {"GET": 2, "HEAD": 1}
+
+
+def test_a_refresh_with_one_new_version_takes_four(real: Faulty, table: Table) -> None:
+    opened(real).insert(numbers([3]))
+    requests(real)
+    assert table.refresh().version == 4
+    assert requests(real) == {"GET": 3, "HEAD": 1}
+
+
+def test_an_insert_takes_five(real: Faulty, table: Table) -> None:
+    for number in range(3):
+        table.insert(numbers([number]))
+        assert requests(real) == {"GET": 1, "PUT": 3, "HEAD": 1}
+
+
+def test_three_requests_of_an_insert_follow_each_other(
+    real: Faulty, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The data file goes with the look at the base version, and the checksum with the look at the version before."""
+    first, last = threading.Barrier(2), threading.Barrier(2)
+    together = {"put_file": first, "read": first, "stat": last}
+
+    def meeting(name: str, method: Callable[..., object]) -> Callable[..., object]:
+        def call(cloud: S3, bucket: str, key: str, *rest: object, **named: object) -> object:
+            barrier = together.get(name, last if key.endswith(".crc") else None)
+            if barrier is not None:
+                barrier.wait(30)
+            return method(cloud, bucket, key, *rest, **named)
+
+        return call
+
+    for name in ("put_file", "read", "stat", "put"):
+        monkeypatch.setattr(S3, name, meeting(name, getattr(S3, name)))
+    table.insert(numbers([3]))
+    assert len(real.proxy.seen) == 5
+
+
+@pytest.mark.usefixtures("table")
+def test_on_a_busy_table_an_insert_looks_for_others_that_wait_once_a_second(real: Faulty) -> None:
+    busy = Table.open(real.store.url, storage_options=real.options)
+    requests(real)
+    for number in range(3):
+        busy.insert(numbers([number]))
+        assert requests(real).total() <= 6
+
+
+def test_an_insert_on_a_stale_table_takes_thirteen_and_the_next_one_six(real: Faulty, table: Table) -> None:
+    """It pays for the put that failed. After that it expects others, and refreshes first."""
+    opened(real).insert(numbers([3]))
+    requests(real)
+    table.insert(numbers([4]))
+    assert requests(real).total() <= 13
+    table.insert(numbers([5]))
+    assert requests(real).total() <= 6
+    table.insert(numbers([6]))
+    assert requests(real).total() <= 5
+
+
+def test_a_delete_of_one_row_takes_eight(real: Faulty, table: Table) -> None:
+    table.scan().to_arrow()
+    requests(real)
+    table.insert(numbers([7, 8]))
+    requests(real)
+    table.delete("n = 7")
+    assert requests(real) <= Counter({"GET": 3, "PUT": 3, "HEAD": 1})
+    assert read_numbers(table) == [0, 1, 2, 8]
+
+
+def test_an_update_of_one_row_takes_eight(real: Faulty, table: Table) -> None:
+    table.insert(numbers([7, 8]))
+    table.scan().to_arrow()
+    requests(real)
+    table.update("n = 7", {"n": "9"})
+    assert requests(real).total() <= 8
+
+
+def test_a_scan_takes_one_for_each_small_file(real: Faulty, table: Table) -> None:
+    table.scan().to_arrow()
+    requests(real)
+    assert table.scan().to_arrow().num_rows == 3
+    assert requests(real) == {"GET": 3}
