@@ -59,6 +59,32 @@ test: setup ## run each capability's main path, as CI does; TESTARGS="tests/log 
 test-full: setup ## run all tests but the random and exhaustive ones
 	$(PYTEST) -m "not nightly" $(TESTARGS)
 
+# Any supported Spark, in an environment of its own: .venvs/spark-4.0 and so on, with the other packages of the lock.
+SPARK ?= 4.0
+RELEASE_4.0 := 4.0.5
+RELEASE_4.1 := 4.1.4
+RELEASE_4.2 := 4.2.1
+RELEASE_4.3 := 4.3.0
+SPARK_VENV = $(CURDIR)/.venvs/spark-$(SPARK)
+SPARK_STAMP = $(SPARK_VENV)/.stamp-$(RELEASE_$(SPARK))
+# PySpark below 4.2 leaves sockets to the garbage collector.
+SPARK_PYTEST = $(RUN) PYTHONPATH=$(CURDIR) PYSPARK_PYTHON=$(SPARK_VENV)/bin/python \
+	PYSPARK_DRIVER_PYTHON=$(SPARK_VENV)/bin/python $(SPARK_VENV)/bin/python -m pytest -p no:cacheprovider \
+	-W "ignore:unclosed <socket:ResourceWarning"
+
+$(SPARK_STAMP): $(STAMP)
+	@test -n "$(RELEASE_$(SPARK))" || { echo "SPARK is 4.0, 4.1, 4.2 or 4.3, not $(SPARK)" >&2; exit 1; }
+	$(RUN) bash scripts/spark_environment.sh "$(SPARK_VENV)" "$(RELEASE_$(SPARK))"
+	@touch $@
+
+.PHONY: test-spark
+test-spark: setup $(SPARK_STAMP) ## run the streaming tests on another Spark: SPARK=4.0, 4.1, 4.2 or 4.3
+	$(SPARK_PYTEST) -m "not full and not nightly" $(or $(TESTARGS),tests/streaming)
+
+.PHONY: test-oldest
+test-oldest: ## run the short set on the oldest Spark, as CI does
+	@$(MAKE) --no-print-directory test-spark SPARK=4.0 TESTARGS='-m oldest tests/streaming'
+
 .PHONY: nightly
 nightly: setup ## run the random and exhaustive tests
 	$(RUN) TESTS_RANDOM=1 $(BIN)/pytest -m "nightly or hypothesis" $(TESTARGS)

@@ -216,8 +216,8 @@ class UnsupportedFeatureError(ConfigurationError):
     features: str
 
 
-class PrerequisiteError(ConfigurationError):
-    """Java, Spark or the Python of Spark's workers is missing or too old. Install what the message names."""
+class PrerequisiteError(ConfigurationError, ImportError):
+    """Java, Spark, another package or the Python of Spark's workers is missing or too old. Install what it names."""
 
     code = "TIDELOG_PREREQUISITE"
 

@@ -17,13 +17,16 @@ feed for a batch function; `jvm_reading/` is reading by Spark's own parquet read
 executors, and `monitoring/` what a stream reports; `prometheus` exports it as metrics; `spark_versions` knows what
 differs between the versions of Spark.
 
-Names are imported when they are first used: Spark's Python processes load only what they need.
+Names are imported when they are first used: Spark's Python processes load only what they need. Without PySpark the
+import of this package is a PrerequisiteError, which is an ImportError, too.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from tidelog.streaming import spark_versions as _spark_versions  # noqa: F401 - fails if PySpark is missing or old
 
 if TYPE_CHECKING:
     from tidelog.streaming.datasource.registration import register

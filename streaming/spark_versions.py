@@ -15,9 +15,17 @@ import re
 from typing import Any
 
 import pyarrow as pa
-import pyspark
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+
+from tidelog.log.errors import PrerequisiteError
+
+_INSTALL = "pip install 'tidelog[spark]', which brings a PySpark that works, from 4.0 on"
+
+try:
+    import pyspark
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.types import StructType
+except ModuleNotFoundError as _error:
+    raise PrerequisiteError(f"tidelog.streaming needs PySpark: {_error}", advice=_INSTALL) from _error
 
 OLDEST = (4, 0)
 
@@ -28,6 +36,9 @@ def version_of(text: str) -> tuple[int, ...]:
 
 
 INSTALLED = version_of(pyspark.__version__)
+
+if INSTALLED < OLDEST:
+    raise PrerequisiteError(f"PySpark {pyspark.__version__} is too old for tidelog.streaming", advice=_INSTALL)
 
 SOURCES_TAKE_LIMITS = INSTALLED >= (4, 2)
 """Whether Spark tells a Python source where a micro-batch begins, how large it may be, and that a run ends.

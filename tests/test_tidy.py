@@ -202,22 +202,35 @@ def test_a_public_name_is_there_and_documented(package: str) -> None:
 # --- dependencies ----------------------------------------------------------------------------------------------------
 
 
-def _declared(*groups: str) -> set[str]:
+def _declared(*names: str) -> set[str]:
+    """The packages that every install has, and those of extras or dependency groups."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    more = project["project"]["optional-dependencies"] | project["dependency-groups"]
     wanted = [*project["project"]["dependencies"]]
-    for extra in project["project"]["optional-dependencies"].values():
-        wanted += extra
-    for group in groups:
-        wanted += project["dependency-groups"][group]
+    for name in names:
+        wanted += more[name]
     return {re.split(r"[\s<>=\[!~;]", text)[0].lower().replace("_", "-") for text in wanted}
 
 
-@pytest.mark.parametrize(("folders", "groups"), [(PACKAGES, ()), (EVERYTHING, ("dev",))], ids=["shipped", "all"])
-def test_every_imported_package_is_declared(folders: tuple[str, ...], groups: tuple[str, ...]) -> None:
+CLOUDS = ("s3", "gcs", "azure")
+
+
+@pytest.mark.parametrize(
+    ("folders", "with_these"),
+    [
+        (("log",), CLOUDS),
+        (("cli", "compaction_daemon"), ()),
+        (("streaming",), ("spark",)),
+        (EVERYTHING, ("dev", "spark", "kafka", *CLOUDS)),
+    ],
+    ids=["log", "cli and daemon", "streaming", "all"],
+)
+def test_every_imported_package_is_declared(folders: tuple[str, ...], with_these: tuple[str, ...]) -> None:
+    """Also what a function imports. Without extras, tidelog brings no Spark and no pandas."""
     own = {*EVERYTHING, "tidelog", "_typeshed"}
     names = {found.module.split(".")[0] for file in python_files(*folders) for found in imports_of(file)}
     providers = packages_distributions()
-    declared = _declared(*groups)
+    declared = _declared(*with_these)
     for name in sorted(names - own - set(sys.stdlib_module_names)):
         distributions = {found.lower().replace("_", "-") for found in providers.get(name, [name])}
         assert distributions & declared, (

@@ -18,6 +18,7 @@ import pyarrow.types as pt
 
 from tidelog.log.arrays import Int64Array
 from tidelog.log.data.reader import BATCH_ROWS
+from tidelog.log.data.row_hashes import row_hashes
 from tidelog.log.data.spill import Spill
 from tidelog.log.read.net_changes import POSITION, fold_changes, net_changes
 
@@ -107,30 +108,10 @@ def _batches(table: pa.Table) -> list[pa.RecordBatch]:
 
 def _parts(table: pa.Table, keys: Sequence[str], depth: int) -> Int64Array:
     """The part of each row, which is the same for equal keys, by bits of the hash that no smaller `depth` uses."""
-    hashes = np.zeros(table.num_rows, dtype=np.uint64)
-    for name in keys:
-        hashes = (hashes ^ _hashes(table[name])) * _MIX
+    columns = [pa.concat_arrays(table[name].chunks) for name in keys]
+    # -0.0 and 0.0 are equal, as in `group_numbers`; the hash takes null as equal to null, and NaN to NaN.
+    plain = [pc.add(column, pa.scalar(0, column.type)) if pt.is_floating(column.type) else column for column in columns]
+    (hashes,) = row_hashes(plain, table.num_rows, halves=1)
     shift = np.uint64(64 - _PART_BITS * (depth + 1))
-    return ((hashes >> shift) & np.uint64(PARTS - 1)).astype(np.int64)
-
-
-def _hashes(column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """A hash of each value. Null is equal to null, NaN to NaN and -0.0 to 0.0, as in `group_numbers`."""
-    from pandas.util import hash_array  # noqa: PLC0415 - most programs never need it, and it takes long to import
-
-    if pt.is_floating(column.type):
-        column = pc.add(column, pa.scalar(0, column.type))
-    values = column.unique()
-    codes = np.asarray(pc.index_in(column, value_set=values))
-    objects = _as_binary(values).to_numpy(zero_copy_only=False).astype(object)
-    return hash_array(objects, categorize=False)[codes]  # type: ignore[no-any-return]
-
-
-def _as_binary(values: pa.Array) -> pa.Array:
-    if pt.is_floating(values.type):
-        values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), values.type), values)
-    elif pt.is_temporal(values.type):
-        values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())  # noqa: PLR2004 - bits
-    if not (pt.is_string(values.type) or pt.is_binary(values.type)):
-        values = values.cast(pa.string())
-    return values.cast(pa.binary())
+    parts: Int64Array = ((hashes * _MIX >> shift) & np.uint64(PARTS - 1)).astype(np.int64)
+    return parts

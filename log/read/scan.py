@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
+from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 from tidelog.log import predicate
 from tidelog.log.data.file_shape import rows_without_columns
 from tidelog.log.data.reader import DataFile, read_batches
-from tidelog.log.errors import ConfigurationError
+from tidelog.log.errors import ConfigurationError, PrerequisiteError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.presentable import printable
 from tidelog.log.pruning.file_pruning import Pruned, prune_values, wholly_matching
@@ -45,7 +46,9 @@ class RowReader:
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def to_pandas(self) -> Any:
-        """Read all rows into a pandas DataFrame. Needs pandas."""
+        """Read all rows into a pandas DataFrame. Without pandas, which tidelog does not install: PrerequisiteError."""
+        if find_spec("pandas") is None:
+            raise PrerequisiteError("to_pandas needs pandas, which is not installed", advice="pip install pandas")
         return self.to_arrow().to_pandas()
 
     def count(self) -> int:
