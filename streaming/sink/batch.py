@@ -15,8 +15,10 @@ from pyspark.sql import DataFrame
 from tidelog.log import Committed, Transaction
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.internals import REAL_SYSTEM, SetTransaction, committed, logger, open_store, run_statement
+from tidelog.streaming.executors.plain_frame import collected
 from tidelog.streaming.executors.ruled_frame import needs_spark
-from tidelog.streaming.executors.session import is_local
+from tidelog.streaming.executors.session import is_connect, is_local
+from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.monitoring.phases import Phases
 from tidelog.streaming.monitoring.report import BatchReport
 from tidelog.streaming.sink.background_checkpoint import BackgroundCheckpoint
@@ -77,6 +79,8 @@ class Batch:
         self._frame = frame
         self._phases = Phases(REAL_SYSTEM)
         self._transaction: Transaction | None = None
+        if is_connect(frame.sparkSession):
+            require_reachable(open_store(parts.settings.path, parts.settings.storage_options))
         with self._phases("identify"):
             self._identity: MicroBatch = parts.identifier.identify(frame, batch_id)
 
@@ -114,7 +118,7 @@ class Batch:
         if choice.choose(local=local) == SPARK or (choice.may_change and self._needs_spark()):
             return FrameRows(self._settings, self._frame, choice, few_files=few_files)
         try:
-            return CollectedRows(self._settings, self._frame.toArrow())
+            return CollectedRows(self._settings, collected(self._frame))
         except Exception as error:
             if _TOO_LARGE not in str(error):
                 raise

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from tidelog.log.errors import ConfigurationError, TidelogError
-from tidelog.log.internals import MemoryStore, open_store
+from tidelog.log.errors import TidelogError
 from tidelog.streaming.executors.prerequisites import require_jvm, require_spark
 from tidelog.streaming.monitoring.batch_log import failures_logged, publish
 from tidelog.streaming.monitoring.report import BatchReport
@@ -70,7 +69,8 @@ class Sink:
     Raises:
         ConfigurationError: An argument is invalid or does not go with another one.
         PredicateError: `delete_where` is not a supported SQL predicate. Its columns are checked against each batch.
-        PrerequisiteError: PySpark is older than 4.0, or no JVM runs yet and Java 17 or later is missing.
+        PrerequisiteError: PySpark is older than 4.0; or, without a `checkpoint`, no JVM runs yet and Java 17 or later
+            is missing.
         StoreNotSupportedError: tidelog does not support the store of `path`.
 
     Example:
@@ -114,19 +114,14 @@ class Sink:
             throttle=throttle,
             checkpoint=checkpoint,
         )
-        require_jvm()
+        if checkpoint is None:  # else it can be for Spark Connect, which needs no Java in this process
+            require_jvm()
         self.last: BatchReport | None = None
         self._parts = SinkParts(settings)
 
     def __getstate__(self) -> SinkSettings:
         """The arguments alone: Spark Connect calls a copy of the sink, in a process beside the server."""
-        settings = self._parts.settings
-        if isinstance(open_store(settings.path), MemoryStore):
-            raise ConfigurationError(
-                f"{settings.path} is in this process's memory, where no other process can write",
-                advice="use a table on a disk or in an object store",
-            )
-        return settings
+        return self._parts.settings
 
     def __setstate__(self, settings: SinkSettings) -> None:
         self.last = None

@@ -20,7 +20,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -79,20 +81,29 @@ def main(way: str, group: str, base: str, killed_batch: str, point: str) -> None
         return started(writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True))
 
     with session(way, Path(base)) as spark:
-        queries = [start(spark, scenario) for scenario in scenarios]
+        try:
+            queries = [start(spark, scenario) for scenario in scenarios]
+        except PySparkException as error:
+            _give_up(str(error))
         deadline = time.monotonic() + TIMEOUT_S
         while any(query.isActive for query in queries):
             failed = [query.exception() for query in queries if not query.isActive and query.exception()]
             is_killed = len(arrived(folder)) == len(scenarios)
             if (failed and not is_killed) or time.monotonic() > deadline:
-                sys.exit(f"at {point!r} of batch {killed_batch} only {arrived(folder)} arrived: {failed}")
+                _give_up(f"at {point!r} of batch {killed_batch} only {arrived(folder)} arrived: {failed}")
             time.sleep(0.05)
         failed = [query.exception() for query in queries if query.exception()]
         if len(arrived(folder)) == len(scenarios) == len(failed):
             os.kill(os.getpid(), signal.SIGKILL)
         if failed:
-            sys.exit(str(failed))
+            _give_up(str(failed))
         print("drained", flush=True)
+
+
+def _give_up(reason: str) -> NoReturn:
+    """End at once: ending a server waits for its queries, which wait at the point for one that does not come."""
+    print(reason, file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -139,9 +140,9 @@ def run(way: str, group: str, base: Path, killed_batch: int, point: str, returnc
     try:
         process.wait(timeout=TIMEOUT_S)
     finally:
-        if process.poll() is None:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        process.wait()
     assert process.returncode == returncode, (base / "errors").read_text()[-4000:]
     print(f"{point or 'to the end'}: {time.monotonic() - started:.1f} s")
 

@@ -39,7 +39,7 @@ Error = TypeVar("Error", bound=TidelogError)
 NUMBERS = pa.schema([("n", pa.int64())])
 # A stream in these tests works for some tenths of a second; a machine under load can take this many seconds.
 PATIENCE_S = 120
-_STARTS = 4
+_STARTS = 11
 
 
 class Input:

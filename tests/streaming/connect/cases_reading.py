@@ -54,6 +54,7 @@ def test_later_commits_do_not_show(connect: SparkSession, table: Table) -> None:
     assert read(connect, table.path).count() == 4
 
 
+@pytest.mark.full
 def test_the_format(connect: SparkSession, table: Table) -> None:
     register(connect)
     reader = connect.read.format("tidelog")
@@ -98,6 +99,7 @@ class Noted:
         return [json.loads(line) for line in self.file.read_text().splitlines()]
 
 
+@pytest.mark.full
 def test_a_stream_of_the_format(connect: SparkSession, tmp_path: Path) -> None:
     register(connect)
     table = Table.create(str(tmp_path / "table"), pa.schema([("n", pa.int64())]))

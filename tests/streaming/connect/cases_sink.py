@@ -12,10 +12,13 @@ import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.lanes import full_but
 from tests.streaming.sink.test_sink_types import compact_text, two_rows
 from tests.streaming.support import PATIENCE_S, Input, drain, forget_last_commit, numbers_in, started, wait_until
 from tidelog.log import Table
 from tidelog.streaming import Sink, Throttle, observed, read
+
+each_writer = pytest.mark.parametrize("writer", full_but(["spark"], ["driver", "spark"]))
 
 
 class Noted:
@@ -36,7 +39,7 @@ class Noted:
         return [json.loads(line) for line in self.file.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("writer", ["driver", "spark"])
+@each_writer
 def test_each_batch_is_there_once(connect: SparkSession, tmp_path: Path, writer: str) -> None:
     source, path, checkpoint = Input(tmp_path / "in").put(2), tmp_path / "table", tmp_path / "cp"
     noted = Noted(Sink(str(path), checkpoint=str(checkpoint), writer=writer), tmp_path / "reports")
@@ -61,7 +64,7 @@ def keyed(*rows: tuple[int, str, str, str]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
 
 
-@pytest.mark.parametrize("writer", ["driver", "spark"])
+@each_writer
 def test_an_upsert_with_order_and_deletes(connect: SparkSession, tmp_path: Path, writer: str) -> None:
     source, path, checkpoint = Input(tmp_path / "in"), tmp_path / "table", tmp_path / "cp"
     source.put_table(keyed((1, "a", "x", "u"), (2, "b", "x", "u"), (3, "c", "y", "u")))
@@ -87,7 +90,8 @@ def test_an_upsert_with_order_and_deletes(connect: SparkSession, tmp_path: Path,
     ]
 
 
-@pytest.mark.parametrize("writer", ["driver", "spark"])
+@pytest.mark.full
+@each_writer
 def test_an_overwrite_of_partitions(connect: SparkSession, tmp_path: Path, writer: str) -> None:
     source, path, checkpoint = Input(tmp_path / "in"), tmp_path / "table", tmp_path / "cp"
     source.put_table(keyed((1, "a", "x", "u"), (2, "b", "x", "u"), (3, "c", "y", "u")))
@@ -97,6 +101,17 @@ def test_an_overwrite_of_partitions(connect: SparkSession, tmp_path: Path, write
     )
     drain(source.stream(connect, schema=KEYED), sink, checkpoint)
     assert sorted_rows(path) == [(3, "c"), (5, "d")]
+
+
+@pytest.mark.full
+def test_a_query_whose_name_was_taken_over_is_fenced(connect: SparkSession, tmp_path: Path) -> None:
+    source, path = Input(tmp_path / "in").put(), tmp_path / "table"
+    old, new = tmp_path / "old", tmp_path / "new"
+    drain(source.stream(connect), Sink(str(path), checkpoint=str(old)), old)
+    drain(source.stream(connect), Sink(str(path), checkpoint=str(new), on_reset="adopt"), new)
+    text = refusal(source.put().stream(connect), Sink(str(path), checkpoint=str(old)), old)
+    assert "TIDELOG_FENCED: another query has taken over sink name 'default'" in text
+    assert Table.open(str(path)).version == 2
 
 
 def refusal(stream: DataFrame, function: Any, checkpoint: Path) -> str:
@@ -113,6 +128,7 @@ def test_without_a_checkpoint_the_error_says_what_to_pass(connect: SparkSession,
     assert not path.exists()
 
 
+@pytest.mark.full
 def test_a_checkpoint_that_is_not_the_querys_own_is_refused(connect: SparkSession, tmp_path: Path) -> None:
     source, path, other = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "other"
     sink = Sink(str(path), checkpoint=str(other))
@@ -124,6 +140,7 @@ def test_a_checkpoint_that_is_not_the_querys_own_is_refused(connect: SparkSessio
     assert numbers_in(path) == list(range(10))
 
 
+@pytest.mark.full
 def test_a_restored_and_a_deleted_checkpoint_are_refused(connect: SparkSession, tmp_path: Path) -> None:
     source, path, checkpoint = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "cp"
     sink = Sink(str(path), checkpoint=str(checkpoint))
@@ -153,7 +170,7 @@ class Compared:
         self.sink(batch, number)
 
 
-@pytest.mark.parametrize("writer", ["driver", "spark"])
+@each_writer
 def test_values_of_every_type_come_back_unchanged(connect: SparkSession, tmp_path: Path, writer: str) -> None:
     path, checkpoint = tmp_path / "table", tmp_path / "cp"
     sink = Sink(str(path), checkpoint=str(checkpoint), writer=writer)
@@ -172,6 +189,7 @@ def test_a_stopped_query_does_not_wait_for_the_throttle(connect: SparkSession, t
     assert not query.isActive
 
 
+@pytest.mark.full
 def test_figures_about_the_rows_reach_the_client(connect: SparkSession, tmp_path: Path) -> None:
     source, path, checkpoint = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "cp"
     stream = observed(source.stream(connect), event_time="n")
@@ -181,10 +199,12 @@ def test_figures_about_the_rows_reach_the_client(connect: SparkSession, tmp_path
     progress = query.lastProgress
     assert progress
     figures = progress.observedMetrics["tidelog"]
-    assert (figures.rows, figures.min_event_time, figures.max_event_time) == (10, 0, 9)
+    # On Spark Connect, 4.2 gives the values without their names.
+    assert figures["values"] == [10, 0, 9]
 
 
+@pytest.mark.full
 def test_a_table_in_memory_is_refused(connect: SparkSession, tmp_path: Path) -> None:
     sink = Sink("memory://table", checkpoint=str(tmp_path / "cp"))
-    with pytest.raises(Exception, match="memory://table is in this process's memory, where no other process can write"):
-        drain(Input(tmp_path / "in").put().stream(connect), sink, tmp_path / "cp")
+    text = refusal(Input(tmp_path / "in").put().stream(connect), sink, tmp_path / "cp")
+    assert "TIDELOG_CONFIGURATION: memory://table is in this process's memory" in text

@@ -67,11 +67,12 @@ def compact_text(frame: DataFrame) -> list[str]:
 
 
 @IN_ZONES
-def test_values_of_every_type_come_back_unchanged(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("writer", ["driver", "spark"])
+def test_values_of_every_type_come_back_unchanged(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     path = tmp_path / "table"
     stream = two_rows(spark, tmp_path / "input")
     given: list[str] = []
-    sink = Sink(str(path))
+    sink = Sink(str(path), writer=writer)
 
     def function(batch: DataFrame, number: int) -> None:
         given.extend(compact_text(batch))
