@@ -87,6 +87,19 @@ def sink_spark(spark: SparkSession, folder: Path) -> None:
 
 
 @part
+def sink_overwrite(spark: SparkSession, folder: Path) -> None:
+    """Each batch replaces the partitions that it has rows in."""
+    sink = Sink(str(folder / "table"), mode="overwrite-partitions", writer="spark", partition_by=["p"])
+    for first in (0, 100):
+        put(folder / "in", first, 100)
+        run(numbers(spark, folder / "in").where("n < 100 OR p = 'a'"), sink, folder)
+    check(
+        Table.open(str(folder / "table")).scan().to_arrow(),
+        [(n, p) for n, p in expected(range(200)) if (p == "a") == (n >= 100)],
+    )
+
+
+@part
 def sink_tasks(spark: SparkSession, folder: Path) -> None:
     """Python in the tasks writes columns of which Spark cannot say by their types that each value fits."""
     Table.create(str(folder / "table"), pa.schema([("n", pa.int32()), ("p", pa.string())]))
