@@ -7,6 +7,7 @@ It uses what tidelog's users have, and nothing of the tests, so that `spark-subm
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -242,6 +243,26 @@ def writing(spark: SparkSession, folder: Path) -> None:
     check(Table.open(path).scan().to_arrow(), expected(range(40)))
     frame.where("n < 5").write.format("tidelog").mode("overwrite").save(path)
     check(spark.read.format("tidelog").load(path).toArrow(), expected(range(5)))
+
+
+@part
+def object_store(spark: SparkSession, folder: Path) -> None:
+    """`storage_options` reach the executors with the tasks, and the format's with its options."""
+    url, options = json.loads((folder.parent / "store.json").read_text())
+    put(folder / "in", 0, 100)
+    run(numbers(spark, folder / "in"), Sink(url, storage_options=options), folder)
+    events = table(spark, url, storage_options=options)
+    events.delete("n < 10")
+    assert events.compact("major", purge=True).files_added
+    live = expected(range(10, 100))
+    check(read(spark, url, storage_options=options).toArrow(), live)
+    named = {f"storageOption.{name}": value for name, value in options.items()}
+    check(spark.read.format("tidelog").options(**named).load(url).toArrow(), live)
+    rows: Rows = []
+    following = Feed(spark, url, initial_snapshot=True, storage_options=options)
+    writer = following.foreachBatch(lambda batch, _: rows.extend(tuples(batch.select("n", "p").toArrow())))
+    start(writer, folder / "follower")
+    assert sorted(rows) == live
 
 
 # --- changes of rows, and compactions --------------------------------------------------------------------------------

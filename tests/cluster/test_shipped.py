@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from datetime import timedelta
@@ -13,6 +14,7 @@ import pytest
 from tests.cluster.application import log_of, plain, start_plain, submitted
 from tests.cluster.program import expected, tuples
 from tests.cluster.standalone import Cluster, clean_environment, processes_of_session, wait_until
+from tests.log.storage.servers import SECRET, Server
 from tidelog.log import Table
 from tidelog.log.state.files import to_adds
 
@@ -90,6 +92,16 @@ def require_only_garbage_left(table: Table, count: int) -> int:
     assert named <= {str(file.relative_to(root)) for file in root.rglob("*.parquet")}
     assert table.refresh().scan().count() == count
     return len(left)
+
+
+@pytest.mark.full
+def test_credentials_of_a_store_travel_with_the_tasks(
+    cluster: Cluster, bare_python: Path, package: Path, s3: Server, tmp_path: Path
+) -> None:
+    """The executors have none of their own, and Spark's JVM has no connector."""
+    (tmp_path / "store.json").write_text(json.dumps([s3.store("from a cluster").url, s3.options]))
+    plain(cluster, tmp_path, ["object_store"], python=bare_python, ship=["--py-files", str(package)])
+    assert SECRET not in log_of(tmp_path)
 
 
 @pytest.mark.full
