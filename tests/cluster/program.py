@@ -7,6 +7,7 @@ It uses what tidelog's users have, and nothing of the tests, so that `spark-subm
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -84,6 +85,19 @@ def sink_driver(spark: SparkSession, folder: Path) -> None:
 @part
 def sink_spark(spark: SparkSession, folder: Path) -> None:
     append(spark, folder, "spark", partition_by=["p"])
+
+
+@part
+def sink_overwrite(spark: SparkSession, folder: Path) -> None:
+    """Each batch replaces the partitions that it has rows in."""
+    sink = Sink(str(folder / "table"), mode="overwrite-partitions", writer="spark", partition_by=["p"])
+    for first in (0, 100):
+        put(folder / "in", first, 100)
+        run(numbers(spark, folder / "in").where("n < 100 OR p = 'a'"), sink, folder)
+    check(
+        Table.open(str(folder / "table")).scan().to_arrow(),
+        [(n, p) for n, p in expected(range(200)) if (p == "a") == (n >= 100)],
+    )
 
 
 @part
@@ -229,6 +243,26 @@ def writing(spark: SparkSession, folder: Path) -> None:
     check(Table.open(path).scan().to_arrow(), expected(range(40)))
     frame.where("n < 5").write.format("tidelog").mode("overwrite").save(path)
     check(spark.read.format("tidelog").load(path).toArrow(), expected(range(5)))
+
+
+@part
+def object_store(spark: SparkSession, folder: Path) -> None:
+    """`storage_options` reach the executors with the tasks, and the format's with its options."""
+    url, options = json.loads((folder.parent / "store.json").read_text())
+    put(folder / "in", 0, 100)
+    run(numbers(spark, folder / "in"), Sink(url, storage_options=options), folder)
+    events = table(spark, url, storage_options=options)
+    events.delete("n < 10")
+    assert events.compact("major", purge=True).files_added
+    live = expected(range(10, 100))
+    check(read(spark, url, storage_options=options).toArrow(), live)
+    named = {f"storageOption.{name}": value for name, value in options.items()}
+    check(spark.read.format("tidelog").options(**named).load(url).toArrow(), live)
+    rows: Rows = []
+    following = Feed(spark, url, initial_snapshot=True, storage_options=options)
+    writer = following.foreachBatch(lambda batch, _: rows.extend(tuples(batch.select("n", "p").toArrow())))
+    start(writer, folder / "follower")
+    assert sorted(rows) == live
 
 
 # --- changes of rows, and compactions --------------------------------------------------------------------------------

@@ -149,11 +149,11 @@ def cluster_of_two(folder: Path) -> Iterator[Cluster]:
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment of this process, without what would show the checkout or its Python to Spark."""
+    """The environment of this process, without what would show Spark the checkout, its Python, or a store's access."""
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("PYTHON", "PYSPARK_", "SPARK_")) and name != "VIRTUAL_ENV"
+        if not name.startswith(("PYTHON", "PYSPARK_", "SPARK_", "AWS_")) and name != "VIRTUAL_ENV"
     }
     # A worker starts its executors as Spark's scripts would, which name the Scala version of the jars.
     (core,) = (SPARK_HOME / "jars").glob("spark-core_*.jar")

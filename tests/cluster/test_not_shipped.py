@@ -11,7 +11,7 @@ from tests.cluster.standalone import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
 
-WITHOUT_PYTHON = ["sink_driver", "sink_spark", "upsert_driver", "reading"]
+WITHOUT_PYTHON = ["sink_driver", "sink_spark", "sink_overwrite", "upsert_driver", "reading"]
 IN_TASKS = ["sink_tasks", "sink_many_files", "upsert_spark", "net_changes", "many_deletion_vectors", "compaction"]
 FORMAT = ["format_stream", "format_read", "writing", "functions_of_sql"]
 
