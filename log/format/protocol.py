@@ -55,6 +55,9 @@ FEATURES_BY_PROPERTY: Mapping[str, str] = {
     properties.ENABLE_IN_COMMIT_TIMESTAMPS: "inCommitTimestamp",
 }
 
+# The property that turns each of these features on. Without it, the feature asks nothing of a writer.
+_ICEBERG = {f"icebergCompatV{number}": f"delta.enableIcebergCompatV{number}" for number in (1, 2, 3)}
+
 # A writer feature that no engine has: the last commit of a dropped table requires it. Readers find an empty table.
 DROPPED = "tidelog.dropped"
 
@@ -188,10 +191,7 @@ def _implied_features(protocol: Protocol) -> set[str]:
 
 def _unused(features: Iterable[str], metadata: Metadata) -> set[str]:
     """The features that the table lists but does not use, so that a writer can ignore them."""
-    in_use = {
-        "icebergCompatV1": properties.flag(metadata.configuration, "delta.enableIcebergCompatV1"),
-        "icebergCompatV2": properties.flag(metadata.configuration, "delta.enableIcebergCompatV2"),
-    }
+    in_use = {name: properties.flag(metadata.configuration, key) for name, key in _ICEBERG.items()}
     return {feature for feature in features if not in_use.get(feature, True)}
 
 

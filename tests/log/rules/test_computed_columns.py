@@ -158,6 +158,12 @@ def test_a_default_that_tidelog_cannot_evaluate_is_refused_only_where_it_is_need
         table.insert([{"id": 1}])
 
 
+def test_a_default_of_null() -> None:
+    table = ruled_table(pa.schema([("id", pa.int64()), ("n", pa.int8())]), fields={"n": default("NULL")})
+    table.insert([{"id": 1}])
+    assert rows_of(table) == [{"id": 1, "n": None}]
+
+
 def test_a_default_that_does_not_fit_its_column_is_an_error() -> None:
     table = ruled_table(pa.schema([("id", pa.int64()), ("n", pa.int8())]), fields={"n": default("1000")})
     with pytest.raises(SchemaMismatchError, match="'n'"):

@@ -178,6 +178,13 @@ def test_days_are_those_of_the_session(spark: SparkSession, tmp_path: Path) -> N
             spark.conf.set("spark.sql.session.timeZone", name)
             changed.overwrite(late)
             assert [row["day"] for row in rows_of(opened)] == [dt.date(2026, 3, day)]
+        instants = Input(tmp_path / "input").put_table(late.toArrow())
+        stream = instants.stream(spark, schema="at timestamp")
+        driver = Sink(opened.path, writer="driver", name="driver")
+        error = refused(stream, driver, tmp_path / "cp", UnsupportedFeatureError)
+        assert "CAST(at AS DATE)" in error.message
+        drain(stream, Sink(opened.path), tmp_path / "cp-auto")
+        assert [row["day"] for row in rows_of(opened)] == [dt.date(2026, 3, 9)] * 2
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
 
