@@ -134,6 +134,9 @@ def test_upserts_and_overwrites_fill_defaults_and_updates_do_not() -> None:
     assert rows_of(table)[0]["state"] == "old"
     table.upsert([{"id": 1}, {"id": 2, "gone": True}], keys=["id"], delete_where="gone")
     assert [(row["id"], row["state"]) for row in rows_of(table)] == [(1, "new")]
+    rows = [{"id": 1, "state": None}, {"id": 2}, {"id": 3, "gone": True}]
+    table.upsert(rows, keys=["id"], delete_where="gone")
+    assert [(row["id"], row["state"]) for row in rows_of(table)] == [(1, None), (2, "new")]
     table.overwrite([{"id": 5}])
     assert [(row["id"], row["state"]) for row in rows_of(table)] == [(5, "new")]
 
