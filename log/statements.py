@@ -69,7 +69,8 @@ class Statements(TableReader):
 
         Args:
             data: Anything with an Arrow stream (pyarrow, pandas, Polars, DuckDB), or a list of dicts. Columns are
-                matched by name, ignoring case, and cast if no value is lost; missing nullable columns are null.
+                matched by name, ignoring case, and cast if no value is lost. Missing columns get their default or what
+                generates them, and else null.
             idempotency_key: (application id, version). If the table has this version of the application or a newer
                 one, nothing is written. Versions of an application must increase.
 
@@ -77,7 +78,9 @@ class Statements(TableReader):
             The commit. Inserting no rows without a key makes none: the result then has the current version.
 
         Raises:
-            SchemaMismatchError: The data does not fit the table's schema.
+            SchemaMismatchError: The data does not fit the table's schema. It is a ConstraintViolationError if a row
+                breaks a constraint of the table.
+            UnsupportedFeatureError: The rows need an expression that tidelog cannot evaluate, or a generated identity.
             ConflictError: Another commit came first, and the insert is not run again by itself. It is a
                 ConcurrentTransactionException if that commit has the same application id, a MetadataChangedException
                 or ProtocolChangedException if it changed the schema or the protocol, and a TransactionExpiredError if
@@ -145,7 +148,9 @@ class Statements(TableReader):
 
         Raises:
             PredicateError: `where` or an expression contains something that tidelog does not evaluate.
-            SchemaMismatchError: A new value does not fit its column.
+            SchemaMismatchError: A new value does not fit its column, or a row breaks a constraint
+                (ConstraintViolationError).
+            UnsupportedFeatureError: A constraint over a changed column needs what tidelog cannot evaluate.
             AppendOnlyError: The table forbids changing rows.
             ConflictError: Other commits won every attempt.
 
@@ -168,7 +173,7 @@ class Statements(TableReader):
                 is not inserted. Columns that only this text reads need not be in the table.
 
         Raises:
-            SchemaMismatchError: The data does not fit the table's schema, or a key is null.
+            SchemaMismatchError, UnsupportedFeatureError: As for `insert`, or a key is null.
             DuplicateKeyError: The data has several rows for one key.
             ConfigurationError: There are no key columns, or they are not in the table.
             PredicateError: `delete_where` contains something that tidelog does not evaluate.
@@ -189,7 +194,7 @@ class Statements(TableReader):
             dynamic: Replace only the partitions that `data` has rows in. Cannot be combined with `where`.
 
         Raises:
-            SchemaMismatchError: The data does not fit the table's schema.
+            SchemaMismatchError, UnsupportedFeatureError: As for `insert`.
             PredicateError: `where` uses another column, or something that tidelog does not evaluate.
             ConfigurationError: `data` has rows outside of `where`, or the arguments do not fit.
             AppendOnlyError: The table forbids changing rows.

@@ -198,9 +198,7 @@ def _implied_features(protocol: Protocol) -> set[str]:
 
 def _unused(features: Iterable[str], metadata: Metadata) -> set[str]:
     """The features that the table lists but does not use, so that a writer can ignore them."""
-    in_use = {
-        **{name: properties.flag(metadata.configuration, key) for name, key in _ICEBERG.items()},
-    }
+    in_use = {name: properties.flag(metadata.configuration, key) for name, key in _ICEBERG.items()}
     return {feature for feature in features if not in_use.get(feature, True)}
 
 

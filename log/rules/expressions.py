@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.log import predicate
@@ -81,7 +80,7 @@ def equal_or_null(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.BooleanAr
     """For each row, whether both values are equal or both null, as SQL's `<=>` says."""
     pair = pa.table([left, right], names=["left", "right"])
     equal = Condition(Call("<=>", (Column(("left",)), Column(("right",)))), pair.schema)
-    return pc.fill_null(equal.outcomes(pair), False)  # noqa: FBT003 - a value
+    return equal.outcomes(pair)
 
 
 def _require_evaluable(expression: str, schema: pa.Schema, what: str, path: str) -> None:

@@ -23,12 +23,14 @@ _ANSWER = "__tidelog_rule_"
 class SparkWork:
     """What to add to a DataFrame: `filled`, columns of the table with their SQL, then `answers`, conditions by name.
 
-    A column can use those before it. `rules` are those for rows that have all of it.
+    A column can use those before it. `rules` are those for rows that have all of it. `reasons` are the expressions that
+    made Spark necessary.
     """
 
     filled: tuple[tuple[pa.Field, str], ...]
     answers: tuple[tuple[str, str], ...]
     rules: RowRules
+    reasons: tuple[str, ...]
 
 
 def spark_work(rules: RowRules, names: Collection[str], *, in_utc: bool) -> SparkWork | None:
@@ -48,7 +50,10 @@ def spark_work(rules: RowRules, names: Collection[str], *, in_utc: bool) -> Spar
         is_given = rule.column.lower() in present
         conditions.append(f"{_quoted(rule.column)} <=> ({rule.expression})" if is_given else "true")
     texts = [*(text for _, text in filled), *conditions]
-    if all(is_evaluable(text, schema) and (in_utc or not depends_on_zone(text, schema)) for text in texts):
+    reasons = [
+        text for text in texts if not is_evaluable(text, schema) or (not in_utc and depends_on_zone(text, schema))
+    ]
+    if not reasons:
         return None
     taken = [name for name in names if name.lower().startswith(_ANSWER)]
     if taken:
@@ -58,7 +63,8 @@ def spark_work(rules: RowRules, names: Collection[str], *, in_utc: bool) -> Spar
     generated = {rule.column for rule in own.generated}
     ordered = sorted(filled, key=lambda entry: entry[0].name in generated)
     answers = tuple((f"{_ANSWER}{place}", text) for place, text in enumerate(conditions))
-    return SparkWork(tuple(ordered), answers, replace(rules, answers=tuple(name for name, _ in answers)))
+    ready = replace(rules, answers=tuple(name for name, _ in answers))
+    return SparkWork(tuple(ordered), answers, ready, tuple(reasons))
 
 
 def _quoted(name: str) -> str:

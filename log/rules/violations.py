@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.log.errors import ConstraintViolationError
-from tidelog.log.predicate import words
+from tidelog.log import predicate
+from tidelog.log.errors import ConstraintViolationError, PredicateError
 from tidelog.log.predicate.tree import clipped
 from tidelog.log.rules.declared import Check
 
@@ -66,9 +66,12 @@ def _first(holds: pa.BooleanArray, rows: pa.Table, names: Sequence[str]) -> str:
 
 
 def _columns(expression: str, schema: pa.Schema) -> list[str]:
-    """The table's columns that the expression can read."""
-    found = words(expression) or frozenset()
-    return [name for name in schema.names if name.lower() in found]
+    """The table's columns that the expression reads."""
+    try:
+        found = frozenset(predicate.columns(predicate.parse(expression, schema)))
+    except PredicateError:  # Spark evaluated it
+        found = predicate.words(expression) or frozenset()
+    return [name for name in schema.names if name in found or name.lower() in found]
 
 
 def _shown(value: pa.Scalar) -> str:

@@ -22,10 +22,14 @@ _ZONE = "spark.sql.session.timeZone"
 _UTC = frozenset({"utc", "etc/utc", "gmt", "etc/gmt", "ut", "z", "+00:00", "utc+00:00", "utc+0", "gmt+0", "gmt0"})
 
 
-def needs_spark(frame: DataFrame, writer: DataWriter) -> bool:
-    """Whether rows of the frame can only be written through Spark, because of a rule of the table."""
+def only_in_spark(frame: DataFrame, writer: DataWriter) -> tuple[str, ...]:
+    """The expressions of the table's rules for which the rows of the frame have to be written through Spark.
+
+    tidelog cannot evaluate them, or they depend on the session's time zone, which is not UTC.
+    """
     rules = RowRules.of(writer)
-    return bool(rules.rules) and spark_work(rules, frame.columns, in_utc=_in_utc(frame.sparkSession)) is not None
+    work = spark_work(rules, frame.columns, in_utc=_in_utc(frame.sparkSession)) if rules.rules else None
+    return () if work is None else work.reasons
 
 
 def ruled(frame: DataFrame, writer: DataWriter) -> tuple[DataFrame, RowRules]:

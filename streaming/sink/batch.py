@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from tidelog.log import Committed, Transaction
-from tidelog.log.errors import ConfigurationError
+from tidelog.log.errors import ConfigurationError, UnsupportedFeatureError
 from tidelog.log.internals import REAL_SYSTEM, SetTransaction, committed, logger, open_store, run_statement
 from tidelog.streaming.executors.plain_frame import collected
-from tidelog.streaming.executors.ruled_frame import needs_spark
+from tidelog.streaming.executors.ruled_frame import only_in_spark
 from tidelog.streaming.executors.session import is_connect, is_local
 from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.monitoring.phases import Phases
@@ -115,8 +115,17 @@ class Batch:
         """The batch's rows, collected to the driver if they are few."""
         choice = self._parts.writer_choice
         local = is_local(self._frame.sparkSession)
-        if choice.choose(local=local) == SPARK or (choice.may_change and self._needs_spark()):
+        beyond = self._only_in_spark()
+        if choice.choose(local=local) == SPARK or (choice.may_change and beyond):
             return FrameRows(self._settings, self._frame, choice, few_files=few_files)
+        if beyond:
+            raise UnsupportedFeatureError(
+                f"a rule of {self._settings.path} needs {beyond[0]!r}, which the driver cannot evaluate: it has a "
+                "function that tidelog lacks, or depends on the session's time zone, which is not UTC",
+                advice="leave writer out, or pass writer='spark'",
+                path=self._settings.path,
+                features=beyond[0],
+            )
         try:
             return CollectedRows(self._settings, collected(self._frame))
         except Exception as error:
@@ -130,9 +139,9 @@ class Batch:
             _LOGGER.info("a batch for %s exceeds spark.driver.maxResultSize: Spark writes it", self._settings.path)
             return FrameRows(self._settings, self._frame, choice, few_files=few_files)
 
-    def _needs_spark(self) -> bool:
-        """Whether the table has a rule that only Spark can evaluate."""
-        return self._transaction is not None and needs_spark(self._frame, self._transaction.writer)
+    def _only_in_spark(self) -> tuple[str, ...]:
+        """The expressions of the table's rules that only Spark can evaluate."""
+        return () if self._transaction is None else only_in_spark(self._frame, self._transaction.writer)
 
     def _commit(self, rows: BatchRows) -> _Written:
         """Commit the rows, staging them again if a conflict requires it, or claim the sink's name."""

@@ -148,6 +148,13 @@ def test_the_values_shown_are_few_and_short() -> None:
     assert "\x1b" not in str(raised.value)
 
 
+def test_only_columns_of_the_constraint_are_shown() -> None:
+    table = ruled_table(COLUMNS, constraints={"kind": "price > length('secret')"})
+    with pytest.raises(ConstraintViolationError) as raised:
+        table.insert([{"id": 1, "price": -1, "secret": "password"}])
+    assert raised.value.row == "price=-1"
+
+
 def test_an_expression_that_tidelog_cannot_evaluate_is_refused_by_name() -> None:
     table = ruled_table(COLUMNS, constraints={"odd": "crc32(secret) > 5 AND price > 0"})
     statements: list[Callable[[], object]] = [

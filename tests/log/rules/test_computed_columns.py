@@ -134,6 +134,9 @@ def test_upserts_and_overwrites_fill_defaults_and_updates_do_not() -> None:
     assert rows_of(table)[0]["state"] == "old"
     table.upsert([{"id": 1}, {"id": 2, "gone": True}], keys=["id"], delete_where="gone")
     assert [(row["id"], row["state"]) for row in rows_of(table)] == [(1, "new")]
+    rows = [{"id": 1, "state": None}, {"id": 2}, {"id": 3, "gone": True}]
+    table.upsert(rows, keys=["id"], delete_where="gone")
+    assert [(row["id"], row["state"]) for row in rows_of(table)] == [(1, None), (2, "new")]
     table.overwrite([{"id": 5}])
     assert [(row["id"], row["state"]) for row in rows_of(table)] == [(5, "new")]
 
@@ -156,6 +159,12 @@ def test_a_default_that_tidelog_cannot_evaluate_is_refused_only_where_it_is_need
     table.insert([{"id": 1, "key": "k"}])
     with pytest.raises(UnsupportedFeatureError, match=r"default of the column 'key'.*uuid\(\)"):
         table.insert([{"id": 1}])
+
+
+def test_a_default_of_null() -> None:
+    table = ruled_table(pa.schema([("id", pa.int64()), ("n", pa.int8())]), fields={"n": default("NULL")})
+    table.insert([{"id": 1}])
+    assert rows_of(table) == [{"id": 1, "n": None}]
 
 
 def test_a_default_that_does_not_fit_its_column_is_an_error() -> None:
