@@ -10,7 +10,7 @@ from tests.log.row_tracking import TRACKING, ids, mark, tracked_table
 from tests.log.support import live_files, put_foreign, read_numbers, reopen
 from tidelog.compaction_daemon import stage
 from tidelog.log import Table
-from tidelog.log.errors import ConflictError, CorruptLogError
+from tidelog.log.errors import ConfigurationError, ConflictError, CorruptLogError
 from tidelog.log.format.actions import DomainMetadata
 from tidelog.log.format.row_tracking import SUSPENDED
 from tidelog.log.state.commits import read_commit
@@ -239,3 +239,13 @@ def test_a_partitioned_table_keeps_ids() -> None:
     after = ids(table)
     assert after[1] == (before[1][0], 2)
     assert {n: kept for n, kept in after.items() if n > 1} == {n: kept for n, kept in before.items() if n > 1}
+
+
+@pytest.mark.parametrize("key", [*TRACKING, SUSPENDED])
+def test_the_properties_of_row_tracking_are_not_for_tidelog_to_change(key: str) -> None:
+    table = tracked_table()
+    with pytest.raises(ConfigurationError, match=r"cannot be changed(.|\n)*the engine that set up row tracking"):
+        table.set_properties({key: "true" if key == SUSPENDED else None})
+    table.set_properties({"delta.checkpointInterval": 10})
+    table.insert(rows(1))
+    assert ids(table) == {1: (0, 2)}
