@@ -8,6 +8,7 @@
 | `frame_files` | write the rows of a DataFrame as data files |
 | `jvm_files` | the same through Spark's own parquet writer |
 | `plain_frame` | which DataFrames that writer can take as they are |
+| `collecting` | collect a DataFrame to the driver as Arrow data |
 | `hadoop` | the table's store as Hadoop sees it: URLs, settings, connectors |
 | `spark_table` | `table(spark, path)`: DELETE, UPDATE, UPSERT, OVERWRITE and compactions on the executors |
 | `spark_executor` | `SparkExecutor`: the calls of a compaction as Spark tasks |

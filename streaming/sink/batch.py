@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from tidelog.log import Committed, Transaction
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.internals import REAL_SYSTEM, SetTransaction, committed, logger, open_store, run_statement
+from tidelog.streaming.executors.collecting import collected
 from tidelog.streaming.monitoring.phases import Phases
 from tidelog.streaming.monitoring.report import BatchReport
 from tidelog.streaming.sink.background_checkpoint import BackgroundCheckpoint
@@ -103,7 +104,7 @@ class Batch:
         if choice.choose(local=local) == SPARK:
             return FrameRows(self._settings, self._frame, choice, few_files=few_files)
         try:
-            return CollectedRows(self._settings, self._frame.toArrow())
+            return CollectedRows(self._settings, collected(self._frame))
         except Exception as error:
             if _TOO_LARGE not in str(error):
                 raise
