@@ -55,6 +55,7 @@ def test_a_sink_takes_variants(spark: SparkSession, tmp_path: Path, writer: str)
     assert rows_of(made.path) == ROWS
 
 
+@pytest.mark.full
 def test_executors_change_rows_with_variants(spark: SparkSession, tmp_path: Path) -> None:
     made = variant_table(open_store(str(tmp_path / "table")))
     changed = table(spark, made.path)
