@@ -48,13 +48,26 @@ def preserves_ids(metadata: Metadata) -> bool:
 def tracked_fields(metadata: Metadata) -> tuple[pa.Field, ...]:
     """The two columns for the ids and commit versions of rows that keep them; empty if rows need not keep them.
 
-    A reader that is asked for these fields gives the value that holds for each row, wherever it comes from.
+    A reader that is asked for these fields gives the value that holds for each row, wherever it comes from. Raises
+    UnsupportedFeatureError if the table has a column of the same name.
     """
     names = metadata.configuration.get(ID_COLUMN), metadata.configuration.get(VERSION_COLUMN)
     if not preserves_ids(metadata) or not all(names):  # without names, `require_consistent` refuses the commit
         return ()
+    if names[0] == names[1] or any(_is_quoted(str(name), metadata.schema_string) for name in names):
+        raise UnsupportedFeatureError(
+            f"writing this table is refused: its row tracking has columns named {names[0]!r} and {names[1]!r}, which "
+            "are not unique among its columns",
+            advice="correct the table with the engine that set up row tracking",
+            features=FEATURE,
+        )
     kinds = ROW_ID, ROW_VERSION
     return tuple(pa.field(name, pa.int64(), metadata={_KIND: kind}) for name, kind in zip(names, kinds, strict=True))
+
+
+def _is_quoted(name: str, schema_string: str) -> bool:
+    """Whether the schema has the name anywhere. Engines choose random names, so it is a column if it is there."""
+    return msgspec.json.encode(name).decode() in schema_string
 
 
 def kind_of(field: pa.Field) -> bytes | None:

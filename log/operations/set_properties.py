@@ -13,6 +13,7 @@ from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.writer import check_statistics_columns
 from tidelog.log.errors import ConfigurationError, UnsupportedFeatureError
 from tidelog.log.format import properties as table_properties
+from tidelog.log.format import row_tracking
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.clustering import require_clusterable
 from tidelog.log.format.protocol import FEATURES_BY_PROPERTY, allows, has_in_commit_timestamps, with_feature
@@ -28,6 +29,10 @@ _FIXED: Mapping[str, str] = {
     table_properties.IN_COMMIT_TIMESTAMP_VERSION: "it records the first version with in-commit timestamps",
     table_properties.FIRST_VERSION: "it records which versions belong to an older table at the same path",
     table_properties.IN_COMMIT_TIMESTAMP_START: "it records the first version with in-commit timestamps",
+    row_tracking.ENABLED: "it takes ids for the rows that are there",
+    row_tracking.SUSPENDED: "it takes ids for the rows that are there",
+    row_tracking.ID_COLUMN: "data files keep row ids in the column that it names",
+    row_tracking.VERSION_COLUMN: "data files keep commit versions in the column that it names",
 }
 
 
@@ -67,7 +72,9 @@ def _require_changeable(changes: Any, metadata: Metadata) -> None:
         if key in _FIXED and present != (None if value is None else str(value)):
             raise ConfigurationError(
                 f"the table property {key!r} cannot be changed: {_FIXED[key]}",
-                advice="copy the rows to a new table that has the property from the start",
+                advice="use the engine that set up row tracking"
+                if "rowtracking" in key.lower()
+                else "copy the rows to a new table that has the property from the start",
             )
 
 

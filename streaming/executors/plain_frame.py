@@ -9,7 +9,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pt
 from pyspark.sql import DataFrame
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from tidelog.log.internals import DataWriter, conform, has_variant, match_names, properties
 from tidelog.streaming import spark_versions
@@ -22,31 +21,6 @@ _EXACT_IN_FLOAT = {32: 24, 64: 53}
 def arrow_schema(frame: DataFrame) -> pa.Schema:
     """The frame's columns as Arrow types."""
     return spark_versions.columns_to_arrow(frame.schema)
-
-
-def collected(frame: DataFrame) -> pa.Table:
-    """The frame's rows in this process.
-
-    `toArrow` refuses a null struct with a field that is never null, so no field within a column is so.
-    """
-    loose = StructType([_loose(field) for field in frame.schema])
-    return (frame if loose == frame.schema else frame.to(loose)).toArrow()
-
-
-def _loose(field: StructField) -> StructField:
-    return StructField(field.name, _loose_type(field.dataType), field.nullable, field.metadata)
-
-
-def _loose_type(kind: DataType) -> DataType:
-    """The type with all fields, elements and values in it nullable."""
-    if isinstance(kind, StructType):
-        inner = [_loose(field) for field in kind]
-        return StructType([StructField(field.name, field.dataType, True, field.metadata) for field in inner])  # noqa: FBT003 - Spark's signature
-    if isinstance(kind, ArrayType):
-        return ArrayType(_loose_type(kind.elementType))
-    if isinstance(kind, MapType):
-        return MapType(_loose_type(kind.keyType), _loose_type(kind.valueType))
-    return kind
 
 
 def quoted(name: str) -> str:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from tidelog.log import Committed, Transaction
 from tidelog.log.errors import ConfigurationError, UnsupportedFeatureError
 from tidelog.log.internals import REAL_SYSTEM, SetTransaction, committed, logger, open_store, run_statement
-from tidelog.streaming.executors.plain_frame import collected
+from tidelog.streaming.executors.collecting import collected
 from tidelog.streaming.executors.ruled_frame import only_in_spark
 from tidelog.streaming.executors.session import is_connect, is_local
 from tidelog.streaming.executors.tasks import require_reachable

@@ -130,3 +130,8 @@ def test_rows_keep_their_ids_over_everything_that_tidelog_does(
     Table.open(path).insert(data(70))
     assert ours(path) == theirs(delta, path)
     assert ours(path)[70][0] > after[60][0]
+    mine = Table.open(path).begin().insert(data(71, 72))
+    delta.sql(f"INSERT INTO delta.`{path}` SELECT id, 0 FROM range(80, 90)")
+    mine.commit()
+    assert ours(path) == theirs(delta, path)
+    assert ours(path)[71][0] > max(row_id for key, (row_id, _) in ours(path).items() if key not in {71, 72})

@@ -98,7 +98,7 @@ def test_a_table_of_another_writer_is_read(name: str, tmp_path: Path) -> None:
         assert COUNTS[name] in (None, found.num_rows)
 
 
-NOT_WRITTEN = {*BROKEN, *FILES_ONLY, "unshredded-variant", "parquet-decimal-dictionaries"}
+NOT_WRITTEN = {*BROKEN, *FILES_ONLY, "parquet-decimal-dictionaries"}
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_WRITTEN])

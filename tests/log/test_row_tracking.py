@@ -10,9 +10,9 @@ from tests.log.row_tracking import TRACKING, ids, mark, tracked_table
 from tests.log.support import live_files, put_foreign, read_numbers, reopen
 from tidelog.compaction_daemon import stage
 from tidelog.log import Table
-from tidelog.log.errors import ConflictError, CorruptLogError
+from tidelog.log.errors import ConfigurationError, ConflictError, CorruptLogError, UnsupportedFeatureError
 from tidelog.log.format.actions import DomainMetadata
-from tidelog.log.format.row_tracking import SUSPENDED
+from tidelog.log.format.row_tracking import ID_COLUMN, SUSPENDED, VERSION_COLUMN
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.loader import load
 
@@ -239,3 +239,25 @@ def test_a_partitioned_table_keeps_ids() -> None:
     after = ids(table)
     assert after[1] == (before[1][0], 2)
     assert {n: kept for n, kept in after.items() if n > 1} == {n: kept for n, kept in before.items() if n > 1}
+
+
+@pytest.mark.parametrize("key", [*TRACKING, SUSPENDED])
+def test_the_properties_of_row_tracking_are_not_for_tidelog_to_change(key: str) -> None:
+    table = tracked_table()
+    with pytest.raises(ConfigurationError, match=r"cannot be changed(.|\n)*the engine that set up row tracking"):
+        table.set_properties({key: "true" if key == SUSPENDED else None})
+    table.set_properties({"delta.checkpointInterval": 10})
+    table.insert(rows(1))
+    assert ids(table) == {1: (0, 2)}
+
+
+@pytest.mark.parametrize(
+    ("key", "name"), [(ID_COLUMN, "v"), (VERSION_COLUMN, "n"), (VERSION_COLUMN, TRACKING[ID_COLUMN])]
+)
+def test_columns_for_ids_that_are_not_unique_are_refused(key: str, name: str) -> None:
+    table = tracked_table(properties={**TRACKING, key: name})
+    with pytest.raises(UnsupportedFeatureError, match="not unique"):
+        table.insert(rows(1))
+    with pytest.raises(UnsupportedFeatureError, match="not unique"):
+        table.update("n = 1", {"v": "1"})
+    assert table.refresh().version == 0

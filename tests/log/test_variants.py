@@ -15,6 +15,7 @@ from tidelog.log import Table
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.format.schema import VARIANT
 from tidelog.log.state.loader import load
+from tidelog.log.storage import Store
 
 FIELDS: list[dict[str, Any]] = [
     {"name": "n", "type": "long", "nullable": True, "metadata": {}},
@@ -48,17 +49,21 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(params=["variantType", "variantType-preview"])
-def table(request: pytest.FixtureRequest) -> Table:
-    store = memory_store()
+def variant_table(store: Store, feature: str = "variantType") -> Table:
+    """An empty table with variants in the columns `v`, `s`, `l` and `m`."""
     protocol = msgspec.structs.replace(
         PROTOCOL,
-        reader_features=(*(PROTOCOL.reader_features or ()), request.param),
-        writer_features=(*(PROTOCOL.writer_features or ()), "changeDataFeed", request.param),
+        reader_features=(*(PROTOCOL.reader_features or ()), feature),
+        writer_features=(*(PROTOCOL.writer_features or ()), "changeDataFeed", feature),
     )
     text = msgspec.json.encode({"type": "struct", "fields": FIELDS}).decode()
     put_commit(store, 0, metadata(schema_string=text), protocol)
     return Table(store, load(store))
+
+
+@pytest.fixture(params=["variantType", "variantType-preview"])
+def table(request: pytest.FixtureRequest) -> Table:
+    return variant_table(memory_store(), request.param)
 
 
 def rows_of(table: Table) -> list[dict[str, Any]]:
