@@ -119,7 +119,8 @@ def test_three_requests_of_an_insert_follow_each_other(
     assert len(real.proxy.seen) == 5
 
 
-def test_on_a_busy_table_an_insert_looks_for_others_that_wait_once_a_second(real: Faulty, table: Table) -> None:
+@pytest.mark.usefixtures("table")
+def test_on_a_busy_table_an_insert_looks_for_others_that_wait_once_a_second(real: Faulty) -> None:
     busy = Table.open(real.store.url, storage_options=real.options)
     requests(real)
     for number in range(3):
