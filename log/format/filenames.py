@@ -34,9 +34,10 @@ class LogFile:
 
 _VERSION = r"(?P<version>\d{20})"
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+COMMIT_SUFFIX = ".json"
 # What follows the version's 20 digits.
 _SUFFIXES = {
-    LogFileKind.COMMIT: ".json",
+    LogFileKind.COMMIT: COMMIT_SUFFIX,
     LogFileKind.CHECKPOINT: ".checkpoint.parquet",
     LogFileKind.CHECKSUM: ".crc",
 }
@@ -51,7 +52,12 @@ _PATTERNS = (
 
 def commit_path(version: int) -> str:
     """The path of a commit, relative to the table."""
-    return f"{LOG_FOLDER}/{version:020d}.json"
+    return f"{LOG_FOLDER}/{commit_name(version)}"
+
+
+def commit_name(version: int) -> str:
+    """The bare name of a commit."""
+    return f"{version:020d}{COMMIT_SUFFIX}"
 
 
 def checksum_path(version: int) -> str:

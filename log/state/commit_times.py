@@ -7,6 +7,8 @@ millisecond after the one before.
 
 from __future__ import annotations
 
+import numpy as np
+
 from tidelog.log.format import commit_info, filenames
 from tidelog.log.format.actions import Commit
 from tidelog.log.format.filenames import LogFileKind
@@ -69,12 +71,17 @@ class CommitTimes:
         return True
 
     def _list(self) -> None:
-        self._file_times = {}
-        self._newest, self._single = -1, 0
-        for status in self._store.list(filenames.LOG_FOLDER):
-            file = filenames.parse_log_file(status.name)
-            if file and file.kind is LogFileKind.COMMIT:
-                self._record(file.version, status.modified_ms)
+        by_name = dict(self._store.modified_times(filenames.LOG_FOLDER, filenames.COMMIT_SUFFIX))
+        names = sorted(by_name)
+        versions = filenames.versions(names, LogFileKind.COMMIT)
+        if len(versions) < len(names):
+            names = [filenames.commit_name(version) for version in versions]
+        places = np.arange(len(names))
+        # Each time is the file's, or one more than the time before, whichever is later. So minus their places the times
+        # are the largest value so far; and the first one is at least 0.
+        ahead = np.maximum.accumulate(np.fromiter((by_name[name] for name in names), np.int64, len(names)) - places)
+        self._file_times = dict(zip(versions, (np.maximum(ahead, 0) + places).tolist(), strict=True))
+        self._newest, self._single = versions[-1] if versions else -1, 0
 
     def _record(self, version: int, modified_ms: int) -> None:
         before = self._file_times.get(self._newest, -1)

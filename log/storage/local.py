@@ -146,6 +146,14 @@ class LocalStore(Store):
         """See Store."""
         return [entry.name for entry in self._entries(folder) if is_file(entry)]
 
+    @reading
+    def modified_times(self, folder: str, ending: str) -> Sequence[tuple[str, int]]:
+        """See Store."""
+        try:
+            return self._disk.modified_times(self._resolve(folder), ending)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
     def delete(self, path: str) -> None:
         """See Store."""
         target = self._resolve(path)

@@ -120,6 +120,13 @@ class Store(ABC):
         """
         return [status.name for status in self.list(folder)]
 
+    def modified_times(self, folder: str, ending: str) -> Sequence[tuple[str, int]]:
+        """Name and modification time, in ms since the epoch, of the files in `folder` with that ending; in any order.
+
+        Stores that look at each file for its time override this: a log can have several files for each version.
+        """
+        return [(status.name, status.modified_ms) for status in self.list(folder) if status.name.endswith(ending)]
+
     @abstractmethod
     def folders(self, folder: str = "", *, until: str = "") -> Sequence[str]:
         """The bare names of the folders directly in `folder`, sorted; empty if it does not exist.

@@ -205,6 +205,10 @@ class SimDisk(Disk):
         self._call("stat", key)
         return self._found(key).modified_ms
 
+    def modified_times(self, folder: Path, ending: str) -> list[tuple[str, int]]:
+        found = [entry for entry in self.entries(folder) if entry.name.endswith(ending)]
+        return [(entry.name, entry.stat().st_mtime_ns // 1_000_000) for entry in found]
+
     def entries(self, folder: Path) -> list[os.DirEntry[str]]:
         """Reads the folder in two calls; what changes in between may or may not be in the result."""
         key = _key(folder)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.log.faults import Counting
@@ -90,6 +92,70 @@ def test_binary_search_agrees_with_linear_search(stamps: list[int], at: int, exp
         store.delete(filenames.commit_path(version))
     linear = [version for version, stamp in enumerate(stamps) if stamp <= at and version >= earliest]
     assert versions.version_at(CommitTimes(store), at, earliest, len(stamps) - 1) == (linear[-1] if linear else None)
+
+
+def by_definition(file_times: Mapping[int, int]) -> dict[int, int]:
+    """Each commit's time: its file's, but at least a millisecond after the one before."""
+    found: dict[int, int] = {}
+    newest = -1
+    for version in sorted(file_times):
+        newest = found[version] = max(file_times[version], newest + 1)
+    return found
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    file_times=st.lists(st.integers(0, 40), min_size=1, max_size=25),
+    first=st.integers(0, 3),
+    at=st.integers(-1, 70),
+    looked_up=st.integers(0, 25),
+)
+def test_file_times_in_any_order_give_the_times_of_the_definition(
+    tmp_path: Path, file_times: list[int], first: int, at: int, looked_up: int
+) -> None:
+    """Also for commits that are looked up one by one after the listing, and with other files in the log."""
+    folder = tmp_path / str(uuid.uuid4())
+    (folder / filenames.LOG_FOLDER).mkdir(parents=True)
+    known = {first + number: time for number, time in enumerate(file_times)}
+    store = LocalStore(str(folder))
+    times = CommitTimes(store)
+
+    def put(version: int) -> None:
+        put_commit(store, version, add(f"f{version}"), info={"inCommitTimestamp": None})
+        os.utime(folder / filenames.commit_path(version), ns=(0, known[version] * 1_000_000))
+        store.replace(filenames.checksum_path(version), b"{}")
+
+    expected = by_definition(known)
+    for version in known:
+        put(version)
+        if version == first + looked_up:
+            assert times.at(version) == expected[version]
+    assert {version: times.at(version) for version in known} == expected
+    assert {version: CommitTimes(store).at(version) for version in known} == expected
+    linear = [version for version, time in expected.items() if time <= at]
+    newest = max(known)
+    assert versions.version_at(CommitTimes(store), at, first, newest) == (linear[-1] if linear else None)
+
+
+def test_only_commits_are_asked_for_their_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log has checksums and checkpoints as well, and asking is what takes the time."""
+    table = new_table(LocalStore(str(tmp_path)), NUMBERS, properties={"delta.enableInCommitTimestamps": False})
+    table.insert(numbers([1]))
+    table.checkpoint()
+    (tmp_path / filenames.commit_path(2)).mkdir()
+    (tmp_path / filenames.commit_path(3)).symlink_to(tmp_path / filenames.commit_path(3))
+    asked: list[str] = []
+    stat = os.stat
+
+    def watched(name: str, *, dir_fd: int | None = None) -> os.stat_result:
+        asked.append(str(name))
+        return stat(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "stat", watched)
+    found = LocalStore(str(tmp_path)).modified_times(filenames.LOG_FOLDER, ".json")
+    assert sorted(name for name, _ in found) == [f"{version:020d}.json" for version in range(2)]
+    assert {name[20:] for name in asked} == {".json"}
+    assert LocalStore(str(tmp_path / "none")).modified_times(filenames.LOG_FOLDER, ".json") == []
 
 
 def test_the_search_reads_few_commits() -> None:
