@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import duckdb
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -65,7 +66,8 @@ def by_spark(spark: SparkSession, rows: pa.Table, path: Path, kind: str = "TIMES
 
 
 def by_pandas(_: SparkSession, rows: pa.Table, path: Path) -> None:
-    rows.to_pandas().to_parquet(path, partition_cols=PARTITIONS, coerce_timestamps="us")
+    # With Arrow's types, because pandas' own make NaN of null.
+    rows.to_pandas(types_mapper=pd.ArrowDtype).to_parquet(path, partition_cols=PARTITIONS, coerce_timestamps="us")
 
 
 def by_polars(_: SparkSession, rows: pa.Table, path: Path) -> None:
@@ -92,11 +94,12 @@ def test_every_reader_and_writer_goes_on(writer: str, spark: SparkSession, delta
     path = tmp_path / "folder"
     WRITERS[writer](spark, ROWS, path)
     before = {file: file.stat().st_mtime_ns for file in path.rglob("*.parquet")}
+    above = delta.sql(f"SELECT n FROM parquet.`{path}` WHERE x > 100")
     table = Table.convert(str(path), partition_by=PARTITIONS, properties=OLD)
     assert table.schema.equals(SCHEMA), table.schema
     assert_same_everywhere(table.path, ROWS, delta)
-    # NaN is above all numbers for Spark, and must not be skipped by a bound that left it out.
-    assert delta.sql(f"SELECT n FROM delta.`{path}` WHERE x > 100") == [{"n": 4}]
+    # NaN is above all numbers for Spark, unless a file's own bounds leave it out. The table's must not do so.
+    assert delta.sql(f"SELECT n FROM delta.`{path}` WHERE x > 100") == above
 
     delta.append(str(path), f"SELECT 100L AS n, s, x, at, tags, day, city FROM delta.`{path}` WHERE n = 1")
     write_deltalake(DeltaTable(path), ROWS.slice(1, 1), mode="append")
