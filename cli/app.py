@@ -29,6 +29,7 @@ DONE, FAILED, WRONG_USE, CONFLICT, NOTHING_TO_DO = range(5)
 COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Create and change tables": {
         "create": "Create an empty table.",
+        "adopt": "Say what adopting another engine's table means, or do it.",
         "add-columns": "Add columns to a table.",
         "set-properties": "Set or remove table properties.",
         "restore": "Restore a table to an earlier version.",

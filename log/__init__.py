@@ -13,9 +13,9 @@ with `pruning/` and `predicate/`; `history` lists the commits. `data/` reads and
 state of a version from the files of the log, `format/` is what these files hold, and `storage/` is where they are.
 `cleanup/` deletes what no retained version needs. `numbered_files` are records of which the newest counts, for
 `consumers/` and leases. `errors` is the tree of errors, with its root in `base_error`; `presentable` makes text fit for
-terminals and logs, and `log_records` lines of a log; `system` is the clock, sleep and randomness; `arrays` names NumPy
-types; `internals` is what the other packages may use, and `reading` the part of it that a reader in Spark needs.
-`layers.toml` says which of them may import which.
+terminals and logs, and `log_records` lines of a log; `adoption` judges tables of other engines; `system` is the clock,
+sleep and randomness; `arrays` names NumPy types; `internals` is what the other packages may use, and `reading` the part
+of it that a reader in Spark needs. `layers.toml` says which of them may import which.
 
 Names are imported when they are first used: Spark's Python processes load only what they need.
 """

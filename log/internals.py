@@ -49,6 +49,11 @@ from tidelog.log.system import (
 )
 
 # isort: split
+# --- tables and folders that others made
+from tidelog.log.adoption import Adoption, PropertyChange, adoption_of
+from tidelog.log.operations.convert import survey as survey_folder
+
+# isort: split
 # --- the state of a version
 from tidelog.log.history import commit_records, recorded
 from tidelog.log.read.timeline import BEFORE_FIRST, Point, Timeline, to_timestamp_ms
@@ -159,6 +164,7 @@ __all__ = [
     "UPSERT_METRICS",
     "AddCDCFile",
     "AddFile",
+    "Adoption",
     "BoolArray",
     "Bounds",
     "ChangeFile",
@@ -192,6 +198,7 @@ __all__ = [
     "Pieces",
     "Point",
     "Policy",
+    "PropertyChange",
     "Redactor",
     "RemoveFile",
     "RowDelete",
@@ -208,6 +215,7 @@ __all__ = [
     "UInt64Array",
     "UnreadableRecordError",
     "WrittenFiles",
+    "adoption_of",
     "change_schema",
     "claim",
     "clustering_columns",
@@ -288,6 +296,7 @@ __all__ = [
     "stage_update",
     "staged_upsert",
     "state_of",
+    "survey_folder",
     "take_up",
     "to_adds",
     "to_datetime",

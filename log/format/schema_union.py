@@ -26,7 +26,8 @@ class SchemaUnion:
         self._fields: list[pa.Field] = []
         # The file that decided the type of a column or field, by its path.
         self._files: dict[str, str] = {}
-        self._known: list[pa.Schema] = []
+        # The schemas taken in, which files share; kept, so that no other one gets the same id.
+        self._known: dict[int, pa.Schema] = {}
 
     @property
     def schema(self) -> pa.Schema:
@@ -35,10 +36,10 @@ class SchemaUnion:
 
     def add(self, schema: pa.Schema, file: str) -> None:
         """Take in the columns of a file. Raises SchemaMismatchError, which names two files, if they do not fit."""
-        if any(schema is known for known in self._known):
+        if id(schema) in self._known:
             return
         self._fields = self._joined(self._fields, list(schema), "", file)
-        self._known.append(schema)
+        self._known[id(schema)] = schema
 
     def _joined(self, old: Sequence[pa.Field], new: Sequence[pa.Field], above: str, file: str) -> list[pa.Field]:
         """The fields of one level in both, and those that one of them lacks."""

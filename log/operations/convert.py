@@ -25,6 +25,7 @@ from tidelog.log.errors import (
     DataFileMissingError,
     SchemaMismatchError,
     TableNotFoundError,
+    TidelogError,
     UnsupportedFeatureError,
 )
 from tidelog.log.format import filenames, hive_paths, partition_values, paths, properties, statistics
@@ -32,10 +33,14 @@ from tidelog.log.format.actions import AddFile, SetTransaction
 from tidelog.log.format.protocol import is_dropped
 from tidelog.log.format.schema import table_schema
 from tidelog.log.format.schema_union import SchemaUnion
+from tidelog.log.format.text import is_unicode
 from tidelog.log.operations import create_table
+from tidelog.log.state.checkpointing import checkpoint
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import FileStatus, Store
-from tidelog.log.system import System
+from tidelog.log.system import System, logger
+
+_LOGGER = logger(__name__)
 
 _Files: TypeAlias = Mapping[str, FileStatus]
 PartitionColumns: TypeAlias = Sequence[str | pa.Field]
@@ -45,6 +50,8 @@ SINK_TXN = file_sink_log.SINK_FOLDER
 
 # Footers that are read or wait to be taken up, for each thread.
 _AHEAD = 4
+# A commit of so many files is slow to read, and the next checkpoint is far off.
+_MANY = 1000
 # Unlike Table.create: other programs may still write to the folder, and clean-up deletes what no commit names.
 _DEFAULTS: Mapping[str, object] = {properties.CLEAN_UP: False}
 
@@ -109,7 +116,13 @@ def convert(
     empty = create_table.staged_creation(folder.schema, folder.partition_by, {**_DEFAULTS, **configuration}, system)
     # A crash of the machine must not take a file from the table that another program has just written.
     store.sync([paths.to_storage_path(add.path) for add in folder.adds])
-    return create_table.put_first(store, _with_files(empty, folder, system), system)
+    state = create_table.put_first(store, _with_files(empty, folder, system), system)
+    if state is not None and len(folder.adds) >= _MANY:
+        try:
+            checkpoint(store, state, system)
+        except (TidelogError, OSError) as error:
+            _LOGGER.warning("could not write the first checkpoint of %s: %s", store.url, error)
+    return state
 
 
 def _with_files(empty: Staged, folder: Folder, system: System) -> Staged:
@@ -160,8 +173,18 @@ def _listed(store: Store) -> tuple[_Files, str]:
         if f"/{filenames.LOG_FOLDER}/" in path or path.startswith(".hoodie/"):
             inside = path
         elif not hive_paths.is_left_out(path):
+            _require_unicode(store, path)
             found[path] = status
     return found, inside
+
+
+def _require_unicode(store: Store, path: str) -> None:
+    if not is_unicode(path):
+        raise ConfigurationError(
+            f"the file {path!r} of {store.url} has a name that is not UTF-8, which the log cannot hold",
+            advice="rename it",
+            path=store.url,
+        )
 
 
 def _require_files(store: Store, files: _Files, inside: str) -> None:

@@ -144,7 +144,7 @@ def _consumer(path: Path) -> None:
 def commands(folder: Path) -> Iterator[list[str]]:
     """Each command with what makes it print as much as it can, and ways in which it fails."""
     table = str(make_table(folder / "good"))
-    for name in ("describe", "history", "scan", "changes", "conflicts", "plan"):
+    for name in ("adopt", "describe", "history", "scan", "changes", "conflicts", "plan"):
         yield [name, table]
     yield ["doctor", table, "--writers", "2", "--rounds", "1"]
     for name in ("scan", "changes"):
@@ -186,7 +186,7 @@ def commands(folder: Path) -> Iterator[list[str]]:
     yield ["drop", table]
     yield ["drop", table, "--yes"]
     for path in _broken(folder).values():
-        for command in ("describe", "scan", "vacuum", "expire", "history", "changes", "plan"):
+        for command in ("adopt", "describe", "scan", "vacuum", "expire", "history", "changes", "plan"):
             yield [command, str(path)]
         yield ["compact", str(path), "--level", "major", "--cluster-by", NAME]
         yield ["daemon", str(path), "--once"]

@@ -25,6 +25,7 @@ from tidelog.cli import progress
 # The commands that first take the path of a table that exists, with the other arguments that they need.
 ON_A_TABLE: dict[str, list[str]] = {
     "add-columns": ["new bigint"],
+    "adopt": [],
     "changes": [],
     "compact": [],
     "conflicts": [],

@@ -62,7 +62,7 @@ class Tried:
             source.mkdir(exist_ok=True)
             lines = [json.dumps({"k": key, "v": f"v{key}"}) for key in (start, start + 1)]
             (source / f"{start}.json").write_text("\n".join(lines))
-        given = {"checkpoint": checkpoint} if self._session == "connect" else {}
+        given: dict[str, Any] = {"checkpoint": checkpoint} if self._session == "connect" else {}
         stream = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(source))
         writer = stream.writeStream.foreachBatch(Sink(path, **given, **options))
         self.run(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True))

@@ -183,6 +183,12 @@ def test_a_table_is_not_converted_again(path: str) -> None:
         Table.convert(other)
 
 
+def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"n\xe4me.parquet")).write_bytes(parquet(ROWS))
+    with pytest.raises(ConfigurationError, match="not UTF-8"):
+        Table.convert(str(tmp_path))
+
+
 # --- beside other programs -------------------------------------------------------------------------------------------
 
 
@@ -264,3 +270,10 @@ def test_a_vacuum_keeps_the_files_of_the_table_and_deletes_what_no_commit_names(
     assert report.files == ("late.parquet",)
     assert Table.open(path).scan().to_arrow().num_rows == 2
     assert (tmp_path / "_SUCCESS").exists()
+
+
+def test_a_large_folder_gets_a_checkpoint_at_once() -> None:
+    content = parquet(numbered(0))
+    table = converted({f"{number:04d}.parquet": content for number in range(1000)})
+    assert {"_last_checkpoint", f"{0:020d}.checkpoint.parquet"} <= set(table.store.names("_delta_log"))
+    assert Table.open(table.path).at().num_rows == 3000

@@ -1,0 +1,270 @@
+"""`tidelog adopt`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+import typer
+
+from tidelog.cli import options, output
+from tidelog.cli.app import FAILED, NOTHING_TO_DO
+from tidelog.cli.progress import Progress
+from tidelog.cli.schema_text import parse_schema
+from tidelog.compaction_daemon import plan
+from tidelog.log import Table
+from tidelog.log.errors import ConfigurationError, TableNotFoundError, TidelogError, UnsupportedFeatureError
+from tidelog.log.internals import (
+    Adoption,
+    Head,
+    PropertyChange,
+    Store,
+    adoption_of,
+    load,
+    open_store,
+    survey_folder,
+)
+
+# How many commits to look at for their writers.
+_COMMITS = 100
+
+
+def adopt_command(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A Delta table, or a folder of parquet files.")],
+    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without this, only say what would be done.")] = False,
+    allow_protocol_upgrade: Annotated[
+        bool,
+        typer.Option(
+            "--allow-protocol-upgrade",
+            help="Also set properties that need another table feature; some other engines then refuse the table.",
+        ),
+    ] = False,
+    skip: Annotated[
+        list[str] | None, typer.Option(metavar="K", help="Leave this property as it is. Repeatable.")
+    ] = None,
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMNS",
+            help='For a folder: its partition columns, such as "day, month int"; without a type it follows from the '
+            "values.",
+        ),
+    ] = None,
+    storage_option: options.StorageOptions = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Say what adopting another engine's table means, or do it.
+
+    Prints what is in the way, the properties to set and why, who else writes to the table, and how to continue the
+    streams of other engines. A folder of parquet files becomes a table, without rewriting a file. Nothing is changed
+    without --apply. Exit code 1 if tidelog cannot read or write the table, 4 if there is nothing to do.
+
+    Example:
+      tidelog adopt /data/events
+      tidelog adopt /data/events --apply --skip tidelog.cleanUp
+      tidelog adopt /data/parquet --partition-by "day, month int" --apply
+    """
+    with Progress(f"looking at {path}"):
+        storage_options = options.parse_storage_options(storage_option)
+        store = open_store(path, storage_options)
+        try:
+            head = load(store).head
+        except TableNotFoundError:
+            if not any(True for _ in store.walk()):
+                raise
+            found = _folder(store, _columns(partition_by))
+            if apply:
+                table = Table.convert(path, partition_by=_columns(partition_by), storage_options=storage_options)
+                found |= {"applied": True, "version": table.version}
+        else:
+            _require_for_table(partition_by, path)
+            found = _table(store, head, skip or (), storage_options, apply=apply, upgrade=allow_protocol_upgrade)
+    if as_json:
+        output.write_json(found)
+    else:
+        output.write_fields(_as_text(found))
+    if found["obstacles"]:
+        raise typer.Exit(FAILED)
+    if found["kind"] == "table" and not any(entry["set"] for entry in found["properties"]):
+        raise typer.Exit(NOTHING_TO_DO)
+
+
+def _require_for_table(partition_by: Sequence[str] | None, path: str) -> None:
+    if partition_by:
+        raise ConfigurationError(
+            f"--partition-by is for folders of parquet files, and {path} is a table", advice="leave it out"
+        )
+
+
+# --- a table ---------------------------------------------------------------------------------------------------------
+
+
+def _table(
+    store: Store,
+    head: Head,
+    skip: Sequence[str],
+    storage_options: Mapping[str, str] | None,
+    *,
+    apply: bool,
+    upgrade: bool,
+) -> dict[str, Any]:
+    table: Table | None
+    try:
+        table = Table.open(store.url, storage_options=storage_options)
+        engines = [(record.version, record.engine) for record in table.history(_COMMITS)]
+    except UnsupportedFeatureError:
+        table, engines = None, []
+    if table is not None:
+        head = table.head
+    progress = {app_id: entry.version for app_id, entry in head.transactions.items()}
+    adoption = adoption_of(head.protocol, head.metadata, progress, engines, store.url)
+    unknown = set(skip) - {change.key for change in adoption.changes}
+    if unknown:
+        raise ConfigurationError(
+            f"--skip names {', '.join(sorted(unknown))}, which would not be set anyway", advice="leave it out"
+        )
+    chosen = [change for change in adoption.changes if change.key not in skip and (upgrade or change.upgrade is None)]
+    version = head.version
+    if apply and chosen and table is not None:
+        values = {change.key: change.value for change in chosen}
+        version = table.set_properties(values, allow_protocol_upgrade=upgrade).version
+    return {
+        "path": store.url,
+        "kind": "table",
+        "version": version,
+        "applied": apply and bool(chosen),
+        "obstacles": msgspec.to_builtins(adoption.obstacles),
+        "properties": [_property(change, chosen, skip) for change in adoption.changes],
+        "streams": _streams(adoption, store.url),
+        "writers": msgspec.to_builtins(adoption.writers),
+        "notes": list(adoption.notes),
+        **(_debt(table) if table is not None else {"debt": None, "first": None}),
+    }
+
+
+def _property(change: PropertyChange, chosen: Sequence[PropertyChange], skip: Sequence[str]) -> dict[str, Any]:
+    why_not = None
+    if change.key in skip:
+        why_not = "skipped"
+    elif change not in chosen:
+        why_not = "needs --allow-protocol-upgrade"
+    return {**msgspec.to_builtins(change), "set": change in chosen, "why_not": why_not}
+
+
+def _streams(adoption: Adoption, path: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "app_id": stream.app_id,
+            "batch": stream.batch,
+            "continue_with": f"Sink({path!r}, adopt_txn={stream.app_id!r})",
+        }
+        for stream in adoption.streams
+    ]
+
+
+def _debt(table: Table) -> dict[str, Any]:
+    """The table's debt, and what a daemon would do about it first, in words."""
+    debt = table.debt()
+    found = plan(table, "auto")
+    first = None
+    if found.groups:
+        group = found.groups[0]
+        rewritten = output.counted(len(group.inputs), "file")
+        first = f"rewrite {rewritten} of {found.num_files:,}, the first of {output.counted(len(found.groups), 'group')}"
+    return {"debt": msgspec.to_builtins(debt), "first": first}
+
+
+# --- a folder --------------------------------------------------------------------------------------------------------
+
+
+def _folder(store: Store, partition_by: Sequence[str | pa.Field]) -> dict[str, Any]:
+    folder = survey_folder(store, partition_by, {})
+    return {
+        "path": store.url,
+        "kind": "folder",
+        "version": None,
+        "applied": False,
+        "obstacles": [],
+        "files": len(folder.adds),
+        "rows": folder.num_rows,
+        "bytes": folder.num_bytes,
+        "left_out": folder.left_out,
+        "newest_batch": folder.newest_batch,
+        "partition_by": list(folder.partition_by),
+        "schema": output.schema_fields(folder.schema),
+    }
+
+
+def _columns(texts: Sequence[str] | None) -> list[str | pa.Field]:
+    """Names, and fields where a type is given: `day, month int`."""
+    found: list[str | pa.Field] = []
+    for text in options.split_columns(texts) or ():
+        try:
+            found.append(parse_schema(text).field(0) if " " in text else text)
+        except TidelogError as error:
+            raise ConfigurationError(
+                f"--partition-by cannot be {text!r}: {error.message}", advice='write names, or "month int"'
+            ) from error
+    return found
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
+
+
+def _as_text(found: dict[str, Any]) -> dict[str, Any]:
+    if found["kind"] == "folder":
+        return _folder_text(found)
+    done = "set" if found["applied"] else "would set"
+    texts: dict[str, Any] = {"path": found["path"], "version": found["version"]}
+    if found["obstacles"]:
+        texts["in the way"] = [
+            f"cannot {entry['doing']}: {entry['what']}: {entry['reason']}; {entry['advice']}"
+            for entry in found["obstacles"]
+        ]
+    for entry in found["properties"]:
+        value = "nothing" if entry["value"] is None else entry["value"]
+        change = f"{entry['key']} = {value} (now {entry['present'] or 'not set'})"
+        headline = f"{done} {change}" if entry["set"] else f"left as it is, {entry['why_not']}: {change}"
+        texts[entry["key"]] = [
+            output.coloured(headline, "green" if entry["set"] else "yellow"),
+            f"why: {entry['reason']}",
+            f"others: {entry['effect']}",
+            f"protocol: {entry['upgrade'] or 'stays'}",
+        ]
+    texts["streams of others"] = [
+        f"{entry['app_id']}, batch {entry['batch']}: stop it, then {entry['continue_with']} on the same checkpoint"
+        for entry in found["streams"]
+    ]
+    texts["other writers"] = [_writer_text(entry) for entry in found["writers"]]
+    if found["debt"] is not None:
+        debt = found["debt"]
+        texts["small files"] = f"{debt['small_files']:,} of {debt['files']:,}"
+        texts["the daemon first"] = found["first"] or "nothing to compact"
+    texts["notes"] = found["notes"]
+    return texts
+
+
+def _writer_text(entry: dict[str, Any]) -> str:
+    text = f"{entry['engine']}: {output.counted(entry['commits'], 'commit')}, the newest {entry['last_version']}"
+    locked = entry["locked_out_by"]
+    if locked is None:
+        return f"{text}; find out whether it writes such tables before you allow a protocol upgrade"
+    return f"{text}; could no longer write with {', '.join(locked)}" if locked else text
+
+
+def _folder_text(found: dict[str, Any]) -> dict[str, Any]:
+    done = "converted" if found["applied"] else "would become a table (--apply)"
+    texts = {
+        "path": found["path"],
+        done: f"{output.counted(found['files'], 'file')}, {found['rows']:,} rows, {found['bytes']:,} bytes",
+        "partition by": ", ".join(found["partition_by"]) or "none",
+        "columns": [f"{field['name']}  {field['type']}" for field in found["schema"]],
+    }
+    if found["newest_batch"] is not None:
+        texts["file sink"] = [
+            f"batch {found['newest_batch']} is the newest; {output.counted(found['left_out'], 'file')} not committed",
+            f"Sink({found['path']!r}, adopt_txn='_spark_metadata') continues the query on its checkpoint",
+        ]
+    return texts

@@ -1,0 +1,188 @@
+"""`tidelog adopt`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+from typer.testing import Result
+
+from tests.cli.support import run
+from tests.log.support import put_foreign
+from tidelog.log import Table
+from tidelog.log.format.actions import Protocol, SetTransaction
+
+ROWS = pa.table({"n": [1, 2, 3]})
+UPGRADES = ["delta.enableInCommitTimestamps", "delta.enableDeletionVectors"]
+
+
+def found(result: Result, code: int = 0) -> dict[str, Any]:
+    assert (result.exit_code, result.stderr) == (code, "")
+    value: dict[str, Any] = json.loads(result.stdout)
+    return value
+
+
+def footprint(path: Path) -> dict[str, int]:
+    return {str(file): file.stat().st_mtime_ns for file in path.rglob("*") if file.is_file()}
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """A table of delta-rs with two small files and a stream."""
+    path = tmp_path / "foreign"
+    for _ in range(2):
+        write_deltalake(path, ROWS, mode="append", configuration={"delta.setTransactionRetentionDuration": "9 days"})
+    put_foreign(Table.open(str(path)), SetTransaction(app_id="their stream", version=41))
+    return path
+
+
+def test_nothing_is_changed_without_apply(foreign: Path) -> None:
+    before = footprint(foreign)
+    shown = found(run("adopt", foreign, "--json"))
+    assert footprint(foreign) == before
+    assert (shown["kind"], shown["version"], shown["applied"]) == ("table", 2, False)
+    assert {entry["key"]: entry["why_not"] for entry in shown["properties"]} == {
+        **dict.fromkeys(UPGRADES, "needs --allow-protocol-upgrade"),
+        "delta.setTransactionRetentionDuration": None,
+        "delta.enableExpiredLogCleanup": None,
+        "tidelog.cleanUp": None,
+    }
+    assert shown["streams"] == [
+        {"app_id": "their stream", "batch": 41, "continue_with": f"Sink({str(foreign)!r}, adopt_txn='their stream')"}
+    ]
+    engine = next(entry for entry in shown["writers"] if entry["engine"].startswith("delta-rs"))
+    assert engine["locked_out_by"] == UPGRADES[:1]
+    assert shown["debt"]["small_files"] == 2
+    assert shown["first"] == "rewrite 2 files of 2, the first of 1 group"
+
+
+def test_apply_sets_all_in_one_commit_and_then_there_is_nothing_to_do(foreign: Path) -> None:
+    before = Table.open(str(foreign))
+    shown = found(run("adopt", foreign, "--apply", "--json"))
+    table = Table.open(str(foreign))
+    assert (shown["applied"], shown["version"]) == (True, table.version)
+    assert table.version == before.version + 1
+    assert table.head.protocol == before.head.protocol
+    assert dict(table.properties) == {"delta.enableExpiredLogCleanup": "false", "tidelog.cleanUp": "true"}
+    again = found(run("adopt", foreign, "--apply", "--json"), 4)
+    assert (again["applied"], again["version"]) == (False, table.version)
+    shown = found(run("adopt", foreign, "--apply", "--allow-protocol-upgrade", "--json"))
+    table.refresh()
+    assert table.properties["delta.enableInCommitTimestamps"] == "true"
+    assert (table.head.protocol.min_reader_version, table.head.protocol.min_writer_version) == (3, 7)
+    table.delete("n = 2")
+    assert table.scan().to_arrow().num_rows == 4
+    assert found(run("adopt", foreign, "--json"), 4)["properties"] == []
+
+
+def test_a_property_can_be_skipped(foreign: Path) -> None:
+    run("adopt", foreign, "--apply", "--skip", "tidelog.cleanUp")
+    table = Table.open(str(foreign))
+    assert "tidelog.cleanUp" not in table.properties
+    assert "delta.setTransactionRetentionDuration" not in table.properties
+    wrong = run("adopt", foreign, "--skip", "tidelog.nonsense")
+    assert wrong.exit_code == 2
+    assert "--skip names tidelog.nonsense" in wrong.stderr
+
+
+def test_in_words(foreign: Path) -> None:
+    text = " ".join(run("adopt", foreign).stdout.split())
+    assert "left as it is, needs --allow-protocol-upgrade: delta.enableInCommitTimestamps = true (now not set)" in text
+    assert "would set tidelog.cleanUp = true (now not set)" in text
+    assert "would set delta.setTransactionRetentionDuration = nothing (now 9 days)" in text
+    assert "their stream, batch 41: stop it, then Sink(" in text
+    assert "could no longer write with delta.enableInCommitTimestamps" in text
+    assert "2 of 2" in text
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_table_that_tidelog_cannot_write_or_read_is_a_failure(foreign: Path, reads: bool) -> None:
+    features = ("icebergCompatV1",) if reads else ("catalogManaged",)
+    protocol = Protocol(
+        min_reader_version=1 if reads else 3,
+        min_writer_version=7,
+        reader_features=None if reads else features,
+        writer_features=features,
+    )
+    put_foreign(Table.open(str(foreign)), protocol)
+    before = footprint(foreign)
+    shown = found(run("adopt", foreign, "--apply", "--json"), 1)
+    assert [(entry["doing"], entry["what"]) for entry in shown["obstacles"]] == [
+        ("write" if reads else "read", features[0])
+    ]
+    assert (shown["properties"], shown["applied"]) == ([], False)
+    assert footprint(foreign) == before
+    assert f"cannot {'write' if reads else 'read'}: {features[0]}" in run("adopt", foreign).stdout
+
+
+def test_a_folder_of_parquet_files_becomes_a_table(tmp_path: Path) -> None:
+    for month in ("07", "11"):
+        folder = tmp_path / "day=2026-01-31" / f"month={month}"
+        folder.mkdir(parents=True)
+        pq.write_table(ROWS, folder / "f.parquet")
+    options = ["--partition-by", "day, month int"]
+    before = footprint(tmp_path)
+    shown = found(run("adopt", tmp_path, *options, "--json"))
+    assert footprint(tmp_path) == before
+    assert (shown["kind"], shown["applied"], shown["version"], shown["files"], shown["rows"]) == (
+        "folder",
+        False,
+        None,
+        2,
+        6,
+    )
+    assert shown["schema"][1:] == [
+        {"name": "day", "type": "date32[day]", "nullable": True},
+        {"name": "month", "type": "int32", "nullable": True},
+    ]
+    assert "would become a table (--apply)" in run("adopt", tmp_path, *options).stdout
+    shown = found(run("adopt", tmp_path, *options, "--apply", "--json"))
+    assert (shown["applied"], shown["version"]) == (True, 0)
+    table = Table.open(str(tmp_path))
+    assert table.scan("month = 7").to_arrow().num_rows == 3
+    assert before.items() <= footprint(tmp_path).items()
+
+
+def test_the_folder_of_a_file_sink_says_how_to_go_on(tmp_path: Path) -> None:
+    for name in ("a.parquet", "failed.parquet"):
+        pq.write_table(ROWS, tmp_path / name)
+    log = tmp_path / "_spark_metadata"
+    log.mkdir()
+    entry = {"path": (tmp_path / "a.parquet").as_uri(), "size": (tmp_path / "a.parquet").stat().st_size}
+    (log / "0").write_text(f"v1\n{json.dumps({**entry, 'action': 'add'})}")
+    shown = found(run("adopt", tmp_path, "--json"))
+    assert (shown["files"], shown["left_out"], shown["newest_batch"]) == (1, 1, 0)
+    text = " ".join(run("adopt", tmp_path).stdout.split())
+    assert "batch 0 is the newest; 1 file not committed" in text
+    assert "adopt_txn='_spark_metadata'" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--partition-by", "p"], "leave partition_by out"),
+        (["--partition-by", "day nonsense"], "--partition-by cannot be 'day nonsense'"),
+    ],
+)
+def test_wrong_use(tmp_path: Path, options: list[str], words: str) -> None:
+    pq.write_table(ROWS, tmp_path / "f.parquet")
+    result = run("adopt", tmp_path, *options)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+def test_partition_columns_are_for_folders(foreign: Path) -> None:
+    result = run("adopt", foreign, "--partition-by", "n")
+    assert result.exit_code == 2
+    assert "is a table" in result.stderr
+
+
+def test_a_table_of_tidelog_has_nothing_to_do(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "own"), ROWS.schema)
+    shown = found(run("adopt", table.path, "--json"), 4)
+    assert (shown["properties"], shown["first"]) == ([], None)
