@@ -82,7 +82,7 @@ def test_available_now_is_one_micro_batch_with_everything(spark: SparkSession, t
 def test_a_feed_with_a_limit_refuses_triggers_that_end(spark: SparkSession, table: Table, trigger: str) -> None:
     limited = Feed(spark, table.path, max_rows=1).foreachBatch(lambda *_: None)
     with pytest.raises(PrerequisiteError, match=r"install pyspark 4\.2 or later.*tidelog\.streaming\.changes"):
-        limited.trigger(**{trigger: True})  # type: ignore[arg-type]
+        limited.trigger(**{trigger: True})
     assert limited.trigger(processingTime="1 second") is limited
 
 
