@@ -97,7 +97,7 @@ class ReferenceReader(FeedReader):
 
 def open_stream(spark: SparkSession, options: Mapping[str, str], loaded: LoadedColumns) -> DataFrame:
     """The stream with the options of a `Feed`."""
-    link_for_stream_readers(spark.sparkContext)
+    link_for_stream_readers(spark)
     spark.dataSource.register(ReferenceSource)
     reader = spark.readStream.format(_NAME).options(**options)
     return reader.option(_LOADED, b64encode(pickle.dumps(loaded)).decode()).load()

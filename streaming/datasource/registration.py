@@ -32,11 +32,12 @@ def register(spark: SparkSession) -> None:
         register(spark)
         spark.read.format("tidelog").load("/data/events").show()
     """
-    link_for_stream_readers(context_of(spark))
+    context_of(spark)
     zone = spark.conf.get("spark.sql.session.timeZone")
 
     class InSessionZone(TidelogDataSource):
         session_zone = zone
 
+    link_for_stream_readers(spark)
     spark.dataSource.register(InSessionZone)
     register_functions(spark)

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext, SparkFiles
+from pyspark import SparkFiles
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from tidelog.log.errors import PrerequisiteError
+from tidelog.streaming.executors.session import is_connect
 
 # Below the folder of shipped files, where the process of a Python stream reader looks for them.
 _STREAM_READERS = "streaming_job"
@@ -21,14 +23,16 @@ _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _NEEDED = frozenset({"fsspec", "msgspec", "numpy", "pyarrow", "pyroaring", "sqlglot", "tidelog", "xxhash"})
 
 
-def link_for_stream_readers(context: SparkContext) -> None:
+def link_for_stream_readers(spark: SparkSession) -> None:
     """Let the process of a stream reader, which runs beside the driver, import the shipped packages.
 
     Spark 4 tells it to look in a folder of its own, but leaves that folder empty. The links in it name the files that
-    were shipped so far.
+    were shipped so far. With Spark Connect the driver is elsewhere, and nothing is done.
     """
+    if is_connect(spark):
+        return
     root = Path(SparkFiles.getRootDirectory())
-    for name in context._python_includes or ():  # noqa: SLF001 - no public way to what was shipped
+    for name in spark.sparkContext._python_includes or ():  # noqa: SLF001 - no public way to what was shipped
         link = root / _STREAM_READERS / name
         link.parent.mkdir(exist_ok=True)
         with suppress(FileExistsError):
