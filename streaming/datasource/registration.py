@@ -33,11 +33,11 @@ def register(spark: SparkSession) -> None:
         spark.read.format("tidelog").load("/data/events").show()
     """
     prepare_session(spark)
-    link_for_stream_readers(spark)
     zone = spark.conf.get("spark.sql.session.timeZone")
 
     class InSessionZone(TidelogDataSource):
         session_zone = zone
 
+    link_for_stream_readers(spark)
     spark.dataSource.register(InSessionZone)
     register_functions(spark)

@@ -27,7 +27,7 @@ def link_for_stream_readers(spark: SparkSession) -> None:
     """Let the process of a stream reader, which runs beside the driver, import the shipped packages.
 
     Spark 4 tells it to look in a folder of its own, but leaves that folder empty. The links in it name the files that
-    were shipped so far. Spark Connect's server ships files by itself.
+    were shipped so far. With Spark Connect the driver is elsewhere, and nothing is done.
     """
     if is_connect(spark):
         return

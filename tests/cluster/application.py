@@ -63,17 +63,18 @@ def start_plain(
     python: Path,
     ship: Sequence[str] = (),
     path_for_planning: bool = True,
+    program: Path = PROGRAM,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """As `plain`, for a block that looks at the application while it runs."""
     environment = clean_environment() | {"PYSPARK_PYTHON": str(python)}
-    command = [sys.executable, str(PROGRAM)]
+    command = [sys.executable, str(program)]
     if path_for_planning:
         environment["PYTHONPATH"] = str(CHECKOUT)
     else:
         start = (
             f"import runpy, sys; sys.path.insert(0, {str(CHECKOUT)!r}); runpy.run_path(sys.argv[0], None, '__main__')"
         )
-        command = [sys.executable, "-c", f"import sys; sys.argv[0] = {str(PROGRAM)!r}; {start}"]
+        command = [sys.executable, "-c", f"import sys; sys.argv[0] = {str(program)!r}; {start}"]
     with _applied(cluster, folder) as arguments:
         environment["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, *ship, "pyspark-shell"])
         with _started([*command, cluster.url, str(folder), *parts], environment, folder) as process:

@@ -8,18 +8,14 @@ It uses what tidelog's users have, and nothing of the tests, so that `spark-subm
 from __future__ import annotations
 
 import json
-import os
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -32,7 +28,6 @@ from tidelog.streaming import SparkExecutor, changes, read, table
 PATIENCE_S = 300
 PARTS: dict[str, Callable[[SparkSession, Path], None]] = {}
 Rows = list[tuple[Any, ...]]
-Value = TypeVar("Value")
 
 
 def part(function: Callable[[SparkSession, Path], None]) -> Callable[[SparkSession, Path], None]:
@@ -317,67 +312,6 @@ def statements_without_tidelog(spark: SparkSession, folder: Path) -> None:
     version = events.version
     assert events.refresh().version == version
     check(events.scan().to_arrow(), expected(range(60)))
-
-
-# --- a worker that is lost: a task stops after it has written its rows, and waits to be killed -----------------------
-
-
-@part
-def killed_stream(spark: SparkSession, folder: Path) -> None:
-    put(folder / "in", 0, 100)
-    stream = numbers(spark, folder / "in")
-    Table.create(str(folder / "table"), pa.schema([("n", pa.int64()), ("p", pa.string())]))
-    held = stream.mapInArrow(partial(held_rows, folder), stream.schema)
-    run(held, Sink(str(folder / "table"), writer="spark"), folder)
-    put(folder / "in", 100, 100)
-    run(stream, Sink(str(folder / "table"), writer="spark"), folder)
-
-
-@part
-def killed_compaction(spark: SparkSession, folder: Path) -> None:
-    events = filled(folder, 60)
-    with SparkExecutor(spark) as executor:
-        daemon = Daemon([events.path], config=DaemonConfig(), executor=HeldExecutor(executor, folder))
-        step = daemon.step()
-    assert step.tables[0].compaction.files_removed == 6, step
-
-
-class HeldExecutor(Executor):
-    """A SparkExecutor whose first task waits to be killed when its work is done."""
-
-    in_other_processes = True
-
-    def __init__(self, executor: Executor, folder: Path) -> None:
-        self._executor = executor
-        self._folder = folder
-
-    def submit(self, fn: Callable[..., Value], /, *args: Any, **kwargs: Any) -> Future[Value]:
-        return self._executor.submit(held_call, self._folder, partial(fn, *args, **kwargs))
-
-
-def held_call(folder: Path, call: Callable[[], Value]) -> Value:
-    value = call()
-    hold(folder)
-    return value
-
-
-def held_rows(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
-    context = TaskContext.get()
-    assert context is not None
-    if context.partitionId() == 0:
-        hold(folder)
-
-
-def hold(folder: Path) -> None:
-    """The first process that comes here leaves its number, and waits to be killed."""
-    try:
-        (folder / "first").touch(exist_ok=False)
-    except FileExistsError:
-        return
-    (folder / ".held").write_text(str(os.getpid()))
-    (folder / ".held").rename(folder / "held")
-    time.sleep(2 * PATIENCE_S)
 
 
 # --- what they share -------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ READING = [
     "functions_of_sql",
 ]
 CHANGING = ["statements", "compaction"]
+KILLED = Path(__file__).with_name("killed_program.py")
 MAIN = ["sink_driver", "sink_spark", "upsert_spark", "feed", "statements"]
 
 
@@ -56,7 +57,8 @@ def test_a_worker_is_killed_while_a_stream_and_a_compaction_write(
     cluster: Cluster, bare_python: Path, package: Path, tmp_path: Path
 ) -> None:
     parts = ["killed_stream", "killed_compaction"]
-    with start_plain(cluster, tmp_path, parts, python=bare_python, ship=["--py-files", str(package)]) as driver:
+    ship = ["--py-files", str(package)]
+    with start_plain(cluster, tmp_path, parts, python=bare_python, ship=ship, program=KILLED) as driver:
         for part in parts:
             held = tmp_path / part / "held"
             wait_until(partial(is_held_or_ended, held, driver), f"{part} writes")

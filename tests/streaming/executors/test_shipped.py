@@ -20,13 +20,14 @@ def test_stream_readers_find_what_was_shipped_and_what_is_shipped_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
-    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_python_includes=["one.zip"]))
+    context = SimpleNamespace(_python_includes=["one.zip"])
+    session: Any = SimpleNamespace(sparkContext=context)
     for name in ("one.zip", "two.zip"):
         (tmp_path / name).write_text(name)
-    link_for_stream_readers(spark)
-    spark.sparkContext._python_includes.append("two.zip")
+    link_for_stream_readers(session)
+    context._python_includes.append("two.zip")
     for _ in range(2):
-        link_for_stream_readers(spark)
+        link_for_stream_readers(session)
     assert [(tmp_path / "streaming_job" / name).read_text() for name in ("one.zip", "two.zip")] == [
         "one.zip",
         "two.zip",
@@ -35,8 +36,15 @@ def test_stream_readers_find_what_was_shipped_and_what_is_shipped_later(
 
 def test_nothing_is_made_where_nothing_was_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
-    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_python_includes=[]))
-    link_for_stream_readers(spark)
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_python_includes=[]))
+    link_for_stream_readers(session)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_spark_connect_has_no_files_of_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+    remote: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    link_for_stream_readers(remote)
     assert list(tmp_path.iterdir()) == []
 
 
