@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import msgspec
@@ -48,6 +49,8 @@ def write_everything(table: Table) -> set[tuple[int, int]]:
     table.delete("k = 8")
     table.compact("major", purge=True)
     table.checkpoint()
+    table.expire()
+    table.vacuum()
     table.insert(data(400))
     values = {**dict.fromkeys(range(100), 0), **dict.fromkeys(range(100, 120), 1), **dict.fromkeys(range(300, 310), 0)}
     values |= {5: 2, 200: 2, 6: 3, 400: 0}
@@ -118,6 +121,9 @@ def test_a_table_with_v2_checkpoints(delta: DeltaSpark, path: str) -> None:
     mine = DomainMetadata(domain="com.example", configuration='{"a":1}', removed=False)
     put_foreign(table, mine)
     expected = write_everything(table.refresh())
+    cleaned = Table.open(path)
+    cleaned.set_properties({"tidelog.maxTransactionTime": "0 seconds"})
+    assert cleaned.vacuum(older_than=dt.timedelta(0)).files
     assert protocol_of(path) == protocol
     # Only the checkpoint is left to read the first versions from.
     log = Path(path, "_delta_log")

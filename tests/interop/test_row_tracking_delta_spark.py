@@ -110,6 +110,8 @@ def test_rows_keep_their_ids_over_everything_that_tidelog_does(
     check.do(lambda table: table.compact("major", cluster_by=["v", "k"]))
     check.do(lambda table: table.compact("major", purge=True))
     check.do(lambda table: table.checkpoint())
+    check.do(lambda table: table.expire())
+    check.do(lambda table: table.vacuum())
     table = Table.open(path)
     assert load(table.store).head.protocol == protocol
     before = check.known
