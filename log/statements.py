@@ -76,6 +76,8 @@ class Statements(TableReader):
 
         Returns:
             The commit. Inserting no rows without a key makes none: the result then has the current version.
+            On an object store it can be rebased over versions that were there before the call, since the insert does
+            not always refresh first.
 
         Raises:
             SchemaMismatchError: The data does not fit the table's schema. It is a ConstraintViolationError if a row

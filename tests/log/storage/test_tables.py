@@ -84,7 +84,7 @@ def test_tables_on_other_clouds(server_of: Callable[[str], Server], name: str) -
     table = Table.create(url, NUMBERS, storage_options=options)
     other = Table.open(url, storage_options=options)
     assert table.insert(numbers([1])).version == 1
-    assert other.insert(numbers([2])).rebased_over == ()
+    assert other.insert(numbers([2])).rebased_over == (1,), "it does not refresh first"
     transaction = table.begin().insert(numbers([3]))
     other.insert(numbers([4]))
     committed = transaction.commit()
