@@ -16,7 +16,7 @@ import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.streaming.support import PATIENCE_S, drain_feed, foreign_delete, read, rewrite_all, run_to_end
+from tests.streaming.support import PATIENCE_S, SINCE_LIMITS, drain_feed, foreign_delete, read, rewrite_all, run_to_end
 from tidelog import Feed
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, PredicateError, TableNotFoundError
@@ -94,6 +94,7 @@ def counted(found: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> Counter[s
     return Counter(repr(sorted(row.items())) for row in found)
 
 
+@SINCE_LIMITS
 @pytest.mark.parametrize(
     "max_files", [pytest.param(None, id="all at once"), pytest.param(5, id="in parts", marks=pytest.mark.full)]
 )

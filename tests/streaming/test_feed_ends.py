@@ -11,7 +11,7 @@ from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.lanes import full_but
-from tests.streaming.support import NUMBERS, PATIENCE_S, run_to_end
+from tests.streaming.support import NUMBERS, PATIENCE_S, SINCE_LIMITS, run_to_end
 from tests.streaming.ways import WAYS, follow
 from tidelog import Feed
 from tidelog.log import Table
@@ -64,6 +64,7 @@ def test_a_table_that_was_dropped_and_created_again(
         follow(spark, way, another, tmp_path / "cp")
 
 
+@SINCE_LIMITS
 def test_new_columns_stop_a_feed_and_a_new_query_continues(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     put(table, 1)
     put(table, 2)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.lanes import full_but
 from tests.log.support import live_files
-from tests.streaming.support import NUMBERS
+from tests.streaming.support import NUMBERS, SINCE_LIMITS
 from tests.streaming.ways import WAYS, follow
 from tidelog.log import Table
 
@@ -24,6 +24,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return made.refresh()
 
 
+@SINCE_LIMITS
 @pytest.mark.parametrize("way", full_but(["format"], WAYS))
 @pytest.mark.parametrize("limit", ["max_bytes", "max_rows"])
 def test_bytes_and_rows(spark: SparkSession, table: Table, tmp_path: Path, way: str, limit: str) -> None:
@@ -34,6 +35,7 @@ def test_bytes_and_rows(spark: SparkSession, table: Table, tmp_path: Path, way: 
     assert batches == [[1, 2, 3, 4], [5, 6]]
 
 
+@SINCE_LIMITS
 @pytest.mark.parametrize("way", full_but(["format"], WAYS))
 def test_trigger_once_reads_everything_in_one_micro_batch(
     spark: SparkSession, table: Table, tmp_path: Path, way: str

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.streaming.support import NUMBERS, PATIENCE_S, drain, drain_feed, feed, rewrite_all, wait_until
+from tests.streaming.support import NUMBERS, PATIENCE_S, SINCE_LIMITS, drain, drain_feed, feed, rewrite_all, wait_until
 from tidelog.log import Table
 
 pytestmark = pytest.mark.spark
@@ -53,6 +53,7 @@ class Running:
         wait_until(lambda: len(self.batches) >= batches or not self.query.isActive, f"there are {batches} batches")
 
 
+@SINCE_LIMITS
 def test_available_now_ends_at_the_newest_version_and_a_restart_continues(
     spark: SparkSession, table: Table, tmp_path: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_compactions_run_no_micro_batch_and_delay_no_rows(
     assert offsets == [0, 1]
 
 
+@SINCE_LIMITS
 def test_limit_columns_where_and_commit_columns_on_a_partitioned_table(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "table"), PARTS, partition_by=["part"])
     days = [f"2026-01-0{day}" for day in (1, 2, 3)]
@@ -191,6 +193,7 @@ def changes_of(batches: list[list[Any]]) -> list[list[tuple[str, int, int]]]:
     return [[(row["_change_type"], row["_commit_version"], row["n"]) for row in batch] for batch in batches]
 
 
+@SINCE_LIMITS
 def test_the_table_as_it_is_then_every_change(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     """Without a gap or an overlap, also where the commits before the snapshot are expired."""
     table.set_properties({"tidelog.maxTransactionTime": "0 seconds"})
@@ -211,6 +214,7 @@ def test_the_table_as_it_is_then_every_change(spark: SparkSession, table: Table,
     assert drain_feed(spark, table.path, tmp_path / "cp", **options) == []
 
 
+@SINCE_LIMITS
 def test_progress_shows_how_far_the_stream_is_complete(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     put(table, 1)
     table.delete("n = 1")
