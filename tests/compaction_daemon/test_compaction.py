@@ -341,10 +341,10 @@ def failing(error: Exception, part: str) -> Callable[..., MoveGroup]:
     """A rewrite that fails for one partition, after it has written its files."""
     honest = rewrite.rewrite
 
-    def fails(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: int, version: int) -> MoveGroup:
+    def fails(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, **named: Any) -> MoveGroup:
         if group.partition_values["part"] == part:
             raise error
-        return honest(writer, schema, group, now_ms, version)
+        return honest(writer, schema, group, **named)
 
     return fails
 

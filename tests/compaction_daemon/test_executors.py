@@ -59,10 +59,10 @@ def test_a_group_that_fails_in_an_executor_is_left_alone(monkeypatch: pytest.Mon
         put(table, 1, part=part)
         put(table, 2, part=part)
 
-    def fails_on_b(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: int, version: int) -> MoveGroup:
+    def fails_on_b(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, **named: Any) -> MoveGroup:
         if group.partition_values["part"] == "b":
             raise ZeroDivisionError
-        return rewrite(writer, schema, group, now_ms, version)
+        return rewrite(writer, schema, group, **named)
 
     monkeypatch.setattr(applying, "rewrite", fails_on_b)
     with ThreadPoolExecutor(3) as executor, pytest.raises(ZeroDivisionError):
@@ -97,12 +97,12 @@ def memory_table_with_debt() -> Table:
 # --- a process that is killed ----------------------------------------------------------------------------------------
 
 
-def killed_in_b(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: int, version: int) -> MoveGroup:
+def killed_in_b(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, **named: Any) -> MoveGroup:
     """Rewrites, but in the partition b dies as if the system had run out of memory, once the files are written."""
     if group.partition_values["part"] == "b":
         with patch.object(rewriting, "verify", lambda *_: os.kill(os.getpid(), signal.SIGKILL)):
-            return rewrite(writer, schema, group, now_ms, version)
-    return rewrite(writer, schema, group, now_ms, version)
+            return rewrite(writer, schema, group, **named)
+    return rewrite(writer, schema, group, **named)
 
 
 def on_disk(table: Table) -> set[str]:

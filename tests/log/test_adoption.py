@@ -92,9 +92,9 @@ def test_a_retention_of_transactions_is_removed() -> None:
             ["catalogManaged", "novelty"],
         ),
         (
-            Protocol(min_reader_version=1, min_writer_version=7, writer_features=("icebergCompatV2",)),
+            Protocol(min_reader_version=1, min_writer_version=7, writer_features=("another",)),
             "write",
-            ["icebergCompatV2"],
+            ["another"],
         ),
     ],
 )

@@ -102,7 +102,7 @@ def test_in_words(foreign: Path) -> None:
 
 @pytest.mark.parametrize("reads", [True, False])
 def test_a_table_that_tidelog_cannot_write_or_read_is_a_failure(foreign: Path, reads: bool) -> None:
-    features = ("icebergCompatV1",) if reads else ("catalogManaged",)
+    features = ("another",) if reads else ("catalogManaged",)
     protocol = Protocol(
         min_reader_version=1 if reads else 3,
         min_writer_version=7,
