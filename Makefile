@@ -85,6 +85,11 @@ test-spark: setup $(SPARK_STAMP) ## run the streaming tests on another Spark: SP
 test-oldest: ## run the short set on the oldest Spark, as CI does
 	@$(MAKE) --no-print-directory test-spark SPARK=4.0 TESTARGS='-m oldest tests/streaming'
 
+.PHONY: where-it-runs
+where-it-runs: setup ## try each capability on each Spark, and make the README's table of it (about 20 minutes)
+	@for release in 4.0 4.1 4.2 4.3; do $(MAKE) --no-print-directory test-spark SPARK=$$release TESTARGS=--version; done
+	$(RUN) $(BIN)/python -m scripts.where_it_runs
+
 .PHONY: nightly
 nightly: setup ## run the random and exhaustive tests
 	$(RUN) TESTS_RANDOM=1 $(BIN)/pytest -m "nightly or hypothesis" $(TESTARGS)
