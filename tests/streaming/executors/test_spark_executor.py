@@ -115,10 +115,10 @@ def unavailable(writer: DataWriter, *_: object, **__: object) -> MoveGroup:
     raise StoreUnavailableError("the store does not answer", path=writer.store.url)
 
 
-def broken(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: int, version: int) -> MoveGroup:
+def broken(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, **named: Any) -> MoveGroup:
     if group.partition_values["part"] == "b":
         raise ZeroDivisionError("a defect of the task")
-    return rewrite(writer, schema, group, now_ms, version)
+    return rewrite(writer, schema, group, **named)
 
 
 def test_nothing_is_committed_if_the_store_does_not_answer(
@@ -144,10 +144,10 @@ def test_a_task_that_spark_gives_up_is_reported_and_what_others_finished_is_comm
             compact(made, executor=executor)
 
 
-def runs_twice(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, now_ms: int, version: int) -> MoveGroup:
+def runs_twice(writer: DataWriter, schema: pa.Schema, group: PlannedGroup, **named: Any) -> MoveGroup:
     """As a task that Spark runs again or twice: one run's files are those of the value."""
-    rewrite(writer, schema, group, now_ms, version)
-    return rewrite(writer, schema, group, now_ms, version)
+    rewrite(writer, schema, group, **named)
+    return rewrite(writer, schema, group, **named)
 
 
 def test_the_files_of_a_task_that_ran_twice_are_left_to_vacuum(
