@@ -74,7 +74,7 @@ SPARK_PYTEST = $(RUN) PYTHONPATH=$(CURDIR) PYSPARK_PYTHON=$(SPARK_VENV)/bin/pyth
 
 $(SPARK_STAMP): $(STAMP)
 	@test -n "$(RELEASE_$(SPARK))" || { echo "SPARK is 4.0, 4.1, 4.2 or 4.3, not $(SPARK)" >&2; exit 1; }
-	$(RUN) bash scripts/spark_environment.sh "$(SPARK_VENV)" "$(RELEASE_$(SPARK))"
+	$(RUN) UV="$$UV" bash scripts/spark_environment.sh "$(SPARK_VENV)" "$(RELEASE_$(SPARK))"
 	@touch $@
 
 .PHONY: test-spark
