@@ -12,7 +12,7 @@ from tidelog.compaction_daemon import stage
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, ConflictError, CorruptLogError, UnsupportedFeatureError
 from tidelog.log.format.actions import DomainMetadata
-from tidelog.log.format.row_tracking import ID_COLUMN, SUSPENDED, VERSION_COLUMN
+from tidelog.log.format.row_tracking import ID_COLUMN, SUSPENDED, VERSION_COLUMN, mark_action
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.loader import load
 
@@ -212,6 +212,49 @@ def test_an_unusable_mark_is_refused(text: str) -> None:
     with pytest.raises(CorruptLogError, match="high-water mark"):
         table.refresh().insert(rows(1))
     assert table.refresh().version == 1
+
+
+NO_MARK = DomainMetadata(domain="delta.rowTracking", configuration="", removed=True)
+
+
+@pytest.mark.parametrize("totals", ["known", "unknown"])
+@pytest.mark.parametrize("properties", [TRACKING, {}], ids=["enabled", "supported"])
+def test_a_mark_that_another_writer_removed_is_refused(properties: dict[str, str], totals: str) -> None:
+    """Else new rows would get the ids of old ones."""
+    table = tracked_table(properties=properties)
+    table.insert(rows(1, 2, 3))
+    [add] = live_files(table)
+    # A live file that is added again leaves the totals open.
+    again = msgspec.structs.replace(add, data_change=False, tags={"again": "1"})
+    put_foreign(table, NO_MARK, *([again] if totals == "unknown" else []))
+    assert (table.refresh().head.totals is None) == (totals == "unknown")
+    refused = r"high-water mark of row ids: there is none, and a file has the row id 0"
+    with pytest.raises(CorruptLogError, match=refused):
+        table.insert(rows(9))
+    with pytest.raises(CorruptLogError, match=refused):
+        table.update("n = 1", {"v": "1"})
+    assert table.refresh().version == 2
+    table.delete("n = 1")  # gives no row an id
+
+
+def test_a_table_without_a_mark_is_written_if_no_file_has_ids() -> None:
+    table = tracked_table()
+    table.insert(rows(1, 2))
+    table.truncate()
+    put_foreign(table, NO_MARK)
+    table.refresh().insert(rows(3))
+    assert ids(table) == {3: (0, 4)}
+
+
+def test_a_mark_that_another_writer_lowered_is_refused_where_a_changed_file_shows_it(table: Table) -> None:
+    table.insert(rows(1, 2))
+    table.insert(rows(3, 4))
+    put_foreign(table, mark_action(1))
+    with pytest.raises(CorruptLogError, match="its mark is 1, and a file has the row id 2"):
+        table.refresh().update("n = 3", {"v": "1"})
+    with pytest.raises(CorruptLogError, match="its mark is 1, and a file has the row id 2"):
+        table.compact("minor")
+    assert table.refresh().version == 3
 
 
 def test_other_domains_survive_everything_that_tidelog_does(table: Table) -> None:
