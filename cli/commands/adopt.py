@@ -24,12 +24,15 @@ from tidelog.log.errors import (
     UnsupportedFeatureError,
 )
 from tidelog.log.internals import (
+    REAL_SYSTEM,
     Adoption,
     Head,
+    LogState,
     PropertyChange,
     Store,
     adoption_of,
     committed,
+    convert_folder,
     load,
     open_store,
     survey_folder,
@@ -82,10 +85,7 @@ def adopt_command(
         except TableNotFoundError:
             if not any(True for _ in store.walk()):
                 raise
-            found = _folder(store, _columns(partition_by))
-            if apply:
-                table = Table.convert(path, partition_by=_columns(partition_by), storage_options=storage_options)
-                found |= {"applied": True, "version": table.version}
+            found = _folder(store, _columns(partition_by), apply=apply)
         else:
             _require_for_table(partition_by, path)
             found = _table(store, head, skip or (), storage_options, apply=apply, upgrade=allow_protocol_upgrade)
@@ -225,13 +225,18 @@ def _debt(table: Table) -> dict[str, Any]:
 # --- a folder --------------------------------------------------------------------------------------------------------
 
 
-def _folder(store: Store, partition_by: Sequence[str | pa.Field]) -> dict[str, Any]:
-    folder = survey_folder(store, partition_by, {})
+def _folder(store: Store, partition_by: Sequence[str | pa.Field], *, apply: bool) -> dict[str, Any]:
+    """What a conversion took over, or would take over."""
+    state: LogState | None = None
+    if apply:
+        state, folder = convert_folder(store, partition_by, {}, REAL_SYSTEM)
+    else:
+        folder = survey_folder(store, partition_by, {})
     return {
         "path": store.url,
         "kind": "folder",
-        "version": None,
-        "applied": False,
+        "version": None if state is None else state.head.version,
+        "applied": apply,
         "obstacles": [],
         "files": len(folder.adds),
         "rows": folder.num_rows,

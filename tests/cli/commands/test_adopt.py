@@ -16,6 +16,7 @@ from tests.cli.support import run
 from tests.log.support import put_foreign
 from tidelog.log import Table, Transaction
 from tidelog.log.format.actions import Protocol, SetTransaction
+from tidelog.log.operations import convert
 
 ROWS = pa.table({"n": [1, 2, 3]})
 UPGRADES = ["delta.enableInCommitTimestamps", "delta.enableDeletionVectors"]
@@ -187,6 +188,24 @@ def test_a_folder_of_parquet_files_becomes_a_table(tmp_path: Path) -> None:
     table = Table.open(str(tmp_path))
     assert table.scan("month = 7").to_arrow().num_rows == 3
     assert before.items() <= footprint(tmp_path).items()
+
+
+def test_what_is_said_of_a_converted_folder_is_what_was_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each footer is read once, and no file that comes after the look is missed in the report."""
+    pq.write_table(ROWS, tmp_path / "a.parquet")
+    real = convert.survey
+
+    def racing(*args: Any) -> convert.Folder:
+        pq.write_table(ROWS, tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet")
+        return real(*args)
+
+    monkeypatch.setattr(convert, "survey", racing)
+    shown = found(run("adopt", tmp_path, "--apply", "--json"))
+    table = Table.open(str(tmp_path))
+    assert (shown["files"], shown["rows"]) == (2, 6) == (table.at().num_files, table.at().num_rows)
+    assert shown["bytes"] == sum(table.at().files()["size"].to_pylist())
 
 
 def test_the_folder_of_a_file_sink_says_how_to_go_on(tmp_path: Path) -> None:
