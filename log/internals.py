@@ -51,6 +51,7 @@ from tidelog.log.system import (
 # isort: split
 # --- tables and folders that others made
 from tidelog.log.adoption import Adoption, PropertyChange, adoption_of
+from tidelog.log.operations.convert import convert as convert_folder
 from tidelog.log.operations.convert import survey as survey_folder
 
 # isort: split
@@ -225,6 +226,7 @@ __all__ = [
     "configure_logging",
     "conform",
     "consumers",
+    "convert_folder",
     "cube_columns",
     "delete_unnamed",
     "divided",

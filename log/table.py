@@ -147,13 +147,7 @@ class Table(Statements, UpkeepMethods):
             >>> table = Table.convert("/data/events", partition_by=["day", pa.field("month", pa.int32())])
         """
         store = open_store(path, storage_options)
-        state = convert.convert(store, partition_by, properties or {}, REAL_SYSTEM)
-        if state is None:
-            raise TableExistsError(
-                f"there is already a table at {store.url}",
-                advice="open it with Table.open, or convert a folder without a table",
-                path=store.url,
-            )
+        state, _ = convert.convert(store, partition_by, properties or {}, REAL_SYSTEM)
         return cls(store, state)
 
     @classmethod

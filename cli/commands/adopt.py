@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -14,14 +15,24 @@ from tidelog.cli.app import FAILED, NOTHING_TO_DO
 from tidelog.cli.progress import Progress
 from tidelog.cli.schema_text import parse_schema
 from tidelog.compaction_daemon import plan
-from tidelog.log import Table
-from tidelog.log.errors import ConfigurationError, TableNotFoundError, TidelogError, UnsupportedFeatureError
+from tidelog.log import OperationClass, Table
+from tidelog.log.errors import (
+    ConfigurationError,
+    MetadataChangedException,
+    TableNotFoundError,
+    TidelogError,
+    UnsupportedFeatureError,
+)
 from tidelog.log.internals import (
+    REAL_SYSTEM,
     Adoption,
     Head,
+    LogState,
     PropertyChange,
     Store,
     adoption_of,
+    committed,
+    convert_folder,
     load,
     open_store,
     survey_folder,
@@ -74,10 +85,7 @@ def adopt_command(
         except TableNotFoundError:
             if not any(True for _ in store.walk()):
                 raise
-            found = _folder(store, _columns(partition_by))
-            if apply:
-                table = Table.convert(path, partition_by=_columns(partition_by), storage_options=storage_options)
-                found |= {"applied": True, "version": table.version}
+            found = _folder(store, _columns(partition_by), apply=apply)
         else:
             _require_for_table(partition_by, path)
             found = _table(store, head, skip or (), storage_options, apply=apply, upgrade=allow_protocol_upgrade)
@@ -101,6 +109,15 @@ def _require_for_table(partition_by: Sequence[str] | None, path: str) -> None:
 # --- a table ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What adopting means for a version, and which of the changes are to be made."""
+
+    version: int
+    adoption: Adoption
+    chosen: tuple[PropertyChange, ...]
+
+
 def _table(
     store: Store,
     head: Head,
@@ -113,35 +130,64 @@ def _table(
     table: Table | None
     try:
         table = Table.open(store.url, storage_options=storage_options)
-        engines = [(record.version, record.engine) for record in table.history(_COMMITS)]
     except UnsupportedFeatureError:
-        table, engines = None, []
-    if table is not None:
-        head = table.head
-    progress = {app_id: entry.version for app_id, entry in head.transactions.items()}
-    adoption = adoption_of(head.protocol, head.metadata, progress, engines, store.url)
-    unknown = set(skip) - {change.key for change in adoption.changes}
+        table = None
+    judged = _judged(head if table is None else table.head, table, store.url, skip, upgrade=upgrade)
+    unknown = set(skip) - {change.key for change in judged.adoption.changes}
     if unknown:
         raise ConfigurationError(
             f"--skip names {', '.join(sorted(unknown))}, which would not be set anyway", advice="leave it out"
         )
-    chosen = [change for change in adoption.changes if change.key not in skip and (upgrade or change.upgrade is None)]
-    version = head.version
-    if apply and chosen and table is not None:
-        values = {change.key: change.value for change in chosen}
-        version = table.set_properties(values, allow_protocol_upgrade=upgrade).version
+    version = judged.version
+    if apply and judged.chosen and table is not None:
+        version = _applied(table, judged, skip, upgrade=upgrade)
     return {
         "path": store.url,
         "kind": "table",
         "version": version,
-        "applied": apply and bool(chosen),
-        "obstacles": msgspec.to_builtins(adoption.obstacles),
-        "properties": [_property(change, chosen, skip) for change in adoption.changes],
-        "streams": _streams(adoption, store.url),
-        "writers": msgspec.to_builtins(adoption.writers),
-        "notes": list(adoption.notes),
+        "applied": version > judged.version,
+        "obstacles": msgspec.to_builtins(judged.adoption.obstacles),
+        "properties": [_property(change, judged.chosen, skip) for change in judged.adoption.changes],
+        "streams": _streams(judged.adoption, store.url),
+        "writers": msgspec.to_builtins(judged.adoption.writers),
+        "notes": list(judged.adoption.notes),
         **(_debt(table) if table is not None else {"debt": None, "first": None}),
     }
+
+
+def _judged(head: Head, table: Table | None, path: str, skip: Sequence[str], *, upgrade: bool) -> _Judged:
+    """Judge a version; `table` is None if it cannot be opened."""
+    engines = [] if table is None else [(record.version, record.engine) for record in table.history(_COMMITS)]
+    progress = {app_id: entry.version for app_id, entry in head.transactions.items()}
+    adoption = adoption_of(head.protocol, head.metadata, progress, engines, path)
+    chosen = [change for change in adoption.changes if change.key not in skip and (upgrade or change.upgrade is None)]
+    return _Judged(head.version, adoption, tuple(chosen))
+
+
+def _applied(table: Table, judged: _Judged, skip: Sequence[str], *, upgrade: bool) -> int:
+    """Set the properties in one commit, if the version that it follows is judged the same. Returns the new version.
+
+    Raises ConflictError if it is not: the owner may have just decided otherwise. Nothing is set then.
+    """
+    transaction = table.begin()
+    now = _judged(table.head, table, table.path, skip, upgrade=upgrade)
+    if now.chosen != judged.chosen:
+        keys = sorted({change.key for change in {*now.chosen} ^ {*judged.chosen}})
+        raise MetadataChangedException(
+            f"another writer changed what decides about {', '.join(keys)} of {table.path} after it was looked at; "
+            "nothing was set",
+            advice="look at what adopting means now, without --apply",
+            path=table.path,
+            base_version=judged.version,
+            winning_version=now.version,
+            policy=None,
+            earlier=OperationClass.NONE.value,
+            later=OperationClass.NONE.value,
+            scope=None,
+            evidence=", ".join(keys),
+        )
+    values = {change.key: change.value for change in judged.chosen}
+    return committed(transaction.set_properties(values, allow_protocol_upgrade=upgrade).commit()).version
 
 
 def _property(change: PropertyChange, chosen: Sequence[PropertyChange], skip: Sequence[str]) -> dict[str, Any]:
@@ -179,13 +225,18 @@ def _debt(table: Table) -> dict[str, Any]:
 # --- a folder --------------------------------------------------------------------------------------------------------
 
 
-def _folder(store: Store, partition_by: Sequence[str | pa.Field]) -> dict[str, Any]:
-    folder = survey_folder(store, partition_by, {})
+def _folder(store: Store, partition_by: Sequence[str | pa.Field], *, apply: bool) -> dict[str, Any]:
+    """What a conversion took over, or would take over."""
+    state: LogState | None = None
+    if apply:
+        state, folder = convert_folder(store, partition_by, {}, REAL_SYSTEM)
+    else:
+        folder = survey_folder(store, partition_by, {})
     return {
         "path": store.url,
         "kind": "folder",
-        "version": None,
-        "applied": False,
+        "version": None if state is None else state.head.version,
+        "applied": apply,
         "obstacles": [],
         "files": len(folder.adds),
         "rows": folder.num_rows,

@@ -64,7 +64,7 @@ def prepare(staged: Staged, state: LogState, store: Store, system: System) -> Pr
     actions.extend(vectors.without_dead(staged.adds, staged.dead))
     actions.extend(staged.cdc)
     prepared = _finished(staged, actions, vectors, store, system)
-    return replace(prepared, actions=with_new_ids(prepared.actions, staged, state.head, store))
+    return replace(prepared, actions=with_new_ids(prepared.actions, staged, state, store))
 
 
 def _finished(staged: Staged, actions: list[Action], vectors: _Vectors, store: Store, system: System) -> Prepared:

@@ -116,6 +116,16 @@ def high_water_mark(domains: Mapping[str, DomainMetadata], path: str) -> int:
     return found
 
 
+def require_mark(mark: int, used: int, path: str) -> None:
+    """Raise CorruptLogError if the row id `used`, which a file has, is above the high-water mark.
+
+    Another writer has then removed or lowered the mark, and new rows would get ids that rows have already.
+    """
+    if used > mark:
+        found = "there is none" if mark < 0 else f"its mark is {mark}"
+        raise _unusable(path, f"{found}, and a file has the row id {used}")
+
+
 def mark_action(value: int) -> DomainMetadata:
     """The action that records the highest row id."""
     configuration: dict[str, Any] = {_MARK: value}

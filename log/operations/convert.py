@@ -24,6 +24,7 @@ from tidelog.log.errors import (
     CorruptLogError,
     DataFileMissingError,
     SchemaMismatchError,
+    TableExistsError,
     TableNotFoundError,
     TidelogError,
     UnsupportedFeatureError,
@@ -108,21 +109,31 @@ def survey(store: Store, partition_by: PartitionColumns, configuration: Mapping[
 
 def convert(
     store: Store, partition_by: PartitionColumns, configuration: Mapping[str, object], system: System
-) -> LogState | None:
-    """Commit version 0 with the files of a folder. None if the path holds a table already. See `Table.convert`."""
+) -> tuple[LogState, Folder]:
+    """Commit version 0 with the files of a folder, and return it with what it took over. See `Table.convert`."""
     if _holds_table(store):
-        return None
+        raise _exists(store)
     folder = survey(store, partition_by, configuration)
     empty = create_table.staged_creation(folder.schema, folder.partition_by, {**_DEFAULTS, **configuration}, system)
     # A crash of the machine must not take a file from the table that another program has just written.
     store.sync([paths.to_storage_path(add.path) for add in folder.adds])
     state = create_table.put_first(store, _with_files(empty, folder, system), system)
-    if state is not None and len(folder.adds) >= _MANY:
+    if state is None:
+        raise _exists(store)
+    if len(folder.adds) >= _MANY:
         try:
             checkpoint(store, state, system)
         except (TidelogError, OSError) as error:
             _LOGGER.warning("could not write the first checkpoint of %s: %s", store.url, error)
-    return state
+    return state, folder
+
+
+def _exists(store: Store) -> TableExistsError:
+    return TableExistsError(
+        f"there is already a table at {store.url}",
+        advice="open it with Table.open, or convert a folder without a table",
+        path=store.url,
+    )
 
 
 def _with_files(empty: Staged, folder: Folder, system: System) -> Staged:

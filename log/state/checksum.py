@@ -99,6 +99,9 @@ def disagreements(store: Store, counted: Head) -> list[str]:
     if checksum.set_transactions is not None and properties.TRANSACTION_RETENTION not in counted.metadata.configuration:
         known = {entry.app_id: entry.version for entry in counted.transactions.values()}
         found["setTransactions"] = ({entry.app_id: entry.version for entry in checksum.set_transactions}, known)
+    # Other engines leave domains out if there are many. Readers do not trust such a checksum.
+    if checksum.domain_metadata is not None:
+        found["domainMetadata"] = ({entry.domain: entry for entry in checksum.domain_metadata}, dict(counted.domains))
     return [f"{name}: {claimed} instead of {actual}" for name, (claimed, actual) in found.items() if claimed != actual]
 
 

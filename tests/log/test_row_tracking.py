@@ -6,13 +6,14 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.log.row_tracking import TRACKING, ids, mark, tracked_table
+from tests.log.row_tracking import SCHEMA, TRACKING, ids, mark, rows_with_ids, tracked_table
 from tests.log.support import live_files, put_foreign, read_numbers, reopen
 from tidelog.compaction_daemon import stage
 from tidelog.log import Table
+from tidelog.log.data.reader import BATCH_ROWS
 from tidelog.log.errors import ConfigurationError, ConflictError, CorruptLogError, UnsupportedFeatureError
 from tidelog.log.format.actions import DomainMetadata
-from tidelog.log.format.row_tracking import ID_COLUMN, SUSPENDED, VERSION_COLUMN
+from tidelog.log.format.row_tracking import ID_COLUMN, SUSPENDED, VERSION_COLUMN, mark_action
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.loader import load
 
@@ -205,6 +206,19 @@ def test_a_file_from_before_gets_ids_when_it_is_added_again() -> None:
     assert (add.base_row_id, add.default_row_commit_version, mark(table)) == (0, 3, 2)
 
 
+def test_a_restored_file_without_ids_and_statistics_gets_as_many_ids_as_it_has_rows() -> None:
+    table = tracked_table(properties={})
+    table.insert(rows(1, 2, 3))
+    [add] = live_files(table)
+    put_foreign(table, add.removed(1, data_change=True))
+    bare = msgspec.structs.replace(add, stats=None, base_row_id=None, default_row_commit_version=None)
+    put_foreign(table, bare)
+    table.refresh().truncate()
+    table.restore(version=3)
+    [back] = live_files(table)
+    assert (back.stats, back.base_row_id, back.default_row_commit_version, mark(table)) == (None, 3, 5, 5)
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"rowIdHighWaterMark":"x"}', '{"rowIdHighWaterMark":-7}'])
 def test_an_unusable_mark_is_refused(text: str) -> None:
     table = tracked_table()
@@ -212,6 +226,49 @@ def test_an_unusable_mark_is_refused(text: str) -> None:
     with pytest.raises(CorruptLogError, match="high-water mark"):
         table.refresh().insert(rows(1))
     assert table.refresh().version == 1
+
+
+NO_MARK = DomainMetadata(domain="delta.rowTracking", configuration="", removed=True)
+
+
+@pytest.mark.parametrize("totals", ["known", "unknown"])
+@pytest.mark.parametrize("properties", [TRACKING, {}], ids=["enabled", "supported"])
+def test_a_mark_that_another_writer_removed_is_refused(properties: dict[str, str], totals: str) -> None:
+    """Else new rows would get the ids of old ones."""
+    table = tracked_table(properties=properties)
+    table.insert(rows(1, 2, 3))
+    [add] = live_files(table)
+    # A live file that is added again leaves the totals open.
+    again = msgspec.structs.replace(add, data_change=False, tags={"again": "1"})
+    put_foreign(table, NO_MARK, *([again] if totals == "unknown" else []))
+    assert (table.refresh().head.totals is None) == (totals == "unknown")
+    refused = r"high-water mark of row ids: there is none, and a file has the row id 0"
+    with pytest.raises(CorruptLogError, match=refused):
+        table.insert(rows(9))
+    with pytest.raises(CorruptLogError, match=refused):
+        table.update("n = 1", {"v": "1"})
+    assert table.refresh().version == 2
+    table.delete("n = 1")  # gives no row an id
+
+
+def test_a_table_without_a_mark_is_written_if_no_file_has_ids() -> None:
+    table = tracked_table()
+    table.insert(rows(1, 2))
+    table.truncate()
+    put_foreign(table, NO_MARK)
+    table.refresh().insert(rows(3))
+    assert ids(table) == {3: (0, 4)}
+
+
+def test_a_mark_that_another_writer_lowered_is_refused_where_a_changed_file_shows_it(table: Table) -> None:
+    table.insert(rows(1, 2))
+    table.insert(rows(3, 4))
+    put_foreign(table, mark_action(1))
+    with pytest.raises(CorruptLogError, match="its mark is 1, and a file has the row id 2"):
+        table.refresh().update("n = 3", {"v": "1"})
+    with pytest.raises(CorruptLogError, match="its mark is 1, and a file has the row id 2"):
+        table.compact("minor")
+    assert table.refresh().version == 3
 
 
 def test_other_domains_survive_everything_that_tidelog_does(table: Table) -> None:
@@ -228,6 +285,20 @@ def test_other_domains_survive_everything_that_tidelog_does(table: Table) -> Non
     for state in (load(table.store).head, load(table.store).replayed()):
         assert state.domains["com.example"] == mine
         assert set(state.domains) == {"com.example", "delta.rowTracking"}
+
+
+def test_ids_go_on_over_the_batches_in_which_a_large_file_is_read() -> None:
+    table = tracked_table()
+    count = 2 * BATCH_ROWS + 5
+    table.insert(pa.table({"n": range(count), "v": [0] * count}, SCHEMA))
+    assert len(live_files(table)) == 1
+    found = rows_with_ids(table)
+    assert found["id"].to_pylist() == found["n"].to_pylist() == [*range(count)]
+    # What a compaction stores for each row is what was read of it.
+    table.update(f"n = {count - 1}", {"v": "1"})
+    table.compact("major", purge=True)
+    found = rows_with_ids(table)
+    assert found["id"].to_pylist() == found["n"].to_pylist()
 
 
 def test_a_partitioned_table_keeps_ids() -> None:

@@ -14,8 +14,9 @@ from typer.testing import Result
 
 from tests.cli.support import run
 from tests.log.support import put_foreign
-from tidelog.log import Table
+from tidelog.log import Table, Transaction
 from tidelog.log.format.actions import Protocol, SetTransaction
+from tidelog.log.operations import convert
 
 ROWS = pa.table({"n": [1, 2, 3]})
 UPGRADES = ["delta.enableInCommitTimestamps", "delta.enableDeletionVectors"]
@@ -78,6 +79,47 @@ def test_apply_sets_all_in_one_commit_and_then_there_is_nothing_to_do(foreign: P
     table.delete("n = 2")
     assert table.scan().to_arrow().num_rows == 4
     assert found(run("adopt", foreign, "--json"), 4)["properties"] == []
+
+
+@pytest.mark.parametrize("moment", ["after the look", "before the commit"])
+def test_what_another_writer_sets_meanwhile_stays(foreign: Path, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = {"tidelog.cleanUp": False, "delta.enableExpiredLogCleanup": True}
+    where, name = {"after the look": (Table, "begin"), "before the commit": (Transaction, "set_properties")}[moment]
+    real = getattr(where, name)
+
+    def racing(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(where, name, real)
+        result = None if moment == "after the look" else real(*args, **options)
+        Table.open(str(foreign)).set_properties(theirs)
+        return result or real(*args, **options)
+
+    monkeypatch.setattr(where, name, racing)
+    before = dict(Table.open(str(foreign)).properties)
+    result = run("adopt", foreign, "--apply", "--json")
+    assert (result.exit_code, result.stdout) == (3, "")
+    if moment == "after the look":
+        assert "changed what decides about delta.enableExpiredLogCleanup, tidelog.cleanUp of" in result.stderr
+        assert "nothing was set" in result.stderr
+    after = dict(Table.open(str(foreign)).properties)
+    assert after == {**before, "tidelog.cleanUp": "false", "delta.enableExpiredLogCleanup": "true"}
+
+
+@pytest.mark.parametrize("moment", ["after the look", "before the commit"])
+def test_rows_that_another_writer_adds_meanwhile_do_no_harm(
+    foreign: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, name = {"after the look": (Table, "begin"), "before the commit": (Transaction, "set_properties")}[moment]
+    real = getattr(where, name)
+
+    def racing(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(where, name, real)
+        write_deltalake(foreign, ROWS, mode="append")
+        return real(*args, **options)
+
+    monkeypatch.setattr(where, name, racing)
+    shown = found(run("adopt", foreign, "--apply", "--json"))
+    assert (shown["applied"], shown["version"]) == (True, 4)
+    assert Table.open(str(foreign)).properties["tidelog.cleanUp"] == "true"
 
 
 def test_a_property_can_be_skipped(foreign: Path) -> None:
@@ -146,6 +188,24 @@ def test_a_folder_of_parquet_files_becomes_a_table(tmp_path: Path) -> None:
     table = Table.open(str(tmp_path))
     assert table.scan("month = 7").to_arrow().num_rows == 3
     assert before.items() <= footprint(tmp_path).items()
+
+
+def test_what_is_said_of_a_converted_folder_is_what_was_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each footer is read once, and no file that comes after the look is missed in the report."""
+    pq.write_table(ROWS, tmp_path / "a.parquet")
+    real = convert.survey
+
+    def racing(*args: Any) -> convert.Folder:
+        pq.write_table(ROWS, tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet")
+        return real(*args)
+
+    monkeypatch.setattr(convert, "survey", racing)
+    shown = found(run("adopt", tmp_path, "--apply", "--json"))
+    table = Table.open(str(tmp_path))
+    assert (shown["files"], shown["rows"]) == (2, 6) == (table.at().num_files, table.at().num_rows)
+    assert shown["bytes"] == sum(table.at().files()["size"].to_pylist())
 
 
 def test_the_folder_of_a_file_sink_says_how_to_go_on(tmp_path: Path) -> None:

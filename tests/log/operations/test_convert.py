@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tidelog.log.errors import (
     SchemaMismatchError,
     TableExistsError,
 )
+from tidelog.log.format import filenames
 from tidelog.log.operations import convert
 from tidelog.log.state.loader import load
 from tidelog.log.storage import FileStatus
@@ -248,7 +249,10 @@ def test_of_two_conversions_one_wins() -> None:
 
     def run() -> None:
         barrier.wait()
-        states.append(convert.convert(store, (), {}, System()))
+        try:
+            states.append(convert.convert(store, (), {}, System()))
+        except TableExistsError:
+            states.append(None)
 
     threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:
@@ -257,6 +261,39 @@ def test_of_two_conversions_one_wins() -> None:
         thread.join()
     assert sum(state is not None for state in states) == 1
     assert Table(store, load(store)).scan().to_arrow().num_rows == 2
+
+
+class _Watched(MemoryStore):
+    """A store with two files that notes what is made durable and what is put, in order."""
+
+    def __init__(self, fault: OSError | None) -> None:
+        super().__init__(memory_url())
+        for name in ("p=a b/f.parquet", "p=c/f.parquet"):
+            super().put_if_absent(name, parquet(ROWS))
+        self.calls: list[object] = []
+        self._fault = fault
+
+    def sync(self, paths: Sequence[str]) -> None:
+        self.calls.append(sorted(paths))
+        if self._fault is not None:
+            raise self._fault
+
+    def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        self.calls.append(path)
+        super().put_if_absent(path, content, durable=durable)
+
+
+def test_files_that_another_program_has_just_written_are_durable_before_the_commit() -> None:
+    store = _Watched(None)
+    convert.convert(store, ["p"], {}, System())
+    assert store.calls[:2] == [["p=a b/f.parquet", "p=c/f.parquet"], filenames.commit_path(0)]
+
+
+def test_nothing_is_committed_if_a_file_cannot_be_made_durable() -> None:
+    store = _Watched(OSError("the disk is gone"))
+    with pytest.raises(OSError, match="the disk is gone"):
+        convert.convert(store, ["p"], {}, System())
+    assert not store.names("_delta_log")
 
 
 def test_a_vacuum_keeps_the_files_of_the_table_and_deletes_what_no_commit_names(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from tests.log.faults import Counting
 from tests.log.support import NUMBERS, PROTOCOL, add, memory_store, metadata, new_table, numbers, put_commit
 from tidelog.log import Table
 from tidelog.log.format import filenames
-from tidelog.log.format.actions import RemoveFile, SetTransaction
+from tidelog.log.format.actions import DomainMetadata, RemoveFile, SetTransaction
 from tidelog.log.state import checkpoint_writer, checksum, files
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.loader import load
@@ -106,6 +107,63 @@ def test_a_checksum_that_lacks_something_a_commit_needs_is_ignored(absent: str) 
     head = load(store).head
     assert head.transactions["x"].version == 7
     assert head.timestamp_ms == read_commit(store, 1).info["inCommitTimestamp"]
+
+
+def with_domains(store: Store) -> DomainMetadata:
+    """Commit version 0 of a table with domains, and version 1 with one."""
+    writers = (*(PROTOCOL.writer_features or ()), "domainMetadata")
+    domain = DomainMetadata(domain="com.example", configuration="x", removed=False)
+    put_commit(store, 0, metadata(), msgspec.structs.replace(PROTOCOL, writer_features=writers))
+    put_commit(store, 1, add("a"), domain)
+    return domain
+
+
+def test_checksums_that_leave_domains_out_are_ignored_if_the_table_can_have_them() -> None:
+    """Two that follow from each other would be trusted without a seal."""
+    store = memory_store()
+    domain = with_domains(store)
+    put_commit(store, 2, add("b"))
+    for version in (1, 2):
+        put_checksum(store, version)
+        content = json.loads(store.read(filenames.checksum_path(version)))
+        del content["tidelog"]
+        store.replace(filenames.checksum_path(version), json.dumps(content).encode())
+    assert checksum.read_head(store, 2) == load(store).head
+    for version in (1, 2):
+        content = json.loads(store.read(filenames.checksum_path(version)))
+        assert [entry["domain"] for entry in content.pop("domainMetadata")] == ["com.example"]
+        store.replace(filenames.checksum_path(version), json.dumps(content).encode())
+    assert checksum.read_head(store, 2) is None
+    assert load(store).head.domains == {"com.example": domain}
+
+
+@pytest.mark.parametrize("wrong", [[], [{"domain": "com.example", "configuration": "y", "removed": False}]])
+def test_a_checkpoint_deletes_a_checksum_with_wrong_domains(wrong: object, caplog: pytest.LogCaptureFixture) -> None:
+    store = memory_store()
+    domain = with_domains(store)
+    put_checksum(store, 1)
+    path = filenames.checksum_path(1)
+    content = json.loads(store.read(path)) | {"domainMetadata": wrong}
+    store.replace(path, json.dumps(content).encode())
+    Table(store, load(store)).checkpoint()
+    assert "domainMetadata: " in caplog.text
+    with pytest.raises(FileNotFoundError):
+        store.read(path)
+    assert load(store).head.domains == {"com.example": domain}
+
+
+def test_a_checkpoint_leaves_a_checksum_without_domains_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Other engines write it, and no reader trusts it."""
+    store = memory_store()
+    with_domains(store)
+    put_checksum(store, 1)
+    path = filenames.checksum_path(1)
+    content = json.loads(store.read(path))
+    del content["domainMetadata"]
+    store.replace(path, json.dumps(content).encode())
+    Table(store, load(store)).checkpoint()
+    assert not caplog.text
+    assert store.read(path)
 
 
 def test_unknown_keys_in_a_checksum_are_ignored() -> None:
