@@ -242,3 +242,49 @@ def test_new_columns_keep_the_rules_of_the_old_ones() -> None:
 def constrained(metadata: Metadata, constraints: Mapping[str, str]) -> Metadata:
     more = {f"delta.constraints.{name}": text for name, text in constraints.items()}
     return msgspec.structs.replace(metadata, configuration={**metadata.configuration, **more})
+
+
+NAN = float("nan")
+FLOATS = pa.schema([("f", pa.float64()), ("g", pa.float32())])
+
+
+# Spark orders NaN above all numbers, and it equals itself. For each condition, what it is for f = g = NaN.
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("f > 1", True),
+        ("f >= g", True),
+        ("f > g", False),
+        ("1 > f", False),
+        ("1 < f", True),
+        ("NOT (f > 1)", False),
+        ("f = g", True),
+        ("f != g", False),
+        ("f <> 5", True),
+        ("f <=> g", True),
+        ("f <=> 5.0D", False),
+        ("f = double('nan')", True),
+        ("f BETWEEN 1 AND 2", False),
+        ("f BETWEEN 1 AND g", True),
+        ("f NOT IN (1.0D, 2.0D)", True),
+        ("f IN (1.0D, g, f + 1)", True),
+        ("nullif(f, g) IS NULL", True),
+        ("CASE f WHEN g THEN true ELSE false END", True),
+        ("CASE WHEN f > 1 THEN false ELSE true END", False),
+    ],
+)
+def test_nan_has_the_order_of_spark(condition: str, *, holds: bool) -> None:
+    table = ruled_table(FLOATS, constraints={"c": condition})
+    if holds:
+        table.insert([{"f": NAN, "g": NAN}])
+        assert table.scan().to_arrow().num_rows == 1
+    else:
+        with pytest.raises(ConstraintViolationError):
+            table.insert([{"f": NAN, "g": NAN}])
+
+
+@pytest.mark.parametrize("condition", ["f > g", "f <= g", "f = g", "f != g", "f < g OR f >= g"])
+def test_a_null_beside_a_nan_is_unknown(condition: str) -> None:
+    table = ruled_table(FLOATS, constraints={"c": f"({condition}) IS NULL"})
+    table.insert([{"f": NAN, "g": None}, {"f": None, "g": NAN}, {"f": None, "g": None}])
+    assert table.scan().to_arrow().num_rows == 3
