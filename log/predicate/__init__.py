@@ -54,7 +54,7 @@ from tidelog.log.predicate.tree import (
     parts,
     with_parts,
 )
-from tidelog.log.predicate.words import words
+from tidelog.log.predicate.words import double_quoted, words
 
 __all__ = [
     "FUNCTIONS",
@@ -79,6 +79,7 @@ __all__ = [
     "column_nodes",
     "column_type",
     "columns",
+    "double_quoted",
     "evaluate",
     "like_prefix",
     "nan_ordered",

@@ -7,6 +7,7 @@ RESTORE) are not looked at again.
 - `declared`: the rules, as the table's metadata declares them.
 - `row_rules`: the rules, applied to rows.
 - `expressions`: their SQL, evaluated on Arrow's rows, or refused if tidelog cannot evaluate it.
+- `quotation`: double quotation marks, which engines read in two ways.
 - `violations`: the errors for rows that break a rule.
 - `spark_work`: what Spark computes in tidelog's place, for expressions that tidelog cannot evaluate.
 """

@@ -15,6 +15,7 @@ from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, UnsupportedFeatureError
 from tidelog.log.rules import expressions
 from tidelog.log.rules.declared import Computed, Declared, Identity, declared
+from tidelog.log.rules.quotation import require_unambiguous
 from tidelog.log.rules.violations import require_generated, require_true
 
 _Rule = TypeVar("_Rule", Computed, Identity)
@@ -34,8 +35,12 @@ class RowRules:
 
     @classmethod
     def of(cls, writer: DataWriter) -> RowRules:
-        """The rules of the writer's table, at the present time. Raises CorruptLogError."""
+        """The rules of the writer's table, at the present time.
+
+        Raises CorruptLogError, and UnsupportedFeatureError for a rule that engines read in different ways.
+        """
         rules = declared(writer.metadata, writer.store.url)
+        require_unambiguous(rules, writer.schema.names, writer.store.url)
         return cls(writer, rules.at(writer.system.now_ms()) if rules else rules)
 
     @property

@@ -1,0 +1,51 @@
+"""Rules about unusual values: whoever evaluates a rule, tidelog or Spark, gives the same answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.lanes import full_but
+from tests.log.rules.support import rows_of, ruled_table
+from tests.streaming.executors.test_ruled_frames import WAYS, written_by
+from tests.streaming.support import Input, refused
+from tidelog.log.errors import ConstraintViolationError, UnsupportedFeatureError
+from tidelog.log.storage import open_store
+from tidelog.streaming import Sink, table
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("n", pa.int64()), ("part", pa.string()), ("f", pa.float64())])
+# Spark has the function, tidelog has not.
+BY_SPARK = " AND xxhash64(n) IS NOT NULL"
+
+
+@pytest.mark.parametrize("way", full_but(["overwrite"], WAYS))
+def test_a_column_in_double_quotation_marks_is_refused(spark: SparkSession, tmp_path: Path, way: str) -> None:
+    for place, more in enumerate(("", BY_SPARK)):
+        store = open_store(str(tmp_path / f"table{place}"))
+        opened = ruled_table(SCHEMA, constraints={"c": f"\"Part\" <> 'bad'{more}"}, store=store)
+        with pytest.raises(Exception, match=r"TIDELOG_UNSUPPORTED_FEATURE.*double quotation marks"):
+            written_by(spark, opened.path)[way](spark.sql("SELECT 1L AS n, 'bad' AS part"))
+        assert rows_of(opened) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("writer", ["auto", "driver", "spark"])
+def test_a_sink_refuses_a_column_in_double_quotation_marks(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+    store = open_store(str(tmp_path / "table"))
+    opened = ruled_table(SCHEMA, constraints={"c": '"n" > 5'}, store=store)
+    stream = Input(tmp_path / "input").put().stream(spark)
+    error = refused(stream, Sink(opened.path, writer=writer), tmp_path / "cp", UnsupportedFeatureError)
+    assert "double quotation marks" in error.message
+    assert "writer=" not in error.advice
+
+
+@pytest.mark.parametrize("more", ["", BY_SPARK])
+def test_nan_is_above_all_numbers(spark: SparkSession, tmp_path: Path, more: str) -> None:
+    opened = ruled_table(SCHEMA, constraints={"c": f"NOT (f > 1){more}"}, store=open_store(str(tmp_path / "table")))
+    with pytest.raises(ConstraintViolationError):
+        table(spark, opened.path).overwrite(spark.sql("SELECT 1L AS n, double('nan') AS f"))
