@@ -25,6 +25,8 @@ _Rule = TypeVar("_Rule", Computed, Identity)
 class RowRules:
     """The schema of a table and its rules for new rows; picklable.
 
+    Rules see the partition values that a reader will see (`DataWriter.prepared`): an empty string counts as null.
+
     `answers` are columns that Spark added to the data: for each rule in `answered`, whether it holds for the row. Then
     Spark has filled all columns, and nothing is computed here (see `spark_work`).
     """
@@ -130,7 +132,7 @@ class RowRules:
             for rule in self.rules.generated
             if rule.column not in given and expressions.mentions(rule.expression, changed)
         ]
-        rows = self._generated(rows, again)
+        rows = self.writer.prepared(self._generated(self.writer.prepared(rows), again))
         self._require_generated(rows, given)
         touched = {*changed, *(rule.column for rule in again)}
         self._require_checks(rows, touched)
@@ -148,11 +150,12 @@ class RowRules:
             return rows
         if rows.num_rows:
             self._require_identities(names)
+        rows = self.writer.prepared(rows)
         lacking = _lacking(self.rules.generated, names)
         for default in _lacking(self.rules.defaults, names):
             column = repeated(self._default(default), rows.num_rows)
             rows = rows.append_column(self.schema.field(default.column), column)
-        rows = self._generated(rows, lacking)
+        rows = self.writer.prepared(self._generated(rows, lacking))
         # Missing only if there are no rows: then it does not matter what they hold.
         for identity in _lacking(self.rules.identities, names):
             field = self.schema.field(identity.column)
@@ -190,8 +193,6 @@ class RowRules:
 
         With `touched`, only these columns are new; conditions over others held before.
         """
-        # An empty string in a partition column counts as null, as it will be read.
-        rows = self.writer.prepared(rows)
         for check in self.rules.checks:
             if touched is None or expressions.mentions(check.expression, touched):
                 what = f"the {check.kind} {check.name!r}"

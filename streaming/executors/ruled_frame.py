@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from tidelog.log.errors import UnsupportedFeatureError
 from tidelog.log.internals import DataWriter, RowRules, spark_work
-from tidelog.streaming.executors.plain_frame import arrow_schema, quoted, widens
+from tidelog.streaming.executors.plain_frame import arrow_schema, prepared, quoted, widens
 
 _ZONE = "spark.sql.session.timeZone"
 _UTC = frozenset({"utc", "etc/utc", "gmt", "etc/gmt", "ut", "z", "+00:00", "utc+00:00", "utc+0", "gmt+0", "gmt0"})
@@ -41,9 +41,11 @@ def ruled(frame: DataFrame, writer: DataWriter) -> tuple[DataFrame, RowRules]:
     work = spark_work(rules, frame.columns, in_utc=_in_utc(frame.sparkSession)) if rules.rules else None
     if work is None:
         return frame, rules
-    frame = _typed(frame, rules.schema)
+    frame = prepared(_typed(frame, rules.schema), writer)
     for field, text in work.filled:
         frame = _with(frame, field.name, text, writer, _cast(field))
+    # Values that were computed just now can be those of partitions.
+    frame = prepared(frame, writer) if work.filled else frame
     for name, text in work.answers:
         frame = _with(frame, name, text, writer, lambda column: F.coalesce(column, F.lit(False)))  # noqa: FBT003 - a value
     return frame, work.rules

@@ -246,3 +246,14 @@ def test_a_generated_value_can_be_nan_and_be_computed_from_it() -> None:
     assert table.scan().to_arrow()["large"].to_pylist() == [True]
     with pytest.raises(ConstraintViolationError, match="twice"):
         table.insert([{"f": 1.0, "twice": float("nan")}])
+
+
+def test_generated_values_are_computed_from_the_partition_values_that_readers_see() -> None:
+    schema = pa.schema([("n", pa.int64()), ("part", pa.string()), ("is_known", pa.bool_())])
+    fields = {"is_known": generated("part IS NOT NULL")}
+    table = ruled_table(schema, fields=fields, partition_by=["part"])
+    table.insert([{"n": 1, "part": ""}, {"n": 2, "part": "a"}])
+    table.update("n = 2", {"part": "''"})
+    assert rows_of(table) == [{"n": n, "part": None, "is_known": False} for n in (1, 2)]
+    with pytest.raises(ConstraintViolationError, match="is_known"):
+        table.insert([{"n": 1, "part": "", "is_known": True}])

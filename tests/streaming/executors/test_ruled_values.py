@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.lanes import full_but
-from tests.log.rules.support import rows_of, ruled_table
+from tests.log.rules.support import generated, rows_of, ruled_table
 from tests.streaming.executors.test_ruled_frames import WAYS, written_by
 from tests.streaming.support import Input, refused
 from tidelog.log.errors import ConstraintViolationError, UnsupportedFeatureError
@@ -49,3 +49,31 @@ def test_nan_is_above_all_numbers(spark: SparkSession, tmp_path: Path, more: str
     opened = ruled_table(SCHEMA, constraints={"c": f"NOT (f > 1){more}"}, store=open_store(str(tmp_path / "table")))
     with pytest.raises(ConstraintViolationError):
         table(spark, opened.path).overwrite(spark.sql("SELECT 1L AS n, double('nan') AS f"))
+
+
+@pytest.mark.parametrize("more", ["", BY_SPARK])
+def test_rules_see_the_partition_values_that_readers_see(spark: SparkSession, tmp_path: Path, more: str) -> None:
+    store = open_store(str(tmp_path / "table"))
+    fields = {"f": generated(f"CASE WHEN part IS NULL{more} THEN 2 ELSE 1 END")}
+    opened = ruled_table(
+        SCHEMA, constraints={"c": "part IS NOT NULL OR n = 1"}, fields=fields, partition_by=["part"], store=store
+    )
+    changed = table(spark, opened.path)
+    changed.overwrite(spark.sql("SELECT 1L AS n, '' AS PART"))
+    changed.upsert(spark.sql("SELECT 1L AS n, '' AS part, 2.0D AS f"), keys=["n"])
+    assert rows_of(opened) == [{"n": 1, "part": None, "f": 2.0}]
+    with pytest.raises(ConstraintViolationError) as raised:
+        changed.overwrite(spark.sql("SELECT 2L AS n, '' AS part"))
+    assert raised.value.constraint == "c"
+
+
+@pytest.mark.full
+def test_values_that_spark_computes_for_partitions_are_prepared_too(spark: SparkSession, tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "table"))
+    fields = {"part": generated("soundex('')")}
+    rules = {"c": "part IS NOT NULL OR n = 1", "zero": "cast(f AS STRING) <> '-0.0'"}
+    opened = ruled_table(SCHEMA, constraints=rules, fields=fields, partition_by=["part", "f"], store=store)
+    table(spark, opened.path).overwrite(spark.sql("SELECT 1L AS n, -0.0D AS f"))
+    assert rows_of(opened) == [{"n": 1, "part": None, "f": 0.0}]
+    with pytest.raises(ConstraintViolationError, match="'c'"):
+        table(spark, opened.path).overwrite(spark.sql("SELECT 2L AS n, -0.0D AS f"))
