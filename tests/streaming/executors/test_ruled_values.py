@@ -77,3 +77,28 @@ def test_values_that_spark_computes_for_partitions_are_prepared_too(spark: Spark
     assert rows_of(opened) == [{"n": 1, "part": None, "f": 0.0}]
     with pytest.raises(ConstraintViolationError, match="'c'"):
         table(spark, opened.path).overwrite(spark.sql("SELECT 2L AS n, -0.0D AS f"))
+
+
+@pytest.mark.parametrize("way", full_but(["append"], WAYS))
+def test_every_way_of_writing_a_frame_looks_at_lengths(spark: SparkSession, tmp_path: Path, way: str) -> None:
+    short = {"part": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}}
+    opened = ruled_table(SCHEMA, fields=short, store=open_store(str(tmp_path / "table")))
+    write = written_by(spark, opened.path)[way]
+    write(spark.sql("SELECT 1L AS n, 'abc ' AS part"))
+    with pytest.raises(Exception, match=r"TIDELOG_CONSTRAINT_VIOLATION.*varchar\(3\)"):
+        write(spark.sql("SELECT 1L AS n, 'abcd' AS part"))
+    assert rows_of(opened) == [{"n": 1, "part": "abc", "f": None}]
+
+
+@pytest.mark.full
+def test_conditions_that_spark_evaluates_see_what_is_left_of_a_text(spark: SparkSession, tmp_path: Path) -> None:
+    fields = {"part": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}}
+    store = open_store(str(tmp_path / "table"))
+    opened = ruled_table(SCHEMA, fields=fields, constraints={"c": f"length(part) < 4{BY_SPARK}"}, store=store)
+    changed = table(spark, opened.path)
+    changed.overwrite(
+        spark.sql("SELECT 1L AS n, 'a     ' AS PART UNION ALL SELECT 2L, 'b ' UNION ALL SELECT 3L, 'abc '")
+    )
+    assert [row["part"] for row in rows_of(opened)] == ["a  ", "b ", "abc"]
+    with pytest.raises(ConstraintViolationError, match="too long"):
+        changed.overwrite(spark.sql("SELECT 1L AS n, 'abc d' AS part"))
