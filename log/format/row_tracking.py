@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tidelog.log.errors import CorruptLogError, UnsupportedFeatureError
+from tidelog.log.errors import ConfigurationError, CorruptLogError, UnsupportedFeatureError
 from tidelog.log.format import properties
 from tidelog.log.format.actions import DomainMetadata, Metadata, Protocol
 
@@ -51,7 +51,7 @@ def tracked_fields(metadata: Metadata) -> tuple[pa.Field, ...]:
     A reader that is asked for these fields gives the value that holds for each row, wherever it comes from. Raises
     UnsupportedFeatureError if the table has a column of the same name.
     """
-    names = metadata.configuration.get(ID_COLUMN), metadata.configuration.get(VERSION_COLUMN)
+    names = _names(metadata)
     if not preserves_ids(metadata) or not all(names):  # without names, `require_consistent` refuses the commit
         return ()
     if names[0] == names[1] or any(_is_quoted(str(name), metadata.schema_string) for name in names):
@@ -63,6 +63,24 @@ def tracked_fields(metadata: Metadata) -> tuple[pa.Field, ...]:
         )
     kinds = ROW_ID, ROW_VERSION
     return tuple(pa.field(name, pa.int64(), metadata={_KIND: kind}) for name, kind in zip(names, kinds, strict=True))
+
+
+def require_names_stay_free(before: Metadata, after: Metadata) -> None:
+    """Raise ConfigurationError if a new column has the name of one that row tracking has, or had; case does not matter.
+
+    Such a table could not be written, or its row tracking not be turned on again.
+    """
+    old, new = before.schema_string.lower(), after.schema_string.lower()
+    for name in _names(after):
+        if name and _is_quoted(name.lower(), new) and not _is_quoted(name.lower(), old):
+            raise ConfigurationError(
+                f"the table cannot have a column {name!r}: its row tracking has one of that name in the data files",
+                advice="choose another name",
+            )
+
+
+def _names(metadata: Metadata) -> tuple[str | None, str | None]:
+    return metadata.configuration.get(ID_COLUMN), metadata.configuration.get(VERSION_COLUMN)
 
 
 def _is_quoted(name: str, schema_string: str) -> bool:

@@ -16,6 +16,7 @@ from tidelog.log.format import properties
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.column_mapping import highest_id, mapped
 from tidelog.log.format.protocol import allows, has_change_data_feed
+from tidelog.log.format.row_tracking import require_names_stay_free
 from tidelog.log.format.schema import columns_of, has_timestamp_ntz, require_depth, to_schema_string
 from tidelog.log.operations.create_table import require_distinct
 from tidelog.log.read.changes import change_schema
@@ -26,8 +27,9 @@ from tidelog.log.system import System
 def stage_add_columns(head: Head, path: str, system: System, fields: Any) -> Staged | None:
     """Stage adding `fields`, an Arrow schema or a list of Arrow fields, after the table's columns. None if it is empty.
 
-    Raises ConfigurationError for a name that exists or a column that cannot be null, SchemaMismatchError for a type
-    that a table cannot hold, UnsupportedFeatureError for a type that the table's protocol does not allow.
+    Raises ConfigurationError for a name that exists, also as one of row tracking, or a column that cannot be null,
+    SchemaMismatchError for a type that a table cannot hold, UnsupportedFeatureError for a type that the table's
+    protocol does not allow.
     """
     new = _fields_of(fields)
     if not new:
@@ -43,10 +45,12 @@ def stage_add_columns(head: Head, path: str, system: System, fields: Any) -> Sta
         change_schema(whole, "cdc")
     require_timestamps(head.protocol, pa.schema(new), path)
     added = msgspec.json.decode(to_schema_string(pa.schema(new)))["fields"]
+    metadata = _with_fields(head.metadata, added, system)
+    require_names_stay_free(head.metadata, metadata)
     return Staged(
         operation="ADD COLUMNS",
         operation_class=OperationClass.NONE,
-        metadata=_with_fields(head.metadata, added, system),
+        metadata=metadata,
         parameters={"columns": msgspec.json.encode([{"column": field} for field in added]).decode()},
     )
 

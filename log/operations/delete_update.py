@@ -91,7 +91,7 @@ class _RowChange(RowMatcher):
 
     def __init__(self, state: LogState, writer: DataWriter, where: str, *, updates: bool = False) -> None:
         super().__init__(state, writer)
-        self._rules = RowRules.of(writer)
+        self._rules = RowRules.of(writer) if updates else None
         # Parsed without the position column, so that errors list the table's columns only.
         self.predicate = predicate.parse(where, self.schema)
         self._position = free_name(self.schema)
@@ -140,7 +140,8 @@ class _RowChange(RowMatcher):
             predicate.evaluate(by_name[field.name], rows, field) if field.name in by_name else rows[field.name]
             for field in self.schema
         ]
-        return self._rules.images(pa.table(columns, schema=self.schema), by_name)
+        images = pa.table(columns, schema=self.schema)
+        return images if self._rules is None else self._rules.images(images, by_name)
 
     def with_ids_of(self, old: pa.Table, new: pa.Table) -> pa.Table:
         """New rows with the ids of the old ones if the table keeps them; their commit version is that of the commit."""

@@ -15,6 +15,7 @@ from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.format import properties
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.column_mapping import Field, highest_id, mapped
+from tidelog.log.format.row_tracking import require_names_stay_free
 from tidelog.log.format.schema import from_schema_string, require_depth, to_schema_string
 from tidelog.log.operations.add_columns import require_timestamps
 from tidelog.log.operations.create_table import require_distinct
@@ -27,8 +28,8 @@ def evolved(head: Head, path: str, system: System, data: pa.Schema) -> Metadata 
     """The table's metadata plus the columns and fields that are new in `data`, all nullable; None if nothing is new.
 
     Names are compared without case. Raises SchemaMismatchError for a column that has only nulls and no type, or a type
-    that a table cannot hold, ConfigurationError for a name that the change feed needs or that occurs twice,
-    UnsupportedFeatureError for a type that the table's protocol does not allow.
+    that a table cannot hold, ConfigurationError for a name that the change feed or row tracking needs, or that
+    occurs twice, UnsupportedFeatureError for a type that the table's protocol does not allow.
     """
     require_depth(data)
     schema = msgspec.json.decode(head.metadata.schema_string)
@@ -44,7 +45,9 @@ def evolved(head: Head, path: str, system: System, data: pa.Schema) -> Metadata 
     configuration = dict(head.metadata.configuration)
     if merge.is_mapping:
         configuration[properties.COLUMN_MAPPING_MAX_ID] = str(merge.last_id)
-    return msgspec.structs.replace(head.metadata, schema_string=text, configuration=configuration)
+    metadata = msgspec.structs.replace(head.metadata, schema_string=text, configuration=configuration)
+    require_names_stay_free(head.metadata, metadata)
+    return metadata
 
 
 class _Merge:

@@ -16,6 +16,7 @@ From text to tree:
 
 From tree to values:
 
+- `nan_order`: a tree whose comparisons have Spark's order of floating numbers.
 - `evaluation`: a predicate, or the value of an expression, for rows.
 - `binding`: the types of a tree's parts, and how each is computed.
 - `rows`: the rows to compute on, and what a bound part is.
@@ -28,6 +29,7 @@ from tidelog.log.predicate.evaluation import Condition, evaluate, result_type
 from tidelog.log.predicate.functions import FUNCTIONS
 from tidelog.log.predicate.like import prefix as like_prefix
 from tidelog.log.predicate.moment import at_time, update_at_time
+from tidelog.log.predicate.nan_order import nan_ordered
 from tidelog.log.predicate.parser import parse, require_syntax
 from tidelog.log.predicate.tree import (
     And,
@@ -52,7 +54,7 @@ from tidelog.log.predicate.tree import (
     parts,
     with_parts,
 )
-from tidelog.log.predicate.words import words
+from tidelog.log.predicate.words import double_quoted, words
 
 __all__ = [
     "FUNCTIONS",
@@ -77,8 +79,10 @@ __all__ = [
     "column_nodes",
     "column_type",
     "columns",
+    "double_quoted",
     "evaluate",
     "like_prefix",
+    "nan_ordered",
     "parse",
     "parts",
     "require_syntax",

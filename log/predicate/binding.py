@@ -78,8 +78,8 @@ def _bind(expression: Expression, schema: pa.Schema) -> Bound:  # noqa: PLR0911,
             return computed(BOOLEAN, pc.invert, [as_condition(bind(inner, schema))])
         case IsNull(inner):
             return computed(BOOLEAN, pc.is_null, [bind(inner, schema)])
-        case Comparison(symbol, left, right):
-            return compare(symbol, bind(left, schema), bind(right, schema))
+        case Comparison(symbol, left, right, nan_is_greatest):
+            return compare(symbol, bind(left, schema), bind(right, schema), nan_is_greatest=nan_is_greatest)
         case In():
             return _in(expression, schema)
         case Like(inner, pattern, escape):

@@ -1,4 +1,7 @@
-"""Comparisons, by the rules of Spark for two types. NaN equals nothing and is neither above nor below a number."""
+"""Comparisons, by the rules of Spark for two types.
+
+NaN equals nothing and is neither above nor below a number, unless a comparison asks for Spark's order.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import pyarrow.types as pt
 from tidelog.log.predicate.casts import converted
 from tidelog.log.predicate.constants import coerce
 from tidelog.log.predicate.logic import junction
-from tidelog.log.predicate.rows import Bound, computed, constant, constant_value, null_of, shared
+from tidelog.log.predicate.rows import Bound, Datum, Kernel, computed, constant, constant_value, null_of, shared
 from tidelog.log.predicate.types import BOOLEAN, TypeMismatch, as_decimal, common_type, is_moment, is_number
 
 _KERNELS = {
@@ -25,14 +28,31 @@ _KERNELS = {
 }
 
 
-def compare(symbol: str, left: Bound, right: Bound) -> Bound:
+def compare(symbol: str, left: Bound, right: Bound, *, nan_is_greatest: bool = False) -> Bound:
     """`left symbol right`. Raises TypeMismatch, and pa.ArrowException for decimals with too many digits."""
     left, right = _comparable(left, right)
     if pt.is_null(left.kind) or pt.is_null(right.kind):
         return null_of(BOOLEAN)
     kernel = _KERNELS[symbol]
     kernel(pa.nulls(0, left.kind), pa.nulls(0, right.kind))  # fails for decimals with too many digits
+    if nan_is_greatest and pt.is_floating(left.kind):
+        kernel = _with_nan_greatest(symbol)
     return computed(BOOLEAN, kernel, [left, right])
+
+
+def _with_nan_greatest(symbol: str) -> Kernel:
+    def kernel(left: Datum, right: Datum) -> Datum:
+        left_is_nan, right_is_nan = pc.is_nan(left), pc.is_nan(right)
+        if symbol in ("=", "!="):
+            equal = pc.or_(pc.equal(left, right), pc.and_(left_is_nan, right_is_nan))
+            return equal if symbol == "=" else pc.invert(equal)
+        # NaN on the upper side is enough; for < and > the other side must not be NaN, too.
+        greater, other = (right_is_nan, left_is_nan) if symbol in ("<", "<=") else (left_is_nan, right_is_nan)
+        if symbol in ("<", ">"):
+            greater = pc.and_not(greater, other)
+        return pc.or_(_KERNELS[symbol](left, right), greater)
+
+    return kernel
 
 
 def between(arguments: Sequence[Bound]) -> Bound:

@@ -11,6 +11,7 @@ from tidelog.log.data.type_names import sql_type
 from tidelog.log.errors import PredicateError, SchemaMismatchError
 from tidelog.log.predicate.binding import bind
 from tidelog.log.predicate.constants import coerce, constant_of
+from tidelog.log.predicate.nan_order import nan_ordered
 from tidelog.log.predicate.parser import parse
 from tidelog.log.predicate.rows import RowBlock
 from tidelog.log.predicate.tree import Column, Expression, Interval, Literal, clipped, to_sql
@@ -52,8 +53,10 @@ def result_type(expression: Expression, schema: pa.Schema) -> pa.DataType:
     return bind(expression, schema).kind
 
 
-def evaluate(text: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+def evaluate(text: str, table: pa.Table, field: pa.Field, *, nan_is_greatest: bool = False) -> pa.ChunkedArray:
     """The value of the SQL expression `text` for each row of `table`, in the type of `field`.
+
+    `nan_is_greatest`: comparisons in it have Spark's order of floating numbers (`nan_ordered`).
 
     Raises PredicateError if it cannot be evaluated, SchemaMismatchError if a value does not fit the field.
     """
@@ -64,7 +67,7 @@ def evaluate(text: str, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     if isinstance(tree, Column) and len(tree.path) == 1:
         chunks = table[tree.path[0]].chunks
     else:
-        bound = bind(tree, table.schema)
+        bound = bind(nan_ordered(tree) if nan_is_greatest else tree, table.schema)
         try:
             chunks = [bound.array(RowBlock.of(batch)) for batch in table.to_batches()]
         except pa.ArrowException as error:

@@ -62,11 +62,12 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`left operator right`, with one of = != < <= > >=."""
+    """`left operator right`, with one of = != < <= > >=. `nan_is_greatest`: NaN equals itself and is above numbers."""
 
     operator: str
     left: Expression
     right: Expression
+    nan_is_greatest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The rules that a table has for new rows: constraints, invariants, generated columns, defaults and identity columns.
+"""The rules of a table for new rows: constraints, invariants, generated columns, defaults, identity columns, lengths.
 
 Other engines make such rules. Every path on which new rows become files goes through `RowRules`: it fills the columns
 that the data lacks, and refuses rows that break a rule. Rows that only move (compactions, survivors of a delete, a
@@ -6,7 +6,9 @@ RESTORE) are not looked at again.
 
 - `declared`: the rules, as the table's metadata declares them.
 - `row_rules`: the rules, applied to rows.
+- `lengths`: columns of the type varchar(n).
 - `expressions`: their SQL, evaluated on Arrow's rows, or refused if tidelog cannot evaluate it.
+- `quotation`: double quotation marks, which engines read in two ways.
 - `violations`: the errors for rows that break a rule.
 - `spark_work`: what Spark computes in tidelog's place, for expressions that tidelog cannot evaluate.
 """

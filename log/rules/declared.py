@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from tidelog.log.errors import CorruptLogError
+from tidelog.log.errors import CorruptLogError, UnsupportedFeatureError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.properties import CONSTRAINT_PREFIX
 from tidelog.log.predicate import at_time
@@ -19,6 +20,9 @@ _DEFAULT = "CURRENT_DEFAULT"
 _IDENTITY = "delta.identity."
 _IDENTITY_START = "delta.identity.start"
 _IDENTITY_EXPLICIT = "delta.identity.allowExplicitInsert"
+# Spark's, for a column that the schema calls a string.
+_LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
+_VARCHAR = re.compile(r"varchar\((\d+)\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,14 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class Length:
+    """A column of the type varchar(`limit`), and so the most characters of its texts."""
+
+    column: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Declared:
     """The rules of a table; of a table without rules it is false."""
 
@@ -54,9 +66,10 @@ class Declared:
     generated: tuple[Computed, ...] = ()
     defaults: tuple[Computed, ...] = ()
     identities: tuple[Identity, ...] = ()
+    lengths: tuple[Length, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.checks or self.generated or self.defaults or self.identities)
+        return bool(self.checks or self.generated or self.defaults or self.identities or self.lengths)
 
     def at(self, now_ms: int) -> Declared:
         """The rules with one time in place of `current_timestamp()` and its relatives."""
@@ -65,18 +78,21 @@ class Declared:
             tuple(replace(rule, expression=at_time(rule.expression, lambda: now_ms)) for rule in rules)
             for rules in (self.generated, self.defaults)
         )
-        return Declared(checks, generated, defaults, self.identities)
+        return replace(self, checks=checks, generated=generated, defaults=defaults)
 
 
 def declared(metadata: Metadata, path: str) -> Declared:
-    """The rules in the metadata of the table at `path`. Raises CorruptLogError for one that cannot be read."""
+    """The rules in the metadata of the table at `path`.
+
+    Raises CorruptLogError for one that cannot be read, UnsupportedFeatureError for a column of the type char(n).
+    """
     checks = [
         Check("constraint", key.removeprefix(CONSTRAINT_PREFIX), text)
         for key, text in sorted(metadata.configuration.items())
         if key.startswith(CONSTRAINT_PREFIX)
     ]
     text = metadata.schema_string
-    if not any(f'"{key}' in text for key in (_INVARIANT, _GENERATED, _DEFAULT, _IDENTITY)):
+    if not any(f'"{key}' in text for key in (_INVARIANT, _GENERATED, _DEFAULT, _IDENTITY, _LENGTH)):
         return Declared(tuple(checks))
     fields = msgspec.json.decode(text)["fields"]
     checks += _invariants(fields, path)
@@ -89,6 +105,7 @@ def declared(metadata: Metadata, path: str) -> Declared:
             for field in fields
             if _IDENTITY_START in _of(field)
         ),
+        tuple(_lengths(fields, path)),
     )
 
 
@@ -99,6 +116,23 @@ def _computed(fields: list[dict[str, Any]], key: str, path: str) -> Iterator[Com
             if not isinstance(expression, str):
                 raise _unreadable(field["name"], key, path)
             yield Computed(field["name"], expression)
+
+
+def _lengths(fields: list[dict[str, Any]], path: str) -> Iterator[Length]:
+    for field in fields:
+        kind = _of(field).get(_LENGTH)
+        if kind is None:
+            continue
+        limit = _VARCHAR.fullmatch(kind) if isinstance(kind, str) and field["type"] == "string" else None
+        if limit is None:
+            raise UnsupportedFeatureError(
+                f"new rows for {path} are refused: its column {field['name']!r} has the type {str(kind)[:200]}, and of "
+                "such types tidelog knows only varchar(n) outside of structs, lists and maps",
+                advice="write with the engine that made the table, or give the column the type string there",
+                path=path,
+                features=str(kind)[:200],
+            )
+        yield Length(field["name"], int(limit[1]))
 
 
 def _invariants(fields: list[dict[str, Any]], path: str, where: str = "") -> Iterator[Check]:

@@ -1,5 +1,6 @@
 """The SQL of a table's rules, evaluated on Arrow's rows.
 
+Comparisons have Spark's order: NaN equals itself, and is above all numbers.
 What tidelog cannot evaluate is UnsupportedFeatureError, which names the expression. An expression that fails for a row,
 such as a division by zero, is ConstraintViolationError.
 """
@@ -14,7 +15,7 @@ import pyarrow.types as pt
 from tidelog.log import predicate
 from tidelog.log.errors import ConstraintViolationError, PredicateError, UnsupportedFeatureError
 from tidelog.log.format.schema import TIMESTAMP
-from tidelog.log.predicate import Call, Column, Condition, words
+from tidelog.log.predicate import Call, Column, Condition, nan_ordered, words
 from tidelog.log.predicate.tree import clipped
 
 _NOTHING = pa.table([pa.nulls(1)], names=[""])
@@ -53,7 +54,7 @@ def outcomes(expression: str, rows: pa.Table, what: str, path: str) -> pa.Boolea
     """For each row, whether the condition is true; null counts as false."""
     _require_evaluable(expression, rows.schema, what, path)
     try:
-        tree = predicate.parse(expression, rows.schema)
+        tree = nan_ordered(predicate.parse(expression, rows.schema))
         return Condition(tree, rows.schema).mask(rows)
     except PredicateError as error:
         raise _failed(expression, error, what, path) from error
@@ -66,7 +67,7 @@ def values(expression: str, rows: pa.Table, field: pa.Field, what: str, path: st
     """
     _require_evaluable(expression, rows.schema, what, path)
     try:
-        return predicate.evaluate(expression, rows, field)
+        return predicate.evaluate(expression, rows, field, nan_is_greatest=True)
     except PredicateError as error:
         raise _failed(expression, error, what, path) from error
 
@@ -79,8 +80,8 @@ def value_of(expression: str, field: pa.Field, what: str, path: str) -> pa.Scala
 def equal_or_null(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.BooleanArray:
     """For each row, whether both values are equal or both null, as SQL's `<=>` says."""
     pair = pa.table([left, right], names=["left", "right"])
-    equal = Condition(Call("<=>", (Column(("left",)), Column(("right",)))), pair.schema)
-    return equal.outcomes(pair)
+    equal = nan_ordered(Call("<=>", (Column(("left",)), Column(("right",)))))
+    return Condition(equal, pair.schema).outcomes(pair)
 
 
 def _require_evaluable(expression: str, schema: pa.Schema, what: str, path: str) -> None:

@@ -15,6 +15,8 @@ from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, UnsupportedFeatureError
 from tidelog.log.rules import expressions
 from tidelog.log.rules.declared import Computed, Declared, Identity, declared
+from tidelog.log.rules.lengths import fitted
+from tidelog.log.rules.quotation import require_unambiguous
 from tidelog.log.rules.violations import require_generated, require_true
 
 _Rule = TypeVar("_Rule", Computed, Identity)
@@ -23,6 +25,9 @@ _Rule = TypeVar("_Rule", Computed, Identity)
 @dataclass(frozen=True, slots=True)
 class RowRules:
     """The schema of a table and its rules for new rows; picklable.
+
+    Rules see the values that a reader will see: an empty string in a partition column counts as null
+    (`DataWriter.prepared`), and a varchar(n) has lost spaces that are too many.
 
     `answers` are columns that Spark added to the data: for each rule in `answered`, whether it holds for the row. Then
     Spark has filled all columns, and nothing is computed here (see `spark_work`).
@@ -34,8 +39,12 @@ class RowRules:
 
     @classmethod
     def of(cls, writer: DataWriter) -> RowRules:
-        """The rules of the writer's table, at the present time. Raises CorruptLogError."""
+        """The rules of the writer's table, at the present time.
+
+        Raises CorruptLogError, and UnsupportedFeatureError for a rule that engines read in different ways.
+        """
         rules = declared(writer.metadata, writer.store.url)
+        require_unambiguous(rules, writer.schema.names, writer.store.url)
         return cls(writer, rules.at(writer.system.now_ms()) if rules else rules)
 
     @property
@@ -51,7 +60,9 @@ class RowRules:
     def act_on(self, names: Collection[str]) -> bool:
         """Whether data with columns of these names has to be filled or checked."""
         rules = self.rules
-        return bool(rules.checks or rules.generated or rules.identities or _lacking(rules.defaults, names))
+        return bool(
+            rules.checks or rules.generated or rules.identities or rules.lengths or _lacking(rules.defaults, names)
+        )
 
     def rows(self, data: Any) -> pa.Table:
         """New rows for the table, from anything that `conform.hold` takes.
@@ -125,9 +136,10 @@ class RowRules:
             for rule in self.rules.generated
             if rule.column not in given and expressions.mentions(rule.expression, changed)
         ]
-        rows = self._generated(rows, again)
-        self._require_generated(rows, given)
+        rows = self._generated(self._stored(rows, changed), again)
         touched = {*changed, *(rule.column for rule in again)}
+        rows = self._stored(rows, touched)
+        self._require_generated(rows, given)
         self._require_checks(rows, touched)
         return rows
 
@@ -143,11 +155,12 @@ class RowRules:
             return rows
         if rows.num_rows:
             self._require_identities(names)
+        rows = self._stored(rows)
         lacking = _lacking(self.rules.generated, names)
         for default in _lacking(self.rules.defaults, names):
             column = repeated(self._default(default), rows.num_rows)
             rows = rows.append_column(self.schema.field(default.column), column)
-        rows = self._generated(rows, lacking)
+        rows = self._stored(self._generated(rows, lacking))
         # Missing only if there are no rows: then it does not matter what they hold.
         for identity in _lacking(self.rules.identities, names):
             field = self.schema.field(identity.column)
@@ -160,6 +173,10 @@ class RowRules:
             self._require_generated(rows, [rule.column for rule in self.rules.generated if rule not in lacking])
             self._require_checks(rows)
         return rows
+
+    def _stored(self, rows: pa.Table, touched: Collection[str] | None = None) -> pa.Table:
+        """The rows with the values that readers will see; with `touched`, only these columns are new."""
+        return self.writer.prepared(fitted(rows, self.rules.lengths, self.path, touched))
 
     def _generated(self, rows: pa.Table, rules: Iterable[Computed]) -> pa.Table:
         """The rows with columns computed: those that are there are replaced."""
@@ -185,8 +202,6 @@ class RowRules:
 
         With `touched`, only these columns are new; conditions over others held before.
         """
-        # An empty string in a partition column counts as null, as it will be read.
-        rows = self.writer.prepared(rows)
         for check in self.rules.checks:
             if touched is None or expressions.mentions(check.expression, touched):
                 what = f"the {check.kind} {check.name!r}"

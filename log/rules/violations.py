@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tidelog.log import predicate
 from tidelog.log.errors import ConstraintViolationError, PredicateError
 from tidelog.log.predicate.tree import clipped
-from tidelog.log.rules.declared import Check
+from tidelog.log.rules.declared import Check, Length
 
 _MOST_COLUMNS = 8
 _LONGEST_VALUE = 40
@@ -49,6 +49,21 @@ def require_generated(
             constraint=column,
             expression=clipped(expression),
             row=_first(equal, rows, names),
+        )
+
+
+def require_short(rule: Length, fits: pa.BooleanArray, rows: pa.Table, path: str) -> None:
+    """Raise ConstraintViolationError if a text is too long for its column."""
+    if fits.false_count:
+        kind = f"varchar({rule.limit})"
+        raise ConstraintViolationError(
+            f"{_count(fits)} have a text in the column {rule.column!r} of {path} that is too long for {kind}",
+            advice="shorten these texts, or leave the rows out",
+            column=rule.column,
+            path=path,
+            constraint=rule.column,
+            expression=kind,
+            row=_first(fits, rows, [rule.column]),
         )
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 from tidelog.log.errors import SchemaMismatchError, TidelogError
 from tidelog.log.internals import AddFile, DataWriter, FileStatus, LocalStore, Store, delete_unnamed, logger, take_up
 from tidelog.streaming.executors import hadoop
-from tidelog.streaming.executors.plain_frame import quoted
+from tidelog.streaming.executors.plain_frame import prepared, quoted
 from tidelog.streaming.executors.session import FITTED_SHUFFLES, session_settings
 from tidelog.streaming.executors.tasks import run
 
@@ -64,7 +64,7 @@ def write_by_jvm(
     error the files are deleted.
     """
     folder = f"data/{writer.system.uuid()}"
-    frame = _prepared(rows, writer)
+    frame = prepared(rows, writer)
     if writer.metadata.partition_columns:
         frame = frame.hint("rebalance", *(F.col(quoted(name)) for name in writer.metadata.partition_columns))
     elif max_tasks is not None:
@@ -111,20 +111,6 @@ def _options(store: Store) -> dict[str, str]:
     if isinstance(store, LocalStore):
         return _OPTIONS | _LOCAL_OPTIONS
     return _OPTIONS | hadoop.write_options(store.storage_options, store.url)
-
-
-def _prepared(rows: DataFrame, writer: DataWriter) -> DataFrame:
-    """Partition values as a reader of the table will see them, by the same rules as `DataWriter.prepared`.
-
-    An empty string becomes null, and -0.0 becomes 0.0.
-    """
-    for name in writer.metadata.partition_columns:
-        kind, column = writer.schema.field(name).type, F.col(quoted(name))
-        if pt.is_string(kind) or pt.is_binary(kind):
-            rows = rows.withColumn(name, F.when(F.octet_length(column) > 0, column))
-        elif pt.is_floating(kind):
-            rows = rows.withColumn(name, column + F.lit(0).cast(rows.schema[name].dataType))
-    return rows
 
 
 def _folder_key(fields: Sequence[pa.Field]) -> Column:

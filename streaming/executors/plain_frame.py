@@ -9,6 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pt
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
+from pyspark.sql.pandas.types import from_arrow_type
 
 from tidelog.log.internals import DataWriter, conform, has_variant, match_names, properties
 from tidelog.streaming import spark_versions
@@ -52,6 +54,26 @@ def plain_rows(frame: DataFrame, writer: DataWriter) -> DataFrame | None:
     names = match_names(source.names, table.names)
     renamed = frame.select(*(frame[quoted(found)].alias(name) for name, found in names.items()))
     return renamed.to(spark_versions.columns_from_arrow(pa.schema(loose)))
+
+
+def prepared(frame: DataFrame, writer: DataWriter) -> DataFrame:
+    """The frame with partition values as a reader of the table will see them, like `DataWriter.prepared`.
+
+    An empty string becomes null, and -0.0 becomes 0.0. The frame can lack columns, and have others.
+    """
+    partitions = {name.lower() for name in writer.metadata.partition_columns}
+    if not partitions:
+        return frame
+    columns = []
+    for field in arrow_schema(frame):
+        column, kind = frame[quoted(field.name)], field.type
+        if field.name.lower() in partitions:
+            if pt.is_string(kind) or pt.is_binary(kind):
+                column = F.when(F.octet_length(column) > 0, column).alias(field.name)
+            elif pt.is_floating(kind):
+                column = (column + F.lit(0).cast(from_arrow_type(kind))).alias(field.name)
+        columns.append(column)
+    return frame.select(*columns)
 
 
 def _has_void(kind: pa.DataType) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
+import pyarrow.types as pt
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
@@ -16,8 +17,9 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from tidelog.log.errors import UnsupportedFeatureError
 from tidelog.log.internals import DataWriter, RowRules, spark_work
-from tidelog.streaming.executors.plain_frame import arrow_schema, quoted, widens
+from tidelog.streaming.executors.plain_frame import arrow_schema, prepared, quoted, widens
 
+_ALL = 2**31 - 1
 _ZONE = "spark.sql.session.timeZone"
 _UTC = frozenset({"utc", "etc/utc", "gmt", "etc/gmt", "ut", "z", "+00:00", "utc+00:00", "utc+0", "gmt+0", "gmt0"})
 
@@ -41,9 +43,10 @@ def ruled(frame: DataFrame, writer: DataWriter) -> tuple[DataFrame, RowRules]:
     work = spark_work(rules, frame.columns, in_utc=_in_utc(frame.sparkSession)) if rules.rules else None
     if work is None:
         return frame, rules
-    frame = _typed(frame, rules.schema)
+    frame = _stored(_typed(frame, rules.schema), rules)
     for field, text in work.filled:
         frame = _with(frame, field.name, text, writer, _cast(field))
+    frame = _stored(frame, rules) if work.filled else frame
     for name, text in work.answers:
         frame = _with(frame, name, text, writer, lambda column: F.coalesce(column, F.lit(False)))  # noqa: FBT003 - a value
     return frame, work.rules
@@ -74,6 +77,18 @@ def _with(
             features=text[:200],
         ) from error
     return found
+
+
+def _stored(frame: DataFrame, rules: RowRules) -> DataFrame:
+    """The frame with the values that readers will see, as in RowRules. Texts that are too long stay as they are."""
+    limits = {rule.column.lower(): rule.limit for rule in rules.rules.lengths}
+    for field in arrow_schema(frame) if limits else ():
+        limit = limits.get(field.name.lower())
+        if limit is not None and pt.is_string(field.type):
+            text = frame[quoted(field.name)]
+            is_blank = F.rtrim(F.substring(text, limit + 1, _ALL)) == ""
+            frame = frame.withColumn(field.name, F.when(is_blank, F.substring(text, 1, limit)).otherwise(text))
+    return prepared(frame, rules.writer)
 
 
 def _typed(frame: DataFrame, schema: pa.Schema) -> DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pyarrow as pa
 import pytest
@@ -13,7 +15,7 @@ from tidelog.log import Table
 from tidelog.log.data.reader import BATCH_ROWS
 from tidelog.log.errors import ConfigurationError, ConflictError, CorruptLogError, UnsupportedFeatureError
 from tidelog.log.format.actions import DomainMetadata
-from tidelog.log.format.row_tracking import ID_COLUMN, SUSPENDED, VERSION_COLUMN, mark_action
+from tidelog.log.format.row_tracking import ENABLED, ID_COLUMN, SUSPENDED, VERSION_COLUMN, mark_action
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.loader import load
 
@@ -332,3 +334,23 @@ def test_columns_for_ids_that_are_not_unique_are_refused(key: str, name: str) ->
     with pytest.raises(UnsupportedFeatureError, match="not unique"):
         table.update("n = 1", {"v": "1"})
     assert table.refresh().version == 0
+
+
+@pytest.mark.parametrize("name", ["_row-id-col-x", "_ROW-COMMIT-VERSION-COL-Y"])
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_a_new_column_cannot_have_the_name_of_one_of_row_tracking(name: str, enabled: str) -> None:
+    table = tracked_table(properties={**TRACKING, ENABLED: enabled})
+    taken = pa.field(name, pa.int64())
+    inside = pa.field("s", pa.struct([taken]))
+    attempts: list[Callable[[], object]] = [
+        lambda: table.add_columns([taken]),
+        lambda: table.add_columns([inside]),
+        lambda: table.begin().evolve(pa.schema([*SCHEMA, taken])),
+    ]
+    for attempt in attempts:
+        with pytest.raises(ConfigurationError, match="row tracking") as raised:
+            attempt()
+        assert raised.value.advice == "choose another name"
+    assert table.refresh().version == 0
+    table.add_columns([pa.field("more", pa.int64())])
+    table.insert(pa.table({"n": [1], "v": [1], "more": [1]}))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.log.rules.support import default, invariant, rows_of, ruled_table
+from tests.log.rules.support import default, generated, invariant, rows_of, ruled_table
 from tests.log.support import put_foreign
 from tidelog.log import Table
 from tidelog.log.errors import (
@@ -242,3 +243,96 @@ def test_new_columns_keep_the_rules_of_the_old_ones() -> None:
 def constrained(metadata: Metadata, constraints: Mapping[str, str]) -> Metadata:
     more = {f"delta.constraints.{name}": text for name, text in constraints.items()}
     return msgspec.structs.replace(metadata, configuration={**metadata.configuration, **more})
+
+
+NAN = float("nan")
+FLOATS = pa.schema([("f", pa.float64()), ("g", pa.float32())])
+
+
+# Spark orders NaN above all numbers, and it equals itself. For each condition, what it is for f = g = NaN.
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("f > 1", True),
+        ("f >= g", True),
+        ("f > g", False),
+        ("1 > f", False),
+        ("1 < f", True),
+        ("NOT (f > 1)", False),
+        ("f = g", True),
+        ("f != g", False),
+        ("f <> 5", True),
+        ("f <=> g", True),
+        ("f <=> 5.0D", False),
+        ("f = double('nan')", True),
+        ("f BETWEEN 1 AND 2", False),
+        ("f BETWEEN 1 AND g", True),
+        ("f NOT IN (1.0D, 2.0D)", True),
+        ("f IN (1.0D, g, f + 1)", True),
+        ("nullif(f, g) IS NULL", True),
+        ("CASE f WHEN g THEN true ELSE false END", True),
+        ("CASE WHEN f > 1 THEN false ELSE true END", False),
+    ],
+)
+def test_nan_has_the_order_of_spark(condition: str, *, holds: bool) -> None:
+    table = ruled_table(FLOATS, constraints={"c": condition})
+    if holds:
+        table.insert([{"f": NAN, "g": NAN}])
+        assert table.scan().to_arrow().num_rows == 1
+    else:
+        with pytest.raises(ConstraintViolationError):
+            table.insert([{"f": NAN, "g": NAN}])
+
+
+@pytest.mark.parametrize("condition", ["f > g", "f <= g", "f = g", "f != g", "f < g OR f >= g"])
+def test_a_null_beside_a_nan_is_unknown(condition: str) -> None:
+    table = ruled_table(FLOATS, constraints={"c": f"({condition}) IS NULL"})
+    table.insert([{"f": NAN, "g": None}, {"f": None, "g": NAN}, {"f": None, "g": None}])
+    assert table.scan().to_arrow().num_rows == 3
+
+
+NAMED = pa.schema([("Name", pa.string()), ('odd "one"', pa.int64()), ("more", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "\"Name\" <> 'bad'",
+        "upper(\"name\") <> 'BAD'",
+        'crc32("NAME") > 5 AND more > 0',
+        '"odd ""one""" > 5 OR true',
+        # Backslashes are not escapes in standard SQL, so the text ends elsewhere.
+        "more > 0 AND 'C:\\' < \"Name\" AND 'd\\' > ''",
+        '"Name" <> \'bad',
+    ],
+)
+@pytest.mark.parametrize("kind", ["constraint", "invariant", "generated"])
+def test_a_column_in_double_quotation_marks_is_refused(rule: str, kind: str) -> None:
+    by_kind: dict[str, dict[str, Any]] = {
+        "constraint": {"constraints": {"c": rule}},
+        "invariant": {"fields": {"more": invariant(rule)}},
+        "generated": {"fields": {"more": generated(rule)}},
+    }
+    table = ruled_table(NAMED, properties={"tidelog.primaryKey": "Name"}, **by_kind[kind])
+    bad = [{"Name": "bad", "more": 1}]
+    statements: list[Callable[[], object]] = [
+        lambda: table.insert(bad),
+        lambda: table.overwrite(bad),
+        lambda: table.upsert(bad),
+        lambda: table.update("true", {'`odd "one"`': "1"}),
+    ]
+    for statement in statements:
+        with pytest.raises(UnsupportedFeatureError, match="double quotation marks") as raised:
+            statement()
+        assert "backquotes" in raised.value.advice
+        assert "writer=" not in raised.value.advice
+    table.delete("more = 1")  # makes no rows
+
+
+@pytest.mark.parametrize(
+    "rule", ['`Name` <> "bad"', "Name <> '{\"Name\": 1}'", "Name <> 'Name'", "`odd \"one\"` IS NULL AND Name <> 'bad'"]
+)
+def test_double_quotation_marks_around_anything_else_are_a_text(rule: str) -> None:
+    table = ruled_table(NAMED, constraints={"c": rule}, fields={"Name": default('"name"')})
+    table.insert([{"Name": "ok", "more": 1}, {"more": 2}])
+    assert [row["Name"] for row in rows_of(table)] == ["name", "ok"]

@@ -237,3 +237,23 @@ def test_a_restore_never_lowers_the_mark_of_an_identity_column() -> None:
     fields = msgspec.json.decode(load(table.store).head.metadata.schema_string)["fields"]
     assert [field["metadata"]["delta.identity.highWaterMark"] for field in fields] == [50, -60]
     assert rows_of(table) == [{"id": 1, "down": 1}]
+
+
+def test_a_generated_value_can_be_nan_and_be_computed_from_it() -> None:
+    schema = pa.schema([("f", pa.float64()), ("twice", pa.float64()), ("large", pa.bool_())])
+    table = ruled_table(schema, fields={"twice": generated("f * 2"), "large": generated("f > 1")})
+    table.insert([{"f": float("nan"), "twice": float("nan")}])
+    assert table.scan().to_arrow()["large"].to_pylist() == [True]
+    with pytest.raises(ConstraintViolationError, match="twice"):
+        table.insert([{"f": 1.0, "twice": float("nan")}])
+
+
+def test_generated_values_are_computed_from_the_partition_values_that_readers_see() -> None:
+    schema = pa.schema([("n", pa.int64()), ("part", pa.string()), ("is_known", pa.bool_())])
+    fields = {"is_known": generated("part IS NOT NULL")}
+    table = ruled_table(schema, fields=fields, partition_by=["part"])
+    table.insert([{"n": 1, "part": ""}, {"n": 2, "part": "a"}])
+    table.update("n = 2", {"part": "''"})
+    assert rows_of(table) == [{"n": n, "part": None, "is_known": False} for n in (1, 2)]
+    with pytest.raises(ConstraintViolationError, match="is_known"):
+        table.insert([{"n": 1, "part": "", "is_known": True}])
