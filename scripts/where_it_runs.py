@@ -78,6 +78,8 @@ def with_table(page: str, made: str) -> str:
     """The page with this table between its marks."""
     before, start, rest = page.partition(START)
     _, end, after = rest.partition(END)
+    if not (start and end):
+        raise ValueError(f"the page lacks the marks {START.strip()} and {END}")
     return before + start + made + end + after
 
 

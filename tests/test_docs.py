@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import tomllib
 import unicodedata
@@ -17,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from scripts import where_it_runs
 from tests.compaction_daemon.observing.tables import daemon_status, table_status
 from tidelog.cli import app
 from tidelog.compaction_daemon import Daemon, compact, plan, stage
@@ -242,6 +244,13 @@ def test_the_extras_of_the_installation_page() -> None:
     page = (DOCS / "installation.md").read_text()
     table = re.findall(r"^\| `tidelog\[(\w+)\]` \| ([^|]+) \| .+ \|$", page, flags=re.MULTILINE)
     assert {name: packages.split(", ") for name, packages in table} == extras
+
+
+def test_the_tables_of_what_runs_where_come_from_the_runs() -> None:
+    made = where_it_runs.table(map(json.loads, where_it_runs.ANSWERS.read_text().splitlines()))
+    for page in where_it_runs.PAGES:
+        text = page.read_text()
+        assert text == where_it_runs.with_table(text, made), f"run: python -m scripts.where_it_runs --table ({page})"
 
 
 def test_the_reference_has_every_field_of_a_batch_report() -> None:

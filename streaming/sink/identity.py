@@ -67,7 +67,9 @@ class Identifier:
             )
         runs = {query.id: query.runId for query in session.streams.active}
         if not runs:
-            raise NotInStreamError("a Sink was called, but no query of the session runs", advice=_ADVICE)
+            # Since Spark 4.3 a batch function has a session of its own, which knows no queries. The files say enough.
+            query_id = self._require_query(self._checkpoint, lambda _: True, "")
+            return _by_files(self._checkpoint, query_id, "", batch_id)
         query_id = self._require_query(
             self._checkpoint, runs.__contains__, f"the queries that run in this session are {', '.join(sorted(runs))}"
         )

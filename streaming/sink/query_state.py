@@ -20,7 +20,8 @@ def is_running(session: SparkSession, query_id: str) -> bool:
     """
     if is_connect(session):
         try:
-            return any(query.id == query_id and query.isActive for query in session.streams.active)
+            # A stopped query is listed until its batch function returns. From Spark 4.3 on none is.
+            return all(query.isActive for query in session.streams.active if query.id == query_id)
         except PySparkException:
             return True
     from py4j.protocol import Py4JError  # noqa: PLC0415 - a process of Spark Connect may lack it

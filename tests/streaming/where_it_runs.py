@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,9 +156,9 @@ def stream_read(tried: Tried) -> None:
     expect(copied(), [0, 1, 2, 3, 4])
 
 
-def stream_read_available_now(tried: Tried) -> None:
+def stream_read_available_now(tried: Tried, **options: int) -> None:
     path, target = tried.filled([0, 1], [2], [3]), tried.place("copy")
-    stream = tried.spark.readStream.format("tidelog").option("maxFilesPerTrigger", 1).load(path)
+    stream = tried.spark.readStream.format("tidelog").options(**options).load(path)
     writer = stream.writeStream.format("parquet").option("path", target).trigger(availableNow=True)
     tried.run(writer.option("checkpointLocation", tried.place("checkpoint")))
     expect(keys_in(tried.spark.read.schema(SCHEMA).parquet(target)), [0, 1, 2, 3])
@@ -178,9 +179,13 @@ def feed(tried: Tried) -> None:
     expect(keys_in(tried.spark.read.parquet(target)), [0, 1, 2, 3])
 
 
-def feed_available_now(tried: Tried) -> None:
+def feed_available_now(tried: Tried, **options: int) -> None:
     path, target = tried.filled([0, 1], [2], [3]), tried.place("copy")
-    writer = Feed(tried.spark, path, max_files=1).foreachBatch(_copier(target)).trigger(availableNow=True)
+    writer = (
+        Feed(tried.spark, path, max_files=options.get("max_files"))
+        .foreachBatch(_copier(target))
+        .trigger(availableNow=True)
+    )
     tried.run(writer.option("checkpointLocation", tried.place("checkpoint")))
     expect(keys_in(tried.spark.read.parquet(target)), [0, 1, 2, 3])
 
@@ -235,8 +240,10 @@ CAPABILITIES: dict[str, Callable[[Tried], None]] = {
     '`df.write.format("tidelog")`': batch_write,
     '`readStream.format("tidelog")`': stream_read,
     "the same with `availableNow`": stream_read_available_now,
+    "the same with `availableNow` and a limit": partial(stream_read_available_now, maxFilesPerTrigger=1),
     "`Feed`": feed,
     "`Feed` with `availableNow`": feed_available_now,
+    "`Feed` with `availableNow` and a limit": partial(feed_available_now, max_files=1),
     "`read`": reads,
     "`changes`": change_reads,
     "`table(...)`: delete, update, upsert, overwrite": row_changes,
@@ -253,7 +260,7 @@ def outcome(capability: Callable[[Tried], None], tried: Tried) -> tuple[str, str
         return "refused", str(error)
     except Exception as error:  # noqa: BLE001 - each capability gets its answer
         text = f"{type(error).__name__}: {error}"
-        return ("refused" if "PrerequisiteError" in text or "ConfigurationError" in text else "failed"), text
+        return ("refused" if "TIDELOG_PREREQUISITE" in text else "failed"), text
     return "ok", ""
 
 

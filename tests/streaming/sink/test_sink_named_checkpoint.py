@@ -14,9 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.streaming.sink.support import Reports
 from tests.streaming.support import Input, drain, forget_last_commit, numbers_in, refused, restore
 from tidelog.log.errors import CheckpointResetError, ConfigurationError, NotInStreamError, StoreNotSupportedError
+from tidelog.log.internals import LocalStore
 from tidelog.streaming import Sink, Throttle
 from tidelog.streaming.executors import session
-from tidelog.streaming.sink import java_query, query_state
+from tidelog.streaming.sink import identity, java_query, query_state
+from tidelog.streaming.sink.identity import Identifier
+from tidelog.streaming.sink.streaming_checkpoint import StreamingCheckpoint
 
 pytestmark = pytest.mark.spark
 
@@ -125,7 +128,26 @@ def test_on_connect_a_query_runs_while_the_server_says_so(monkeypatch: pytest.Mo
     monkeypatch.setattr(query_state, "is_connect", lambda _: True)
     queries = [SimpleNamespace(id="a", isActive=True), SimpleNamespace(id="b", isActive=False)]
     one = cast("SparkSession", SimpleNamespace(streams=SimpleNamespace(active=queries)))
-    assert [query_state.is_running(one, name) for name in ("a", "b", "c")] == [True, False, False]
+    assert [query_state.is_running(one, name) for name in ("a", "b", "c")] == [True, False, True]
+
+
+def test_on_connect_the_files_identify_a_batch_whose_session_knows_no_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Spark 4.3, where a batch function has a session of its own."""
+    monkeypatch.setattr(identity, "is_connect", lambda _: True)
+    batch = cast("DataFrame", SimpleNamespace(sparkSession=SimpleNamespace(streams=SimpleNamespace(active=[]))))
+    for name, text in (("metadata", '{"id": "q"}'), ("offsets/0", 'v1\n{}\n{"a": 1}'), ("commits/0", "v1")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    identifier = Identifier(StreamingCheckpoint.of_store(LocalStore(str(tmp_path))))
+    with pytest.raises(ConfigurationError, match="has commits/0, so Spark has completed that batch"):
+        identifier.identify(batch, 0)
+    with pytest.raises(ConfigurationError, match="has no offsets/1"):
+        identifier.identify(batch, 1)
+    (tmp_path / "commits/0").unlink()
+    found = identifier.identify(batch, 0)
+    assert (found.query_id, found.run_id, found.batch_id) == ("q", "", 0)
 
 
 def test_a_local_master_is_recognized(spark: SparkSession) -> None:
