@@ -13,18 +13,12 @@ from tidelog.log.errors import TidelogError, UnsupportedFeatureError
 from tidelog.log.format import properties
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.protocol import allows, require_readable, require_writable, with_feature
+from tidelog.log.format.refused_features import GENERAL_ADVICE, refusal
 from tidelog.log.format.schema import columns_of
 
 _DAY_MS = 86_400_000
 # Below this, a consumer that stops over a weekend can lose its place.
 _SHORT_RETENTION_MS = 7 * _DAY_MS
-
-_REASONS: Mapping[str, str] = {
-    "catalogManaged": "a catalog decides which commits count, and tidelog commits to the log alone",
-    "icebergCompatV1": "every commit would have to keep the table's Iceberg copy valid",
-    "icebergCompatV2": "every commit would have to keep the table's Iceberg copy valid",
-    "icebergCompatV3": "every commit would have to keep the table's Iceberg copy valid",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +148,8 @@ def _obstacles(protocol: Protocol, metadata: Metadata, path: str) -> Iterator[Ob
 
 def _features(error: UnsupportedFeatureError, doing: str) -> Iterator[Obstacle]:
     for feature in str(error.fields["features"]).split(", "):
-        reason = _REASONS.get(feature, f"tidelog cannot {doing} tables that use it")
-        yield Obstacle(doing, feature, reason, error.advice)
+        general = (f"tidelog cannot {doing} tables that use it", GENERAL_ADVICE)
+        yield Obstacle(doing, feature, *(refusal([feature]) or general))
 
 
 # --- what to set -----------------------------------------------------------------------------------------------------
@@ -201,7 +195,7 @@ def _changes(protocol: Protocol, configuration: Mapping[str, str]) -> Iterator[P
             properties.CLEAN_UP,
             "true",
             "the daemon then expires the log and vacuums, with the table's retentions, and waits for consumers",
-            "files in the folder that no commit names are deleted after the retention, whoever wrote them",
+            "vacuum deletes every file in the folder that is older than the retention and that no commit names",
         )
 
 

@@ -32,7 +32,7 @@ class _Clustering(msgspec.Struct, rename="camel"):
 def clustering_columns(domains: Mapping[str, DomainMetadata], schema: pa.Schema) -> tuple[str, ...]:
     """The columns that the table's domain says its rows are clustered by, as the table names them.
 
-    Empty if there is no such domain, or if tidelog cannot cluster by one of its columns, such as a field of a struct.
+    Empty if the table has no such domain, or if tidelog cannot sort by one of the columns, such as a field of a struct.
     """
     domain = domains.get(CLUSTERING_DOMAIN)
     if domain is None:

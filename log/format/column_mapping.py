@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 Field: TypeAlias = dict[str, Any]
 
 _ID = "delta.columnMapping.id"
-_PHYSICAL_NAME = "delta.columnMapping.physicalName"
+PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 
 def highest_id(fields: Sequence[Field]) -> int:
@@ -28,7 +28,7 @@ def mapped(fields: Sequence[Field], last_id: int, new_name: Callable[[], str]) -
     result = []
     for field in fields:
         last_id += 1
-        own = {_ID: last_id, _PHYSICAL_NAME: new_name()}
+        own = {_ID: last_id, PHYSICAL_NAME: new_name()}
         kind, last_id = _mapped_type(field["type"], last_id, new_name)
         result.append({**field, "type": kind, "metadata": {**(field.get("metadata") or {}), **own}})
     return result, last_id

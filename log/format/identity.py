@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 
-from tidelog.log.format.column_mapping import Field
+from tidelog.log.format.column_mapping import PHYSICAL_NAME, Field
 
 _STEP = "delta.identity.step"
 _MARK = "delta.identity.highWaterMark"
-_PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 
 def with_high_water_marks(older: str, newer: str) -> str:
@@ -45,4 +44,4 @@ def _metadata(field: Field) -> dict[str, Any]:
 
 def _name(field: Field) -> str:
     """The name by which a column is known even if it is renamed."""
-    return str(_metadata(field).get(_PHYSICAL_NAME, field["name"]))
+    return str(_metadata(field).get(PHYSICAL_NAME, field["name"]))

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidelog.log.errors import UnsupportedFeatureError
 from tidelog.log.format import properties, row_tracking
 from tidelog.log.format.actions import Metadata, Protocol
-from tidelog.log.format.refused_features import refusal
+from tidelog.log.format.refused_features import GENERAL_ADVICE, refusal
 from tidelog.log.format.schema import has_timestamp_ntz
 
 # The features that tidelog can read. `variantShredding` is missing: it is refused file by file.
@@ -205,7 +205,7 @@ def _unused(features: Iterable[str], metadata: Metadata) -> set[str]:
 def _require(missing: set[str], doing: str, path: str) -> None:
     if missing:
         names = ", ".join(sorted(missing))
-        reason, advice = refusal(missing) or ("", "use an engine that supports it, or drop the feature from the table")
+        reason, advice = refusal(missing) or ("", GENERAL_ADVICE)
         raise UnsupportedFeatureError(
             f"{doing} this table requires {names}, which tidelog does not support{reason and f': {reason}'}",
             advice=advice,

@@ -24,6 +24,9 @@ _REFUSED: Mapping[str, tuple[str, str]] = {
     "catalogOwned-preview": (_CATALOG, _CATALOG_ADVICE),
 }
 
+# What to do about any other feature.
+GENERAL_ADVICE = "use an engine that supports it, or drop the feature from the table"
+
 
 def refusal(features: Iterable[str]) -> tuple[str, str] | None:
     """Why the first of these features that is refused for good is refused, and what to do; None if none is."""

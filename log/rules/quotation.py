@@ -1,7 +1,7 @@
 """Double quotation marks in rules, which engines read in two ways.
 
 Spark's `"Name"` is a text. For engines with standard SQL, such as deltalake, it is the column. The table does not say
-which engine wrote a rule, so a rule that can mean both is refused, whoever would evaluate it.
+which engine wrote a rule, so a rule that could mean either is refused, whether tidelog or Spark would evaluate it.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ _NEEDED = frozenset({"fsspec", "msgspec", "numpy", "pyarrow", "pyroaring", "sqlg
 def link_for_stream_readers(spark: SparkSession) -> None:
     """Let the process of a stream reader, which runs beside the driver, import the shipped packages.
 
-    Spark 4 tells it to look in a folder of its own, but leaves that folder empty. The links in it name the files that
-    were shipped so far. With Spark Connect the driver is elsewhere, and nothing is done.
+    Spark 4 adds a folder to that process's path but leaves it empty. This links the files that were shipped so far into
+    it. It does nothing on Spark Connect, where the driver is another process.
     """
     if is_connect(spark):
         return
