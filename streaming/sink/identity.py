@@ -68,8 +68,7 @@ class Identifier:
         runs = {query.id: query.runId for query in session.streams.active}
         if not runs:
             # Since Spark 4.3 a batch function has a session of its own, which knows no queries. The files say enough.
-            query_id = self._require_query(self._checkpoint, lambda _: True, "")
-            return _by_files(self._checkpoint, query_id, "", batch_id)
+            return _by_files(self._checkpoint, self._checkpoint.query_id(), "", batch_id)
         query_id = self._require_query(
             self._checkpoint, runs.__contains__, f"the queries that run in this session are {', '.join(sorted(runs))}"
         )

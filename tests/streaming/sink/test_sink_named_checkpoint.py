@@ -148,6 +148,8 @@ def test_on_connect_the_files_identify_a_batch_whose_session_knows_no_query(
     (tmp_path / "commits/0").unlink()
     found = identifier.identify(batch, 0)
     assert (found.query_id, found.run_id, found.batch_id) == ("q", "", 0)
+    (tmp_path / "metadata").write_text('{"id": "another"}')
+    assert identifier.identify(batch, 0).query_id == "another"
 
 
 def test_a_local_master_is_recognized(spark: SparkSession) -> None:
