@@ -85,6 +85,10 @@ test-spark: setup $(SPARK_STAMP) ## run the streaming tests on another Spark: SP
 test-oldest: ## run the short set on the oldest Spark, as CI does
 	@$(MAKE) --no-print-directory test-spark SPARK=4.0 TESTARGS='-m oldest tests/streaming'
 
+.PHONY: test-newest
+test-newest: ## run the same set on the newest Spark, as CI does: the rest runs on the one that delta-spark has
+	@$(MAKE) --no-print-directory test-spark SPARK=4.3 TESTARGS='-m oldest tests/streaming'
+
 .PHONY: where-it-runs
 where-it-runs: setup ## try each capability on each Spark, and make the README's table of it (about 20 minutes)
 	@for release in 4.0 4.1 4.2 4.3; do $(MAKE) --no-print-directory test-spark SPARK=$$release TESTARGS=--version; done

@@ -74,7 +74,9 @@ def long_log(commits: int, *, in_commit_timestamps: bool, checkpoint: bool) -> P
     With in-commit timestamps it looks as if tidelog wrote it, with a checksum for each commit. Without, it looks like
     deltalake's, and the commit times are the modification times of the files.
     """
-    name = f"long-{commits}{'-ict' * in_commit_timestamps}{'-checkpoint' * checkpoint}"
+    # Without in-commit timestamps, a checkpoint holds anchors.
+    ending = ("-checkpoint" if in_commit_timestamps else "-checkpoint-anchors") if checkpoint else ""
+    name = f"long-{commits}{'-ict' * in_commit_timestamps}{ending}"
     return _cached(name, lambda path: _write_long_log(path, commits, in_commit_timestamps, checkpoint))
 
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from tidelog.log.errors import TidelogError, UnsupportedFeatureError
 from tidelog.log.format import properties
 from tidelog.log.format.actions import Metadata, Protocol
-from tidelog.log.format.protocol import allows, require_readable, require_writable, with_feature
+from tidelog.log.format.protocol import WRITER_FEATURES, allows, require_readable, require_writable, with_feature
 from tidelog.log.format.refused_features import GENERAL_ADVICE, refusal
+from tidelog.log.format.row_tracking import tracked_fields
 from tidelog.log.format.schema import columns_of
+from tidelog.log.rules import refusals
 
 _DAY_MS = 86_400_000
 # Below this, a consumer that stops over a weekend can lose its place.
@@ -23,11 +25,11 @@ _SHORT_RETENTION_MS = 7 * _DAY_MS
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why tidelog cannot read or write the table.
+    """Why tidelog cannot read the table, write it, or insert and update rows.
 
     Attributes:
-        doing: `read` or `write`.
-        what: The feature, version or type.
+        doing: `read`, `write`, or `insert`: then deletes, compactions and clean-ups work.
+        what: The feature, version, type or rule.
         reason: Why not.
         advice: What to do.
     """
@@ -117,10 +119,14 @@ def adoption_of(
         path: The table, for errors.
     """
     obstacles = tuple(_obstacles(protocol, metadata, path))
-    changes = () if obstacles else tuple(_changes(protocol, metadata.configuration))
+    is_usable = all(obstacle.doing == "insert" for obstacle in obstacles)
+    changes = tuple(_changes(protocol, metadata.configuration)) if is_usable else ()
     streams = [ForeignStream(key, batch) for key, batch in sorted(transactions.items()) if _is_foreign(key)]
     writers = _writers(engines, [change.key for change in changes if change.upgrade])
-    return Adoption(obstacles, changes, tuple(streams), tuple(writers), tuple(_notes(metadata)))
+    notes = [*_notes(metadata)]
+    if is_usable:
+        notes += [f"{error.message}; {error.advice}" for error in refusals.without_spark(metadata, path)]
+    return Adoption(obstacles, changes, tuple(streams), tuple(writers), tuple(notes))
 
 
 def _is_foreign(app_id: str) -> bool:
@@ -133,23 +139,35 @@ def _is_foreign(app_id: str) -> bool:
 def _obstacles(protocol: Protocol, metadata: Metadata, path: str) -> Iterator[Obstacle]:
     try:
         require_readable(protocol, path)
-        columns_of(metadata, path)
     except UnsupportedFeatureError as error:
         yield from _features(error, "read")
         return
+    try:
+        columns_of(metadata, path)
     except TidelogError as error:
-        yield Obstacle("read", "the schema", error.message, error.advice)
+        yield _obstacle(error, "read", "the schema")
         return
     try:
         require_writable(protocol, metadata, path)
+        tracked_fields(metadata)
     except UnsupportedFeatureError as error:
         yield from _features(error, "write")
+        return
+    for refused in refusals.of_table(metadata, path):
+        yield _obstacle(refused, "insert", "a rule")
 
 
 def _features(error: UnsupportedFeatureError, doing: str) -> Iterator[Obstacle]:
     for feature in str(error.fields["features"]).split(", "):
-        general = (f"tidelog cannot {doing} tables that use it", GENERAL_ADVICE)
-        yield Obstacle(doing, feature, *(refusal([feature]) or general))
+        if feature in WRITER_FEATURES:  # supported, but not as this table has it
+            yield _obstacle(error, doing, feature)
+        else:
+            general = (f"tidelog cannot {doing} tables that use it", GENERAL_ADVICE)
+            yield Obstacle(doing, feature, *(refusal([feature]) or general))
+
+
+def _obstacle(error: TidelogError, doing: str, what: str) -> Obstacle:
+    return Obstacle(doing, str(error.fields.get("features", what)), error.message, error.advice)
 
 
 # --- what to set -----------------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ class Table(Statements, UpkeepMethods):
         Raises:
             TableExistsError: There is a table at `path` already, or another program created one meanwhile.
             ConfigurationError: There is no file, the folders are not those of `partition_by`, the folder holds another
-                table, or an argument is wrong.
+                table or is a partition folder of one, or an argument is wrong.
             SchemaMismatchError: A file has a type that Delta or its engines cannot read, two files do not fit (both are
                 named), or a partition value does not have the type that was given.
             DataFileDamagedError: A file is not a parquet file.

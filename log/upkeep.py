@@ -13,7 +13,7 @@ from tidelog.log.cleanup.vacuum import VacuumReport, vacuum_files
 from tidelog.log.read.debt import Debt, debt_of
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.state import checkpointing
-from tidelog.log.state.segment import list_segment
+from tidelog.log.state.segment import find_segment
 
 if TYPE_CHECKING:
     from tidelog.compaction_daemon.compaction import CompactionReport
@@ -36,7 +36,7 @@ class UpkeepMethods(TableReader):
 
     def commits_since_checkpoint(self) -> int:
         """How many commits a reader of the loaded version replays on top of the newest checkpoint."""
-        return len(list_segment(self._store, self._state.head.version).commit_versions)
+        return len(find_segment(self._store, self._state.head.version).commit_versions)
 
     def debt(self) -> Debt:
         """Small files, dead rows and log tail of the loaded version: what compaction and a checkpoint would save.

@@ -23,6 +23,7 @@ from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource import references
 from tidelog.streaming.datasource.read_options import parse_read
 from tidelog.streaming.executors.session import prepare_session
+from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.feed_planning.limits import NO_LIMITS
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 from tidelog.streaming.jvm_reading.rows import jvm_rows
@@ -83,7 +84,8 @@ class Feed:
             and the process that started the query does not.
 
     Raises:
-        ConfigurationError: An argument is wrong. A wrong interval is found when the query starts.
+        ConfigurationError: An argument is wrong, or the table is in this process's memory. A wrong interval is found
+            when the query starts.
         TableNotFoundError: There is no table at the path.
         PrerequisiteError: Java or Spark is missing or too old.
 
@@ -129,7 +131,9 @@ class Feed:
         self._options |= {f"storageOption.{name}": text for name, text in (storage_options or {}).items()}
         self._spark: SparkSession | None = spark
         self._read = parse_read(self._options, streaming=True)
-        self._read.query_columns.selection(self._open().schema)
+        opened = self._open()
+        require_reachable(opened.store)
+        self._read.query_columns.selection(opened.schema)
         self.last: FeedReport | None = None
 
     def foreachBatch(self, function: BatchFunction) -> DataStreamWriter:  # noqa: N802 - Spark's name

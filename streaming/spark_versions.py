@@ -5,6 +5,7 @@
 | 4.0 | Python data sources; the oldest that works |
 | 4.1 | `ArrowConverters.fromIPCStream` needs no task |
 | 4.2 | Python sources are told the limits of a micro-batch, and take part in `Trigger.AvailableNow` |
+| 4.2 | a task of a data source has an `inputPartition`; before, it had a list of them |
 | 4.2 | `to_arrow_schema` takes a time zone; it was always UTC before |
 | 4.2 | `from_arrow_schema` makes a timestamp without a zone TIMESTAMP_NTZ unless told otherwise |
 """
@@ -18,12 +19,13 @@ import pyarrow as pa
 
 from tidelog.log.errors import PrerequisiteError
 
-_INSTALL = "pip install 'tidelog[spark]', which brings a PySpark that works, from 4.0 on"
+_INSTALL = (
+    "run: pip install 'tidelog[spark]', which brings PySpark 4.0 or later; on a platform with a Spark of its own, take "
+    "a release with Spark 4.0 or later, and its Python"
+)
 
 try:
     import pyspark
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-    from pyspark.sql.types import StructType
 except ModuleNotFoundError as _error:
     raise PrerequisiteError(f"tidelog.streaming needs PySpark: {_error}", advice=_INSTALL) from _error
 
@@ -39,6 +41,17 @@ INSTALLED = version_of(pyspark.__version__)
 
 if INSTALLED < OLDEST:
     raise PrerequisiteError(f"PySpark {pyspark.__version__} is too old for tidelog.streaming", advice=_INSTALL)
+
+# Only now: the error of an old PySpark, or of the package pyspark-client, would not say what is wrong.
+try:
+    from pyspark import SparkContext  # noqa: F401 - what pyspark-client lacks
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.types import StructType
+except ImportError as _error:
+    raise PrerequisiteError(
+        f"tidelog.streaming needs the whole of PySpark: {_error}",
+        advice="run: pip install 'tidelog[connect]', also for a client; the package pyspark-client is not enough",
+    ) from _error
 
 SOURCES_TAKE_LIMITS = INSTALLED >= (4, 2)
 """Whether Spark tells a Python source where a micro-batch begins, how large it may be, and that a run ends.
@@ -63,3 +76,8 @@ def rows_of_stream(arrow_converters: Any, content: bytes) -> Any:
         return arrow_converters.fromIPCStream(content).productElement(0)
     # None stands for the task that would end the iterator early; on the driver there is none.
     return arrow_converters.fromIPCStream(content, None).productElement(0)
+
+
+def input_partition(task: Any) -> Any:
+    """The JVM's input partition of a task that reads a data source with one partition."""
+    return task.inputPartition().get() if INSTALLED >= (4, 2) else task.inputPartitions().apply(0)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from examples.shared.small_spark import SETTINGS
 from tests import lanes, randomness
 from tests.log.storage.serving import (
     pytest_sessionfinish,
@@ -41,19 +42,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = (
         SparkSession.builder.master("local[2]")
         .appName("tidelog tests")
-        .config("spark.ui.enabled", "false")
-        # Short queries gain nothing from the second compiler, and pay for it with half of their CPU time.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
+        .config(map=dict(SETTINGS))
         .config("spark.driver.memory", "1g")
         .config("spark.local.dir", str(folder / "local"))
-        .config("spark.sql.shuffle.partitions", "2")
-        # Compiling a plan takes longer than running it over a few rows. The programs that tests start do compile.
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

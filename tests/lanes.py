@@ -4,7 +4,7 @@
     make test        each capability's main path, all of it real: what CI runs
     make test-full   everything but `nightly`
     make nightly     random and exhaustive tests
-    make test-spark  the streaming tests on another Spark; make test-oldest: a short set on the oldest
+    make test-spark  the streaming tests on another Spark; make test-oldest and test-newest: a short set
 
 A test is `full` or `nightly` because its file says so. `spark` and `server` follow from the fixtures that it uses and
 from its folder, so that a new test cannot slip into the fast lane by mistake.
@@ -21,7 +21,7 @@ SPARK_FIXTURES = frozenset({"spark", "delta", "delta_spark"})
 SERVER_FIXTURES = frozenset({"s3", "server_of", "broker", "browser"})
 SERVER_FOLDERS = ("tests/kafka/",)
 
-# The short set that CI also runs on the oldest Spark: `make test-oldest`.
+# The short set that CI also runs on the oldest and the newest Spark: `make test-oldest`, `make test-newest`.
 OLDEST = (
     "tests/streaming/sink/test_sink.py::test_each_batch_is_one_commit_with_a_report",
     "tests/streaming/sink/test_sink.py::test_a_batch_adds_one_file_for_each_partition",

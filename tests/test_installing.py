@@ -25,7 +25,7 @@ from tidelog.log.errors import PrerequisiteError
 
 path = sys.argv[1]
 schema = pa.schema([("n", pa.int64()), ("text", pa.string())])
-table = Table.create(path, schema, properties={"tidelog.primaryKey": "n"})
+table = Table.create(path, schema, properties={"tidelog.primaryKey": "n", "delta.checkpointInterval": "5"})
 for n in range(6):
     table.insert([{"n": n, "text": str(n)}])
 table.delete("n = 0")
@@ -35,6 +35,12 @@ assert table.changes(mode="net").count() == 5
 assert compact(table).groups == 1
 (step,) = Daemon([path]).step().tables
 assert step.error is None, step.error
+log = Path(path) / "_delta_log"
+newest = max(log.glob("*.checkpoint.parquet")).name[:20]
+for found in [*log.glob("*.json"), *log.glob("*.crc")]:
+    if found.suffix == ".crc" or found.name[:20] < newest:
+        found.unlink()
+assert Table.open(path).scan().count() == 5, "read from the checkpoint"
 command = Path(sys.executable).with_name("tidelog")
 shown = subprocess.run([command, "scan", path], capture_output=True, text=True, check=True)
 assert "one" in shown.stdout, shown.stdout
@@ -93,11 +99,11 @@ print("used")
 """
 
 
-def used_in_empty_environment(built: Path, folder: Path, extra: str, program: str) -> None:
+def used_in_empty_environment(built: Path, folder: Path, extra: str, program: str, *options: str) -> None:
     (wheel,) = built.glob("*.whl")
     python = folder / "venv" / "bin" / "python"
     subprocess.run([uv(), "venv", "--quiet", "--python", "3.11", str(folder / "venv")], check=True, timeout=120)
-    install = [uv(), "pip", "install", "--quiet", "--no-config", "--python", str(python), f"{wheel}{extra}"]
+    install = [uv(), "pip", "install", "--quiet", "--no-config", "--python", str(python), *options, f"{wheel}{extra}"]
     subprocess.run(install, check=True, timeout=600)
     script = folder / "program.py"
     script.write_text(program)
@@ -112,6 +118,11 @@ def used_in_empty_environment(built: Path, folder: Path, extra: str, program: st
 
 def test_without_extras_there_are_the_log_the_command_line_and_the_daemon(built: Path, tmp_path: Path) -> None:
     used_in_empty_environment(built, tmp_path, "", _LOG_ONLY)
+
+
+def test_the_oldest_packages_that_it_asks_for_are_enough(built: Path, tmp_path: Path) -> None:
+    """A platform may have them, and pip leaves them as they are."""
+    used_in_empty_environment(built, tmp_path, "", _LOG_ONLY, "--resolution", "lowest-direct")
 
 
 @pytest.mark.full  # PySpark is 450 MB

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -38,6 +39,9 @@ from tidelog.log.internals import (
     survey_folder,
 )
 
+# The columns of a list: a comma in a type, or in a name in backquotes, is no separator.
+_PIECE = re.compile(r"(?:`(?:[^`]|``)*`|\([^)]*\)|[^,])+")
+_QUOTED = re.compile(r"`((?:[^`]|``)+)`")
 # How many commits to look at for their writers.
 _COMMITS = 100
 
@@ -70,7 +74,8 @@ def adopt_command(
 
     Prints what is in the way, the properties to set and why, who else writes to the table, and how to continue the
     streams of other engines. A folder of parquet files becomes a table, without rewriting a file. Nothing is changed
-    without --apply. Exit code 1 if tidelog cannot read or write the table, 4 if there is nothing to do.
+    without --apply. Exit code 1 if something is in the way of tidelog's reads, writes or inserts, 4 if there is nothing
+    to do.
 
     Example:
       tidelog adopt /data/events
@@ -87,7 +92,7 @@ def adopt_command(
                 raise
             found = _folder(store, _columns(partition_by), apply=apply)
         else:
-            _require_for_table(partition_by, path)
+            _require_partitions(_columns(partition_by), head, path)
             found = _table(store, head, skip or (), storage_options, apply=apply, upgrade=allow_protocol_upgrade)
     if as_json:
         output.write_json(found)
@@ -99,10 +104,15 @@ def adopt_command(
         raise typer.Exit(NOTHING_TO_DO)
 
 
-def _require_for_table(partition_by: Sequence[str] | None, path: str) -> None:
-    if partition_by:
+def _require_partitions(partition_by: Sequence[str | pa.Field], head: Head, path: str) -> None:
+    """Accept what a folder was converted with, so that the command can run again."""
+    names = tuple(column if isinstance(column, str) else column.name for column in partition_by)
+    if names and names != head.metadata.partition_columns:
+        has = ", ".join(head.metadata.partition_columns) or "none"
         raise ConfigurationError(
-            f"--partition-by is for folders of parquet files, and {path} is a table", advice="leave it out"
+            f"--partition-by is for folders of parquet files, and {path} is a table with other partition columns "
+            f"({has})",
+            advice="leave it out",
         )
 
 
@@ -231,7 +241,7 @@ def _folder(store: Store, partition_by: Sequence[str | pa.Field], *, apply: bool
     if apply:
         state, folder = convert_folder(store, partition_by, {}, REAL_SYSTEM)
     else:
-        folder = survey_folder(store, partition_by, {})
+        folder = survey_folder(store, partition_by, {}, REAL_SYSTEM)
     return {
         "path": store.url,
         "kind": "folder",
@@ -249,14 +259,19 @@ def _folder(store: Store, partition_by: Sequence[str | pa.Field], *, apply: bool
 
 
 def _columns(texts: Sequence[str] | None) -> list[str | pa.Field]:
-    """Names, and fields where a type is given: `day, month int`."""
+    """Names, and fields where a type is given: ``day, month int, `my price` decimal(5, 2)``."""
     found: list[str | pa.Field] = []
-    for text in options.split_columns(texts) or ():
+    for text in (piece.strip() for part in texts or () for piece in _PIECE.findall(part)):
+        name = _QUOTED.fullmatch(text)
         try:
-            found.append(parse_schema(text).field(0) if " " in text else text)
+            if name:
+                found.append(name[1].replace("``", "`"))
+            elif text:
+                found.append(parse_schema(text).field(0) if " " in text else text)
         except TidelogError as error:
             raise ConfigurationError(
-                f"--partition-by cannot be {text!r}: {error.message}", advice='write names, or "month int"'
+                f"--partition-by cannot be {text!r}: {error.message}",
+                advice='write names, or "month int"; a name that is not a plain word in backquotes',
             ) from error
     return found
 

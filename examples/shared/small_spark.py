@@ -12,23 +12,26 @@ from pyspark.sql import SparkSession
 
 from tidelog.streaming import register
 
-_SETTINGS = {
+# For a session on loopback with short queries over few rows. The tests' sessions have them, too.
+SETTINGS: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "512m",
-    # The batches are small and the JVM lives for a minute, so the optimizing compiler does not pay off.
+    # Short queries gain nothing from the second compiler, and pay for it with half of their CPU time.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # Nor does compiling a batch's expressions, which evaluate a few hundred records.
+    # Compiling a plan takes longer than running it over a few rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_FURTHER = {
+    "spark.driver.memory": "512m",
     # On a local disk Spark's default manager forks about forty processes per micro-batch (readlink and chmod).
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
 }
 
 
@@ -37,8 +40,6 @@ def small_spark(scratch: Path, name: str, further: Mapping[str, str] = MappingPr
     # By default Spark runs the first `python3` on PATH, which may not have tidelog installed.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName(f"tidelog {name}")
-    for key, value in {**_SETTINGS, "spark.local.dir": str(scratch), **further}.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = builder.config(map={**SETTINGS, **_FURTHER, "spark.local.dir": str(scratch), **further}).getOrCreate()
     register(spark)
     return spark

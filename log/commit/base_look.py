@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 from tidelog.log.state.head import Head
 from tidelog.log.state.table_identity import same_commit_reads
 from tidelog.log.storage import Store
+from tidelog.log.storage.side_by_side import begun
 from tidelog.log.system import System
 
 # An older look is not relied on. It proves nothing at any age, since the log can change right after it; but the longer
@@ -28,9 +29,7 @@ class BaseLook:
         """Look in a thread, if a look takes long enough for that. Further calls do nothing."""
         if self._early is None and self._head.version >= 0 and self._store.small_reads_at_once > 1:
             self._began_s = self._system.monotonic_s()
-            pool = ThreadPoolExecutor(1, "tidelog-base-look")
-            self._early = pool.submit(self._look)
-            pool.shutdown(wait=False)
+            self._early = begun(self._look, "tidelog-base-look")
 
     def is_same(self) -> bool:
         """The answer. Waits for a look that has begun lately, else looks now. Raises CorruptLogError."""

@@ -102,11 +102,12 @@ def _pieces(values: pa.Array, kind: pa.DataType) -> Iterable[pa.Array]:
     if pt.is_dictionary(values.type):
         rows = max(1, blocks.BLOCK_BYTES // max(1, _longest(values.dictionary)))
         return [values.slice(start, rows) for start in range(0, len(values), rows)]
+    # All slices of a view share its bytes, so it would be cut into single rows; and older pyarrow cannot count them.
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(values.type)
+    values = values if plain is None else values.cast(plain)
     if values.nbytes <= blocks.BLOCK_BYTES:
         return [values]
-    # All slices of a view share its bytes, so it would be cut into single rows.
-    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(values.type)
-    table = pa.table([values if plain is None else values.cast(plain)], names=["values"])
+    table = pa.table([values], names=["values"])
     if table.slice(0, len(values) // 2).nbytes == table.nbytes:  # a view inside a list or struct
         return [values]
     # A copy of each, one at a time: in a slice, the offsets would still be too large for the type.

@@ -57,7 +57,12 @@ def commit_path(version: int) -> str:
 
 def commit_name(version: int) -> str:
     """The bare name of a commit."""
-    return f"{version:020d}{COMMIT_SUFFIX}"
+    return f"{start_of(version)}{COMMIT_SUFFIX}"
+
+
+def start_of(version: int) -> str:
+    """What the names of a version's files begin with. They sort by version."""
+    return f"{version:020d}"
 
 
 def checksum_path(version: int) -> str:

@@ -24,6 +24,7 @@ from tidelog.log.errors import (
     CorruptLogError,
     DataFileMissingError,
     SchemaMismatchError,
+    StoreAccessError,
     TableExistsError,
     TableNotFoundError,
     TidelogError,
@@ -38,7 +39,8 @@ from tidelog.log.format.text import is_unicode
 from tidelog.log.operations import create_table
 from tidelog.log.state.checkpointing import checkpoint
 from tidelog.log.state.loader import LogState, load
-from tidelog.log.storage import FileStatus, Store
+from tidelog.log.state.segment import find_segment
+from tidelog.log.storage import FileStatus, Store, open_store
 from tidelog.log.system import System, logger
 
 _LOGGER = logger(__name__)
@@ -67,6 +69,7 @@ class Folder:
         adds: The files, sorted by path.
         left_out: How many parquet files Spark's file sink has not committed.
         newest_batch: The newest batch of that sink; None if the folder has no such log.
+        creation: The first commit of the table, without its files.
     """
 
     schema: pa.Schema
@@ -74,6 +77,7 @@ class Folder:
     adds: tuple[AddFile, ...]
     left_out: int
     newest_batch: int | None
+    creation: Staged
 
     @property
     def num_rows(self) -> int:
@@ -86,10 +90,11 @@ class Folder:
         return sum(add.size for add in self.adds)
 
 
-def survey(store: Store, partition_by: PartitionColumns, configuration: Mapping[str, object]) -> Folder:
+def survey(store: Store, partition_by: PartitionColumns, configuration: Mapping[str, object], system: System) -> Folder:
     """Look at a folder as `convert` does, and change nothing. Raises the errors of `Table.convert`."""
     wanted = _wanted(partition_by)
     texts = {**_DEFAULTS, **properties.validate(configuration)}
+    _require_outside_tables(store)
     found, inside = _listed(store)
     sink = file_sink_log.read_sink_log(store)
     chosen = found if sink is None else sink.committed(store, found)
@@ -104,7 +109,8 @@ def survey(store: Store, partition_by: PartitionColumns, configuration: Mapping[
     _require_unchanged(store, chosen)
     schema = pa.schema([*union.schema, *(pa.field(name, kinds[name]) for name in wanted)])
     newest = None if sink is None else sink.newest_batch
-    return Folder(schema, tuple(wanted), tuple(adds), len(found) - len(chosen), newest)
+    creation = create_table.staged_creation(schema, tuple(wanted), {**_DEFAULTS, **configuration}, system)
+    return Folder(schema, tuple(wanted), tuple(adds), len(found) - len(chosen), newest, creation)
 
 
 def convert(
@@ -113,11 +119,10 @@ def convert(
     """Commit version 0 with the files of a folder, and return it with what it took over. See `Table.convert`."""
     if _holds_table(store):
         raise _exists(store)
-    folder = survey(store, partition_by, configuration)
-    empty = create_table.staged_creation(folder.schema, folder.partition_by, {**_DEFAULTS, **configuration}, system)
+    folder = survey(store, partition_by, configuration, system)
     # A crash of the machine must not take a file from the table that another program has just written.
     store.sync([paths.to_storage_path(add.path) for add in folder.adds])
-    state = create_table.put_first(store, _with_files(empty, folder, system), system)
+    state = create_table.put_first(store, _with_files(folder, system), system)
     if state is None:
         raise _exists(store)
     if len(folder.adds) >= _MANY:
@@ -136,8 +141,8 @@ def _exists(store: Store) -> TableExistsError:
     )
 
 
-def _with_files(empty: Staged, folder: Folder, system: System) -> Staged:
-    """The first commit of a table with these files."""
+def _with_files(folder: Folder, system: System) -> Staged:
+    """The first commit of the table with the files of the folder."""
     batch = folder.newest_batch
     progress = [] if batch is None else [SetTransaction(app_id=SINK_TXN, version=batch, last_updated=system.now_ms())]
     return Staged(
@@ -145,8 +150,8 @@ def _with_files(empty: Staged, folder: Folder, system: System) -> Staged:
         operation_class=OperationClass.INSERT,
         adds=folder.adds,
         transactions=tuple(progress),
-        protocol=empty.protocol,
-        metadata=empty.metadata,
+        protocol=folder.creation.protocol,
+        metadata=folder.creation.metadata,
         parameters={"numFiles": str(len(folder.adds)), "sourceFormat": "parquet"},
         metrics={
             "numFiles": len(folder.adds),
@@ -175,6 +180,25 @@ def _holds_table(store: Store) -> bool:
             path=store.url,
         )
     return True
+
+
+def _require_outside_tables(store: Store) -> None:
+    """Raise ConfigurationError for a partition folder of another table, whose clean-up would delete the files there."""
+    above = store.url
+    while "=" in above.rpartition("/")[2]:
+        above = above.rpartition("/")[0]
+    if above == store.url:
+        return
+    try:
+        find_segment(open_store(above, store.storage_options))
+    except (TableNotFoundError, ConfigurationError, StoreAccessError):  # the root of a store, or not ours to look at
+        return
+    raise ConfigurationError(
+        f"{store.url} is a partition folder of the table at {above}, whose log says which of the files count, and "
+        "whose clean-up deletes the others",
+        advice="use that table, or copy the files to a folder of their own",
+        path=store.url,
+    )
 
 
 def _listed(store: Store) -> tuple[_Files, str]:
@@ -207,7 +231,7 @@ def _require_files(store: Store, files: _Files, inside: str) -> None:
         )
     if not files:
         raise ConfigurationError(
-            f"there are no parquet files at {store.url}",
+            f"there is neither a table nor a parquet file at {store.url}",
             advice="check the path, or create an empty table with Table.create",
             path=store.url,
         )
@@ -319,8 +343,10 @@ def _spelled(text: str | None, name: str, kind: pa.DataType, path: str) -> str |
         value = pa.scalar(partition_values.from_text(text, kind), kind).as_py()
         return partition_values.to_text(value, kind)
     except (CorruptLogError, pa.ArrowException, ValueError, OverflowError, TypeError) as error:
+        # It is the path that is wrong, not a log.
+        why = "" if isinstance(error, CorruptLogError) else f": {error}"
         raise SchemaMismatchError(
-            f"the partition value {text!r} of {name!r}, in the path {path}, is not a {kind}: {error}",
+            f"the partition value {text!r} of {name!r}, in the path {path}, is not of the type {kind}{why}",
             advice="pass another type for the column in partition_by, such as pyarrow.field(name, pyarrow.string())",
             column=name,
         ) from error

@@ -67,7 +67,11 @@ class Timeline:
     def newest_first(self) -> Iterator[tuple[Commit, int]]:
         """Each commit with its commit time in ms, from the newest to the oldest that is retained."""
         for commit in versions.newest_first(self.store, self.version, self.first_version):
-            yield commit, self.times.of(commit)
+            try:
+                stamp = self.times.of(commit)
+            except FileNotFoundError:  # cleaned up since it was read, and so are those before it
+                return
+            yield commit, stamp
 
     def between(self, after: int, until: int) -> Iterator[tuple[Commit, int]]:
         """The commits in (after, until] with their times in ms, oldest first, read as they are consumed.

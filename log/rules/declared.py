@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tidelog.log.errors import CorruptLogError, UnsupportedFeatureError
+from tidelog.log.errors import CorruptLogError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.properties import CONSTRAINT_PREFIX
 from tidelog.log.predicate import at_time
@@ -59,17 +59,29 @@ class Length:
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownType:
+    """A column of a type, such as char(n), that asks more of a text than tidelog knows."""
+
+    column: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
 class Declared:
-    """The rules of a table; of a table without rules it is false."""
+    """The rules of a table; of a table without rules it is false.
+
+    New rows are refused where there are `unknown_types`.
+    """
 
     checks: tuple[Check, ...] = ()
     generated: tuple[Computed, ...] = ()
     defaults: tuple[Computed, ...] = ()
     identities: tuple[Identity, ...] = ()
     lengths: tuple[Length, ...] = ()
+    unknown_types: tuple[UnknownType, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.checks or self.generated or self.defaults or self.identities or self.lengths)
+        return any((self.checks, self.generated, self.defaults, self.identities, self.lengths, self.unknown_types))
 
     def at(self, now_ms: int) -> Declared:
         """The rules with one time in place of `current_timestamp()` and its relatives."""
@@ -82,10 +94,7 @@ class Declared:
 
 
 def declared(metadata: Metadata, path: str) -> Declared:
-    """The rules in the metadata of the table at `path`.
-
-    Raises CorruptLogError for one that cannot be read, UnsupportedFeatureError for a column of the type char(n).
-    """
+    """The rules in the metadata of the table at `path`. Raises CorruptLogError for one that cannot be read."""
     checks = [
         Check("constraint", key.removeprefix(CONSTRAINT_PREFIX), text)
         for key, text in sorted(metadata.configuration.items())
@@ -96,6 +105,7 @@ def declared(metadata: Metadata, path: str) -> Declared:
         return Declared(tuple(checks))
     fields = msgspec.json.decode(text)["fields"]
     checks += _invariants(fields, path)
+    lengths = [_length(field) for field in fields if _LENGTH in _of(field)]
     return Declared(
         tuple(checks),
         tuple(_computed(fields, _GENERATED, path)),
@@ -105,7 +115,8 @@ def declared(metadata: Metadata, path: str) -> Declared:
             for field in fields
             if _IDENTITY_START in _of(field)
         ),
-        tuple(_lengths(fields, path)),
+        tuple(length for length in lengths if isinstance(length, Length)),
+        tuple(length for length in lengths if isinstance(length, UnknownType)),
     )
 
 
@@ -118,21 +129,10 @@ def _computed(fields: list[dict[str, Any]], key: str, path: str) -> Iterator[Com
             yield Computed(field["name"], expression)
 
 
-def _lengths(fields: list[dict[str, Any]], path: str) -> Iterator[Length]:
-    for field in fields:
-        kind = _of(field).get(_LENGTH)
-        if kind is None:
-            continue
-        limit = _VARCHAR.fullmatch(kind) if isinstance(kind, str) and field["type"] == "string" else None
-        if limit is None:
-            raise UnsupportedFeatureError(
-                f"new rows for {path} are refused: its column {field['name']!r} has the type {str(kind)[:200]}, and of "
-                "such types tidelog knows only varchar(n) outside of structs, lists and maps",
-                advice="write with the engine that made the table, or give the column the type string there",
-                path=path,
-                features=str(kind)[:200],
-            )
-        yield Length(field["name"], int(limit[1]))
+def _length(field: dict[str, Any]) -> Length | UnknownType:
+    kind = _of(field)[_LENGTH]
+    limit = _VARCHAR.fullmatch(kind) if isinstance(kind, str) and field["type"] == "string" else None
+    return Length(field["name"], int(limit[1])) if limit else UnknownType(field["name"], str(kind)[:200])
 
 
 def _invariants(fields: list[dict[str, Any]], path: str, where: str = "") -> Iterator[Check]:

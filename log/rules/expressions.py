@@ -52,7 +52,7 @@ def mentions(expression: str, names: Iterable[str]) -> bool:
 
 def outcomes(expression: str, rows: pa.Table, what: str, path: str) -> pa.BooleanArray:
     """For each row, whether the condition is true; null counts as false."""
-    _require_evaluable(expression, rows.schema, what, path)
+    require_evaluable(expression, rows.schema, what, path)
     try:
         tree = nan_ordered(predicate.parse(expression, rows.schema))
         return Condition(tree, rows.schema).mask(rows)
@@ -65,7 +65,7 @@ def values(expression: str, rows: pa.Table, field: pa.Field, what: str, path: st
 
     Raises SchemaMismatchError if one does not fit.
     """
-    _require_evaluable(expression, rows.schema, what, path)
+    require_evaluable(expression, rows.schema, what, path)
     try:
         return predicate.evaluate(expression, rows, field, nan_is_greatest=True)
     except PredicateError as error:
@@ -84,7 +84,8 @@ def equal_or_null(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.BooleanAr
     return Condition(equal, pair.schema).outcomes(pair)
 
 
-def _require_evaluable(expression: str, schema: pa.Schema, what: str, path: str) -> None:
+def require_evaluable(expression: str, schema: pa.Schema, what: str, path: str) -> None:
+    """Raise UnsupportedFeatureError if tidelog cannot evaluate the expression over the columns of `schema`."""
     try:
         predicate.result_type(predicate.parse(expression, schema), schema)
     except PredicateError as error:

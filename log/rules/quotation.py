@@ -14,24 +14,26 @@ from tidelog.log.predicate.tree import clipped
 from tidelog.log.rules.declared import Declared
 
 
-def require_unambiguous(rules: Declared, names: list[str], path: str) -> None:
-    """Raise UnsupportedFeatureError for a rule that has the name of a column in double quotation marks.
+def ambiguities(rules: Declared, names: list[str], path: str) -> Iterator[UnsupportedFeatureError]:
+    """The errors for the rules that have the name of a column in double quotation marks.
 
     Defaults are not looked at: they cannot read columns.
     """
     for what, expression in _texts(rules):
         found = double_quoted(expression)
-        for name in names:
-            if _occurs(name, expression) if found is None else name.lower() in found:
-                raise UnsupportedFeatureError(
-                    f"{what} of {path} has a column's name in double quotation marks, {_quoted(name)}: for Spark and "
-                    f"tidelog that is a text, for deltalake it is the column ({clipped(expression)})",
-                    advice="drop the rule, and add it again in Spark, with backquotes around a column's name "
-                    f"(`{name}`) and single quotation marks around a text; or write with the engine that made it, such "
-                    "as deltalake",
-                    path=path,
-                    features=clipped(expression),
-                )
+        name = next(
+            (name for name in names if (_occurs(name, expression) if found is None else name.lower() in found)), None
+        )
+        if name is not None:
+            yield UnsupportedFeatureError(
+                f"{what} of {path} has a column's name in double quotation marks, {_quoted(name)}: for Spark and "
+                f"tidelog that is a text, for deltalake it is the column ({clipped(expression)})",
+                advice="drop the rule, and add it again in Spark, with backquotes around a column's name "
+                f"(`{name}`) and single quotation marks around a text; or write with the engine that made it, such "
+                "as deltalake",
+                path=path,
+                features=clipped(expression),
+            )
 
 
 def _texts(rules: Declared) -> Iterator[tuple[str, str]]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from tidelog.log.errors import CorruptLogError, UnsupportedFeatureError
-from tidelog.log.format import filenames, seal, statistics
+from tidelog.log.format import filenames, statistics
 from tidelog.log.format.actions import (
     AddFile,
     Commit,
@@ -28,11 +27,11 @@ from tidelog.log.format.actions import (
     decode_sidecars,
 )
 from tidelog.log.format.schema import columns_of
-from tidelog.log.state import files
+from tidelog.log.state import checkpoint_parquet, files
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import PartialHead, fold
 from tidelog.log.state.segment import CheckpointFiles
-from tidelog.log.storage import MAX_WHOLE_BYTES, Store, read_whole
+from tidelog.log.storage import Store
 
 _HEAD_KINDS: dict[str, type[Any]] = {
     "protocol": Protocol,
@@ -40,9 +39,6 @@ _HEAD_KINDS: dict[str, type[Any]] = {
     "txn": SetTransaction,
     "domainMetadata": DomainMetadata,
 }
-# A file may unpack to at most this many times its size (statistics repeat) plus this many bytes.
-_MAX_PACKING = 1000
-_MIN_UNPACKED_BOUND = 2**26
 # Days from 1970 to the ends of Python's calendar. The first day is excluded, because fractions in it round up.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _TICKS_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
@@ -63,9 +59,9 @@ def read_partial_head(store: Store, checkpoint: CheckpointFiles) -> PartialHead:
                 action for action in _json_actions(store, name) if not isinstance(action, (AddFile, RemoveFile))
             ]
             continue
-        table = _read_columns(store, f"{filenames.LOG_FOLDER}/{name}", checkpoint.version, list(_HEAD_KINDS))
-        for column, kind in _HEAD_KINDS.items():
-            actions += [_convert(store, row, kind) for row in _rows(store, table, column)]
+        columns = _read_columns(store, f"{filenames.LOG_FOLDER}/{name}", checkpoint.version, list(_HEAD_KINDS))
+        for kind_name, kind in _HEAD_KINDS.items():
+            actions += [_convert(store, row, kind) for row in _rows(store, columns, kind_name)]
     # A checkpoint without protocol or metadata was truncated.
     _require_head(store, [type(action) for action in actions])
     return fold(PartialHead(), Commit(version=checkpoint.version, info={}, actions=tuple(actions)), 0)
@@ -85,9 +81,9 @@ def read_files(store: Store, checkpoint: CheckpointFiles) -> FileState:
             sidecars += [action for action in actions if isinstance(action, Sidecar)]
             continue
         path = f"{filenames.LOG_FOLDER}/{name}"
-        table = _read_columns(store, path, checkpoint.version, ["add", "remove", "sidecar"])
-        pieces.append(_from_columns(store, table))
-        sidecars += [_convert(store, row, Sidecar) for row in _rows(store, table, "sidecar")]
+        columns = _read_columns(store, path, checkpoint.version, ["add", "remove", "sidecar"])
+        pieces.append(_from_columns(store, columns))
+        sidecars += [_convert(store, row, Sidecar) for row in _rows(store, columns, "sidecar")]
     try:
         _require_distinct([sidecar.path for sidecar in sidecars])
     except ValueError as error:
@@ -105,8 +101,8 @@ def sidecar_names(store: Store, checkpoint: CheckpointFiles) -> list[str]:
         if name.endswith(".json"):
             names += [action.path for action in _json_actions(store, name) if isinstance(action, Sidecar)]
             continue
-        table = _read_columns(store, f"{filenames.LOG_FOLDER}/{name}", checkpoint.version, ["sidecar"])
-        names += [row["path"] for row in _rows(store, table, "sidecar")]
+        columns = _read_columns(store, f"{filenames.LOG_FOLDER}/{name}", checkpoint.version, ["sidecar"])
+        names += [row["path"] for row in _rows(store, columns, "sidecar")]
     return names
 
 
@@ -174,116 +170,30 @@ def _require_distinct(names: Sequence[object]) -> None:
         raise ValueError("it lists a file twice")
 
 
-def _from_columns(store: Store, table: pa.Table) -> FileState:
+def _from_columns(store: Store, columns: Mapping[str, pa.ChunkedArray]) -> FileState:
     try:
         return FileState(
-            _unnest(table, "add", files.ADD, ("path", "size", "modificationTime", "dataChange")),
-            _unnest(table, "remove", files.REMOVE, ("path", "dataChange")),
+            _unnest(columns, "add", files.ADD, ("path", "size", "modificationTime", "dataChange")),
+            _unnest(columns, "remove", files.REMOVE, ("path", "dataChange")),
         )
     except (pa.ArrowException, ValueError) as error:
         raise _unreadable(store, "its columns", error) from error
 
 
-@cache
-def _format() -> Any:
-    """The parquet format with page checksums verified, which Spark's checkpoints have."""
-    # Imported late because it imports pandas, which is slow, and many processes never read a checkpoint.
-    import pyarrow.dataset as ds  # noqa: PLC0415
-
-    options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-    return ds.ParquetFileFormat(default_fragment_scan_options=options)
-
-
-def _read_columns(store: Store, path: str, version: int, names: Sequence[str], *, size: int | None = None) -> pa.Table:
-    """Read the columns `names`, as far as the file has them. The rows keep their order.
-
-    From a sealed file, columns and row groups without any value are skipped: reading a column costs time for every row
-    even if all are null, and a large checkpoint has a million rows.
-    """
+def _read_columns(
+    store: Store, path: str, version: int, names: Sequence[str], *, size: int | None = None
+) -> dict[str, pa.ChunkedArray]:
     try:
-        source = store.open_input(path)
-        _require_size(source.size(), size)
-        content = read_whole(source)
-        sealed = _require_intact(content, version)
-        # A fragment reads row groups in parallel and accepts an allocator; `files` explains why it gets one.
-        fragment = _format().make_fragment(content)
-        _require_plausible(fragment.metadata, len(content))
-        present = [name for name in names if name in fragment.physical_schema.names]
-        if sealed:
-            held = [_held(fragment.metadata, index, present) for index in range(fragment.num_row_groups)]
-            fragment = fragment.subset(row_group_ids=[index for index, found in enumerate(held) if found])
-            present = [name for name in present if any(name in found for found in held)]
-        table = fragment.to_table(columns=present, memory_pool=files.POOL)
-        if not sealed:
-            _validate(table)
+        return checkpoint_parquet.read_structs(store.open_input(path), version, names, size=size)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(store, path, error) from error
-    return table
 
 
-def _validate(table: pa.Table) -> None:
-    """Detect damage that neither page checksums nor the decoder catch: invalid UTF-8, overlapping lists.
-
-    Statistics are skipped: they are most of a large checkpoint and are checked when they are used.
-    """
-    for column in table.columns:
-        for chunk in column.chunks:
-            if chunk.null_count == len(chunk):
-                continue
-            inner = list(chunk.type) if pt.is_struct(chunk.type) else []
-            for index, field in enumerate(inner):
-                if not field.name.startswith("stats"):
-                    chunk.field(index).validate(full=True)
-            if not inner:
-                chunk.validate(full=True)
-
-
-def _require_size(found: int, expected: int | None) -> None:
-    """Raise ValueError if the file does not have the expected size, or is too large to be read whole."""
-    if expected is not None and found != expected:
-        raise ValueError(f"it has {found} bytes instead of {expected}")
-    if found > MAX_WHOLE_BYTES:
-        raise ValueError(f"it has {found} bytes, which are too many to read at once")
-
-
-def _require_intact(content: pa.Buffer, version: int) -> bool:
-    """Whether the file is sealed. Raises ValueError if its seal is broken."""
-    intact = seal.is_intact_parquet(memoryview(content), version)
-    if intact is False:
-        raise ValueError("its checksum is wrong")
-    return intact is True
-
-
-def _require_plausible(metadata: pq.FileMetaData, size: int) -> None:
-    """Refuse a footer that would make the decoder allocate more than such a small file can hold."""
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    rows, unpacked = sum(group.num_rows for group in groups), sum(group.total_byte_size for group in groups)
-    # A row is an action, usually with a unique path, which takes more than a byte even when compressed.
-    if rows != metadata.num_rows or not 0 <= rows <= size:
-        raise ValueError(f"its footer claims {metadata.num_rows} rows")
-    if not 0 <= unpacked <= _MIN_UNPACKED_BOUND + _MAX_PACKING * size:
-        raise ValueError(f"its footer claims {unpacked} bytes")
-
-
-def _held(metadata: pq.FileMetaData, group: int, names: Sequence[str]) -> set[str]:
-    """The columns among `names` that may have a value in a row group, judging by its statistics."""
-    held = set()
-    columns = metadata.row_group(group)
-    for index in range(columns.num_columns):
-        column = columns.column(index)
-        name = column.path_in_schema.split(".", 1)[0]
-        if name in names and name not in held:
-            found = column.statistics
-            if found is None or not found.has_null_count or found.null_count < column.num_values:
-                held.add(name)
-    return held
-
-
-def _rows(store: Store, table: pa.Table, name: str) -> list[Any]:
-    if name not in table.column_names:
+def _rows(store: Store, columns: Mapping[str, pa.ChunkedArray], name: str) -> list[Any]:
+    if name not in columns:
         return []
     try:
-        return _structs(table, name).drop_null().to_pylist()  # type: ignore[no-any-return]
+        return columns[name].to_pylist()  # type: ignore[no-any-return]
     except ValueError as error:
         raise _unreadable(store, name, error) from error
 
@@ -308,13 +218,15 @@ def _without_nulls(row: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _unnest(table: pa.Table, name: str, schema: pa.Schema, required: Sequence[str]) -> pa.Table:
+def _unnest(found: Mapping[str, pa.ChunkedArray], name: str, schema: pa.Schema, required: Sequence[str]) -> pa.Table:
     """The rows of one kind of action, with exactly the columns of `schema`. Raises ValueError if a value is missing."""
-    if name not in table.column_names:
+    if name not in found:
         return schema.empty_table()
-    values = _present(_structs(table, name))
+    values = found[name]
+    fields = pa.schema(list(values.type))
+    # Not RecordBatch.from_struct_array: below pyarrow 23 it takes too many rows of a slice from the beginning.
     rows = pa.Table.from_batches(
-        [pa.RecordBatch.from_struct_array(chunk) for chunk in values.chunks], pa.schema(list(values.type))
+        [pa.RecordBatch.from_arrays(chunk.flatten(), schema=fields) for chunk in values.chunks], fields
     )
     columns = {field.name: _column(rows, field) for field in schema}
     vectors = columns["deletionVector"].drop_null()
@@ -325,26 +237,6 @@ def _unnest(table: pa.Table, name: str, schema: pa.Schema, required: Sequence[st
     if "stats" in columns and columns["stats"].null_count and "stats_parsed" in rows.column_names:
         columns["stats"] = pc.coalesce(columns["stats"], _stats_texts(rows["stats_parsed"]))
     return pa.table(list(columns.values()), schema=schema)
-
-
-def _structs(table: pa.Table, name: str) -> pa.ChunkedArray:
-    if not pt.is_struct(table[name].type):
-        raise ValueError(f"{name} is not a struct")
-    return table[name]
-
-
-def _present(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values that are not null, in order; no copy if they are contiguous, as in most writers' checkpoints."""
-    if not values.null_count:
-        return values
-    chunks = []
-    for chunk in values.chunks:
-        valid = chunk.is_valid()
-        first = pc.index(valid, True).as_py()
-        count = len(chunk) - chunk.null_count
-        run = chunk.slice(first, count) if count else chunk.slice(0, 0)
-        chunks.append(run if not run.null_count else chunk.filter(valid))
-    return pa.chunked_array(chunks, values.type)
 
 
 def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:

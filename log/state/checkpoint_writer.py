@@ -16,10 +16,16 @@ import pyarrow.parquet as pq
 
 from tidelog.log.format import filenames, seal
 from tidelog.log.format.actions import Metadata, encode_action
+from tidelog.log.format.protocol import has_in_commit_timestamps
+from tidelog.log.state import time_anchors
+from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, Totals
 from tidelog.log.state.segment import pointed_version
 from tidelog.log.storage import Store
+from tidelog.log.system import logger
+
+_LOGGER = logger(__name__)
 
 # Small enough that a reader's threads can share a large table's row groups and keep one in memory.
 _ROW_GROUP_ROWS = 2**17
@@ -58,6 +64,7 @@ def write_checkpoint(store: Store, head: Head, state: FileState) -> int:
     with pq.ParquetWriter(
         buffer, table.schema, compression="snappy", store_schema=False, use_dictionary=encoded
     ) as writer:
+        writer.add_key_value_metadata(_commit_times(store, head))
         # The few rows that are not files get a separate row group, so that a reader can skip what it does not need.
         writer.write_table(table.slice(0, head_rows))
         writer.write_table(table.slice(head_rows), row_group_size=_ROW_GROUP_ROWS)
@@ -75,6 +82,19 @@ def write_checkpoint(store: Store, head: Head, state: FileState) -> int:
     if (pointed_version(store) or 0) <= head.version:  # it never goes back, for example to a table that was dropped
         store.replace(filenames.LAST_CHECKPOINT, encode_action(pointer))
     return int(table.num_rows)
+
+
+def _commit_times(store: Store, head: Head) -> dict[str, str]:
+    """What lets a reader look up commit times without a look at every commit; nothing if that is not known."""
+    if has_in_commit_timestamps(head.protocol, head.metadata):
+        return {}
+    try:
+        anchors = CommitTimes(store).anchors(head.version)
+    except Exception:
+        # Without it, only look-ups of times are slower.
+        _LOGGER.exception("the checkpoint of version %d of %s gets no commit times", head.version, store.url)
+        return {}
+    return {time_anchors.KEY: time_anchors.anchors_text(anchors)} if anchors else {}
 
 
 def totals_of(state: FileState) -> Totals:

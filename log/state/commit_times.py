@@ -2,40 +2,64 @@
 
 With in-commit timestamps, a commit contains its time. Without, the modification time of its file counts. Copying or
 restoring a table can put those out of order, so Delta's readers make them increase: each time is at least one
-millisecond after the one before.
+millisecond after the one before. So a time can depend on any commit before it, and anchors (see `time_anchors`) are
+what keeps a lookup from looking at all of them.
+
+An anchor counts if its commit's file still has the recorded time. All processes that know the same anchors agree on all
+times, even if single files were touched since: the times between two anchors stay between theirs.
 """
 
 from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from threading import Lock
+from typing import Any
 
 import numpy as np
 
 from tidelog.log.format import commit_info, filenames
 from tidelog.log.format.actions import Commit
 from tidelog.log.format.filenames import LogFileKind
+from tidelog.log.state import time_anchors
 from tidelog.log.state.commits import read_info
+from tidelog.log.state.segment import is_there
+from tidelog.log.state.time_anchors import Anchor
 from tidelog.log.storage import Store
 
-# Up to this many new commits are looked up one by one; for more, listing the log is faster.
-_MAX_SINGLE = 64
-# After this many single lookups the log is listed again, which forgets commits that were cleaned up since.
-_MAX_SINCE_LISTING = 2**16
+# After so many new commits the rest is forgotten, because some of it was cleaned up since.
+_MAX_NEW = 2**16
+# Of the commits between anchors, about so many are kept in memory.
+_MAX_BETWEEN = 2**17
+# From one anchor to the next there are at most so many commits. For more, listing the log is as good.
+_MAX_GAP = 2**20
 
 
 class CommitTimes:
     """The commit times of one table.
 
-    If commits carry no timestamp, the log is listed once and each new file is looked up after that. None can be
-    skipped, because the time of a commit depends on all commits before it.
+    If commits carry no timestamp, this looks at the files from the anchor before a commit to the one after it, or lists
+    the log if there is no such anchor. It remembers what it found. Several threads can share it.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._file_times: dict[int, int] = {}
-        self._newest = -1
-        self._single = 0
+        self._lock = Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        # None until they are read. `_recorded` stay known after the log was listed, when `_anchors` are not used.
+        self._recorded: tuple[Anchor, ...] | None = None
+        self._anchors: tuple[Anchor, ...] = ()
+        # The commits between two anchors, by the number of the first; and those after the last anchor.
+        self._between: OrderedDict[int, _Times] = OrderedDict()
+        self._newest: _Times | None = None
+        self._new = 0
 
     def of(self, commit: Commit) -> int:
-        """The commit's time in ms since the epoch."""
+        """The commit's time in ms since the epoch. Raises FileNotFoundError if it depends on a file that is gone."""
         stamp = commit_info.in_commit_timestamp_ms(commit.info)
         return self._by_file(commit.version) if stamp is None else stamp
 
@@ -43,47 +67,186 @@ class CommitTimes:
         """The time of the commit at `version` in ms since the epoch; -1, which is before all others, if it is gone."""
         try:
             stamp = commit_info.in_commit_timestamp_ms(read_info(self._store, version))
+            return self._by_file(version) if stamp is None else stamp
         except FileNotFoundError:
             return -1
-        return self._by_file(version) if stamp is None else stamp
+
+    def is_by_file(self, version: int) -> bool:
+        """Whether the commit at `version` is there and has the time of its file, because it contains none."""
+        try:
+            return commit_info.in_commit_timestamp_ms(read_info(self._store, version)) is None
+        except FileNotFoundError:
+            return False
 
     def is_by_itself(self, version: int, modified_ms: int) -> bool:
         """Whether the time of the commit at `version` (file time `modified_ms`) does not depend on earlier commits."""
-        stamp = commit_info.in_commit_timestamp_ms(read_info(self._store, version))
-        return stamp is not None or self._by_file(version) == modified_ms
+        return not self.is_by_file(version) or self._by_file(version) == modified_ms
+
+    def newest_by_file(self, at_ms: int, head_version: int) -> int | None:
+        """The newest commit up to `head_version` with a file time up to `at_ms`; None if there is none."""
+        with self._lock:
+            anchors = self._known_anchors()
+            place = min(bisect_right(anchors, at_ms, key=_time), bisect_right(anchors, head_version, key=_version)) - 1
+            if place < 0 and anchors and anchors[0].version == 0:
+                place = 0  # no commit is before this anchor
+            return self._piece(place, head_version).newest(at_ms, head_version)
+
+    def anchors(self, until: int) -> list[Anchor]:
+        """The anchors for a checkpoint of version `until`: the known ones, and some of the commits since."""
+        with self._lock:
+            place = bisect_right(self._known_anchors(), until, key=_version) - 1
+            piece = self._piece(place, until)
+            before = self._anchors[: max(0, place)]
+            if before and not is_there(self._store, before[0].version):  # a clean-up deletes the oldest first
+                gone = bisect_left(before, 1, key=lambda anchor: int(is_there(self._store, anchor.version)))
+                before = before[gone:]
+            return time_anchors.spread_out([*before, *piece.by_themselves(until)])
 
     def _by_file(self, version: int) -> int:
-        if version not in self._file_times:
-            ahead = version - self._newest
-            known = bool(self._file_times) and 0 < ahead <= _MAX_SINGLE
-            if not (known and self._single < _MAX_SINCE_LISTING and self._look_up_each(version)):
+        with self._lock:
+            place = bisect_right(self._known_anchors(), version, key=_version) - 1
+            found = self._piece(place, version).time(version)
+            if found is None:
+                # A listing that runs during commits can show a commit and miss the one before it.
                 self._list()
-        return self._file_times[version]
+                found = self._piece(-1, version).time(version)
+        if found is None:
+            raise FileNotFoundError(filenames.commit_path(version))
+        return found
 
-    def _look_up_each(self, until: int) -> bool:
-        """Look up the commits up to `until` one by one; False if one of them is gone."""
-        for version in range(self._newest + 1, until + 1):
-            try:
-                self._record(version, self._store.modified_ms(filenames.commit_path(version)))
-            except FileNotFoundError:
-                return False
-            self._single += 1
-        return True
+    def _known_anchors(self) -> tuple[Anchor, ...]:
+        if self._recorded is None:
+            self._recorded = self._anchors = time_anchors.read_anchors(self._store)
+        return self._anchors
 
-    def _list(self) -> None:
-        by_name = dict(self._store.modified_times(filenames.LOG_FOLDER, filenames.COMMIT_SUFFIX))
-        names = sorted(by_name)
+    def _piece(self, place: int, until: int) -> _Times:
+        """The commits from the anchor with the number `place` to the next one; after the last one, up to `until`.
+
+        All commits if these anchors do not count, or there is none before.
+        """
+        if place == len(self._anchors) - 1:
+            return self._up_to(until)
+        found = self._between.get(place)
+        if found is None:
+            found = self._from_anchor(place, self._anchors[place + 1].version) if place >= 0 else None
+            if found is None:
+                return self._list()
+            self._between[place] = found
+            while len(self._between) > 1 and sum(map(len, self._between.values())) > _MAX_BETWEEN:
+                self._between.popitem(last=False)
+        self._between.move_to_end(place)
+        return found
+
+    def _up_to(self, until: int) -> _Times:
+        newest = self._newest
+        if newest is not None and self._new + until - newest.last > _MAX_NEW:
+            self._forget()
+            return self._piece(bisect_right(self._known_anchors(), until, key=_version) - 1, until)
+        if newest is None and self._anchors:
+            newest = self._newest = self._from_anchor(len(self._anchors) - 1, until)
+        if newest is None:
+            newest = self._list()
+        missing = range(newest.last + 1, until + 1)
+        if missing:
+            self._new += len(missing)
+            newest.extend(*self._look(missing))
+        return newest
+
+    def _from_anchor(self, place: int, until: int) -> _Times | None:
+        """The commits from an anchor up to `until`, without the next anchor. None if either does not count."""
+        ends = self._anchors[place : place + 2]
+        if until - ends[0].version > _MAX_GAP:
+            return None
+        versions, file_times = self._look(range(ends[0].version, until + 1))
+        found = _Times(versions, file_times, ends)
+        return found if found.anchors == len(ends) else None
+
+    def _look(self, versions: range) -> tuple[Sequence[int], Sequence[int]]:
+        """Which of the commits are there, and their file times."""
+        names = {filenames.commit_name(version): version for version in versions}
+        found = self._store.modified_times_of(filenames.LOG_FOLDER, [*names])
+        there = [name for name in names if name in found]
+        return [names[name] for name in there], [found[name] for name in there]
+
+    def _list(self) -> _Times:
+        """All commits, with the times that follow from the anchors that count."""
+        listed = self._store.modified_times(filenames.LOG_FOLDER, filenames.COMMIT_SUFFIX)
+        names = [name for name, _ in listed]
         versions = filenames.versions(names, LogFileKind.COMMIT)
-        if len(versions) < len(names):
-            names = [filenames.commit_name(version) for version in versions]
-        places = np.arange(len(names))
-        # Each time is the file's, or one more than the time before, whichever is later. So minus their places the times
-        # are the largest value so far; and the first one is at least 0.
-        ahead = np.maximum.accumulate(np.fromiter((by_name[name] for name in names), np.int64, len(names)) - places)
-        self._file_times = dict(zip(versions, (np.maximum(ahead, 0) + places).tolist(), strict=True))
-        self._newest, self._single = versions[-1] if versions else -1, 0
+        if len(versions) < len(listed):
+            listed = [entry for entry in listed if filenames.versions(entry[:1], LogFileKind.COMMIT)]
+        times = np.fromiter((time for _, time in listed), np.int64, len(listed))
+        order = np.argsort(np.array(versions, np.int64), kind="stable")
+        self._newest = _Times(np.array(versions, np.int64)[order], times[order], self._recorded or ())
+        self._anchors, self._new = (), 0
+        self._between.clear()
+        return self._newest
 
-    def _record(self, version: int, modified_ms: int) -> None:
-        before = self._file_times.get(self._newest, -1)
-        self._file_times[version] = max(modified_ms, before + 1)
-        self._newest = version
+
+class _Times:
+    """Commits in ascending order with their file times, and their commit times. `anchors` is how many of them count."""
+
+    def __init__(self, versions: Any, file_times: Any, anchors: Sequence[Anchor] = ()) -> None:
+        self._versions, self._file_times, self._times = array("q"), array("q"), array("q")
+        places = {version: place for place, version in enumerate(versions)} if anchors else {}
+        ends = [
+            (places[version], time)
+            for version, time in anchors
+            if version in places and file_times[places[version]] == time
+        ]
+        self.anchors = len(ends)
+        start = 0
+        for end, time in ends:
+            self._append(versions[start:end], file_times[start:end], below=time)
+            start = end
+        self._append(versions[start:], file_times[start:])
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    @property
+    def last(self) -> int:
+        return self._versions[-1] if self._versions else -1
+
+    def extend(self, versions: Sequence[int], file_times: Sequence[int]) -> None:
+        """Add commits that follow."""
+        self._append(versions, file_times)
+
+    def time(self, version: int) -> int | None:
+        """The time of a commit; None if it is not here."""
+        place = bisect_left(self._versions, version)
+        return self._times[place] if place < len(self) and self._versions[place] == version else None
+
+    def newest(self, at_ms: int, head_version: int) -> int | None:
+        """The newest commit up to both; None if there is none."""
+        place = min(bisect_right(self._times, at_ms), bisect_right(self._versions, head_version)) - 1
+        return None if place < 0 else self._versions[place]
+
+    def by_themselves(self, until: int) -> Iterable[Anchor]:
+        """The commits up to `until` with the times of their files."""
+        for version, file_time, time in zip(self._versions, self._file_times, self._times, strict=True):
+            if version <= until and file_time == time:
+                yield Anchor(version, time)
+
+    def _append(self, versions: Any, file_times: Any, below: int | None = None) -> None:
+        """Each time is the file's, or one more than the time before, whichever is later; and all are before `below`.
+
+        So minus their places the times are the largest value so far; and the first one is at least 0.
+        """
+        files = np.asarray(file_times, np.int64)
+        places = np.arange(len(files))
+        earliest = self._times[-1] + 1 if self._times else 0
+        times = np.maximum(np.maximum.accumulate(files - places), earliest) + places
+        if below is not None:
+            times = np.minimum(times, below - len(files) + places)
+        self._versions.frombytes(np.asarray(versions, np.int64).tobytes())
+        self._file_times.frombytes(files.tobytes())
+        self._times.frombytes(times.tobytes())
+
+
+def _version(anchor: Anchor) -> int:
+    return anchor.version
+
+
+def _time(anchor: Anchor) -> int:
+    return anchor.time_ms

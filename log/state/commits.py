@@ -121,8 +121,9 @@ def commits_until_now(store: Store, version: int) -> list[Commit]:
     """
     found = list(islice(commits_after(store, version), _MAX_PROBES))
     if len(found) == _MAX_PROBES:
-        newest = max(filenames.versions(store.names(filenames.LOG_FOLDER), LogFileKind.COMMIT), default=version)
         last = found[-1].version
+        names, _ = store.recent_names(filenames.LOG_FOLDER, lambda: filenames.start_of(last))
+        newest = max(filenames.versions(names, LogFileKind.COMMIT), default=last)
         found += islice(commits_after(store, last), max(0, newest - last))
     return found
 

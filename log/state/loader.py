@@ -15,7 +15,7 @@ from tidelog.log.state import checkpoint_reader, checkpoint_writer, checksum, co
 from tidelog.log.state.checkpoint_reader import UnreadableCheckpointError
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, PartialHead, Totals
-from tidelog.log.state.segment import CheckpointFiles, Segment, is_there, list_checkpoints, list_segment
+from tidelog.log.state.segment import CheckpointFiles, Segment, find_segment, is_there, list_checkpoints, list_segment
 from tidelog.log.storage import Store
 from tidelog.log.system import logger
 
@@ -98,7 +98,7 @@ class LogState:
                     self._replayed = _advanced(self._store, replayed, self._pending)
                 return state
         self._pending = ()
-        state, self._replayed = load_files(self._store, list_segment(self._store, self.head.version))
+        state, self._replayed = load_files(self._store, find_segment(self._store, self.head.version))
         return state
 
 
@@ -108,7 +108,7 @@ def load(store: Store, version: int | None = None) -> LogState:
     If a checkpoint cannot be read, an older one is used.
     """
     unreadable: set[CheckpointFiles] = set()
-    segment = list_segment(store, version)
+    segment = find_segment(store, version)
     while True:
         try:
             state = _load_segment(store, segment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -49,12 +50,48 @@ def list_segment(
     `unreadable` are checkpoints known to be damaged, which are not used. Raises TableNotFoundError if there is no log,
     HistoryExpiredError if the version does not exist (any more), CorruptLogError if a commit in the middle is missing.
     """
-    names = store.names(filenames.LOG_FOLDER)
+    return _segment(store, store.names(filenames.LOG_FOLDER), version, unreadable)
+
+
+def find_segment(store: Store, version: int | None = None) -> Segment:
+    """Like `list_segment`, but where a long listing takes many requests, from the newest known checkpoint on.
+
+    Then the segment's `earliest_version` is that checkpoint's version.
+    """
+
+    def since() -> str:
+        pointed = pointed_version(store)
+        return filenames.start_of(pointed) if pointed is not None and 0 < pointed <= filenames.MAX_VERSION else ""
+
+    names, start = store.recent_names(filenames.LOG_FOLDER, since)
+    if not start:
+        return _segment(store, names, version)
+    if _is_whole_from(int(start), names):
+        # What a part of the log cannot answer, all of it may.
+        with contextlib.suppress(CorruptLogError, HistoryExpiredError):
+            return _segment(store, names, version, start=int(start))
+    return list_segment(store, version)
+
+
+def _is_whole_from(start: int, names: Collection[str]) -> bool:
+    """Whether there is a checkpoint of `start`, and each commit between it and the newest one."""
+    commits = set(filenames.versions(names, LogFileKind.COMMIT))
+    after = range(start + 1, max(commits, default=start) + 1)
+    return commits.issuperset(after) and any(found.version == start for found in _checkpoints(names))
+
+
+def _segment(
+    store: Store,
+    names: Collection[str],
+    version: int | None,
+    unreadable: Collection[CheckpointFiles] = frozenset(),
+    *,
+    start: int = 0,
+) -> Segment:
+    """The segment of `version`. `names` are those of the log's files; with `start`, only from that checkpoint on."""
     commits = set(filenames.versions(names, LogFileKind.COMMIT))
     checksums = sorted(filenames.versions(names, LogFileKind.CHECKSUM))
-    checkpoints = _complete(
-        file for name in names if ".checkpoint." in name and (file := filenames.parse_log_file(name))
-    )
+    checkpoints = _checkpoints(names)
     usable = [checkpoint for checkpoint in checkpoints if checkpoint not in unreadable]
     if not commits and not checkpoints:
         raise TableNotFoundError(
@@ -68,7 +105,7 @@ def list_segment(
         # The listing is a little old, as one of a network file system can be.
         commits.update(range(newest + 1, version + 1))
         newest = version
-    earliest = _earliest(store, commits, checkpointed, newest)
+    earliest = start or _earliest(store, commits, checkpointed, newest)
     wanted = newest if version is None else version
     if not earliest <= wanted <= newest:
         raise range_error(store, f"version {wanted} is not in the log", earliest, newest)
@@ -104,7 +141,7 @@ def pointed_version(store: Store) -> int | None:
     """
     try:
         pointer = msgspec.json.decode(store.read(filenames.LAST_CHECKPOINT))
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     version = pointer.get("version") if isinstance(pointer, dict) else None
     return version if isinstance(version, int) else None
@@ -133,6 +170,10 @@ def range_error(store: Store, what: str, earliest: int, newest: int, hint: str =
         earliest_version=earliest,
         latest_version=newest,
     )
+
+
+def _checkpoints(names: Iterable[str]) -> list[CheckpointFiles]:
+    return _complete(file for name in names if ".checkpoint." in name and (file := filenames.parse_log_file(name)))
 
 
 def _complete(files: Iterable[LogFile]) -> list[CheckpointFiles]:

@@ -31,8 +31,17 @@ def earliest_commit(store: Store, head_version: int) -> int:
 def version_at(times: CommitTimes, at_ms: int, earliest_version: int, head_version: int) -> int | None:
     """The newest version committed at or before `at_ms`; None if all were committed later.
 
-    Commit times increase with the version, so this reads only about log2(versions) commits.
+    Commit times increase with the version, so this reads only about log2(versions) commits. Where commits do not
+    contain their times, it reads up to three, and looks at the files of others.
     """
+    if times.is_by_file(head_version):
+        found = times.newest_by_file(at_ms, head_version)
+        if found is None or found < earliest_version:
+            if times.at(earliest_version) > at_ms:
+                return None
+        # A table can have had in-commit timestamps for a while.
+        elif times.is_by_file(found) and (found == head_version or times.is_by_file(found + 1)):
+            return found
     low, high = earliest_version, head_version
     found = None
     while low <= high:

@@ -9,6 +9,7 @@
 - `disk`: `Disk`, the calls to the operating system that `local` makes
 - `memory`: files in this process's memory
 - `object_store`: objects in S3, Google Cloud Storage or Azure Blob Storage
+- `object_errors`: what the failure of a request means to its caller
 - `cloud`: `Cloud`, the requests that an object store sends; `s3`, `gcs` and `azure` implement it
 - `many_deletes`: delete many objects with few requests
 - `location`: parse object store URLs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -97,6 +98,12 @@ class Azure(Cloud):
     def folders(self, bucket: str, prefix: str, *, until: str) -> Iterator[str]:
         """See Cloud."""
         return iter(sync(self._fs.loop, self._folders, bucket, prefix, until))
+
+    def between(self, bucket: str, prefix: str, first: str, last: str) -> Iterator[FileStatus]:
+        """See Cloud. What the names begin with bounds the listing: not every version of the library can start later."""
+        common = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False)))
+        found = sync(self._fs.loop, self._blobs, bucket, prefix + common, deep=False)
+        return (_status(properties) for properties in found if not _is_folder(properties))
 
     async def _folders(self, bucket: str, prefix: str, until: str) -> list[str]:
         found: list[str] = []

@@ -77,6 +77,11 @@ class Cloud(ABC):
         self._fs.rm_file(f"{bucket}/{key}")
 
     @property
+    def lists_from(self) -> bool:
+        """Whether `between` sends no requests for the names before the first one, and `list` one for each page."""
+        return False
+
+    @property
     def deletes_at_once(self) -> int:
         """How many objects `delete_many` takes; 1 if there is no such request."""
         return 1
@@ -103,6 +108,11 @@ class Cloud(ABC):
     def list(self, bucket: str, prefix: str) -> Iterator[FileStatus]:
         """The objects directly below `prefix`."""
         return (status for _, status in self.entries(bucket, prefix, deep=False))
+
+    def between(self, bucket: str, prefix: str, first: str, last: str) -> Iterator[FileStatus]:
+        """The objects directly below `prefix` with names from `first` to `last`, and maybe others."""
+        del first, last
+        return self.list(bucket, prefix)
 
     @abstractmethod
     def diagnose(self, error: BaseException) -> Diagnosed:

@@ -93,24 +93,20 @@ class Disk:
 
     def modified_times(self, folder: Path, ending: str) -> list[tuple[str, int]]:
         """Names of files directly in a folder, and their modification times in ms. Not atomic, as `entries`."""
-        found = []
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            # Names relative to an open folder: the kernel need not walk the path again for each.
-            for name in os.listdir(descriptor):  # noqa: PTH208 - a Path for each name takes as long as the look
-                if not name.endswith(ending):
-                    continue
-                try:
-                    status = os.stat(name, dir_fd=descriptor)
-                except OSError as error:
-                    if error.errno in {errno.ENOENT, errno.ELOOP}:  # deleted meanwhile, or a link to itself
-                        continue
-                    raise
-                if stat.S_ISREG(status.st_mode):
-                    found.append((name, status.st_mtime_ns // 1_000_000))
+            names = os.listdir(descriptor)  # noqa: PTH208 - a Path for each name takes as long as the look
+            return _modified_times(descriptor, [name for name in names if name.endswith(ending)])
         finally:
             os.close(descriptor)
-        return found
+
+    def modified_times_of(self, folder: Path, names: Collection[str]) -> list[tuple[str, int]]:
+        """The same for those of `names` that are files directly in a folder."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return _modified_times(descriptor, names)
+        finally:
+            os.close(descriptor)
 
     def entries(self, folder: Path) -> list[os.DirEntry[str]]:
         """What is directly in a folder. Not atomic: names that appear or disappear meanwhile may be in it or not."""
@@ -121,6 +117,22 @@ class Disk:
         """Each folder below `root`, the innermost first, and `root` itself; none if it does not exist."""
         for folder, _, _ in os.walk(root, topdown=False):
             yield Path(folder)
+
+
+def _modified_times(folder: int, names: Collection[str]) -> list[tuple[str, int]]:
+    """Names relative to an open folder: the kernel need not walk the path again for each."""
+    found = []
+    look = os.stat
+    for name in names:
+        try:
+            status = look(name, dir_fd=folder)
+        except OSError as error:
+            if error.errno in {errno.ENOENT, errno.ELOOP}:  # deleted meanwhile, or a link to itself
+                continue
+            raise
+        if stat.S_ISREG(status.st_mode):
+            found.append((name, status.st_mtime_ns // 1_000_000))
+    return found
 
 
 REAL_DISK = Disk()

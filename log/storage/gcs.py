@@ -101,8 +101,21 @@ class GCS(Cloud):
             if until in names:
                 return
 
-    def _pages(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[Mapping[str, Any]]:
-        request = {"prefix": prefix, **({} if deep else {"delimiter": "/"})}
+    @property
+    def lists_from(self) -> bool:
+        """See Cloud."""
+        return True
+
+    def between(self, bucket: str, prefix: str, first: str, last: str) -> Iterator[FileStatus]:
+        """See Cloud."""
+        for page in self._pages(bucket, prefix, deep=False, startOffset=f"{prefix}{first}"):
+            for resource in page.get("items", ()):
+                if resource["name"] > f"{prefix}{last}":
+                    return
+                yield _status(resource)
+
+    def _pages(self, bucket: str, prefix: str, *, deep: bool, **more: str) -> Iterator[Mapping[str, Any]]:
+        request = {"prefix": prefix, **({} if deep else {"delimiter": "/"}), **more}
         while True:
             page = self._fs.call("GET", "b/{}/o", bucket, json_out=True, **request)
             yield page

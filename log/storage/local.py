@@ -154,6 +154,14 @@ class LocalStore(Store):
         except (FileNotFoundError, NotADirectoryError):
             return []
 
+    @reading
+    def modified_times_of(self, folder: str, names: Sequence[str]) -> dict[str, int]:
+        """See Store."""
+        try:
+            return dict(self._disk.modified_times_of(self._resolve(folder), names))
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+
     def delete(self, path: str) -> None:
         """See Store."""
         target = self._resolve(path)

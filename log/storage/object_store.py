@@ -13,18 +13,18 @@ import importlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeVar, assert_never, cast
+from typing import Any, BinaryIO, NoReturn, TypeVar, cast
 
 import pyarrow as pa
 
 from tidelog.log.errors import (
     ConfigurationError,
-    PathNotWritableError,
-    StoreAccessError,
+    PrerequisiteError,
     StoreNotSupportedError,
     StoreUnavailableError,
     TidelogError,
@@ -33,6 +33,7 @@ from tidelog.log.storage import location, many_deletes, probe
 from tidelog.log.storage.arrow_input import arrow_input
 from tidelog.log.storage.cloud import Cloud, Failure, chain
 from tidelog.log.storage.location import Location
+from tidelog.log.storage.object_errors import request_error
 from tidelog.log.storage.options import Redactor, parse_option_texts
 from tidelog.log.storage.ranged import WHOLE_BYTES, RangedFile
 from tidelog.log.storage.retries import IDEMPOTENT, ONCE, retried
@@ -50,6 +51,12 @@ _READS_AT_ONCE = 16
 _TRUSTED_S = 300.0
 # A request for so much takes several times as long as the wait for its first byte.
 _BUFFER_BYTES = 4 * 2**20
+# S3 charges a listing like twelve lookups.
+_FEW_LOOKUPS = 2
+# How many names a request for a listing returns.
+_PAGE = 1000
+# No name in a table's folders is above this one.
+_LAST = "~"
 _BUGS = (TypeError, AttributeError, NameError, AssertionError)
 
 # One connection per account and process: a file system keeps sockets, credentials and tasks in fsspec's event loop.
@@ -137,6 +144,32 @@ class ObjectStore(Store):
         prefix = f"{key}/" if key else ""
         found = self._ask(folder, lambda cloud: [*cloud.list(bucket, prefix)], absent=Failure.NO_BUCKET)
         return sorted((status for status in found if status.name), key=lambda status: status.name)
+
+    def modified_times_of(self, folder: str, names: Sequence[str]) -> dict[str, int]:
+        """See Store. For more than a few names, one listing is cheaper: a page has up to a thousand."""
+        if len(names) <= _FEW_LOOKUPS:
+            return super().modified_times_of(folder, names)
+        bucket, key = self._locate(folder)
+        prefix = f"{key}/" if key else ""
+        wanted = {*names}
+        found = self._ask(
+            folder, lambda cloud: [*cloud.between(bucket, prefix, names[0], names[-1])], absent=Failure.NO_BUCKET
+        )
+        return {status.name: status.modified_ms for status in found if status.name in wanted}
+
+    def recent_names(self, folder: str, since: Callable[[], str]) -> tuple[Collection[str], str]:
+        """See Store."""
+        bucket, key = self._locate(folder)
+        prefix, missing = f"{key}/" if key else "", Failure.NO_BUCKET
+        if self._cloud.lists_from:
+            page = self._ask(folder, lambda cloud: [*islice(cloud.list(bucket, prefix), _PAGE)], absent=missing)
+            if len(page) < _PAGE:
+                return [status.name for status in page if status.name], ""
+            start = since()
+            if start:
+                found = self._ask(folder, lambda cloud: [*cloud.between(bucket, prefix, start, _LAST)], absent=missing)
+                return [status.name for status in found if status.name >= start], start
+        return self.names(folder), ""
 
     def folders(self, folder: str = "", *, until: str = "") -> Sequence[str]:
         """See Store. A folder exists as long as an object has its name in its key."""
@@ -294,7 +327,7 @@ class ObjectStore(Store):
         try:
             cloud: type[Any] = getattr(importlib.import_module(f"tidelog.log.storage.{module}"), name)
         except ModuleNotFoundError as error:
-            raise ConfigurationError(
+            raise PrerequisiteError(
                 f"{self.url} needs the Python package {error.name!r}, which is not installed",
                 advice=f"run: pip install 'tidelog[{extra}]'",
                 path=self.url,
@@ -333,42 +366,7 @@ class ObjectStore(Store):
         diagnosed = cloud.diagnose(error)
         failure = missing if diagnosed.failure is Failure.NOT_FOUND else diagnosed.failure
         text = self._redacted(diagnosed.text)
-        raise self._error(failure, text, path, writes=writes) from self._presentable(error)
-
-    def _error(self, failure: Failure, text: str, path: str, *, writes: bool) -> Exception:
-        verb = "write" if writes else "read"
-        match failure:
-            case Failure.EXISTS:
-                return FileExistsError(path)
-            case Failure.NOT_FOUND:
-                return FileNotFoundError(path)
-            case Failure.NO_BUCKET:
-                advice = "create it, or check its name, the endpoint and the region"
-                return StoreAccessError(
-                    f"the bucket of {self.url} does not exist: {text}", advice=advice, path=self.url
-                )
-            case Failure.DENIED:
-                kind = PathNotWritableError if writes else StoreAccessError
-                advice = "check the credentials, their permissions (including listing) and the bucket's region"
-                return kind(f"the store refused to {verb} {path}: {text}", advice=advice, path=self.url)
-            case Failure.NO_CREDENTIALS:
-                advice = "pass them as storage_options, or set them in the environment"
-                return StoreAccessError(
-                    f"cannot {verb} {self.url}: no credentials were found", advice=advice, path=self.url
-                )
-            case Failure.UNSUPPORTED:
-                advice = "put the table on a store with conditional puts"
-                return StoreNotSupportedError(
-                    f"the server does not support a request that tidelog needs: {text}", advice=advice, path=self.url
-                )
-            case Failure.REJECTED | Failure.TRANSIENT | Failure.UNKNOWN:
-                advice = "check the endpoint and the network, then retry"
-                unavailable = NotStoredError if writes and failure is Failure.REJECTED else StoreUnavailableError
-                return unavailable(
-                    f"the store gave no usable answer to a {verb} of {path}: {text}", advice=advice, path=self.url
-                )
-            case _:
-                assert_never(failure)
+        raise request_error(failure, text, path, self.url, writes=writes) from self._presentable(error)
 
     def _presentable(self, error: BaseException) -> BaseException | None:
         """The error, for use as a cause; None if its traceback would show a secret."""

@@ -45,6 +45,8 @@ _CODES = {
     "InvalidBucketName": Failure.NO_BUCKET,
     "ExpiredToken": Failure.DENIED,
 }
+# The end of a directory bucket's name (S3 Express). Its listings are in no order.
+_UNSORTED = "--x-s3"
 _BAD_CREDENTIALS = (
     botocore.exceptions.PartialCredentialsError,
     botocore.exceptions.CredentialRetrievalError,
@@ -133,8 +135,24 @@ class S3(Cloud):
             if until in names:
                 return
 
-    def _pages(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[Mapping[str, Any]]:
-        request = {"Bucket": bucket, "Prefix": prefix, **({} if deep else {"Delimiter": "/"})}
+    @property
+    def lists_from(self) -> bool:
+        """See Cloud."""
+        return True
+
+    def between(self, bucket: str, prefix: str, first: str, last: str) -> Iterator[FileStatus]:
+        """See Cloud. The listing begins after a name, so it is given the one without the last character."""
+        if bucket.endswith(_UNSORTED):
+            yield from super().between(bucket, prefix, first, last)
+            return
+        for page in self._pages(bucket, prefix, deep=False, StartAfter=f"{prefix}{first[:-1]}"):
+            for entry in page.get("Contents", ()):
+                if entry["Key"] > f"{prefix}{last}":
+                    return
+                yield _status(entry["Key"], entry["Size"], entry["LastModified"])
+
+    def _pages(self, bucket: str, prefix: str, *, deep: bool, **more: str) -> Iterator[Mapping[str, Any]]:
+        request = {"Bucket": bucket, "Prefix": prefix, **({} if deep else {"Delimiter": "/"}), **more}
         while True:
             page = self._fs.call_s3("list_objects_v2", **request)
             yield page

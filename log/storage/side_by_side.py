@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from tidelog.log.storage.store import Store
 
 _T = TypeVar("_T")
+
+
+def begun(work: Callable[[], _T], name: str) -> Future[_T] | None:
+    """The work, begun in a thread; None if there can be no thread: the process may have no more, or be ending."""
+    pool = ThreadPoolExecutor(1, name)
+    try:
+        return pool.submit(work)
+    except RuntimeError:
+        return None
+    finally:
+        pool.shutdown(wait=False)
 
 
 def side_by_side(store: Store, first: Callable[[], _T], second: Callable[[], object]) -> _T:
@@ -17,12 +28,14 @@ def side_by_side(store: Store, first: Callable[[], _T], second: Callable[[], obj
     Where a call to the store mostly waits, `second` runs in a thread meanwhile; elsewhere it runs afterwards, unless
     `first` raises. An error of `first` counts more than one of `second`. No thread is left on return.
     """
-    if store.small_reads_at_once <= 1:
+    other = begun(second, "tidelog-beside") if store.small_reads_at_once > 1 else None
+    if other is None:
         result = first()
         second()
         return result
-    with ThreadPoolExecutor(1, "tidelog-beside") as pool:
-        other = pool.submit(second)
+    try:
         result = first()
+    finally:
+        wait([other])
     other.result()
     return result

@@ -8,8 +8,9 @@ calls for a path succeeds, and a listing shows everything written before it bega
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -126,6 +127,26 @@ class Store(ABC):
         Stores that look at each file for its time override this: a log can have several files for each version.
         """
         return [(status.name, status.modified_ms) for status in self.list(folder) if status.name.endswith(ending)]
+
+    def modified_times_of(self, folder: str, names: Sequence[str]) -> dict[str, int]:
+        """Modification times, in ms since the epoch, of those of `names` that are files directly in `folder`.
+
+        The names are sorted, and few others should be between them: some stores list from the first to the last.
+        """
+        found = {}
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                found[name] = self.modified_ms(f"{folder}/{name}")
+        return found
+
+    def recent_names(self, folder: str, since: Callable[[], str]) -> tuple[Collection[str], str]:
+        """The names that `names` returns, all of them or from some name on; and that name, or an empty text for all.
+
+        Where a long listing takes many requests, it begins at the text that `since` returns, which is called only then.
+        If that is empty, all names are returned.
+        """
+        del since
+        return self.names(folder), ""
 
     @abstractmethod
     def folders(self, folder: str = "", *, until: str = "") -> Sequence[str]:

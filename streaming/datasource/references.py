@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tidelog.log.reading import Change
+from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.feed_reader import FeedReader, stream_reader
 from tidelog.streaming.executors.session import is_connect
 from tidelog.streaming.executors.shipped import link_for_stream_readers
@@ -117,7 +118,7 @@ def _planned(batch: DataFrame) -> bytes | None:
     try:
         plan: Any = batch._jdf.queryExecution()  # noqa: SLF001 - PySpark's only way to the plan
         [task] = plan.toRdd().partitions()
-        partition: ReferencePartition = pickle.loads(task.inputPartition().get().pickedPartition())  # noqa: S301 - ours
+        partition: ReferencePartition = pickle.loads(spark_versions.input_partition(task).pickedPartition())  # noqa: S301 - ours
     except (Py4JError, ValueError):
         return None
     return partition.packed

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log.internals import Selection, net_changes
 from tidelog.streaming.executors.plain_frame import quoted
-from tidelog.streaming.jvm_reading.file_scan import spark_schema
+from tidelog.streaming.jvm_reading.tidelog_tasks import from_arrow
 
 
 def net_rows(changes: DataFrame, selection: Selection, keys: Sequence[str], path: str) -> DataFrame:
@@ -24,7 +24,7 @@ def net_rows(changes: DataFrame, selection: Selection, keys: Sequence[str], path
     shared_out = changes.repartition(*(F.col(quoted(name)) for name in keys))
     work = partial(_net, selection.row_schema, selection.where, selection.schema.names, tuple(keys), path)
     plain = shared_out.toDF(*(f"c{place}" for place in range(len(changes.columns))))
-    return plain.mapInArrow(work, spark_schema(selection.schema))
+    return from_arrow(plain, work, selection.schema)
 
 
 def _net(

@@ -32,7 +32,23 @@ def in_tasks(
     else:
         pickled = spark.sparkContext.parallelize([(pickle.dumps(part),) for part in parts], len(parts))
         tasks = spark.createDataFrame(pickled, "part binary")
-    return tasks.mapInArrow(partial(_worked, work), spark_schema(schema))
+    return from_arrow(tasks, partial(_worked, work), schema)
+
+
+def from_arrow(
+    frame: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: pa.Schema
+) -> DataFrame:
+    """`frame.mapInArrow`, also for a schema without columns: Spark 4.0 forgets how many rows such batches have."""
+    if schema.names:
+        return frame.mapInArrow(work, spark_schema(schema))
+    return frame.mapInArrow(partial(_with_a_column, work), "row boolean").select()
+
+
+def _with_a_column(
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in work(batches):
+        yield pa.RecordBatch.from_arrays([pa.nulls(batch.num_rows, pa.bool_())], ["row"])
 
 
 def _worked(

@@ -23,7 +23,7 @@ from tidelog.streaming.monitoring.phases import Phases
 from tidelog.streaming.monitoring.report import BatchReport
 from tidelog.streaming.sink.background_checkpoint import BackgroundCheckpoint
 from tidelog.streaming.sink.batch_rows import BatchRows, CollectedRows, FrameRows
-from tidelog.streaming.sink.claims import claimed
+from tidelog.streaming.sink.claims import claimed, has_begun, note_begun
 from tidelog.streaming.sink.identity import Identifier
 from tidelog.streaming.sink.micro_batch import MicroBatch
 from tidelog.streaming.sink.query_state import is_running
@@ -93,8 +93,11 @@ class Batch:
                 transactions = self._transaction.transactions if self._transaction else {}
                 is_committed = self._target.is_committed(transactions, self._identity)
             if is_committed and self._transaction is not None:
+                if is_connect(self._frame.sparkSession) and not has_begun(self._settings, self._identity):
+                    self._target.require_replay(self._identity)
                 self._transaction.require_durable_base()
                 return self._report(skipped=True)
+            note_begun(self._settings, self._identity)
             brake = self._hold_back()
             if brake:
                 # Another copy of the query may have committed this batch during the wait.
@@ -202,6 +205,7 @@ class Batch:
             record={
                 "batch": {
                     "queryId": batch.query_id,
+                    "runId": batch.run_id,
                     "batchId": batch.batch_id,
                     "sink": self._settings.name,
                     "fingerprint": batch.fingerprint,

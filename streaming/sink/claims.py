@@ -40,6 +40,16 @@ def claimed(settings: SinkSettings, batch: MicroBatch, table: Callable[[], Table
         _claims.update(dict.fromkeys(_keys(settings, table()), batch))
 
 
+def note_begun(settings: SinkSettings, batch: MicroBatch) -> None:
+    """Remember that a sink of this process begins to write the batch."""
+    _begun[settings.path, settings.name] = batch
+
+
+def has_begun(settings: SinkSettings, batch: MicroBatch) -> bool:
+    """Whether a sink of this process has started to write the batch, and may have committed it."""
+    return _begun.get((settings.path, settings.name)) == batch
+
+
 def _keys(settings: SinkSettings, table: Table | None) -> list[tuple[str, str]]:
     """The sink's name with the path, and with the table's id, since one table can have several paths."""
     return [(place, settings.name) for place in (settings.path, *([] if table is None else [table.id]))]
@@ -47,4 +57,6 @@ def _keys(settings: SinkSettings, table: Table | None) -> list[tuple[str, str]]:
 
 # The newest batch that each sink of this process claimed.
 _claims: dict[tuple[str, str], MicroBatch] = {}
+# The newest batch that each sink of this process began to write, also if that failed.
+_begun: dict[tuple[str, str], MicroBatch] = {}
 _lock = Lock()

@@ -8,9 +8,9 @@ so there, and wherever a Sink has a `checkpoint`, the batch is identified by the
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from uuid import UUID
 
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.log.errors import ConfigurationError, NotInStreamError
@@ -53,7 +53,7 @@ class Identifier:
         use_this_interpreter(context)
         if self._checkpoint is not None:
             self._require_query(self._checkpoint, lambda found: found == query_id, f"the batch is of query {query_id}")
-            return _by_files(self._checkpoint, query_id, _run_in_thread(context), batch_id)
+            return _by_files(self._checkpoint, query_id, _run_in_thread(session, query_id), batch_id)
         from tidelog.streaming.sink.java_query import known_runs  # noqa: PLC0415 - needs Spark's internals
 
         run = known_runs.of(session, query_id)
@@ -109,14 +109,28 @@ def _not_at(checkpoint: StreamingCheckpoint, batch_id: int, reason: str) -> Conf
 
 
 def _fingerprint(checkpoint: StreamingCheckpoint, batch_id: int) -> int:
-    return fingerprint(checkpoint.read(f"offsets/{batch_id}"), checkpoint.file_source_batch)
+    try:
+        return fingerprint(checkpoint.read(f"offsets/{batch_id}"), checkpoint.file_source_batch)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"offsets/{batch_id} of the streaming checkpoint {checkpoint.location} is damaged: {error}",
+            advice="restore the checkpoint from a copy, or continue with a new one and on_reset='adopt'",
+        ) from error
 
 
-def _run_in_thread(context: SparkContext) -> str:
-    """The id of the run that owns this thread; empty if the batch function has put its jobs into another group."""
-    group = context.getLocalProperty(_JOB_GROUP) or ""
+def _run_in_thread(session: SparkSession, query_id: str) -> str:
+    """The id of the run that owns this thread; empty if this Spark does not say.
+
+    Without it, a batch that is replayed in the same process is taken for a second call.
+    """
+    group = session.sparkContext.getLocalProperty(_JOB_GROUP) or ""
     try:
         UUID(group)
     except ValueError:
+        # The batch function has put its jobs into a group of its own.
+        from tidelog.streaming.sink.java_query import known_runs  # noqa: PLC0415 - as above
+
+        with suppress(NotInStreamError):
+            return known_runs.of(session, query_id).run_id
         return ""
     return group

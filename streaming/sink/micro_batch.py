@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 _MASK_63_BITS = 2**63 - 1
+# In the second format of the offset log, a source's line begins with its name.
+_NAMED_SOURCE = re.compile(r"(\w+):(?=\{)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +27,23 @@ class MicroBatch:
     fingerprint: int
 
 
-def fingerprint(offsets: str, file_source_batch: Callable[[int, int], str]) -> int:
+def fingerprint(offsets: str, file_source_batch: Callable[[str, int], str]) -> int:
     """A 63-bit hash of the source lines of an entry in the checkpoint's offset log.
 
     The entry's first line is a format version, the second is metadata that differs between attempts; then comes one
     line for each source. The offset of a file source is just a number: its files are listed in that source's log in the
-    checkpoint, which `file_source_batch` reads, given the source's index and the offset.
+    checkpoint, which `file_source_batch` reads, given the source's name or else its index, and the offset.
+
+    Raises ValueError if no source is listed, as when the entry was cut short.
     """
     sources = offsets.splitlines()[2:]
+    if not any(sources):
+        raise ValueError("it lists no sources")
     for index, line in enumerate(sources):
-        log_offset = _file_log_offset(line)
+        named = _NAMED_SOURCE.match(line)
+        log_offset = _file_log_offset(line[named.end() :] if named else line)
         if log_offset is not None:
-            sources[index] += file_source_batch(index, log_offset)
+            sources[index] += file_source_batch(named[1] if named else str(index), log_offset)
     return digest_63("\n".join(sources))
 
 

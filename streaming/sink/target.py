@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -15,7 +16,7 @@ from tidelog.log.errors import (
     FencedError,
     TableNotFoundError,
 )
-from tidelog.log.internals import change_schema, logger
+from tidelog.log.internals import change_schema, commit_info, logger
 from tidelog.log.internals import properties as table_properties
 from tidelog.streaming.executors.plain_frame import arrow_schema
 from tidelog.streaming.sink.ledger import BatchStatus, Ledger
@@ -23,6 +24,9 @@ from tidelog.streaming.sink.micro_batch import MicroBatch
 from tidelog.streaming.sink.settings import OVERWRITE_PARTITIONS, SinkSettings
 
 _LOGGER = logger(__name__)
+
+# Where to look for the commit of a batch that this run of the query committed: it is seconds old.
+_SEARCHED_COMMITS = 100
 
 
 class Target:
@@ -144,6 +148,27 @@ class Target:
                     "source offsets, or a later batch was: the checkpoint was restored from an older copy",
                     "put the newest checkpoint back, or continue with on_reset='adopt' after checking that no row "
                     "comes twice",
+                )
+
+    def require_replay(self, batch: MicroBatch) -> None:
+        """Raise ConfigurationError if the batch, which is in the table, was committed by the run that it is called in.
+
+        Spark replays a batch in a new run only, so this one is another query's. Spark Connect does not say which query
+        calls, and the sink takes it for the one whose checkpoint it was given.
+        """
+        if not batch.run_id or self.table is None:
+            return
+        for commit, _ in islice(self.table.timeline.newest_first(), _SEARCHED_COMMITS):
+            found = commit_info.tidelog(commit.info).get("batch")
+            if not isinstance(found, dict) or found.get("queryId") != batch.query_id:
+                continue
+            if (found.get("sink"), found.get("runId")) == (self._settings.name, batch.run_id):
+                raise ConfigurationError(
+                    f"this run of query {batch.query_id} has committed batch {batch.batch_id} to "
+                    f"{self._settings.path} as version {commit.version}, so two queries called a Sink whose checkpoint "
+                    f"is {self._settings.checkpoint}",
+                    advice="check which query's rows that version has, then give each query a location of its own, and "
+                    "pass it twice: Sink(path, checkpoint=c) and .option('checkpointLocation', c)",
                 )
 
     def _unclaimed(self, batch: MicroBatch) -> str:

@@ -26,6 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from examples.shared.small_spark import SETTINGS
 from tests.crash.crash_barrier import TIMEOUT_S, BatchFunction, arrived, installed_barrier
 from tests.crash.sink_scenarios import GROUPS, SPARK_SCHEMA, Scenario, folder_of
 from tests.streaming.connect import server
@@ -41,27 +42,18 @@ def session(way: str, base: Path) -> Iterator[SparkSession]:
         yield classic_session()
     elif way == CONNECT:
         with server.server(base / "server") as url:
-            yield server.session(url)
+            spark = server.session(url)
+            yield spark
+            # Else the session would be released when Python exits: for ten minutes, because the server is gone.
+            spark.stop()
     else:
         yield server.session(way)
 
 
 def classic_session() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "2")
-        # The process is short-lived, so compiling costs more than it saves.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        .getOrCreate()
-    )
+    builder = SparkSession.builder.master("local[2]").config(map=dict(SETTINGS))
+    spark = builder.config("spark.driver.memory", "1g").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark
 

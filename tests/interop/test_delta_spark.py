@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -11,6 +14,7 @@ from tests.interop.delta_spark import DeltaSpark
 from tests.streaming.support import Input, drain, read
 from tidelog.compaction_daemon import compact
 from tidelog.log import OperationClass, Table
+from tidelog.log.state.time_anchors import read_anchors
 from tidelog.streaming import Sink
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
@@ -95,3 +99,28 @@ def test_a_stream_and_delta_spark_write_to_one_table(spark: SparkSession, delta:
     assert delta.sql(f"SELECT count(*) AS rows, sum(n) AS total FROM delta.`{path}` WHERE part = 'p/1'") == [
         {"rows": len([n for n in left if n % 4 == 1]), "total": sum(n for n in left if n % 4 == 1)}
     ]
+
+
+@pytest.mark.full
+def test_delta_spark_reads_a_checkpoint_with_commit_times_and_finds_the_same_versions(
+    delta: DeltaSpark, tmp_path: Path
+) -> None:
+    """File times out of order, without in-commit timestamps."""
+    path = str(tmp_path / "table")
+    off = {"delta.enableInCommitTimestamps": False, "delta.enableDeletionVectors": False}
+    table = Table.create(path, pa.schema([("n", pa.int64())]), properties=off)
+    for number in range(1, 8):
+        table.insert(pa.table({"n": [number]}))
+    yesterday_s = int(time.time()) - 86_400
+    for version, second in enumerate([100, 200, 900, 300, 400, 1000, 1100, 1050]):
+        os.utime(tmp_path / "table/_delta_log" / f"{version:020d}.json", (yesterday_s + second,) * 2)
+    table.checkpoint()
+    assert [anchor.version for anchor in read_anchors(table.store)] == [0, 6]
+    opened = Table.open(path)
+    for record in opened.history():
+        count = f"SELECT count(*) AS rows FROM delta.`{path}` TIMESTAMP AS OF '{record.timestamp.isoformat()}'"
+        assert delta.sql(count) == [{"rows": record.version}]
+        assert opened.at(timestamp=record.timestamp).version == record.version
+    for version in range(5):
+        (tmp_path / "table/_delta_log" / f"{version:020d}.json").unlink()
+    assert len(delta.rows(path)) == 7

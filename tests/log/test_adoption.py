@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from tests.log.rules.support import default, generated, identity, invariant, ruled_table
 from tests.log.support import PROTOCOL, metadata
 from tidelog.log.adoption import Adoption, adoption_of
+from tidelog.log.errors import TidelogError
 from tidelog.log.format.actions import Metadata, Protocol
 
 OLD = Protocol(min_reader_version=1, min_writer_version=2)
@@ -114,6 +117,81 @@ def test_a_feature_that_is_missing_is_named_and_nothing_would_be_set(
 def test_a_schema_that_cannot_be_read_is_in_the_way(schema: str) -> None:
     (obstacle,) = adopted(OLD, {}, schema_string=schema).obstacles
     assert obstacle.doing == "read"
+
+
+TEXTS = pa.schema([("k", pa.int64()), ("a", pa.string()), ("b", pa.string())])
+
+
+def typed(kind: str) -> dict[str, str]:
+    return {"__CHAR_VARCHAR_TYPE_STRING": kind}
+
+
+@pytest.mark.parametrize(
+    ("constraints", "fields", "what"),
+    [
+        ({"c": "\"a\" > 'x'"}, {}, ["\"a\" > 'x'"]),
+        ({"c": '"a" > "b"', "d": "`a` > 'x'"}, {"b": generated('concat("a", k)')}, ['"a" > "b"', 'concat("a", k)']),
+        ({}, {"a": invariant('"a" > 1')}, ['"a" > 1']),
+        ({}, {"a": typed("char(3)"), "b": typed("array<varchar(3)>")}, ["char(3)", "array<varchar(3)>"]),
+        (
+            {"c": '"k" > 0'},
+            {"a": typed("char(3)"), "k": identity(explicit=False)},
+            ["char(3)", '"k" > 0', "identityColumns"],
+        ),
+        ({}, {"a": {"delta.invariants": "nonsense"}}, ["a rule"]),
+        ({"c": "`a` > 'x'"}, {"a": typed("varchar(3)"), "k": identity(explicit=True), "b": default("'x'")}, []),
+    ],
+)
+def test_rules_for_which_new_rows_are_refused_are_in_the_way(
+    constraints: Mapping[str, str], fields: Mapping[str, Mapping[str, Any]], what: list[str]
+) -> None:
+    """Each of them, as the insert refuses the first; the rest of the work on the table goes on."""
+    table = ruled_table(TEXTS, constraints=constraints, fields=fields)
+    found = adoption_of(table.head.protocol, table.head.metadata, {}, (), table.path)
+    assert [(obstacle.doing, obstacle.what) for obstacle in found.obstacles] == [("insert", text) for text in what]
+    assert "tidelog.cleanUp" in {change.key for change in found.changes}
+    if not what:
+        table.insert([{"k": 1, "a": "y"}])
+        return
+    with pytest.raises(TidelogError) as raised:
+        table.insert([{"k": 1, "a": "y", "b": "y"}])
+    assert (raised.value.message, raised.value.advice) == (found.obstacles[0].reason, found.obstacles[0].advice)
+    table.delete("k = 1")
+
+
+def test_rules_that_only_spark_can_evaluate_are_noted() -> None:
+    fields = {"a": generated("soundex(b)"), "b": default("uuid()")}
+    table = ruled_table(
+        TEXTS, constraints={"c": "soundex(b) > 'x'", "d": "k < unix_seconds(current_timestamp())"}, fields=fields
+    )
+    found = adoption_of(table.head.protocol, table.head.metadata, {}, (), table.path)
+    assert found.obstacles == ()
+    noted = [note for note in found.notes if "cannot evaluate without Spark" in note]
+    assert [note.split(" of memory")[0] for note in noted] == [
+        "the constraint 'c'",
+        "the generated column 'a'",
+        "the default of the column 'b'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("configuration", "words"),
+    [
+        ({}, "is missing"),
+        (
+            {f"delta.rowTracking.materializedRow{name}ColumnName": "k" for name in ("Id", "CommitVersion")},
+            "not unique among its columns",
+        ),
+    ],
+)
+def test_row_tracking_that_is_inconsistent_is_in_the_way_with_its_fault(
+    configuration: Mapping[str, str], words: str
+) -> None:
+    protocol = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("rowTracking", "domainMetadata"))
+    (obstacle,) = adopted(protocol, {"delta.enableRowTracking": "true", **configuration}).obstacles
+    assert (obstacle.doing, obstacle.what) == ("write", "rowTracking")
+    assert words in obstacle.reason
+    assert "correct the table" in obstacle.advice
 
 
 def test_streams_are_those_of_other_engines() -> None:

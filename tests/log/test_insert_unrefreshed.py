@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 import pyarrow as pa
 import pytest
 
@@ -140,3 +142,32 @@ def test_an_unknown_state_is_not_tried_again(table: Table) -> None:
     with pytest.raises(CommitStateUnknownError):
         Table(NotSynced(table.store), load(table.store)).insert(numbers([1]))
     assert read_numbers(reopen(table)) == [1]
+
+
+class Waiting(Created):
+    """A slow store: the look at the base runs in a thread."""
+
+    @property
+    def small_reads_at_once(self) -> int:
+        return 16
+
+
+def test_without_a_thread_to_spare_an_insert_sends_its_requests_one_after_the_other(
+    store: Created, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that is durable must not be reported as failed because there can be no thread for the checksum."""
+    waiting = Waiting(store)
+    table = Table(waiting, load(waiting))
+    real, refused = Thread.start, []
+
+    def start(thread: Thread) -> None:
+        if thread.name.startswith("tidelog-"):
+            refused.append(thread.name.rpartition("_")[0])
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(Thread, "start", start)
+    assert table.insert(numbers([1])).version == 1
+    assert refused == ["tidelog-base-look", "tidelog-beside"]
+    assert read_numbers(reopen(table)) == [1]
+    assert store.read(filenames.checksum_path(1))

@@ -209,6 +209,9 @@ class SimDisk(Disk):
         found = [entry for entry in self.entries(folder) if entry.name.endswith(ending)]
         return [(entry.name, entry.stat().st_mtime_ns // 1_000_000) for entry in found]
 
+    def modified_times_of(self, folder: Path, names: Collection[str]) -> list[tuple[str, int]]:
+        return [(name, self.modified_ms(folder / name)) for name in names if self.exists(folder / name)]
+
     def entries(self, folder: Path) -> list[os.DirEntry[str]]:
         """Reads the folder in two calls; what changes in between may or may not be in the result."""
         key = _key(folder)

@@ -178,6 +178,7 @@ def test_columns_and_predicates(spark: SparkSession, table: Table, tmp_path: Pat
     assert frame.columns == chosen["columns"]
 
 
+@SINCE_LIMITS
 def test_a_snapshot_then_what_follows_and_a_report(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "table"), SCHEMA)
     table.insert(rows(1, 2))
@@ -285,3 +286,9 @@ def test_errors_while_the_query_runs(spark: SparkSession, tmp_path: Path) -> Non
         Seen(feed).run(tmp_path / "cp")
     with pytest.raises(StreamingQueryException, match="TIDELOG_HISTORY_RANGE: version 9 does not exist"):
         Seen(Feed(spark, table.path, starting_version=9)).run(tmp_path / "other")
+
+
+def test_a_table_in_memory_is_refused(spark: SparkSession) -> None:
+    table = Table.create("memory://for-a-feed", pa.schema([("n", pa.int64())]), exist_ok=True)
+    with pytest.raises(ConfigurationError, match=r"memory://for-a-feed is in this process's memory"):
+        Feed(spark, table.path)

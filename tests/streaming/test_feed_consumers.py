@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from tests.streaming.support import NUMBERS
+from tests.streaming.support import BEFORE_LIMITS, NUMBERS, SINCE_LIMITS
 from tests.streaming.ways import WAYS, follow
 from tidelog.log import Table
 from tidelog.log.consumers.status import ConsumerStatus, consumers
@@ -21,6 +21,32 @@ def status(table: Table) -> ConsumerStatus:
     return found
 
 
+@BEFORE_LIMITS
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_of_one_micro_batch_is_confirmed_by_the_next_run(spark: SparkSession, tmp_path: Path, way: str) -> None:
+    """Only when the next micro-batch begins does Spark report the one before as done."""
+    table = Table.create(str(tmp_path / "table"), NUMBERS)
+    for n in (1, 2, 3):
+        table.insert([{"n": n}])
+    positions: list[int | None] = []
+
+    def run(checkpoint: str) -> list[list[int]]:
+        positions.clear()
+        note: Any = {"before_each": lambda: positions.append(status(table).position)}
+        return follow(spark, way, table, tmp_path / checkpoint, consumer="copy", **note)
+
+    assert run("cp") == [[1, 2, 3]]
+    first = status(table)
+    assert (positions, first.position) == ([-1], -1)
+    table.insert([{"n": 4}])
+    assert run("cp") == [[4]]
+    again = status(table)
+    assert (positions, again.owner) == ([3], first.owner)
+    with pytest.raises(StreamingQueryException, match="TIDELOG_CONSUMER_IN_USE: the consumer 'copy' "):
+        run("another")
+
+
+@SINCE_LIMITS
 @pytest.mark.parametrize("way", WAYS)
 def test_a_restart_is_the_same_owner_and_another_query_is_refused(
     spark: SparkSession, tmp_path: Path, way: str

@@ -11,10 +11,19 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.log.storage.servers import SECRET, Server
 from tests.log.support import Clock, numbers, read_numbers
-from tests.streaming.support import NUMBERS, Input, drain, drain_feed, refused, wait_until
+from tests.streaming.support import (
+    NUMBERS,
+    Input,
+    drain,
+    drain_feed,
+    forget_last_commit,
+    numbers_in,
+    refused,
+    wait_until,
+)
 from tidelog.compaction_daemon import Daemon, expire, vacuum
 from tidelog.log import Table
-from tidelog.log.errors import PrerequisiteError, TableNotFoundError
+from tidelog.log.errors import ConfigurationError, PrerequisiteError, TableNotFoundError
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store, open_store
 from tidelog.log.system import REAL_SYSTEM
@@ -28,6 +37,33 @@ def store_now_ms(store: Store) -> int:
     path = f"_mine/{uuid.uuid4()}"
     store.put_if_absent(path, b"x")
     return store.modified_ms(path)
+
+
+def test_a_checkpoint_in_a_store_identifies_the_batches(spark: SparkSession, s3: Server, tmp_path: Path) -> None:
+    """Spark writes to a disk here, for it needs a connector; the sink finds a copy of each file in the store."""
+    copy, source, checkpoint = s3.store("a checkpoint"), Input(tmp_path / "in").put(2), tmp_path / "cp"
+    path = tmp_path / "table"
+    outcomes: list[str] = []
+
+    def function(batch: DataFrame, number: int) -> None:
+        for file in checkpoint.rglob("[!.]*"):
+            if file.is_file():
+                copy.replace(str(file.relative_to(checkpoint)), file.read_bytes())
+        sink = Sink(str(path), checkpoint=f"{copy.url}/".replace("s3://", "s3a://"), storage_options=s3.options)
+        sink(batch, number)
+        assert sink.last
+        outcomes.append(sink.last.outcome)
+
+    drain(source.stream(spark), function, checkpoint)
+    copy.delete("commits/1")
+    forget_last_commit(checkpoint)
+    drain(source.put().stream(spark), function, checkpoint)
+    assert outcomes == ["committed", "committed", "skipped", "committed"]
+    forget_last_commit(checkpoint)
+    copy.replace("commits/2", b"v1")
+    error = refused(source.stream(spark), function, checkpoint, ConfigurationError)
+    assert f"{copy.url} is not at batch 2" in error.message
+    assert numbers_in(path) == source.numbers
 
 
 def test_the_driver_writer_a_replay_the_daemon_and_the_feed_work_together(

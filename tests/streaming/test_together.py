@@ -23,7 +23,8 @@ from tidelog.streaming import Sink
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
-PROGRAM = str(Path(sys.executable).parent / "tidelog")
+# Not the command `tidelog`, which the environments of other Sparks do not have.
+PROGRAM = (sys.executable, "-c", "from tidelog.cli import main; main()")
 FILES = 15
 RIGHT = 1000  # number of the right stream's first file, so that its rows start at 10,000
 
@@ -47,7 +48,7 @@ def daemon(path: str) -> Iterator[list[dict[str, Any]]]:
     """The compaction daemon in another process; after the block, the list has the steps that it reported."""
     steps: list[dict[str, Any]] = []
     process = subprocess.Popen(
-        [PROGRAM, "daemon", path, "--interval", "0.05", "--json"],
+        [*PROGRAM, "daemon", path, "--interval", "0.05", "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

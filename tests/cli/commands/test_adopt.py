@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from typer.testing import Result
 
 from tests.cli.support import run
 from tests.log.support import put_foreign
 from tidelog.log import Table, Transaction
+from tidelog.log.errors import UnsupportedFeatureError
 from tidelog.log.format.actions import Protocol, SetTransaction
 from tidelog.log.operations import convert
 
@@ -162,6 +163,22 @@ def test_a_table_that_tidelog_cannot_write_or_read_is_a_failure(foreign: Path, r
     assert f"cannot {'write' if reads else 'read'}: {features[0]}" in run("adopt", foreign).stdout
 
 
+def test_a_rule_for_which_new_rows_are_refused_is_in_the_way_of_these_only(tmp_path: Path) -> None:
+    foreign, rows = tmp_path / "foreign", ROWS.rename_columns(["N"])
+    write_deltalake(foreign, rows)
+    DeltaTable(foreign).alter.add_constraint({"positive": '"N" > 0'})
+    shown = found(run("adopt", foreign, "--apply", "--json"), 1)
+    assert [(entry["doing"], entry["what"]) for entry in shown["obstacles"]] == [("insert", '"N" > 0')]
+    assert shown["applied"]
+    table = Table.open(str(foreign))
+    assert table.properties["tidelog.cleanUp"] == "true"
+    with pytest.raises(UnsupportedFeatureError):
+        table.insert(rows)
+    assert "cannot insert: \"N\" > 0: the constraint 'positive' of" in " ".join(run("adopt", foreign).stdout.split())
+    DeltaTable(foreign).alter.drop_constraint("positive")
+    assert found(run("adopt", foreign, "--json"), 4)["obstacles"] == []
+
+
 def test_a_folder_of_parquet_files_becomes_a_table(tmp_path: Path) -> None:
     for month in ("07", "11"):
         folder = tmp_path / "day=2026-01-31" / f"month={month}"
@@ -188,6 +205,59 @@ def test_a_folder_of_parquet_files_becomes_a_table(tmp_path: Path) -> None:
     table = Table.open(str(tmp_path))
     assert table.scan("month = 7").to_arrow().num_rows == 3
     assert before.items() <= footprint(tmp_path).items()
+
+
+def test_partition_columns_with_any_name_and_type_and_the_command_can_run_again(tmp_path: Path) -> None:
+    folder = tmp_path / "my%20price=1.50" / "a%2C`b=x" / "day=1"
+    folder.mkdir(parents=True)
+    pq.write_table(ROWS, folder / "f.parquet")
+    options = ["--partition-by", "`my price` decimal(5, 2),`a,``b`, day", "--apply", "--json"]
+    shown = found(run("adopt", tmp_path, *options))
+    assert shown["partition_by"] == ["my price", "a,`b", "day"]
+    assert [field["type"] for field in shown["schema"]] == ["int64", "decimal128(5, 2)", "string", "int64"]
+    before = footprint(tmp_path)
+    again = found(run("adopt", tmp_path, *options), 4)
+    assert (again["kind"], again["applied"], again["version"]) == ("table", False, 0)
+    assert footprint(tmp_path) == before
+
+
+def test_without_apply_a_folder_is_refused_for_all_for_which_it_would_be(tmp_path: Path) -> None:
+    """The table would have no column in its files."""
+    (tmp_path / "n=1").mkdir()
+    pq.write_table(ROWS, tmp_path / "n=1" / "f.parquet")
+    results = [run("adopt", tmp_path, "--partition-by", "n", *more) for more in ([], ["--apply"])]
+    assert results[0].exit_code == 2
+    assert "every column is a partition column" in results[0].stderr
+    assert results[0].stderr == results[1].stderr
+
+
+def test_a_partition_value_of_another_type_is_named_without_a_word_about_logs(tmp_path: Path) -> None:
+    (tmp_path / "k=x").mkdir()
+    pq.write_table(ROWS, tmp_path / "k=x" / "f.parquet")
+    result = run("adopt", tmp_path, "--partition-by", "k int")
+    assert result.exit_code == 2
+    assert "partition value 'x' of 'k', in the path k=x/f.parquet, is not of the type int32; pass" in result.stderr
+    assert "log" not in result.stderr.replace(str(tmp_path), "")
+
+
+def test_a_partition_folder_of_a_table_is_no_folder_of_its_own(tmp_path: Path) -> None:
+    rows = pa.table({"n": [1, 2], "a": ["x", "y"], "b": [1, 1]})
+    write_deltalake(tmp_path / "t", rows, partition_by=["a", "b"])
+    pq.write_to_dataset(rows, tmp_path / "files", partition_cols=["a"])
+    for folder in (tmp_path / "t" / "a=x", tmp_path / "t" / "a=x" / "b=1"):
+        before = footprint(tmp_path)
+        result = run("adopt", folder, "--partition-by", "b", "--apply")
+        assert result.exit_code == 2
+        assert f"{folder} is a partition folder of the table at {tmp_path / 't'}, whose" in result.stderr
+        assert footprint(tmp_path) == before
+    assert found(run("adopt", tmp_path / "files" / "a=x", "--apply", "--json"))["applied"]
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing"):
+        result = run("adopt", path, "--apply")
+        assert result.exit_code == 2
+        assert "TIDELOG_TABLE_NOT_FOUND: there is no table at" in result.stderr
 
 
 def test_what_is_said_of_a_converted_folder_is_what_was_committed(

@@ -130,8 +130,8 @@ def test_files_with_other_columns_and_narrower_types_are_joined() -> None:
 @pytest.mark.parametrize(
     ("files", "options", "words"),
     [
-        ({}, {}, "there are no parquet files"),
-        ({"_SUCCESS": b"", "_temporary/f.parquet": b""}, {}, "there are no parquet files"),
+        ({}, {}, "there is neither a table nor a parquet file"),
+        ({"_SUCCESS": b"", "_temporary/f.parquet": b""}, {}, "there is neither a table nor a parquet file"),
         ({"a=1/f.parquet": ROWS}, {}, "pass partition_by=['a']"),
         ({"f.parquet": ROWS}, {"partition_by": ["a"]}, "leave partition_by out"),
         ({"a=1/f.parquet": ROWS, "f.parquet": ROWS}, {"partition_by": ["a"]}, "in the path f.parquet"),

@@ -13,7 +13,7 @@ from tidelog.log.errors import CorruptLogError, HistoryExpiredError, TableNotFou
 from tidelog.log.format import filenames
 from tidelog.log.state import checkpoint_writer, files
 from tidelog.log.state.loader import load
-from tidelog.log.state.segment import Segment, list_segment
+from tidelog.log.state.segment import Segment, list_segment, pointed_version
 from tidelog.log.storage import Store
 
 
@@ -227,6 +227,21 @@ def test_loading_does_not_depend_on_the_last_checkpoint_pointer(pointer: bytes |
     else:
         store.replace(filenames.LAST_CHECKPOINT, pointer)
     assert paths_at(store) == [f"f{number}" for number in range(1, 9)]
+
+
+@pytest.mark.parametrize(
+    "pointer",
+    [None, b"", b"garbage", b"[6]", b'{"version":"6"}', b'{"\xf8":6}', b'{"version":"\xf8"}', b"[" * 100_000],
+)
+def test_a_damaged_pointer_points_nowhere(pointer: bytes | None) -> None:
+    """One that is not UTF-8 ended every look at the history with Python's own error."""
+    store = real_log(8, checkpoints=[2, 6])
+    assert pointed_version(store) == 6
+    if pointer is None:
+        store.delete(filenames.LAST_CHECKPOINT)
+    else:
+        store.replace(filenames.LAST_CHECKPOINT, pointer)
+    assert pointed_version(store) is None
 
 
 def test_the_remaining_versions_can_be_read_after_a_cleanup() -> None:

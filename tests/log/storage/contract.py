@@ -8,7 +8,7 @@ from threading import Barrier, Event
 
 import pytest
 
-from tidelog.log.storage import Store
+from tidelog.log.storage import Store, object_store
 
 
 class StoreContract:
@@ -61,11 +61,31 @@ class StoreContract:
             store.delete(f"folder/{name}")
         assert store.list("folder") == []
 
+    def test_recent_names_are_all_or_those_from_a_name_on(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(object_store, "_PAGE", 3)
+        assert store.recent_names("folder", lambda: "b") == ([], "")
+        for name in ("a.json", "b.json", "c.json", "_d", "sub/e"):
+            store.put_if_absent(f"folder/{name}", b"")
+        for since in ("b", "b.json", "bb", "z", ""):
+            names, start = store.recent_names("folder", lambda: since)  # noqa: B023 - called at once
+            assert start in ("", since)
+            assert sorted(names) == [name for name in ("_d", "a.json", "b.json", "c.json") if name >= start]
+        assert [*store.recent_names("folder/sub", lambda: "b")[0]] == ["e"]
+
     def test_modification_times_agree_with_the_listing(self, store: Store) -> None:
         store.put_if_absent("a", b"1")
         (status,) = store.list("")
         assert store.modified_ms("a") == status.modified_ms
         assert status.modified_ms > 1_600_000_000_000, "milliseconds since the epoch"
+
+    def test_the_modification_times_of_some_names_agree_with_the_listing(self, store: Store) -> None:
+        names = [f"{number}.{ending}" for number in range(1, 6) for ending in ("crc", "json")]
+        for name in [*names, "3.folder/4.json"]:
+            store.put_if_absent(f"log/{name}", b"1")
+        times = {status.name: status.modified_ms for status in store.list("log")}
+        for wanted in ([], names[3:4], names[1::2], names[2:7], ["0", *names[1:6:2], "3.folder", "4", "9"]):
+            assert store.modified_times_of("log", wanted) == {name: times[name] for name in wanted if name in times}
+        assert store.modified_times_of("none", names) == {}
 
     def test_an_unpickled_store_has_the_same_files(self, store: Store) -> None:
         store.put_if_absent("a", b"1")

@@ -17,6 +17,7 @@ from tidelog.log import Table
 from tidelog.log.errors import (
     ConfigurationError,
     PathNotWritableError,
+    PrerequisiteError,
     StoreAccessError,
     StoreUnavailableError,
 )
@@ -139,6 +140,6 @@ def test_a_missing_library_says_how_to_install_it(url: str, extra: str, monkeypa
         raise ModuleNotFoundError(f"No module named {name!r}", name="thelibrary")
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(ConfigurationError, match="thelibrary") as raised:
+    with pytest.raises(PrerequisiteError, match="thelibrary") as raised:
         ObjectStore(url, {"account_name": "a", "x": extra}).list("")
     assert raised.value.advice == f"run: pip install 'tidelog[{extra}]'"

@@ -140,6 +140,51 @@ def test_a_checkpoint_that_is_not_the_querys_own_is_refused(connect: SparkSessio
     assert numbers_in(path) == list(range(10))
 
 
+class SideBySide:
+    """A batch function that holds its batch until that of the other query has begun, or has ended.
+
+    So the checkpoint that both of them name is in the same batch for both.
+    """
+
+    def __init__(self, sink: Sink, own: Path, *, first: bool) -> None:
+        self.noted = Noted(sink, own)
+        self.first = first
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        folder = self.noted.file.parent
+        try:
+            if not self.first:
+                wait_until((folder / "committed").exists, "the first query has committed its batch")
+            self.noted(batch, number)
+        finally:
+            (folder / ("committed" if self.first else "called")).touch()
+        if self.first:
+            wait_until((folder / "called").exists, "the second query has called its sink")
+
+
+@pytest.mark.full
+def test_two_queries_that_name_one_checkpoint_lose_no_rows(connect: SparkSession, tmp_path: Path) -> None:
+    first, second, path = Input(tmp_path / "in").put(), Input(tmp_path / "in 2"), tmp_path / "table"
+    second.count = 1
+    second.put()
+    checkpoints = [tmp_path / "cp", tmp_path / "cp 2"]
+    sink = Sink(str(path), checkpoint=str(checkpoints[0]))
+    queries = []
+    for source, checkpoint in zip((first, second), checkpoints, strict=True):
+        function = SideBySide(sink, tmp_path / f"reports of {checkpoint.name}", first=source is first)
+        writer = source.stream(connect).writeStream.foreachBatch(function).trigger(availableNow=True)
+        queries.append(started(writer.option("checkpointLocation", str(checkpoint))))
+    assert queries[0].awaitTermination(PATIENCE_S)
+    if not Noted(sink, tmp_path / "reports of cp").reports[0]["run_id"]:
+        pytest.skip("on this Spark a batch function's session lists no queries")
+    with pytest.raises(
+        StreamingQueryException, match=r"as version 1, so two queries called a Sink whose checkpoint is .*/cp"
+    ):
+        queries[1].awaitTermination(PATIENCE_S)
+    drain(second.stream(connect), Sink(str(path), name="second", checkpoint=str(checkpoints[1])), checkpoints[1])
+    assert numbers_in(path) == list(range(20))
+
+
 @pytest.mark.full
 def test_a_restored_and_a_deleted_checkpoint_are_refused(connect: SparkSession, tmp_path: Path) -> None:
     source, path, checkpoint = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "cp"

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from examples.shared.small_spark import SETTINGS
+
 ROOT = Path(__file__).parents[3]
 _READY = "port"
 _PATIENCE_S = 120
@@ -69,18 +71,9 @@ def serve(settings: Mapping[str, str]) -> None:
         .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
         .config("spark.connect.grpc.binding.address", "127.0.0.1")
         .config("spark.connect.grpc.binding.port", str(port))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        .config("spark.sql.session.timeZone", "UTC")
     )
-    spark = builder.config(map=dict(settings)).getOrCreate()
+    spark = builder.config(map={**SETTINGS, **settings}).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     print(_READY, port, file=out, flush=True)
     sys.stdin.read()

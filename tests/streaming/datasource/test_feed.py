@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.streaming.support import NUMBERS, PATIENCE_S, SINCE_LIMITS, drain, drain_feed, feed, rewrite_all, wait_until
 from tidelog.log import Table
+from tidelog.streaming import spark_versions
 
 pytestmark = pytest.mark.spark
 
@@ -293,6 +294,9 @@ def test_spark_shows_the_feed_s_error_on_its_own_line_before_any_traceback(
 ) -> None:
     put(table, 1)
     table.delete("n = 1")
+    if not spark_versions.SOURCES_TAKE_LIMITS:
+        # Such a run is one micro-batch, and the first one ends before what it cannot show.
+        assert drain_feed(spark, table.path, tmp_path / "cp") == [[(1,)]]
     message = fails(spark, table, tmp_path / "cp")
     introduction, line, *rest = message.splitlines()
     assert introduction.endswith('format("tidelog") failed')

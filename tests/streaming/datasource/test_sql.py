@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.streaming.support import numbers_in
 from tidelog.log import Table
+from tidelog.streaming import spark_versions
 
 pytestmark = pytest.mark.spark
 
@@ -95,7 +96,9 @@ def test_a_temporary_view_takes_options(spark: SparkSession, table: Table) -> No
 def test_insert_into_a_temporary_view(spark: SparkSession, table: Table, view: str) -> None:
     spark.sql(f"INSERT INTO {view} VALUES (3, 'c')")
     spark.sql(f"INSERT INTO {view} (part, n) SELECT 'd', 4")
-    spark.sql(f"INSERT INTO {view} (n) VALUES (5)")
+    # Spark 4.0 does not fill in a column that is left out.
+    columns, values = ("(n)", "(5)") if spark_versions.INSTALLED >= (4, 1) else ("", "(5, null)")
+    spark.sql(f"INSERT INTO {view} {columns} VALUES {values}")
     assert numbers_in(table.path) == [1, 2, 3, 4, 5]
     assert table.refresh().version == 4
     spark.sql(f"INSERT OVERWRITE {view} VALUES (6, 'f')")
@@ -103,10 +106,11 @@ def test_insert_into_a_temporary_view(spark: SparkSession, table: Table, view: s
 
 
 def test_a_temporary_view_stays_at_the_version_of_its_first_query(spark: SparkSession, table: Table, view: str) -> None:
-    """Spark plans a data source once for each view, as it does for each DataFrame."""
+    """Spark plans a data source once for each view, as it does for each DataFrame; Spark 4.0 for each query."""
     rows = [(1, "a"), (2, "b")]
     assert sorted(spark.table(view).collect()) == rows
     spark.sql(f"INSERT INTO {view} VALUES (3, 'c')")
-    assert sorted(spark.table(view).collect()) == rows
+    seen = rows if spark_versions.INSTALLED >= (4, 1) else [*rows, (3, "c")]
+    assert sorted(spark.table(view).collect()) == seen
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING tidelog OPTIONS (path '{table.path}')")
     assert sorted(spark.table(view).collect()) == [*rows, (3, "c")]

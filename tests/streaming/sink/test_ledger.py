@@ -194,17 +194,25 @@ def test_the_fingerprint_covers_the_sources_but_not_the_metadata_line() -> None:
 
 def test_the_fingerprint_of_a_file_source_covers_its_files() -> None:
     entry = 'v1\n{"batchTimestampMs":1}\n{"version":9}\n{"logOffset":3}'
-    asked: list[tuple[int, int]] = []
+    second_format = 'v2\n{"batchTimestampMs":1}\nother:{"version":9}\narrivals:{"logOffset":3}'
+    asked: list[tuple[str, int]] = []
 
-    def files(source: int, offset: int) -> str:
+    def files(source: str, offset: int) -> str:
         asked.append((source, offset))
         return "a.parquet"
 
-    assert fingerprint(entry, files) != fingerprint(entry, lambda *_: "b.parquet")
-    assert asked == [(1, 3)]
+    for text in (entry, second_format):
+        assert fingerprint(text, files) != fingerprint(text, lambda *_: "b.parquet")
+    assert asked == [("1", 3), ("arrivals", 3)]
 
 
-def no_files(source: int, offset: int) -> str:
+@pytest.mark.parametrize("text", ["", "v1", 'v1\n{"batchTimestampMs":1}', 'v1\n{"batchTimestampMs":1}\n\n'])
+def test_an_entry_that_was_cut_short_has_no_fingerprint(text: str) -> None:
+    with pytest.raises(ValueError, match="lists no sources"):
+        fingerprint(text, no_files)
+
+
+def no_files(source: str, offset: int) -> str:
     return f"{source}:{offset}"[:0]
 
 

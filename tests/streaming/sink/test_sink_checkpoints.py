@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.streaming.support import Input, drain, footprint, forget_last_commit, numbers_in, refused, restore
+from tests.streaming.support import (
+    SINCE_LIMITS,
+    Input,
+    drain,
+    footprint,
+    forget_last_commit,
+    numbers_in,
+    refused,
+    restore,
+)
 from tidelog.log.errors import CheckpointResetError, FencedError
 from tidelog.streaming import Sink
 
@@ -102,6 +111,45 @@ def rows_of_a_generator(spark: SparkSession, source: Input) -> DataFrame:
 
 
 SOURCES = pytest.mark.parametrize("stream", [files_of_a_folder, rows_of_a_generator])
+
+
+@pytest.fixture
+def offset_log(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The format of the checkpoint's offset log, in a session whose sources can have names."""
+    evolution, log_format = "spark.sql.streaming.queryEvolution.enableSourceEvolution", "spark.sql.streaming.offsetLog"
+    spark.conf.set(evolution, "true")
+    spark.conf.set(f"{log_format}.formatVersion", request.param)
+    yield request.param
+    spark.conf.unset(evolution)
+    spark.conf.unset(f"{log_format}.formatVersion")
+
+
+@SINCE_LIMITS
+@pytest.mark.parametrize("offset_log", ["1", "2"], indirect=True)
+def test_other_files_of_a_source_with_a_name_are_other_rows(
+    spark: SparkSession, source: Input, tmp_path: Path, offset_log: str
+) -> None:
+    path, checkpoint, copy = tmp_path / "table", tmp_path / "cp", tmp_path / "copy"
+
+    def stream() -> DataFrame:
+        named = spark.readStream.schema("n long").name("arrivals").parquet(str(source.folder))
+        fixed = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).name("a_clock").load()
+        return fixed.where("false").selectExpr("value as n").union(named)
+
+    source.put()
+    drain(stream(), Sink(str(path)), checkpoint)
+    shutil.copytree(checkpoint, copy)
+    source.put()
+    drain(stream(), Sink(str(path)), checkpoint)
+    restore(checkpoint, copy)
+    drain(stream(), Sink(str(path)), checkpoint)
+    assert numbers_in(path) == source.numbers, "the same files are a replay"
+    restore(checkpoint, copy)
+    source.put()
+    refused(stream(), Sink(str(path)), checkpoint, CheckpointResetError)
+    # Spark 4.3 writes version 2 whenever sources have names.
+    assert (checkpoint / "offsets" / "1").read_text()[:2] in {f"v{offset_log}", "v2"}
+    assert numbers_in(path) == list(range(20))
 
 
 @SOURCES

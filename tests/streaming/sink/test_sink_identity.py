@@ -85,6 +85,20 @@ def test_the_internal_call_that_finds_the_checkpoint_works(spark: SparkSession, 
     assert batch.run_id != batch.query_id
 
 
+def test_a_checkpoint_is_read_through_hadoop_as_from_the_disk(spark: SparkSession, tmp_path: Path) -> None:
+    drain(Input(tmp_path / "in").put().stream(spark), lambda *_: None, tmp_path / "cp")
+    (tmp_path / "cp" / "sources" / "0").rename(tmp_path / "cp" / "sources" / "named")
+    disk = StreamingCheckpoint.of_session(spark, f"file:{tmp_path}/cp")
+    hadoop = StreamingCheckpoint.of_session(spark, f"FILE:{tmp_path}/cp")  # Hadoop's, because only it knows this name
+    for checkpoint in (disk, hadoop):
+        assert checkpoint.query_id() == disk.query_id()
+        assert checkpoint.has("offsets/0")
+        assert not checkpoint.has("offsets/1")
+        assert "000000.parquet" in checkpoint.file_source_batch("0", 0)
+        assert not checkpoint.file_source_batch("0", 1)
+        assert not checkpoint.file_source_batch("other", 0)
+
+
 def test_a_spark_without_the_internal_call_is_refused(spark: SparkSession) -> None:
     class WithoutTheCall:
         def sharedState(self) -> Any:  # noqa: N802 - Spark's name

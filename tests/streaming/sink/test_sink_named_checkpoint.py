@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.streaming.sink.support import Reports
 from tests.streaming.support import Input, drain, forget_last_commit, numbers_in, refused, restore
 from tidelog.log.errors import CheckpointResetError, ConfigurationError, NotInStreamError, StoreNotSupportedError
 from tidelog.log.internals import LocalStore
-from tidelog.streaming import Sink, Throttle
+from tidelog.streaming import BatchReport, Sink, Throttle
 from tidelog.streaming.executors import session
-from tidelog.streaming.sink import identity, java_query, query_state
+from tidelog.streaming.sink import batch, claims, identity, java_query, query_state
+from tidelog.streaming.sink.background_checkpoint import BackgroundCheckpoint
 from tidelog.streaming.sink.identity import Identifier
 from tidelog.streaming.sink.streaming_checkpoint import StreamingCheckpoint
 
@@ -92,6 +95,38 @@ def test_a_checkpoint_that_is_not_at_the_batch_is_refused(
     assert numbers_in(path) == list(range(10))
 
 
+def test_a_replay_is_skipped_though_the_function_names_its_job_group(spark: SparkSession, tmp_path: Path) -> None:
+    source, path, checkpoint = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "cp"
+    reports = Reports(Sink(str(path), checkpoint=str(checkpoint)))
+    failures = [RuntimeError("after the sink")]
+
+    def function(batch: DataFrame, number: int) -> None:
+        batch.sparkSession.sparkContext.setJobGroup("mine", "jobs of this function")
+        reports(batch, number)
+        if failures:
+            raise failures.pop()
+
+    with pytest.raises(StreamingQueryException, match="after the sink"):
+        drain(source.stream(spark), function, checkpoint)
+    drain(source.stream(spark), function, checkpoint)
+    assert [report.outcome for report in reports.all] == ["committed", "skipped"]
+    assert len({report.run_id for report in reports.all}) == 2
+    assert numbers_in(path) == source.numbers
+
+
+def test_offsets_that_were_cut_short_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    source, path, checkpoint = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "cp"
+    sink = Sink(str(path), checkpoint=str(checkpoint))
+
+    def function(batch: DataFrame, number: int) -> None:
+        (checkpoint / "offsets" / "0").write_text("v1\n{}")
+        sink(batch, number)
+
+    error = refused(source.stream(spark), function, checkpoint, ConfigurationError)
+    assert error.message == f"offsets/0 of the streaming checkpoint {checkpoint} is damaged: it lists no sources"
+    assert not path.exists()
+
+
 def test_a_call_outside_the_stream_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NotInStreamError, match="outside a streaming query's own thread"):
         Sink(str(tmp_path / "table"), checkpoint=str(tmp_path / "cp"))(spark.range(3).toDF("n"), 0)
@@ -122,6 +157,75 @@ def test_a_sink_is_picklable_and_begins_anew(spark: SparkSession, tmp_path: Path
     drain(source.put().stream(spark), copied, checkpoint)
     assert [(report.sink, report.batch_id) for report in copied.all] == [("n", 1)]
     assert numbers_in(path) == source.numbers
+
+
+class Interrupted:
+    """A batch function that calls sinks until one succeeds; the first attempts fail after the commit."""
+
+    def __init__(self, attempts: list[Callable[[], Sink]], patched: pytest.MonkeyPatch) -> None:
+        self.attempts = attempts
+        self.errors: list[Exception] = []
+        self.last: BatchReport | None = None
+        # As on Spark Connect, where the files alone say which batch it is.
+        patched.setattr(batch, "is_connect", lambda _: True)
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        *failing, last = self.attempts
+        for attempt in failing:
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(BackgroundCheckpoint, "committed", self._fail)
+                with pytest.raises(RuntimeError, match="after the commit"):
+                    attempt()(frame, number)
+        sink = last()
+        try:
+            sink(frame, number)
+        except ConfigurationError as error:
+            self.errors.append(error)
+        self.last = sink.last
+
+    @staticmethod
+    def _fail(*_: object) -> None:
+        raise RuntimeError("after the commit")
+
+
+def test_a_function_can_try_again_after_a_commit_that_it_does_not_know_of(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, path, checkpoint = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "cp"
+
+    def sink() -> Sink:
+        return Sink(str(path), checkpoint=str(checkpoint))
+
+    function = Interrupted([sink, sink], monkeypatch)
+    drain(source.stream(spark), function, checkpoint)
+    assert function.last
+    assert function.last.outcome == "skipped"
+    assert numbers_in(path) == source.numbers
+
+
+def test_a_batch_that_another_process_committed_in_this_run_is_not_a_replay(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, path, checkpoint = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "cp"
+
+    def sink() -> Sink:
+        return Sink(str(path), checkpoint=str(checkpoint))
+
+    def of_another_process() -> Sink:
+        monkeypatch.setattr(claims, "_claims", {})
+        monkeypatch.setattr(claims, "_begun", {})
+        return sink()
+
+    function = Interrupted([sink, of_another_process], monkeypatch)
+    drain(source.stream(spark), function, checkpoint)
+    (error,) = function.errors
+    assert f"as version 1, so two queries called a Sink whose checkpoint is {checkpoint}; check" in str(error)
+    forget_last_commit(checkpoint)
+    # In the next run the same call is a replay.
+    function = Interrupted([of_another_process], monkeypatch)
+    drain(source.stream(spark), function, checkpoint)
+    assert function.last
+    assert function.last.outcome == "skipped"
 
 
 def test_on_connect_a_query_runs_while_the_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
