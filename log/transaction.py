@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tidelog.log.commit import loop
 from tidelog.log.commit.base_look import BaseLook
-from tidelog.log.commit.discard import delete_unnamed, discard
+from tidelog.log.commit.discard import deleting_on_error, discard
 from tidelog.log.commit.result import Committed, Superseded
 from tidelog.log.commit.version_put import require_durable
 from tidelog.log.conflict.operation_class import OperationClass
@@ -149,27 +149,27 @@ class Transaction:
         if idempotency_key is not None and progress is None:
             self._without_commit = self._unchanged()
             return self
-        with self._deleting_files_on_error():
+        with self._writing():
             adds = self.writer.write(rows)
         return self.stage_adds(adds, transactions=[progress] if progress else [])
 
     def delete(self, where: str) -> Transaction:
         """Stage the deletion of the rows that match `where`. Arguments and errors as for `Table.delete`."""
         self.require_row_changes()
-        with self._deleting_files_on_error():
+        with self._writing():
             return self._keep(delete_update.stage_delete(self._state, self.writer, where))
 
     def update(self, where: str, set: Mapping[str, str]) -> Transaction:  # noqa: A002 - SQL's own word
         """Stage new values for the rows that match `where`. Arguments and errors as for `Table.update`."""
         self.require_row_changes()
-        with self._deleting_files_on_error():
+        with self._writing():
             return self._keep(delete_update.stage_update(self._state, self.writer, where, set))
 
     def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Transaction:
         """Stage rows that replace those with the same keys. Arguments and errors as for `Table.upsert`."""
         self.require_row_changes()
         names = key_columns(keys, self.schema, self.properties)
-        with self._deleting_files_on_error():
+        with self._writing():
             return self._keep(
                 upsert.stage_upsert(self._state, self.writer, data, names, delete_where), upsert.UPSERT_METRICS
             )
@@ -178,7 +178,7 @@ class Transaction:
         """Stage the replacement of the table or of partitions. Arguments and errors as for `Table.overwrite`."""
         self.require_row_changes()
         rows = self.writer.prepared(RowRules.of(self.writer).rows(data))
-        with self._deleting_files_on_error():
+        with self._writing():
             return self._keep(stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
 
     def truncate(self, *, where: str | None = None) -> Transaction:
@@ -364,15 +364,11 @@ class Transaction:
         self._ended = True
 
     @contextmanager
-    def _deleting_files_on_error(self) -> Iterator[None]:
-        """Delete the files that the body wrote if it fails. Meanwhile the look at the base version can begin."""
+    def _writing(self) -> Iterator[None]:
+        """Write files, which are deleted if the block fails. Meanwhile the look at the base version can begin."""
         self._base_look.begin()
-        before = len(self.writer.written)
-        try:
+        with deleting_on_error(self.writer):
             yield
-        except BaseException:
-            delete_unnamed(self._store, self.writer.written[before:])
-            raise
 
     def _keep(self, staged: Staged | None, metrics: Collection[str] = ("numFiles", "numOutputRows")) -> Transaction:
         """Keep what an operation staged. None means nothing to do: the result then has zeros for `metrics`."""

@@ -1,13 +1,17 @@
-"""Delete a transaction's files once it is proven that no commit names them."""
+"""Delete a transaction's files once it is proven that no commit names them, and notice that a drop did."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from tidelog.log.conflict.staged import Staged
-from tidelog.log.errors import TidelogError
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.errors import PathNotWritableError, TidelogError
 from tidelog.log.format.actions import Commit
 from tidelog.log.format.paths import to_storage_path
+from tidelog.log.state.loader import load
+from tidelog.log.state.table_identity import require_not_dropped
 from tidelog.log.storage import Store
 from tidelog.log.system import logger
 
@@ -43,3 +47,19 @@ def delete_unnamed(store: Store, written: Iterable[str]) -> None:
         except (TidelogError, OSError) as error:
             _LOGGER.warning("could not delete the unused file %s of %s, left to vacuum: %s", path, store.url, error)
             return
+
+
+@contextmanager
+def deleting_on_error(writer: DataWriter) -> Iterator[None]:
+    """Delete the files that `writer` writes within the block if the block fails.
+
+    Raises TableNotFoundError if it fails because the table was dropped meanwhile: a drop deletes such files as well.
+    """
+    before = len(writer.written)
+    try:
+        yield
+    except BaseException as error:
+        delete_unnamed(writer.store, writer.written[before:])
+        if isinstance(error, PathNotWritableError):
+            require_not_dropped(writer.store.url, load(writer.store).head)
+        raise

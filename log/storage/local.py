@@ -10,18 +10,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
-from tidelog.log.errors import (
-    PathNotWritableError,
-    StoreNotSupportedError,
-    StoreUnavailableError,
-)
+from tidelog.log.errors import StoreNotSupportedError, StoreUnavailableError
 from tidelog.log.storage.disk import REAL_DISK, Disk
-from tidelog.log.storage.local_errors import reading
+from tidelog.log.storage.local_errors import NOT_WRITABLE, reading, writing
 from tidelog.log.storage.local_paths import absolute, is_file, is_folder, status_of, without_scheme
 from tidelog.log.storage.store import (
     FileStatus,
@@ -38,14 +34,13 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, er
 _NO_FOLDER_FSYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}
 # How often a folder is made for a file while drops and clean-ups remove empty folders.
 _FOLDER_TRIES = 5
-_NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT}
 # Errors by which the operating system refuses a link. After others, such as EIO, it may have been created.
-_REFUSED = _NO_HARD_LINKS | _NOT_WRITABLE | {errno.ENOSPC, errno.EDQUOT}
+_REFUSED = _NO_HARD_LINKS | NOT_WRITABLE | {errno.ENOSPC, errno.EDQUOT}
 
 # A parquet reader has so much of each column in memory, whatever the size of a row group.
 _BUFFER_BYTES = 2**16
 
-_NO_COMMIT = "; nothing was committed"
+_T = TypeVar("_T")
 
 
 class LocalStore(Store):
@@ -89,7 +84,7 @@ class LocalStore(Store):
     def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
         """See Store."""
         target = self._resolve(path)
-        with self._errors(target, NotStoredError), contextlib.ExitStack() as ended:
+        with writing(target, self.url, NotStoredError), contextlib.ExitStack() as ended:
             temporary = self._write_temporary(target, content, durable=durable)
             ended.callback(self._discard, temporary)
             if durable:
@@ -103,7 +98,7 @@ class LocalStore(Store):
     def replace(self, path: str, content: bytes) -> None:
         """See Store."""
         target = self._resolve(path)
-        with self._errors(target):
+        with writing(target, self.url):
             temporary = self._write_temporary(target, content, durable=True)
             try:
                 # Hadoop's local file system leaves a checksum next to its files, which the new content would not match.
@@ -165,7 +160,7 @@ class LocalStore(Store):
     def delete(self, path: str) -> None:
         """See Store."""
         target = self._resolve(path)
-        with self._errors(target), contextlib.suppress(NotADirectoryError):
+        with writing(target, self.url), contextlib.suppress(NotADirectoryError):
             self._unlink(target)
 
     @reading
@@ -184,14 +179,13 @@ class LocalStore(Store):
     @contextmanager
     def _create(self, path: str, *, durable: bool) -> Iterator[BinaryIO]:
         target = self._resolve(path)
-        with self._errors(target):
-            file = self._open_new(target)
+        with writing(target, self.url):
+            # Both at once, because a drop of the table may delete both before the file is complete.
+            file, folder = self._in_folder(target.parent, lambda: self._open_both(target))
         try:
-            with self._errors(target), contextlib.ExitStack() as ended:
+            with writing(target, self.url), contextlib.ExitStack() as ended:
+                ended.callback(self._close, folder)
                 with file:
-                    # Opened before the file is complete: a drop of the table may delete both meanwhile.
-                    folder = self._disk.open_descriptor(target.parent)
-                    ended.callback(self._close, folder)
                     yield file
                     if durable:
                         file.flush()
@@ -211,7 +205,7 @@ class LocalStore(Store):
         """See Store. Files first, then the folders that name them, up to the root."""
         targets = [self._resolve(path) for path in paths]
         folders = {folder for target in targets for folder in target.parents if folder.is_relative_to(self._root)}
-        with self._errors(self._root):
+        with writing(self._root, self.url):
             self._disk.for_each(self._fsync, targets)
             self._disk.for_each(self._fsync_folder, folders)
 
@@ -221,7 +215,7 @@ class LocalStore(Store):
         No other process may know these files. Folders that become empty are removed.
         """
         moved = []
-        with self._errors(self._root):
+        with writing(self._root, self.url):
             for number, path in enumerate(paths):
                 source = self._resolve(path)
                 moved.append(f"{folder}/{number}-{source.name}")
@@ -265,7 +259,7 @@ class LocalStore(Store):
 
     def _write_temporary(self, target: Path, content: bytes, *, durable: bool) -> Path:
         temporary = target.with_name(f".{self._system.uuid()}.tmp")
-        file = self._open_new(temporary)
+        file = self._in_folder(target.parent, lambda: self._disk.open_new(temporary))
         try:
             with file:
                 file.write(content)
@@ -277,13 +271,23 @@ class LocalStore(Store):
             raise
         return temporary
 
-    def _open_new(self, path: Path) -> BinaryIO:
-        """Create a file. Its folder is made again if another process removes it, because it is empty."""
+    def _open_both(self, path: Path) -> tuple[BinaryIO, int]:
+        """Create a file, and open its folder for `fsync`."""
+        file = self._disk.open_new(path)
+        try:
+            return file, self._disk.open_descriptor(path.parent)
+        except BaseException:
+            file.close()
+            self._discard(path)
+            raise
+
+    def _in_folder(self, folder: Path, open_in_it: Callable[[], _T]) -> _T:
+        """Make a folder and open what is in it; again if another process removes the folder in between."""
         for _ in range(_FOLDER_TRIES):
             with contextlib.suppress(FileNotFoundError):
-                self._make_folder(path.parent)
-                return self._disk.open_new(path)
-        return self._disk.open_new(path)
+                self._make_folder(folder)
+                return open_in_it()
+        return open_in_it()
 
     def _make_folder(self, folder: Path) -> None:
         """Create a folder and its missing parents durably."""
@@ -375,23 +379,3 @@ class LocalStore(Store):
     def _close(self, descriptor: int) -> None:
         with contextlib.suppress(OSError):
             self._disk.close(descriptor)
-
-    @contextmanager
-    def _errors(self, target: Path, failed: type[StoreUnavailableError] = StoreUnavailableError) -> Iterator[None]:
-        """Convert the operating system's errors to tidelog's; FileExistsError passes through."""
-        try:
-            yield
-        except (FileExistsError, StoreNotSupportedError):
-            raise
-        except OSError as error:
-            if error.errno in _NOT_WRITABLE:
-                raise PathNotWritableError(
-                    f"cannot write {target}: {error.strerror}",
-                    advice="check the path, its permissions (reading included) and whether it is mounted read-only",
-                    path=str(self._root),
-                ) from error
-            raise failed(
-                f"writing {target} failed: {error.strerror}",
-                advice=f"free up space or repair the disk, then retry{_NO_COMMIT if failed is NotStoredError else ''}",
-                path=str(self._root),
-            ) from error

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.log.faults import Around
@@ -23,6 +24,8 @@ from tidelog.log.errors import (
 from tidelog.log.operations import drop_table
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import Store
+from tidelog.log.storage.disk import Disk
+from tidelog.log.storage.local import LocalStore
 from tidelog.log.system import REAL_SYSTEM
 
 DAY_MS = 86_400_000
@@ -65,6 +68,26 @@ class Paused(Around):
     def modified_ms(self, path: str) -> int:
         self._pass()
         return super().modified_ms(path)
+
+
+class DropsBetween(Disk):
+    """The table is dropped when a data file was written, before it or its folder is made durable."""
+
+    def __init__(self, path: Path, *, before_a_file: bool) -> None:
+        self._path = path
+        self._before_a_file = before_a_file
+        self.is_due = False
+
+    def open_descriptor(self, path: Path) -> int:
+        is_file = path.suffix == ".parquet"
+        if self.is_due and is_file == self._before_a_file and any(self._path.rglob("*.parquet")):
+            self.is_due = False
+            Table.drop(str(self._path))
+        return super().open_descriptor(path)
+
+    def for_each(self, action: Callable[[Path], None], paths: Collection[Path]) -> None:
+        for path in paths:
+            action(path)
 
 
 def paused_at_each_step(act: Callable[[Store, LogState], object]) -> None:
@@ -124,6 +147,21 @@ def expire_paused(store: Store, state: LogState) -> None:
 )
 def test_whatever_sleeps_through_a_drop_and_a_create_does_no_harm(act: Callable[[Store, LogState], object]) -> None:
     paused_at_each_step(act)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_drop_deletes_the_files_that_an_insert_is_writing(tmp_path: Path, partitions: int) -> None:
+    """One file is made durable with its folder as soon as it is written; several are synced at the end."""
+    path = tmp_path / "t"
+    Table.create(str(path), pa.schema([("n", pa.int64()), ("part", pa.int64())]), partition_by=["part"])
+    disk = DropsBetween(path, before_a_file=partitions > 1)
+    store = LocalStore(str(path), disk=disk)
+    table = Table(store, load(store))
+    disk.is_due = True
+    with pytest.raises(TableNotFoundError, match="was dropped at version 1"):
+        table.insert([{"n": part, "part": part} for part in range(partitions)])
+    assert not disk.is_due
+    assert not list(tmp_path.rglob("*.parquet"))
 
 
 # --- a writer beside a drop ------------------------------------------------------------------------------------------
