@@ -52,7 +52,7 @@ class StreamingCheckpoint:
                 advice="pass the query's own checkpointLocation as checkpoint=; as a URL if Spark's default file "
                 "system is not the local disk",
             ) from error
-        except ValueError:
+        except (ValueError, OSError):  # it is no JSON, or no regular file
             found = None
         query_id = found.get("id") if isinstance(found, dict) else None
         if not isinstance(query_id, str):

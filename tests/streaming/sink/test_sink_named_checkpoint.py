@@ -66,6 +66,10 @@ def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path:
     (other / "metadata").write_text("{}")
     error = refused(source.stream(spark), Sink(str(path), checkpoint=str(other)), tmp_path / "cp", ConfigurationError)
     assert "does not name a query" in error.message
+    (other / "metadata").unlink()
+    (other / "metadata").mkdir()
+    error = refused(source.stream(spark), Sink(str(path), checkpoint=str(other)), tmp_path / "cp", ConfigurationError)
+    assert "does not name a query" in error.message
     assert not path.exists()
 
 
