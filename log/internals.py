@@ -24,6 +24,7 @@ from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
 from tidelog.log.format.schema import field_id, has_variant, is_variant, physical_name
 from tidelog.log.format.statistics import num_records
 from tidelog.log.format.statistics_reader import Bounds, read_bounds
+from tidelog.log.format.text import MALFORMED_JSON
 
 # isort: split
 # --- text for people
@@ -156,6 +157,7 @@ __all__ = [
     "LIQUID",
     "LOG_FORMATS",
     "LOG_LEVELS",
+    "MALFORMED_JSON",
     "NEW_ROW",
     "POLICIES",
     "PURGED",

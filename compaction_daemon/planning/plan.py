@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import AddFile
+from tidelog.log.internals import MALFORMED_JSON, AddFile
 
 # The tag of a compacted file that holds the time of the oldest commit among its rows, in ms since the epoch.
 OLDEST_TAG = "tidelog.oldestCommit"
@@ -212,7 +212,7 @@ class Plan:
         """
         try:
             return msgspec.json.decode(text, type=cls)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except MALFORMED_JSON as error:
             raise ConfigurationError(
                 f"the text is not a plan: {error}", advice="give what to_json() returned"
             ) from error

@@ -17,7 +17,7 @@ from tidelog.compaction_daemon.rewriting.digests import Sums
 from tidelog.compaction_daemon.rewriting.outputs import delete_files
 from tidelog.compaction_daemon.rewriting.verification import Findings
 from tidelog.log.errors import CompactionVerificationError, TidelogError
-from tidelog.log.internals import AddFile, DataWriter, Store, logger
+from tidelog.log.internals import MALFORMED_JSON, AddFile, DataWriter, Store, logger
 
 REFUSED_FOLDER = "_tidelog/refused"
 # The newest ones are of interest, and a page should not take long if something is refused again and again.
@@ -135,7 +135,7 @@ def refusals(store: Store, table_id: str, limit: int = MAX_RECORDS) -> tuple[Ref
 def _read(store: Store, path: str) -> Refusal | None:
     try:
         return msgspec.json.decode(store.read(path), type=Refusal)
-    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (FileNotFoundError, *MALFORMED_JSON) as error:
         _LOGGER.warning("%s of %s is not the record of a refused rewrite: %s", path, store.url, error)
         return None
 

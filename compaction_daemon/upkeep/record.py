@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tidelog.compaction_daemon.upkeep.due import CLEAN_UPS, Chore, LastTime
-from tidelog.log.internals import FLOOR, HORIZON, Head, Store
+from tidelog.log.internals import FLOOR, HORIZON, MALFORMED_JSON, Head, Store
 
 RECORD_PATH = "_tidelog/upkeep.json"
 
@@ -59,7 +59,7 @@ def read_record(store: Store, table_id: str) -> UpkeepRecord:
     try:
         content = store.read(RECORD_PATH)
         found = msgspec.json.decode(content, type=_File)
-    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (FileNotFoundError, *MALFORMED_JSON):
         return UpkeepRecord()
     if found.table != table_id:
         return UpkeepRecord()

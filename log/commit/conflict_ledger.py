@@ -16,6 +16,7 @@ import msgspec
 
 from tidelog.log.errors import TidelogError
 from tidelog.log.format.commit_info import MAX_TIMESTAMP_MS
+from tidelog.log.format.text import MALFORMED_JSON
 from tidelog.log.storage import FileStatus, Store, UnreadableFileError
 from tidelog.log.system import System, logger
 
@@ -113,7 +114,7 @@ def _read_one(store: Store, name: str) -> LostRace | None:
         return _DECODER.decode(store.read(f"{LEDGER_FOLDER}/{name}"))
     except FileNotFoundError:  # expired in the meantime
         return None
-    except (msgspec.MsgspecError, UnicodeDecodeError, TidelogError, UnreadableFileError) as error:
+    except (TidelogError, UnreadableFileError, *MALFORMED_JSON) as error:
         _LOGGER.info("skipping the unreadable entry %s of the conflict ledger of %s: %s", name, store.url, error)
         return None
 

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import msgspec
 
 from tidelog.log.errors import CorruptLogError, DataFileMissingError
+from tidelog.log.format.text import MALFORMED_JSON
 from tidelog.log.storage import FileStatus, Store
 
 SINK_FOLDER = "_spark_metadata"
@@ -99,7 +100,7 @@ def _entries(store: Store, name: str) -> list[_Entry]:
         version, *lines = store.read(f"{SINK_FOLDER}/{name}").decode().splitlines()
         if version == "v1":
             return [msgspec.json.decode(line, type=_Entry) for line in lines if line]
-    except (ValueError, OSError) as error:  # msgspec's errors are ValueErrors
+    except (OSError, *MALFORMED_JSON) as error:
         raise _corrupt(store, f"{name} cannot be read: {error}") from error
     raise _corrupt(store, f"{name} has version {version!r}, not v1")
 

@@ -17,6 +17,7 @@ import pyarrow.types as pt
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import DomainMetadata
 from tidelog.log.format.schema import physical_name
+from tidelog.log.format.text import MALFORMED_JSON
 
 CLUSTERING_DOMAIN = "delta.clustering"
 LIQUID = "liquid"
@@ -39,7 +40,7 @@ def clustering_columns(domains: Mapping[str, DomainMetadata], schema: pa.Schema)
         return ()
     try:
         found = msgspec.json.decode(domain.configuration, type=_Clustering).clustering_columns
-    except msgspec.MsgspecError:
+    except MALFORMED_JSON:
         return ()
     names: dict[tuple[str, ...], str] = {(physical_name(field),): field.name for field in schema}
     columns = [names.get((path,) if isinstance(path, str) else path) for path in found]

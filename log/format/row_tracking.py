@@ -16,6 +16,7 @@ import pyarrow as pa
 from tidelog.log.errors import ConfigurationError, CorruptLogError, UnsupportedFeatureError
 from tidelog.log.format import properties
 from tidelog.log.format.actions import DomainMetadata, Metadata, Protocol
+from tidelog.log.format.text import MALFORMED_JSON
 
 FEATURE = "rowTracking"
 DOMAIN = "delta.rowTracking"
@@ -127,7 +128,7 @@ def high_water_mark(domains: Mapping[str, DomainMetadata], path: str) -> int:
         return -1
     try:
         found = msgspec.json.decode(domain.configuration, type=_HighWaterMark).row_id_high_water_mark
-    except msgspec.MsgspecError as error:
+    except MALFORMED_JSON as error:
         raise _unusable(path, f"it says {domain.configuration!r}") from error
     if not -1 <= found < _LARGEST:
         raise _unusable(path, f"its mark is {found}")

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.log.format.schema import is_variant
+from tidelog.log.format.text import MALFORMED_JSON
 
 DEFAULT_INDEXED_COLUMNS = 32
 TEXT_PREFIX = 32
@@ -131,7 +132,7 @@ def num_records(stats: str | None) -> int | None:
         return None
     try:
         value = _NUM_RECORDS.decode(stats).num_records
-    except msgspec.MsgspecError:
+    except MALFORMED_JSON:
         return None
     return value if isinstance(value, int) else None
 
@@ -140,7 +141,7 @@ def widened(stats: str | None, physical_rows: int) -> str:
     """The stats text of a file with a deletion vector: the bounds still hold, but may no longer be tight."""
     try:
         known = {} if stats is None else _EXACT_DECODER.decode(stats)
-    except msgspec.MsgspecError:
+    except MALFORMED_JSON:
         known = {}
     return _ENCODER.encode({**known, "numRecords": physical_rows, "tightBounds": False}).decode()
 

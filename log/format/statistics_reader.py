@@ -21,6 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.types as pt
 
+from tidelog.log.format.text import MALFORMED_JSON
+
 Path: TypeAlias = tuple[str, ...]
 
 # Large enough for Arrow to parse on all cores, small enough that copying a piece does not matter.
@@ -190,7 +192,7 @@ def _read_one_by_one(texts: pa.Array, wanted: Sequence[_Wanted]) -> list[pa.Chun
 def _tree(text: str | None) -> Mapping[str, Any]:
     try:
         return _EMPTY if text is None else _DECODER.decode(text)
-    except (msgspec.MsgspecError, ArithmeticError):
+    except (*MALFORMED_JSON, ArithmeticError):
         return _EMPTY
 
 

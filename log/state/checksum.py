@@ -14,6 +14,7 @@ import msgspec
 from tidelog.log.errors import CorruptLogError, StoreAccessError, TidelogError
 from tidelog.log.format import commit_info, filenames, properties, seal
 from tidelog.log.format.actions import CommitInfo, DomainMetadata, Metadata, Protocol, SetTransaction, encode_action
+from tidelog.log.format.text import MALFORMED_JSON
 from tidelog.log.state import head
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.head import Head, Totals
@@ -87,7 +88,7 @@ def disagreements(store: Store, counted: Head) -> list[str]:
     """
     try:
         checksum = _DECODER.decode(store.read(filenames.checksum_path(counted.version)))
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *MALFORMED_JSON):
         return []
     found: dict[str, tuple[object, object]] = {
         "protocol": (checksum.protocol, counted.protocol),
@@ -118,7 +119,7 @@ def commit_id(store: Store, version: int) -> str | None:
     """The transaction id of the version's commit, as its checksum names it; None if there is no checksum."""
     try:
         return _ID_DECODER.decode(store.read(filenames.checksum_path(version))).txn_id
-    except (OSError, TidelogError, ValueError):
+    except (OSError, TidelogError, *MALFORMED_JSON):
         return None
 
 
@@ -162,7 +163,7 @@ def _decode(content: bytes, version: int) -> Head | None:
         return None
     try:
         checksum = _DECODER.decode(content)
-    except (ValueError, RecursionError):
+    except MALFORMED_JSON:
         return None
     stamp = checksum.in_commit_timestamp_opt
     if checksum.set_transactions is None or stamp is None or not 0 <= stamp <= commit_info.MAX_TIMESTAMP_MS:

@@ -11,6 +11,7 @@ import msgspec
 from tidelog.log.errors import CorruptLogError, HistoryExpiredError, TableNotFoundError
 from tidelog.log.format import filenames
 from tidelog.log.format.filenames import LogFile, LogFileKind
+from tidelog.log.format.text import MALFORMED_JSON
 from tidelog.log.storage import Store
 
 
@@ -141,7 +142,7 @@ def pointed_version(store: Store) -> int | None:
     """
     try:
         pointer = msgspec.json.decode(store.read(filenames.LAST_CHECKPOINT))
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (OSError, *MALFORMED_JSON):
         return None
     version = pointer.get("version") if isinstance(pointer, dict) else None
     return version if isinstance(version, int) else None

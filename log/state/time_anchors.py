@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidelog.log.format import commit_info, filenames
+from tidelog.log.format.text import MALFORMED_JSON
 from tidelog.log.state.segment import pointed_version
 from tidelog.log.storage import Store
 from tidelog.log.system import logger
@@ -78,7 +79,7 @@ def anchors_in(text: bytes) -> tuple[Anchor, ...]:
         return ()
     try:
         recorded = msgspec.json.decode(text, type=_Recorded)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except MALFORMED_JSON:
         return ()
     found = recorded.anchors
     in_range = all(

@@ -124,6 +124,17 @@ def test_a_small_file_can_be_split() -> None:
     assert len(moves.outputs) == 2
 
 
+def test_a_small_file_can_get_a_column() -> None:
+    """Even a column of nulls takes more than a tenth of a small file."""
+    table = new_table(memory_store(), pa.schema([("n", pa.int64())]))
+    table.insert([{"n": number} for number in range(4)])
+    table.add_columns([pa.field("added", pa.int64())])
+    table.delete("n < 3")
+    before = total_bytes(table.refresh())
+    compact(table, level="major")
+    assert 1.1 * before < total_bytes(table.refresh()) < before + 512
+
+
 @pytest.mark.usefixtures("snappy")
 def test_sorted_rows_are_written_in_the_smallest_layout() -> None:
     """By `n` each of the long texts comes back far apart, beyond the usual dictionary."""
