@@ -60,11 +60,19 @@ class Case:
 
     @property
     def seen(self) -> dict[str, bytes]:
-        """The files as the reader sees them: an open reader does not read old commits again."""
-        if self.base is None or filenames.commit_path(self.base) not in self.files:
+        """The files as the reader sees them: an open reader does not read old commits again if its own is still there."""
+        if self.base is None or not self._has_commit(self.base):
             return self.files
         known = {filenames.commit_path(version) for version in range(self.base + 1)}
         return self.files | {path: content for path, content in self.table.files.items() if path in known}
+
+    def _has_commit(self, version: int) -> bool:
+        """Whether the commit of a version is still the same one, by its id in the checksum or in the commit."""
+        path, checksum = filenames.commit_path(version), filenames.checksum_path(version)
+        own = _commit_id(self.table.files[path])
+        if own is not None and _commit_id(self.files.get(checksum, b"")) == own:
+            return path in self.files
+        return path in self.files and _commit_id(self.files[path]) == own
 
 
 class WrongError(AssertionError):
@@ -145,6 +153,16 @@ def _reading(table: Table) -> Reading:
     history = [(record.version, record.timestamp.isoformat()) for record in table.history()]
     _ = table.at().num_files, table.time_version, table.transactions
     return Reading(Counter(repr(list(row.values())) for row in rows), history)
+
+
+def _commit_id(content: bytes) -> object:
+    """The id of a commit, which its own file and the version's checksum have; None if there is none."""
+    try:
+        lines = naive_reader.lines(content)
+    except naive_reader.InvalidLogError:
+        return None
+    infos = [line.get("commitInfo", line) for line in lines]
+    return next((info["txnId"] for info in infos if isinstance(info, dict) and "txnId" in info), None)
 
 
 # --- judging ---------------------------------------------------------------------------------------------------------
