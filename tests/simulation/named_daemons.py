@@ -30,7 +30,8 @@ DAEMONS: tuple[Named, ...] = (
         "it has the fence and looks at the table after another one has taken over, so that it sees the new epoch",
         "",
         {"daemon-0": (Attend(),), "daemon-1": (_TAKES_OVER,)},
-        holds=(Hold("daemon-0", "read", r"_delta_log/0+4\.crc", nth=4, until="daemon-1"),),
+        # It has the lease, and asks for version 5.
+        holds=(Hold("daemon-0", "read", r"_delta_log/0+5\.json", nth=4, until="daemon-1"),),
     ),
     named(
         "a takeover that dies before its commit",

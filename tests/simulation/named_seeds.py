@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.log.oracle.model import Row, Where
-from tests.log.oracle.operations import Insert, Overwrite, Update
+from tests.log.oracle.operations import Delete, Insert, Overwrite, Update
 from tests.simulation import faults, known_defects
 from tests.simulation.actors import (
     Checkpoint,
@@ -179,6 +179,16 @@ _CLEAN_UP = (
             "vacuum-1": _VACUUMS,
         },
         holds=(Hold("update-0", "link", COMMIT, until="vacuum-1"),),
+    ),
+    named(
+        "an update of a row that was deleted",
+        "its new row must not appear, since the delete was committed first",
+        "",
+        {
+            "update-0": (Statement(Update("UPDATE", Where("k", "<=", 2), "v", added=True, number=5000)),),
+            "delete-1": (Statement(Delete("DELETE", Where("k", "=", 1))),),
+        },
+        holds=(Hold("update-0", "link", COMMIT, until="delete-1"),),
     ),
     named(
         "a put into a hole",
