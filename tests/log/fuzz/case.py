@@ -60,7 +60,7 @@ class Case:
 
     @property
     def seen(self) -> dict[str, bytes]:
-        """The files as the reader sees them: an open reader does not read old commits again if its own is still there."""
+        """The files as the reader sees them: an open reader does not read old commits again if its own stands."""
         if self.base is None or not self._has_commit(self.base):
             return self.files
         known = {filenames.commit_path(version) for version in range(self.base + 1)}
