@@ -25,6 +25,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -43,13 +44,15 @@ MAX_UNDECIDABLE = 0.05
 def test_damage_gives_the_right_rows_or_a_typed_error(cases: int, tmp_path: Path) -> None:
     share = cases // WORKERS
     chosen = seed()
-    workers = [_start(chosen, worker * share, (worker + 1) * share, tmp_path) for worker in range(WORKERS)]
     outcomes: Counter[str] = Counter()
-    for number, worker in enumerate(workers):
-        output, _ = worker.communicate()
-        errors = (tmp_path / f"{number * share}").read_text()
-        assert worker.returncode == 0, f"SIM_SEED={chosen}: exit code {worker.returncode}: {errors}"
-        outcomes.update(json.loads(output))
+    with ExitStack() as ended:
+        starts = [worker * share for worker in range(WORKERS)]
+        workers = [ended.enter_context(_start(chosen, start, start + share, tmp_path)) for start in starts]
+        for start, worker in zip(starts, workers, strict=True):
+            output, _ = worker.communicate()
+            errors = (tmp_path / f"{start}").read_text()
+            assert worker.returncode == 0, f"SIM_SEED={chosen}: exit code {worker.returncode}: {errors}"
+            outcomes.update(json.loads(output))
     assert outcomes.total() == cases
     assert {"original", "typed error", "another log"} <= outcomes.keys()
     undecidable = outcomes["another value"] + outcomes["another writer's checkpoint"]
