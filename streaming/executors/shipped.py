@@ -20,7 +20,7 @@ from tidelog.streaming.executors.session import is_connect
 _STREAM_READERS = "streaming_job"
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 # What a task of tidelog imports.
-_NEEDED = frozenset({"fsspec", "msgspec", "numpy", "pyarrow", "pyroaring", "sqlglot", "tidelog", "xxhash"})
+NEEDED = frozenset({"fsspec", "msgspec", "numpy", "pyarrow", "pyroaring", "sqlglot", "tidelog", "xxhash"})
 
 
 def link_for_stream_readers(spark: SparkSession) -> None:
@@ -57,4 +57,4 @@ def imports_explained() -> Iterator[None]:
 def missing_module(error: Any) -> str | None:
     """The package that a Python worker lacks, of those that tidelog's tasks need; None if that is not the reason."""
     found = _MISSING.search(str(error))
-    return found[1] if found and found[1] in _NEEDED else None
+    return found[1] if found and found[1] in NEEDED else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidelog.log.errors import PrerequisiteError
-from tidelog.streaming.executors.shipped import imports_explained, link_for_stream_readers
+from tidelog.streaming.executors.shipped import NEEDED, imports_explained, link_for_stream_readers
 from tidelog.streaming.executors.tasks import run, run_on_rows
 
 
@@ -46,6 +48,12 @@ def test_spark_connect_has_no_files_of_the_driver(tmp_path: Path, monkeypatch: p
     remote: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
     link_for_stream_readers(remote)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_tasks_need_what_tidelog_depends_on_but_for_the_command_line_and_metrics() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    names = {re.split("[^a-z-]", dependency)[0] for dependency in project["dependencies"]}
+    assert names - {"typer", "rich", "prometheus-client"} == NEEDED - {"tidelog"}
 
 
 def lacks_tidelog(*_: object) -> Any:
