@@ -59,7 +59,8 @@ class SelfLimitedReader(DataSourceStreamReader):
         if self._is_first_end and limits != NO_LIMITS and self._feed.has_more(self._next):
             _LOGGER.warning(
                 "a limit ends the first micro-batch before the newest version of the table; if this query runs with "
-                "Trigger.AvailableNow, it ends after this batch, because Spark below 4.2 does not tell a source of it"
+                "Trigger.AvailableNow, it ends after this batch, because Spark below 4.2 does not tell a source of it; "
+                "leave the limit out, use a processing-time trigger, or read with tidelog.streaming.changes"
             )
         self._is_first_end = False
         return self._next

@@ -84,6 +84,7 @@ def test_a_run_that_a_limit_may_cut_short_says_so_once(table: Table, caplog: pyt
         stream.trigger()
         assert len(caplog.records) == 1
         assert "ends after this batch" in caplog.text
+        assert "leave the limit out, use a processing-time trigger, or read with" in caplog.text
         caplog.clear()
         rewrite_all(table)
         query(table, maxFilesPerTrigger="9").trigger()
