@@ -41,7 +41,7 @@ class CommitTimes:
     """The commit times of one table.
 
     If commits carry no timestamp, this looks at the files from the anchor before a commit to the one after it, or lists
-    the log if there is no such anchor. It remembers what it found. Several threads can share it.
+    the log if there is no such anchor. What was found stays in memory. Threads can share an instance.
     """
 
     def __init__(self, store: Store) -> None:

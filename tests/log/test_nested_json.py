@@ -15,7 +15,7 @@ from tidelog.log.errors import ConfigurationError, CorruptLogError
 from tidelog.log.format import clustering, filenames, row_tracking
 from tidelog.log.format.actions import DomainMetadata
 
-# As the value of a key that no reader knows, so that it would be skipped.
+# Under an unknown key, which decoders skip.
 NESTED = '{"unknown":' + '{"a":' * 100_000 + "1" + "}" * 100_001
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -196,10 +197,7 @@ def test_a_function_can_try_again_after_a_commit_that_it_does_not_know_of(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, path, checkpoint = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "cp"
-
-    def sink() -> Sink:
-        return Sink(str(path), checkpoint=str(checkpoint))
-
+    sink = partial(Sink, str(path), checkpoint=str(checkpoint))
     function = Interrupted([sink, sink], monkeypatch)
     drain(source.stream(spark), function, checkpoint)
     assert function.last
@@ -211,9 +209,7 @@ def test_a_batch_that_another_process_committed_in_this_run_is_not_a_replay(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, path, checkpoint = Input(tmp_path / "in").put(), tmp_path / "table", tmp_path / "cp"
-
-    def sink() -> Sink:
-        return Sink(str(path), checkpoint=str(checkpoint))
+    sink = partial(Sink, str(path), checkpoint=str(checkpoint))
 
     def of_another_process() -> Sink:
         monkeypatch.setattr(claims, "_claims", {})
