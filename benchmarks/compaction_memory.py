@@ -51,7 +51,9 @@ def rewritten(path: str, case: str) -> dict[str, float]:
     from tidelog.compaction_daemon.planning.plan import PlannedGroup
     from tidelog.compaction_daemon.rewriting.rewrite import rewrite
     from tidelog.log import Table
-    from tidelog.log.internals import DataWriter, paths, to_adds
+    from tidelog.log.data.writer import DataWriter
+    from tidelog.log.format import paths
+    from tidelog.log.state.files import to_adds
 
     table = Table.open(path)
     adds = to_adds(table.at().files())

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from benchmarks import tables
 from benchmarks.harness import TIDELOG, Goal, Report
-from tidelog.log.reading import REAL_SYSTEM, TableReader
+from tidelog.log.read.table_reader import TableReader
+from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming.feed_planning.limits import DEFAULT_FILES, ReadLimits
 from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.feed_planning.planner import FeedPlanner

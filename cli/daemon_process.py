@@ -10,12 +10,13 @@ from queue import SimpleQueue
 from threading import Thread
 
 from tidelog.compaction_daemon import Daemon, StepReport, TableSource
-from tidelog.compaction_daemon.config_file import DaemonFile, read_config
-from tidelog.compaction_daemon.listen_address import ListenAddress
 from tidelog.compaction_daemon.observing.server import PageServer
-from tidelog.compaction_daemon.sources import require_store
+from tidelog.compaction_daemon.settings.config_file import DaemonFile, read_config
+from tidelog.compaction_daemon.settings.listen_address import ListenAddress
+from tidelog.compaction_daemon.settings.sources import require_store
 from tidelog.log.errors import ConfigurationError, TidelogError
-from tidelog.log.internals import configure_logging, event, logger
+from tidelog.log.log_records import configure_logging, event
+from tidelog.log.system import logger
 
 _LOGGER = logger(__name__)
 

@@ -19,8 +19,11 @@ from tidelog.cli.rows import OutputFormat
 from tidelog.cli.stopping import Stop, stopping
 from tidelog.cli.waits import TAKEOVER_AFTER_MS, Outage, claim_when_free
 from tidelog.log import Table
+from tidelog.log.consumers.claims import claim
+from tidelog.log.consumers.consumer import Consumer
 from tidelog.log.errors import ConfigurationError, StoreUnavailableError, TidelogError
-from tidelog.log.internals import BEFORE_FIRST, REAL_SYSTEM, Consumer, Point, claim, process_name
+from tidelog.log.read.timeline import BEFORE_FIRST, Point
+from tidelog.log.system import REAL_SYSTEM, process_name
 
 # How long the table is left alone between two looks: short while commits arrive, and a second after 30 s without one.
 _SHORTEST_S, _LONGEST_S, _GROWS_FOR_S = 0.02, 1.0, 30.0

@@ -12,7 +12,8 @@ import typer
 from tidelog.cli.wrong_use import whole_number
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import properties, to_timestamp_ms
+from tidelog.log.format import properties
+from tidelog.log.read.timeline import to_timestamp_ms
 
 TablePath: TypeAlias = Annotated[str, typer.Argument(metavar="PATH", help="The table: a local path or a URL.")]
 StorageOptions: TypeAlias = Annotated[

@@ -185,21 +185,21 @@ def spelled_out(text: str) -> str:
     r"""A value with its control characters spelled out, such as `\x1b`."""
     if text.isprintable():
         return text
-    from tidelog.log.internals import printable  # noqa: PLC0415 - see COMMANDS in `app`
+    from tidelog.log.presentable import printable  # noqa: PLC0415 - see COMMANDS in `app`
 
     return printable(text)
 
 
 def one_line(text: str) -> str:
     """A message as one line without control characters and without credentials."""
-    from tidelog.log.internals import presentable  # noqa: PLC0415 - as above
+    from tidelog.log.presentable import presentable  # noqa: PLC0415 - as above
 
     return presentable(text)
 
 
 def lines(text: str) -> str:
     """A message of several lines without control characters and without credentials."""
-    from tidelog.log.internals import presentable_lines  # noqa: PLC0415 - as above
+    from tidelog.log.presentable import presentable_lines  # noqa: PLC0415 - as above
 
     return presentable_lines(text)
 

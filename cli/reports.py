@@ -12,7 +12,7 @@ import typer
 from tidelog.cli import options, output
 from tidelog.cli.app import NOTHING_TO_DO
 from tidelog.log import Committed, ExpiryReport, Table, VacuumReport
-from tidelog.log.internals import properties
+from tidelog.log.format import properties
 
 if TYPE_CHECKING:
     from tidelog.compaction_daemon import CompactionReport, PurgeReport, Retention

@@ -27,7 +27,7 @@ from tidelog.cli import output
 from tidelog.cli.progress import Progress
 from tidelog.cli.wrong_use import wrong_value
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import RowReader
+from tidelog.log.read.scan import RowReader
 
 # How many rows a table shows by default: enough to see what there is, few enough to read.
 _TABLE_ROWS = 100

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from tidelog.cli import output
 from tidelog.cli.stopping import Stop
+from tidelog.log.consumers.consumer import Consumer
 from tidelog.log.errors import ConsumerInUseError, StoreUnavailableError
-from tidelog.log.internals import Consumer, System
+from tidelog.log.system import System
 
 # A command cannot come back under its old identity, so its name is free soon after a crash.
 TAKEOVER_AFTER_MS = 60_000

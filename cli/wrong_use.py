@@ -95,7 +95,7 @@ def byte_size(option: str) -> Callable[[Any], int]:
     """A parser for the value of `option`: a size such as `2GiB`."""
 
     def parse(value: Any) -> int:
-        from tidelog.log.internals import properties  # noqa: PLC0415 - `--help` must not wait for pyarrow
+        from tidelog.log.format import properties  # noqa: PLC0415 - `--help` must not wait for pyarrow
 
         try:
             return value if isinstance(value, int) else properties.parse_size_bytes(value)

@@ -22,26 +22,23 @@ in which one becomes the next:
 - **step**: one round of the daemon, with at most one checkpoint and one compaction per table; reported as a StepReport
   with a TableStep for each table.
 
-`planning` goes from the request to the plan, for which `history_reader` reads recent commits; `plans` makes plans for
-users. `rewriting` goes from a planned group to a move group. `applying` rewrites and commits the groups of a plan,
-by one of the `executors`; `rewritten` is what a commit of theirs records, and `report` what came of all. `purge` says
-from when on nothing holds deleted rows. `compaction` is all of that in one call. `cleanup` deletes what is no longer
-needed. `upkeep` does that and writes checkpoints when they are due.
+The rooms, in the order in which they build on each other:
 
-The `daemon` repeats that for many tables, as its `config` says and within its `budget`. `sources` says where the
-tables are, and finds them by `path_patterns`. `watching` has the tables and when each is looked at, `table_step` does
-one step for one table, `step_report` is what a step did, and `status` is what the daemon knows. `leases` keep other
-daemons off a table, and `kept_leases` are those that last from one step to the next. `observing` shows the status,
-and what the log of a table says: the page, reports and metrics.
-
-The settings can come from a file: `config_file`, with `config_texts` and `listen_address`.
+- `planning`: from the request to the plan
+- `rewriting`: from a planned group to a move group: the rows into new files, checked against what was read
+- `leases`: one daemon per table: who may work on it, and the fence that its commits carry
+- `upkeep`: checkpoints, expiry and vacuum of a table
+- `compaction`: one compaction from its plan to its report
+- `settings`: how a daemon runs, and where its tables are
+- `process`: the daemon: many tables, one step after another
+- `observing`: what an operator sees: the page, reports of tables, metrics
 """
 
-from tidelog.compaction_daemon.cleanup import expire, vacuum
-from tidelog.compaction_daemon.compaction import check_plan, compact, default_budget, stage
-from tidelog.compaction_daemon.config import DaemonConfig
-from tidelog.compaction_daemon.daemon import Daemon
-from tidelog.compaction_daemon.history_reader import read_history
+from tidelog.compaction_daemon.compaction.compaction import check_plan, compact, default_budget, stage
+from tidelog.compaction_daemon.compaction.compaction_report import CompactionReport
+from tidelog.compaction_daemon.compaction.history_reader import read_history
+from tidelog.compaction_daemon.compaction.plans import plan
+from tidelog.compaction_daemon.compaction.purge import PurgeReport
 from tidelog.compaction_daemon.observing.page import report_page
 from tidelog.compaction_daemon.observing.server import PageServer
 from tidelog.compaction_daemon.observing.table_report import TableReport, report_of
@@ -56,15 +53,22 @@ from tidelog.compaction_daemon.planning.plan import (
     ScopeDebt,
 )
 from tidelog.compaction_daemon.planning.request import Budget
-from tidelog.compaction_daemon.plans import plan
-from tidelog.compaction_daemon.purge import PurgeReport
-from tidelog.compaction_daemon.report import CompactionReport
-from tidelog.compaction_daemon.sources import TableSource
-from tidelog.compaction_daemon.status import DaemonStatus, DebtSample, LeftAlone, TableState, TableStatus, WorkTotals
-from tidelog.compaction_daemon.step_report import StepReport, TableStep
-from tidelog.compaction_daemon.upkeep.report import Upcoming, UpkeepError, UpkeepReport
+from tidelog.compaction_daemon.process.daemon import Daemon
+from tidelog.compaction_daemon.process.daemon_status import (
+    DaemonStatus,
+    DebtSample,
+    LeftAlone,
+    TableState,
+    TableStatus,
+    WorkTotals,
+)
+from tidelog.compaction_daemon.process.step_report import StepReport, TableStep
+from tidelog.compaction_daemon.settings.config import DaemonConfig
+from tidelog.compaction_daemon.settings.sources import TableSource
+from tidelog.compaction_daemon.upkeep.cleanup import expire, vacuum
 from tidelog.compaction_daemon.upkeep.retentions import Retention, retentions
 from tidelog.compaction_daemon.upkeep.upkeep import Upkeep
+from tidelog.compaction_daemon.upkeep.upkeep_report import Upcoming, UpkeepError, UpkeepReport
 from tidelog.log import ExpiryReport, VacuumReport
 
 __all__ = [

@@ -9,13 +9,12 @@ Example:
 A `table` is opened at a version and has `statements`, which write, and `upkeep`, which keeps it small. A statement
 stages one operation (`operations/`) in a `transaction`, which commits it (`commit/`); if other writers committed first,
 `conflict/` decides whether it can still commit. `rules/` are the table's rules for new rows. Reading is in `read/`,
-with `pruning/` and `predicate/`; `history` lists the commits. `data/` reads and writes data files, `state/` builds the
-state of a version from the files of the log, `format/` is what these files hold, and `storage/` is where they are.
-`cleanup/` deletes what no retained version needs. `numbered_files` are records of which the newest counts, for
-`consumers/` and leases. `errors` is the tree of errors, with its root in `base_error`; `presentable` makes text fit for
-terminals and logs, and `log_records` lines of a log; `adoption` judges tables of other engines; `system` is the clock,
-sleep and randomness; `arrays` names NumPy types; `internals` is what the other packages may use, and `reading` the part
-of it that a reader in Spark needs. `layers.toml` says which of them may import which.
+with `pruning/` and `predicate/`; `commit_records` lists the commits. `data/` reads and writes data files, `state/`
+builds the state of a version from the files of the log, `format/` is what these files hold, and `storage/` is where
+they are. `cleanup/` deletes what no retained version needs. `numbered_files` are records of which the newest counts,
+for `consumers/` and leases. `errors` is the tree of errors; `presentable` makes text fit for terminals and logs, and
+`log_records` lines of a log; `adoption` judges tables of other engines; `system` is the clock, sleep and randomness;
+`arrays` names NumPy types. `layers.toml` says which of them may import which, and which are open to other packages.
 
 Names are imported when they are first used: Spark's Python processes load only what they need.
 """
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from tidelog.log.cleanup.expire import ExpiryReport
     from tidelog.log.cleanup.vacuum import VacuumReport
     from tidelog.log.commit.result import Committed, Superseded
+    from tidelog.log.commit_records import CommitRecord
     from tidelog.log.conflict.operation_class import OperationClass
-    from tidelog.log.history import CommitRecord
     from tidelog.log.read.changes import Changes
     from tidelog.log.read.debt import Debt
     from tidelog.log.read.scan import Scan
@@ -55,7 +54,7 @@ __all__ = [
 
 _HOMES = {
     "Changes": "read.changes",
-    "CommitRecord": "history",
+    "CommitRecord": "commit_records",
     "Committed": "commit.result",
     "Debt": "read.debt",
     "ExpiryReport": "cleanup.expire",

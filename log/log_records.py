@@ -11,8 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from tidelog.log.base_error import TidelogError
-from tidelog.log.errors import ConfigurationError
+from tidelog.log.errors import ConfigurationError, TidelogError
 from tidelog.log.presentable import presentable_lines, without_credentials
 from tidelog.log.system import logger, to_datetime
 

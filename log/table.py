@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from tidelog.log import history
+from tidelog.log import commit_records
+from tidelog.log.commit_records import CommitRecord
 from tidelog.log.errors import TableExistsError, TableNotFoundError
-from tidelog.log.history import CommitRecord
 from tidelog.log.operations import convert, create_table, drop_table
 from tidelog.log.operations.keys import key_columns
 from tidelog.log.predicate import at_time
@@ -180,7 +180,7 @@ class Table(Statements, UpkeepMethods):
         Raises:
             ConfigurationError: `limit` is not a whole number from 0 on.
         """
-        return list(history.commit_records(self.timeline, limit))
+        return list(commit_records.commit_records(self.timeline, limit))
 
     def changes(
         self,

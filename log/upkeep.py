@@ -16,7 +16,7 @@ from tidelog.log.state import checkpointing
 from tidelog.log.state.segment import find_segment
 
 if TYPE_CHECKING:
-    from tidelog.compaction_daemon.compaction import CompactionReport
+    from tidelog.compaction_daemon.compaction.compaction import CompactionReport
 
 
 class UpkeepMethods(TableReader):
@@ -73,7 +73,7 @@ class UpkeepMethods(TableReader):
             PredicateError: `where` uses another column, or something that tidelog does not evaluate.
             CompactionVerificationError: A rewrite does not hold the rows that it read. It was not committed.
         """
-        from tidelog.compaction_daemon.compaction import compact  # noqa: PLC0415 - the log does not need the daemon
+        from tidelog.compaction_daemon.compaction.compaction import compact  # noqa: PLC0415 - the log does not need the daemon
 
         table: Any = self  # a Table, which inherits from this class
         return compact(

@@ -20,6 +20,8 @@ class Layer:
     imports: frozenset[str]
     later: frozenset[str] = frozenset()
     pure: bool = False
+    doors: frozenset[str] = frozenset()
+    """The modules that other packages may import; `.` is the layer itself."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ def layers() -> list[Layer]:
             frozenset(entry["imports"]),
             frozenset(entry.get("later", ())),
             entry.get("pure", False),
+            frozenset(entry.get("open", ())),
         )
         for entry in found
     ]
@@ -101,3 +104,26 @@ def real_imports(known: set[str]) -> tuple[dict[str, set[str]], dict[str, set[st
                 continue
             (later if found.later else at_once)[here] |= targets - {here}
     return at_once, later
+
+
+def modules_of(found: Import) -> set[str]:
+    """The modules that an import of tidelog's names: `from a.b import c` means `a.b.c` if that is a module."""
+    candidates = {f"{found.module}.{name}" for name in found.names}
+    modules = {name for name in candidates if _is_module(name)}
+    return modules | ({found.module} if len(modules) < len(candidates) or not candidates else set())
+
+
+def _is_module(name: str) -> bool:
+    place = ROOT.joinpath(*name.split(".")[1:])
+    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+
+
+def real_doors(known: set[str]) -> dict[str, set[str]]:
+    """The modules of each layer of the log that other packages import; `.` is the layer itself."""
+    doors: dict[str, set[str]] = defaultdict(set)
+    for file in python_files(*(package for package in PACKAGES if package != "log")):
+        for found in imports_of(file):
+            for module in modules_of(found) if found.module.startswith("tidelog.log") else ():
+                layer = layer_of(module, known)
+                doors[layer].add("/".join(module.split(".")[1:]).removeprefix(layer).removeprefix("/") or ".")
+    return doors

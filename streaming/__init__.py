@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from tidelog.streaming.feed import Feed, FeedReport
     from tidelog.streaming.jvm_reading.tables import changes, read
     from tidelog.streaming.monitoring.batch_log import JsonLines, subscribe
+    from tidelog.streaming.monitoring.batch_report import BatchReport
     from tidelog.streaming.monitoring.observed import observed
-    from tidelog.streaming.monitoring.report import BatchReport
     from tidelog.streaming.sink.sink import Sink
     from tidelog.streaming.sink.throttle import Throttle
 
@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BatchReport": "monitoring.report",
+    "BatchReport": "monitoring.batch_report",
     "Feed": "feed",
     "FeedReport": "feed",
     "JsonLines": "monitoring.batch_log",

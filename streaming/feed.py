@@ -18,7 +18,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
-from tidelog.log.internals import Selection, Store, to_timestamp_ms
+from tidelog.log.read.scan import Selection
+from tidelog.log.read.timeline import to_timestamp_ms
+from tidelog.log.storage import Store
 from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource import references
 from tidelog.streaming.datasource.read_options import parse_read

@@ -24,9 +24,9 @@ from pyspark.sql.streaming.listener import (
 )
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import REAL_SYSTEM, System
+from tidelog.log.system import REAL_SYSTEM, System
 from tidelog.streaming.monitoring.batch_log import subscribe
-from tidelog.streaming.monitoring.report import BatchReport
+from tidelog.streaming.monitoring.batch_report import BatchReport
 
 # Beyond this many queries, or sinks, the series of the least recently updated one are dropped.
 MAX_QUERIES = 200

@@ -17,6 +17,8 @@ from tidelog.cli.progress import Progress
 from tidelog.cli.schema_text import parse_schema
 from tidelog.compaction_daemon import plan
 from tidelog.log import OperationClass, Table
+from tidelog.log.adoption import Adoption, PropertyChange, adoption_of
+from tidelog.log.commit.result import committed
 from tidelog.log.errors import (
     ConfigurationError,
     MetadataChangedException,
@@ -24,20 +26,12 @@ from tidelog.log.errors import (
     TidelogError,
     UnsupportedFeatureError,
 )
-from tidelog.log.internals import (
-    REAL_SYSTEM,
-    Adoption,
-    Head,
-    LogState,
-    PropertyChange,
-    Store,
-    adoption_of,
-    committed,
-    convert_folder,
-    load,
-    open_store,
-    survey_folder,
-)
+from tidelog.log.operations.convert import convert as convert_folder
+from tidelog.log.operations.convert import survey as survey_folder
+from tidelog.log.state.head import Head
+from tidelog.log.state.loader import LogState, load
+from tidelog.log.storage import Store, open_store
+from tidelog.log.system import REAL_SYSTEM
 
 # The columns of a list: a comma in a type, or in a name in backquotes, is no separator.
 _PIECE = re.compile(r"(?:`(?:[^`]|``)*`|\([^)]*\)|[^,])+")

@@ -11,18 +11,14 @@ import typer
 
 from tidelog.cli import options, output
 from tidelog.cli.progress import Progress
+from tidelog.log.commit.conflict_ledger import LostRace, read_ledger
+from tidelog.log.conflict.policies import POLICIES, Policy
 from tidelog.log.errors import ConfigurationError, CorruptLogError
-from tidelog.log.internals import (
-    POLICIES,
-    LostRace,
-    Policy,
-    Store,
-    operation_name,
-    properties,
-    read_info,
-    read_ledger,
-    to_datetime,
-)
+from tidelog.log.format import properties
+from tidelog.log.format.commit_info import operation_name
+from tidelog.log.state.commits import read_info
+from tidelog.log.storage import Store
+from tidelog.log.system import to_datetime
 
 
 def conflicts_command(

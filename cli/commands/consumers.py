@@ -11,8 +11,10 @@ from tidelog.cli.progress import Progress
 from tidelog.cli.reports import age
 from tidelog.cli.wrong_use import wrong_value
 from tidelog.log import Table
+from tidelog.log.consumers.administration import remove_consumer, reset_consumer
+from tidelog.log.consumers.consumer_status import ConsumerStatus, consumers
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import REAL_SYSTEM, ConsumerStatus, consumers, remove_consumer, reset_consumer
+from tidelog.log.system import REAL_SYSTEM
 
 _ACTIONS = ("list", "reset", "remove")
 _COLUMNS = ("consumer", "position", "committed", "versions", "behind", "files", "bytes", "state", "heartbeat", "owner")

@@ -10,8 +10,13 @@ from tidelog.cli import options, output
 from tidelog.cli.progress import Progress
 from tidelog.cli.reports import log_cleanup
 from tidelog.log import Snapshot, Table
+from tidelog.log.data.type_names import sql_type
 from tidelog.log.errors import CorruptLogError
-from tidelog.log.internals import Head, list_segment, load, properties, sql_type, without_credentials
+from tidelog.log.format import properties
+from tidelog.log.presentable import without_credentials
+from tidelog.log.state.head import Head
+from tidelog.log.state.loader import load
+from tidelog.log.state.segment import list_segment
 
 _COUNTS = ("files", "rows", "dead_rows", "bytes", "small_files", "small_bytes", "dead_row_files")
 

@@ -11,7 +11,7 @@ from tidelog.cli import options, output
 from tidelog.cli.app import FAILED
 from tidelog.cli.progress import Progress
 from tidelog.cli.wrong_use import whole_number
-from tidelog.log.internals import examine
+from tidelog.log.storage.doctor import examine
 
 
 def doctor_command(

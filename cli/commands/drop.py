@@ -12,7 +12,7 @@ from tidelog.cli.app import NOTHING_TO_DO
 from tidelog.cli.progress import Progress
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, CorruptLogError
-from tidelog.log.internals import open_store
+from tidelog.log.storage import open_store
 
 
 def drop_command(

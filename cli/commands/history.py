@@ -7,7 +7,7 @@ from typing import Any
 from tidelog.cli import options, output
 from tidelog.cli.progress import Progress
 from tidelog.log import CommitRecord
-from tidelog.log.internals import commit_records
+from tidelog.log.commit_records import commit_records
 
 _COLUMNS = ("version", "timestamp", "class", "operation", "rows", "files", "engine")
 

@@ -15,12 +15,12 @@ from tidelog.cli.daemon_status import fetch_status
 from tidelog.cli.progress import Progress
 from tidelog.cli.reports import age
 from tidelog.cli.wrong_use import in_options
-from tidelog.compaction_daemon.config_file import read_config
 from tidelog.compaction_daemon.observing.brief import TableBrief, brief_of
-from tidelog.compaction_daemon.sources import FoundTable, find_tables, source_at
+from tidelog.compaction_daemon.settings.config_file import read_config
+from tidelog.compaction_daemon.settings.sources import FoundTable, find_tables, source_at
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, RetryableError, TidelogError
-from tidelog.log.internals import REAL_SYSTEM, to_datetime
+from tidelog.log.system import REAL_SYSTEM, to_datetime
 
 # Most of the time is waiting for stores.
 _AT_ONCE = 8

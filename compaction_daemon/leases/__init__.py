@@ -39,7 +39,7 @@ Take the lease when there is work, look at `fence` as late as possible, and pass
 A long step calls `require_held()` between its groups, and stops once the lease is lost. Without `keep_alive` (one
 thread, or a simulation) call `renew_if_due()` often. `heartbeat_commit` moves the `complete_until` of a quiet table on.
 
-- `record`: what is stored, and where
+- `lease_record`: what is stored, and where
 - `lease`: take, keep and release a lease
 - `heartbeat`: the thread that keeps a lease
 - `epoch_commits`: commits without rows that write the epoch
@@ -48,7 +48,7 @@ thread, or a simulation) call `renew_if_due()` often. `heartbeat_commit` moves t
 
 from tidelog.compaction_daemon.leases.epoch_commits import heartbeat_commit
 from tidelog.compaction_daemon.leases.lease import Held, Lease, new_owner
+from tidelog.compaction_daemon.leases.lease_record import SHARDS
 from tidelog.compaction_daemon.leases.lease_status import LeaseStatus, lease_of
-from tidelog.compaction_daemon.leases.record import SHARDS
 
 __all__ = ["SHARDS", "Held", "Lease", "LeaseStatus", "heartbeat_commit", "lease_of", "new_owner"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.log import Committed, Table
-from tidelog.log.internals import committed, run_statement
+from tidelog.log.commit.result import committed
+from tidelog.log.statements import run_statement
 
 if TYPE_CHECKING:
     from tidelog.compaction_daemon.leases.lease import Lease

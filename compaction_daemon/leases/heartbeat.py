@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 from tidelog.log.errors import LeaseLostError, TidelogError
-from tidelog.log.internals import logger
+from tidelog.log.system import logger
 
 _LOGGER = logger(__name__)
 

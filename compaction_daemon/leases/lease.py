@@ -9,7 +9,7 @@ import msgspec
 
 from tidelog.compaction_daemon.leases.epoch_commits import begin_epoch
 from tidelog.compaction_daemon.leases.heartbeat import Heartbeat
-from tidelog.compaction_daemon.leases.record import (
+from tidelog.compaction_daemon.leases.lease_record import (
     LeaseRecord,
     LeaseRequest,
     LeaseState,
@@ -22,17 +22,10 @@ from tidelog.compaction_daemon.leases.record import (
 )
 from tidelog.log import Table
 from tidelog.log.errors import LeaseLostError, StoreUnavailableError, TidelogError
-from tidelog.log.internals import (
-    REAL_SYSTEM,
-    LatestRecord,
-    NumberedFiles,
-    SetTransaction,
-    Store,
-    System,
-    logger,
-    process_name,
-    to_datetime,
-)
+from tidelog.log.format.actions import SetTransaction
+from tidelog.log.numbered_files import LatestRecord, NumberedFiles
+from tidelog.log.storage import Store
+from tidelog.log.system import REAL_SYSTEM, System, logger, process_name, to_datetime
 
 _LOGGER = logger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidelog.compaction_daemon.leases.record import LeaseState, latest_lease, require_shard, row_of
+from tidelog.compaction_daemon.leases.lease_record import LeaseState, latest_lease, require_shard, row_of
 from tidelog.log import Table
-from tidelog.log.internals import to_datetime
+from tidelog.log.system import to_datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ A report says what the log of one table says:
 - `parts`: the parts of a report or a brief, of which each can fail
 - `safe_json`: such values as JSON in which nothing can harm who looks at it
 
-A daemon's status comes from the daemon (`compaction_daemon.status`):
+A daemon's status comes from the daemon (`compaction_daemon.process.daemon_status`):
 
 - `live`: the status as JSON
 - `facts`: what is known of its tables beyond that: lags and conflicts

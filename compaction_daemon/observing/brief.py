@@ -15,15 +15,10 @@ from tidelog.compaction_daemon.observing.parts import Parts, Problem
 from tidelog.compaction_daemon.observing.safe_json import safe_builtins
 from tidelog.compaction_daemon.upkeep.retentions import Retention, retentions
 from tidelog.log import Debt, OperationClass, Table
-from tidelog.log.internals import (
-    REAL_SYSTEM,
-    ConsumerStatus,
-    System,
-    commit_records,
-    consumers,
-    properties,
-    to_datetime,
-)
+from tidelog.log.commit_records import commit_records
+from tidelog.log.consumers.consumer_status import ConsumerStatus, consumers
+from tidelog.log.format import properties
+from tidelog.log.system import REAL_SYSTEM, System, to_datetime
 
 # How many commits are read, newest first, to find a compaction: about a second on an object store.
 _SEARCHED_COMMITS = 50

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from tidelog.compaction_daemon.upkeep.clean_up_record import read_record, record_of_log
 from tidelog.compaction_daemon.upkeep.due import CLEAN_UPS, Chore, TableAge, due_ms
-from tidelog.compaction_daemon.upkeep.record import read_record, record_of_log
 from tidelog.compaction_daemon.upkeep.retentions import retention
 from tidelog.log import Table
-from tidelog.log.internals import System, properties, to_datetime
+from tidelog.log.format import properties
+from tidelog.log.system import System, to_datetime
 
 
 @dataclass(frozen=True, slots=True)

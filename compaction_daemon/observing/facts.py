@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from tidelog.compaction_daemon.status import DaemonStatus, TableState, TableStatus
+from tidelog.compaction_daemon.process.daemon_status import DaemonStatus, TableState, TableStatus
 from tidelog.log import OperationClass, Table
+from tidelog.log.commit.conflict_ledger import entry_names, read_entries
+from tidelog.log.consumers.consumer_status import ConsumerStatus, consumers
 from tidelog.log.errors import StoreUnavailableError, TidelogError
-from tidelog.log.internals import REAL_SYSTEM, ConsumerStatus, System, consumers, entry_names, logger, read_entries
+from tidelog.log.system import REAL_SYSTEM, System, logger
 
 _LOGGER = logger(__name__)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidelog.compaction_daemon.status import DaemonStatus
+from tidelog.compaction_daemon.process.daemon_status import DaemonStatus
 
 
 @dataclass(frozen=True, slots=True)

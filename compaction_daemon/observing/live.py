@@ -9,7 +9,7 @@ from tidelog import __version__
 from tidelog.compaction_daemon.observing.facts import TableFacts
 from tidelog.compaction_daemon.observing.health import health_of
 from tidelog.compaction_daemon.observing.safe_json import safe_builtins, safe_text
-from tidelog.compaction_daemon.status import DaemonStatus, TableStatus
+from tidelog.compaction_daemon.process.daemon_status import DaemonStatus, TableStatus
 
 # The points of a line as small as a word.
 _TREND_POINTS = 40

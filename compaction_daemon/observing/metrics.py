@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from tidelog.compaction_daemon.observing.facts import TableFacts
 from tidelog.compaction_daemon.observing.live import shown_names
-from tidelog.compaction_daemon.status import DaemonStatus, TableState, TableStatus
+from tidelog.compaction_daemon.process.daemon_status import DaemonStatus, TableState, TableStatus
 
 # Tables beyond these have no series of their own: Prometheus keeps every series in memory.
 MAX_LABELLED_TABLES = 5_000

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from tidelog.compaction_daemon.history_reader import read_history
+from tidelog.compaction_daemon.compaction.history_reader import read_history
 from tidelog.compaction_daemon.observing.parts import Parts
 from tidelog.compaction_daemon.planning.plan import (
     MAJOR,

@@ -9,7 +9,7 @@ from datetime import datetime
 from tidelog.compaction_daemon.rewriting.digests import Sums
 from tidelog.compaction_daemon.rewriting.refusals import Refusal, RefusedFile, refusals
 from tidelog.log import Table
-from tidelog.log.internals import to_datetime
+from tidelog.log.system import to_datetime
 
 # Each is a file of its own, and can name thousands of files.
 _MAX_REFUSALS, _MAX_FILES = 20, 50

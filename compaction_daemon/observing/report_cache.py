@@ -10,9 +10,9 @@ from threading import BoundedSemaphore, Lock
 from tidelog.compaction_daemon.observing.safe_json import json_bytes
 from tidelog.compaction_daemon.observing.table_report import report_of
 from tidelog.compaction_daemon.planning.request import CompactionRequest
-from tidelog.compaction_daemon.status import TableStatus
+from tidelog.compaction_daemon.process.daemon_status import TableStatus
 from tidelog.log import Table
-from tidelog.log.internals import REAL_SYSTEM, System
+from tidelog.log.system import REAL_SYSTEM, System
 
 # A report of some hundred kilobytes is kept for the tables that people look at.
 _MAX_REPORTS = 16

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tidelog.log.internals import presentable
+from tidelog.log.presentable import presentable
 
 # A table can hold texts of any length, such as a user's metadata. In characters.
 MAX_SHOWN_TEXT = 500

@@ -32,10 +32,10 @@ from tidelog.compaction_daemon.observing.live import live_builtins, shown_names
 from tidelog.compaction_daemon.observing.page import SERVED_POLICY, static_files
 from tidelog.compaction_daemon.observing.report_cache import BusyError, ReportCache
 from tidelog.compaction_daemon.observing.safe_json import json_bytes, safe_builtins
-from tidelog.compaction_daemon.status import DaemonStatus
+from tidelog.compaction_daemon.process.daemon_status import DaemonStatus
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, RetryableError, TidelogError
-from tidelog.log.internals import REAL_SYSTEM, System, logger
+from tidelog.log.system import REAL_SYSTEM, System, logger
 
 _LOGGER = logger(__name__)
 

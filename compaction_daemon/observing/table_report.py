@@ -32,17 +32,11 @@ from tidelog.compaction_daemon.planning.planner import NOTHING_APART
 from tidelog.compaction_daemon.planning.request import DUE, CompactionRequest
 from tidelog.compaction_daemon.upkeep.retentions import Retention, retentions
 from tidelog.log import Debt, Snapshot, Table
-from tidelog.log.internals import (
-    REAL_SYSTEM,
-    ConsumerStatus,
-    LostRace,
-    System,
-    consumers,
-    properties,
-    read_ledger,
-    sql_type,
-    to_datetime,
-)
+from tidelog.log.commit.conflict_ledger import LostRace, read_ledger
+from tidelog.log.consumers.consumer_status import ConsumerStatus, consumers
+from tidelog.log.data.type_names import sql_type
+from tidelog.log.format import properties
+from tidelog.log.system import REAL_SYSTEM, System, to_datetime
 
 # Each loss is a file of its own, and so is a consumer.
 MAX_LOSSES = 200

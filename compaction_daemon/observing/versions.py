@@ -15,18 +15,13 @@ import pyarrow.compute as pc
 
 from tidelog.compaction_daemon.planning.history import Cost, cost_of
 from tidelog.log import CommitRecord, OperationClass, Snapshot, Table
+from tidelog.log.commit_records import recorded
 from tidelog.log.errors import HistoryExpiredError
-from tidelog.log.internals import (
-    SMALL_SHARE,
-    AddFile,
-    Commit,
-    RemoveFile,
-    Timeline,
-    num_records,
-    paths,
-    properties,
-    recorded,
-)
+from tidelog.log.format import paths, properties
+from tidelog.log.format.actions import AddFile, Commit, RemoveFile
+from tidelog.log.format.statistics import num_records
+from tidelog.log.read.debt import SMALL_SHARE
+from tidelog.log.read.timeline import Timeline
 
 # Reading more commits would take longer than a page should, and no screen shows more of them apart.
 MAX_VERSIONS = 500

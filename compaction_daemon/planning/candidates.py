@@ -13,14 +13,11 @@ import pyarrow.compute as pc
 
 from tidelog.compaction_daemon.planning.history import ScopeKey
 from tidelog.compaction_daemon.planning.plan import OLDEST_TAG
-from tidelog.log.internals import (
-    SMALL_SHARE,
-    BoolArray,
-    FileValues,
-    Int64Array,
-    group_numbers,
-    partition_values,
-)
+from tidelog.log.arrays import BoolArray, Int64Array
+from tidelog.log.data.grouping import group_numbers
+from tidelog.log.format import partition_values
+from tidelog.log.read.debt import SMALL_SHARE
+from tidelog.log.state.file_values import FileValues
 
 # The number of physical rows of a file whose statistics have no count.
 UNKNOWN = -1

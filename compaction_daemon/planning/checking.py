@@ -14,7 +14,10 @@ from tidelog.compaction_daemon.planning.history import scope_of
 from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, Plan, PlannedGroup
 from tidelog.log import Snapshot
 from tidelog.log.errors import ConfigurationError, TableReplacedError
-from tidelog.log.internals import AddFile, properties, require_clusterable, to_adds
+from tidelog.log.format import properties
+from tidelog.log.format.actions import AddFile
+from tidelog.log.format.clustering import require_clusterable
+from tidelog.log.state.files import to_adds
 
 
 class DroppedGroup(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import numpy as np
 
 from tidelog.compaction_daemon.planning.history import CostRecord, History, odds
 from tidelog.compaction_daemon.planning.plan import Prediction
-from tidelog.log.internals import BoolArray, Int64Array
+from tidelog.log.arrays import BoolArray, Int64Array
 
 _N = TypeVar("_N", int, Int64Array)
 

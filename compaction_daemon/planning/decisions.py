@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tidelog.compaction_daemon.planning.candidates import Files, oldest_times
 from tidelog.compaction_daemon.planning.major import num_outputs, pack_major
 from tidelog.compaction_daemon.planning.minor import is_hardly_larger, pack_minor
-from tidelog.log.internals import BoolArray, Int64Array
+from tidelog.log.arrays import BoolArray, Int64Array
 
 Float64Array: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 

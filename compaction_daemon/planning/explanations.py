@@ -11,7 +11,7 @@ from tidelog.compaction_daemon.planning.groups import Chosen
 from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, FileReason, ScopeDebt
 from tidelog.compaction_daemon.planning.request import AUTO_LEVEL, CompactionRequest
 from tidelog.log import Snapshot
-from tidelog.log.internals import Int64Array
+from tidelog.log.arrays import Int64Array
 
 # A plan is read by people, and kept in status pages. The partitions with the most debt to remove come first.
 MAX_SCOPES_SHOWN = 100

@@ -14,7 +14,9 @@ from tidelog.compaction_daemon.planning.decisions import Decisions, Float64Array
 from tidelog.compaction_daemon.planning.major import num_outputs, split_by_rows
 from tidelog.compaction_daemon.planning.plan import HILBERT, MAJOR, MINOR, LeftOut, PlannedGroup
 from tidelog.compaction_daemon.planning.request import Budget, CompactionRequest
-from tidelog.log.internals import AddFile, Int64Array, to_adds
+from tidelog.log.arrays import Int64Array
+from tidelog.log.format.actions import AddFile
+from tidelog.log.state.files import to_adds
 
 # A plan names every input file in full. So many take a second to build and some tens of megabytes.
 MAX_PLANNED_FILES = 50_000

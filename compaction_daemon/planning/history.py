@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from tidelog.compaction_daemon.planning.plan import Prediction
-from tidelog.log.internals import AddFile, Commit, CommitInfo, RemoveFile, commit_info
+from tidelog.log.format import commit_info
+from tidelog.log.format.actions import AddFile, Commit, CommitInfo, RemoveFile
 
 # The key of `CostRecord` in the `tidelog` object of a commitInfo.
 RECORD = "compaction"

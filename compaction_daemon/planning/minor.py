@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from tidelog.log.internals import SMALL_SHARE
+from tidelog.log.read.debt import SMALL_SHARE
 
 # How many times its largest file a group must be. A rewrite of a smaller group would mostly repeat the last rewrite:
 # with this bound a byte is rewritten about log2(target / file size) times while files keep arriving, not once for every

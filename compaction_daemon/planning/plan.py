@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import MALFORMED_JSON, AddFile
+from tidelog.log.format.actions import AddFile
+from tidelog.log.format.text import MALFORMED_JSON
 
 # The tag of a compacted file that holds the time of the oldest commit among its rows, in ms since the epoch.
 OLDEST_TAG = "tidelog.oldestCommit"

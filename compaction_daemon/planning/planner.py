@@ -38,15 +38,10 @@ from tidelog.compaction_daemon.planning.request import (
     with_clustering,
 )
 from tidelog.log import Snapshot
-from tidelog.log.internals import (
-    CUBE_COLUMNS_TAG,
-    BoolArray,
-    Int64Array,
-    clustering_columns,
-    cube_columns,
-    physical_name,
-    properties,
-)
+from tidelog.log.arrays import BoolArray, Int64Array
+from tidelog.log.format import properties
+from tidelog.log.format.clustering import CUBE_COLUMNS_TAG, clustering_columns, cube_columns
+from tidelog.log.format.schema import physical_name
 
 # MAJOR does not wait for quiet if so much of a partition is dead: reads then take twice as long as they need to.
 DEAD_SHARE_OF_HOT = 0.5

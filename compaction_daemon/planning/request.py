@@ -11,7 +11,9 @@ from tidelog.compaction_daemon.planning.minor import GROWTH
 from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, SORT
 from tidelog.log import Snapshot
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import LIQUID, clustering_columns, physical_name, properties, require_clusterable
+from tidelog.log.format import properties
+from tidelog.log.format.clustering import LIQUID, clustering_columns, require_clusterable
+from tidelog.log.format.schema import physical_name
 
 AUTO_LEVEL = "auto"
 LEVELS = (MINOR, MAJOR, AUTO_LEVEL)

@@ -19,7 +19,10 @@ from tidelog.compaction_daemon.rewriting.orders import ColumnOrder, HilbertOrder
 from tidelog.compaction_daemon.rewriting.outputs import delete_files, write_files
 from tidelog.compaction_daemon.rewriting.sorting import SortedGroup
 from tidelog.compaction_daemon.rewriting.verification import live_positions
-from tidelog.log.internals import ROW_MAP_COLUMNS, AddFile, DataWriter, UInt64Array
+from tidelog.log.arrays import UInt64Array
+from tidelog.log.data.row_maps import ROW_MAP_COLUMNS
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.format.actions import AddFile
 
 
 @dataclass(frozen=True, slots=True)

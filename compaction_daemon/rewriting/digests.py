@@ -17,7 +17,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tidelog.log.internals import UInt64Array, row_hashes
+from tidelog.log.arrays import UInt64Array
+from tidelog.log.data.row_hashes import row_hashes
 
 _BITS = 2**64 - 1
 # The last step of MurmurHash3 for 64 bits (Austin Appleby, public domain).

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
-from tidelog.log.internals import AddFile, DataWriter, num_records
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.format.actions import AddFile
+from tidelog.log.format.statistics import num_records
 
 # How much larger than its inputs the output of a rewrite in order may be. Some growth is normal: page headers and
 # partition columns. More would make a table larger each time that it is compacted.

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tidelog.log.internals import UInt64Array
+from tidelog.log.arrays import UInt64Array
 
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 

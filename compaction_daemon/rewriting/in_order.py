@@ -14,8 +14,11 @@ from tidelog.compaction_daemon.rewriting.inputs import Inputs
 from tidelog.compaction_daemon.rewriting.layouts import layouts_of_inputs, usual_layouts
 from tidelog.compaction_daemon.rewriting.outputs import delete_files, write_files
 from tidelog.compaction_daemon.rewriting.sequences import SequenceDigest
+from tidelog.log.data.deletion_vectors import read_dead_rows
+from tidelog.log.data.new_file import Layout
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import CompactionGrowthError
-from tidelog.log.internals import AddFile, DataWriter, Layout, read_dead_rows
+from tidelog.log.format.actions import AddFile
 
 
 def write_in_order(

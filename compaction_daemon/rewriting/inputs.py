@@ -10,17 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidelog.compaction_daemon.rewriting.digests import hashes_of
-from tidelog.log.internals import (
-    AddFile,
-    DataFile,
-    Store,
-    UInt64Array,
-    num_records,
-    read_ahead,
-    read_batches,
-    read_coded_batches,
-    read_footer,
-)
+from tidelog.log.arrays import UInt64Array
+from tidelog.log.data.reader import DataFile, read_batches, read_coded_batches, read_footer
+from tidelog.log.format.actions import AddFile
+from tidelog.log.format.statistics import num_records
+from tidelog.log.read.read_ahead import read_ahead
+from tidelog.log.storage import Store
 
 HASHED_BYTES = 2**25
 """Rows that wait to be sorted or compared. To hash them takes longer than to read them, so a few files are enough."""

@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from tidelog.log.internals import Int64Array, Layout
+from tidelog.log.arrays import Int64Array
+from tidelog.log.data.new_file import Layout
 
 # A reader holds a column's dictionary in memory, and another one for each file that it reads at the same time.
 LARGE_DICTIONARY_BYTES = 64 * 2**20

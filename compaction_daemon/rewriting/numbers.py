@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tidelog.log.internals import UInt64Array
+from tidelog.log.arrays import UInt64Array
 
 NarrowArray: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tidelog.compaction_daemon.rewriting.hilbert import hilbert_numbers
 from tidelog.compaction_daemon.rewriting.ranks import Ranks
-from tidelog.log.internals import Int64Array
+from tidelog.log.arrays import Int64Array
 
 # Bits of a place on the curve. The remaining bits keep rows with the same place in the order of reading.
 _CURVE_BITS = 40

@@ -9,7 +9,10 @@ from itertools import repeat
 import pyarrow as pa
 import pyarrow.types as pt
 
-from tidelog.log.internals import AddFile, DataWriter, Layout, paths
+from tidelog.log.data.new_file import Layout
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.format import paths
+from tidelog.log.format.actions import AddFile
 
 # A row group ends with the first of these bounds. Readers skip whole row groups, so they should not be large; each
 # costs a page header and a dictionary for each column, so they should not be small.

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.compaction_daemon.rewriting.hilbert import UInt32Array
-from tidelog.log.internals import Int64Array
+from tidelog.log.arrays import Int64Array
 
 
 class Ranks:

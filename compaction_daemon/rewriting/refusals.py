@@ -16,8 +16,12 @@ from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.compaction_daemon.rewriting.digests import Sums
 from tidelog.compaction_daemon.rewriting.outputs import delete_files
 from tidelog.compaction_daemon.rewriting.verification import Findings
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import CompactionVerificationError, TidelogError
-from tidelog.log.internals import MALFORMED_JSON, AddFile, DataWriter, Store, logger
+from tidelog.log.format.actions import AddFile
+from tidelog.log.format.text import MALFORMED_JSON
+from tidelog.log.storage import Store
+from tidelog.log.system import logger
 
 REFUSED_FOLDER = "_tidelog/refused"
 # The newest ones are of interest, and a page should not take long if something is refused again and again.

@@ -21,19 +21,12 @@ from tidelog.compaction_daemon.rewriting.inputs import Inputs
 from tidelog.compaction_daemon.rewriting.outputs import delete_files
 from tidelog.compaction_daemon.rewriting.refusals import refuse
 from tidelog.compaction_daemon.rewriting.verification import ClusteredRows, RowsInOrder, verify
-from tidelog.log.internals import (
-    CUBE_COLUMNS_TAG,
-    CUBE_ID_TAG,
-    LIQUID,
-    AddFile,
-    DataWriter,
-    LineageGroup,
-    LineageInput,
-    LineageOutput,
-    MoveGroup,
-    cube_columns,
-    physical_name,
-)
+from tidelog.log.conflict.staged import MoveGroup
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.format.actions import AddFile
+from tidelog.log.format.clustering import CUBE_COLUMNS_TAG, CUBE_ID_TAG, LIQUID, cube_columns
+from tidelog.log.format.lineage import LineageGroup, LineageInput, LineageOutput
+from tidelog.log.format.schema import physical_name
 
 
 def rewrite(

@@ -24,7 +24,9 @@ from tidelog.compaction_daemon.rewriting.digests import Digest
 from tidelog.compaction_daemon.rewriting.inputs import Inputs
 from tidelog.compaction_daemon.rewriting.numbers import RowHashes
 from tidelog.compaction_daemon.rewriting.orders import Order
-from tidelog.log.internals import BoolArray, Int64Array, Spill, UInt64Array, divided, read_ahead
+from tidelog.log.arrays import BoolArray, Int64Array, UInt64Array
+from tidelog.log.data.spill import Spill, divided
+from tidelog.log.read.read_ahead import read_ahead
 
 # So many bytes of rows are sorted in memory, where they are twice for a moment.
 HELD_BYTES = 2**27

@@ -25,19 +25,14 @@ from tidelog.compaction_daemon.rewriting.inputs import HASHED_BYTES, HashedRows,
 from tidelog.compaction_daemon.rewriting.numbers import NarrowArray, narrowest
 from tidelog.compaction_daemon.rewriting.sequences import SequenceDigest, differing_columns
 from tidelog.compaction_daemon.rewriting.written_statistics import RowsRead, WrittenStatistics
+from tidelog.log.arrays import Int64Array, UInt64Array
+from tidelog.log.data.deletion_vectors import read_dead_rows
+from tidelog.log.data.reader import DataFile, read_coded_batches, read_footer
+from tidelog.log.data.row_maps import ROW_MAP_COLUMNS
 from tidelog.log.errors import DataError
-from tidelog.log.internals import (
-    ROW_MAP_COLUMNS,
-    AddFile,
-    DataFile,
-    Int64Array,
-    Store,
-    UInt64Array,
-    read_ahead,
-    read_coded_batches,
-    read_dead_rows,
-    read_footer,
-)
+from tidelog.log.format.actions import AddFile
+from tidelog.log.read.read_ahead import read_ahead
+from tidelog.log.storage import Store
 
 _T = TypeVar("_T")
 # Addresses of so many rows are compared at a time, because there are tens of millions.

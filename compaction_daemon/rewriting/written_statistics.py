@@ -19,7 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from tidelog.log.internals import AddFile, Bounds, footer_bounds, is_variant, physical_name, read_bounds
+from tidelog.log.format.actions import AddFile
+from tidelog.log.format.footer_statistics import footer_bounds
+from tidelog.log.format.schema import is_variant, physical_name
+from tidelog.log.format.statistics_reader import Bounds, read_bounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tidelog.log.internals import properties
+from tidelog.log.format import properties
 
 _KEPT = {
     properties.LOG_RETENTION: "keeps versions readable",

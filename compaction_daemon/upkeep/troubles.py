@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from tidelog.compaction_daemon.upkeep.due import Chore
-from tidelog.compaction_daemon.upkeep.report import UpkeepError
+from tidelog.compaction_daemon.upkeep.upkeep_report import UpkeepError
 from tidelog.log.errors import RetryableError, TidelogError
-from tidelog.log.internals import System, event, logger, to_datetime
+from tidelog.log.log_records import event
+from tidelog.log.system import System, logger, to_datetime
 
 _LOGGER = logger(__name__)
 

@@ -7,27 +7,22 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from tidelog.compaction_daemon.upkeep import due
+from tidelog.compaction_daemon.upkeep.clean_up_record import UpkeepRecord, read_record, record_of_log, write_record
 from tidelog.compaction_daemon.upkeep.due import CLEAN_UPS, Chore, LastTime, TableAge
-from tidelog.compaction_daemon.upkeep.record import UpkeepRecord, read_record, record_of_log, write_record
-from tidelog.compaction_daemon.upkeep.report import Upcoming, UpkeepError, UpkeepReport
 from tidelog.compaction_daemon.upkeep.retentions import retention, retentions
 from tidelog.compaction_daemon.upkeep.troubles import Troubles
+from tidelog.compaction_daemon.upkeep.upkeep_report import Upcoming, UpkeepError, UpkeepReport
 from tidelog.log import ExpiryReport, Table, VacuumReport
+from tidelog.log.cleanup.expire import expire_log
+from tidelog.log.cleanup.pieces import Pieces
+from tidelog.log.cleanup.vacuum import vacuum_files
+from tidelog.log.conflict.horizon import horizon_of
 from tidelog.log.errors import StoreUnavailableError, TableNotFoundError, TableReplacedError, TidelogError
-from tidelog.log.internals import (
-    REAL_SYSTEM,
-    LogState,
-    Pieces,
-    System,
-    event,
-    expire_log,
-    horizon_of,
-    logger,
-    pointed_version,
-    properties,
-    to_datetime,
-    vacuum_files,
-)
+from tidelog.log.format import properties
+from tidelog.log.log_records import event
+from tidelog.log.state.loader import LogState
+from tidelog.log.state.segment import pointed_version
+from tidelog.log.system import REAL_SYSTEM, System, logger, to_datetime
 
 _LOGGER = logger(__name__)
 

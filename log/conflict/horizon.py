@@ -22,7 +22,7 @@ from tidelog.log.format.actions import Commit, SetTransaction
 
 HORIZON = "tidelog/horizon"
 FLOOR = "tidelog/floor"
-# The version that a purge has looked at; see `tidelog.compaction_daemon.purge`. Only a later purge reads it.
+# The version that a purge has looked at; see `tidelog.compaction_daemon.compaction.purge`. Only a later purge reads it.
 PURGED = "tidelog/purged"
 
 

@@ -12,7 +12,7 @@ A consumer and a clean-up each write first and look second, so that at least one
 A consumer is live while its newest record is younger than `tidelog.consumerTimeToLive`, by the store's clock. One that
 was silent for longer is no fence any more. When it wakes up, it writes and looks again, as one that starts.
 
-- `record`: what is stored about a consumer, and the rules for names
+- `consumer_record`: what is stored about a consumer, and the rules for names
 - `epochs`: the files that hold the records
 - `store_clock`: the time by the store's clock
 - `bounds`: how far clean-up has gone, and whether it has passed a position
@@ -20,6 +20,6 @@ was silent for longer is no fence any more. When it wakes up, it writes and look
 - `claims`: register a consumer, or continue it
 - `consumer`: one that this process owns: advance it, keep it alive, release it
 - `fence`: what clean-ups must keep
-- `status`: all consumers with their lags
+- `consumer_status`: all consumers with their lags
 - `administration`: move or remove a consumer from outside
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tidelog.log.consumers import bounds, epochs
-from tidelog.log.consumers.record import Record, State, require_name
+from tidelog.log.consumers.consumer_record import Record, State, require_name
 from tidelog.log.consumers.registration import draft, look_or_withdraw, stamped
 from tidelog.log.errors import ConfigurationError, StoreUnavailableError
 from tidelog.log.numbered_files import LatestRecord, UnreadableRecordError

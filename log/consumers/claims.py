@@ -8,7 +8,7 @@ import msgspec
 
 from tidelog.log.consumers import epochs
 from tidelog.log.consumers.consumer import Consumer
-from tidelog.log.consumers.record import Record, State, require_name, require_owner
+from tidelog.log.consumers.consumer_record import Record, State, require_name, require_owner
 from tidelog.log.consumers.registration import (
     current_record,
     draft,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tidelog.log.consumers import epochs
-from tidelog.log.consumers.record import Record, State
+from tidelog.log.consumers.consumer_record import Record, State
 from tidelog.log.consumers.registration import (
     current_record,
     look_or_withdraw,

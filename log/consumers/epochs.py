@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tidelog.log.consumers.record import Record, decode_record, encode_record
+from tidelog.log.consumers.consumer_record import Record, decode_record, encode_record
 from tidelog.log.numbered_files import LatestRecord, NumberedFiles, is_record
 from tidelog.log.storage import Store
 from tidelog.log.system import System

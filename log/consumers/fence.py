@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tidelog.log.consumers import epochs
 from tidelog.log.consumers.bounds import needed_version
-from tidelog.log.consumers.record import State, is_name
+from tidelog.log.consumers.consumer_record import State, is_name
 from tidelog.log.consumers.registration import time_to_live_ms
 from tidelog.log.consumers.store_clock import delete_left_over, store_clock_ms
 from tidelog.log.errors import StoreUnavailableError

@@ -7,7 +7,7 @@ import contextlib
 import msgspec
 
 from tidelog.log.consumers import bounds, epochs
-from tidelog.log.consumers.record import Record, State
+from tidelog.log.consumers.consumer_record import Record, State
 from tidelog.log.errors import CorruptLogError, HistoryExpiredError, TidelogError
 from tidelog.log.format import commit_info, properties
 from tidelog.log.numbered_files import LatestRecord, UnreadableRecordError

@@ -14,24 +14,19 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from tidelog.log import OperationClass, Table, Transaction
+from tidelog.log import OperationClass, Table, Transaction, predicate
+from tidelog.log.commit.discard import delete_unnamed
+from tidelog.log.commit.result import committed
+from tidelog.log.conflict.staged import Staged
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, RetryableError, TidelogError
-from tidelog.log.internals import (
-    REAL_SYSTEM,
-    DataWriter,
-    Overwrite,
-    RowRules,
-    Staged,
-    WrittenFiles,
-    committed,
-    delete_unnamed,
-    load,
-    logger,
-    open_store,
-    predicate,
-    require_row_changes,
-    require_same_table,
-)
+from tidelog.log.operations.delete_update import require_row_changes
+from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
+from tidelog.log.rules import RowRules
+from tidelog.log.state.loader import load
+from tidelog.log.state.table_identity import require_same_table
+from tidelog.log.storage import open_store
+from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.write_options import WriteOptions

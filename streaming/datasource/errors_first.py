@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 from tidelog.log.errors import TidelogError
-from tidelog.log.reading import logger
+from tidelog.log.system import logger
 
 _LOGGER = logger("tidelog.streaming")
 

@@ -10,7 +10,12 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from tidelog.log.errors import HistoryExpiredError, SchemaMismatchError
-from tidelog.log.reading import Change, Selection, Snapshot, Store, TableReader, read_change_batches
+from tidelog.log.read.commit_changes import read_change_batches
+from tidelog.log.read.rewrites import Change
+from tidelog.log.read.scan import Selection
+from tidelog.log.read.snapshot import Snapshot
+from tidelog.log.read.table_reader import TableReader
+from tidelog.log.storage import Store
 from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.read_options import EXCLUSIVE_START, ReadOptions
 from tidelog.streaming.feed_planning.query_columns import QueryColumns

@@ -8,8 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from tidelog.log import predicate
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.reading import BEFORE_FIRST, REAL_SYSTEM, Mode, Point, predicate, properties, require_mode
+from tidelog.log.format import properties
+from tidelog.log.read.changes import require_mode
+from tidelog.log.read.commit_changes import Mode
+from tidelog.log.read.timeline import BEFORE_FIRST, Point
+from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming.datasource.session_zone import in_zone
 from tidelog.streaming.feed_planning.limits import ReadLimits
 from tidelog.streaming.feed_planning.query_columns import QueryColumns

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.reading import logger
+from tidelog.log.system import logger
 from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.feed_reader import FeedReader
 from tidelog.streaming.feed_planning.limits import NO_LIMITS

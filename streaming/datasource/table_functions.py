@@ -23,7 +23,8 @@ from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
 from tidelog.log import Changes, Scan, Table
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.reading import Point, RowReader
+from tidelog.log.read.scan import RowReader
+from tidelog.log.read.timeline import Point
 from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.errors_first import error_first
 

@@ -12,8 +12,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import WriteVerificationError
-from tidelog.log.internals import AddFile, DataWriter, RowRules, num_records
+from tidelog.log.format.actions import AddFile
+from tidelog.log.format.statistics import num_records
+from tidelog.log.rules import RowRules
 from tidelog.streaming.executors import jvm_files
 from tidelog.streaming.executors.plain_frame import arrow_schema, plain_rows, quoted
 from tidelog.streaming.executors.ruled_frame import ruled

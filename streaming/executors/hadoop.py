@@ -15,7 +15,10 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
-from tidelog.log.internals import Redactor, Store, environment, logger, parse_location, parse_option_texts
+from tidelog.log.storage import Store
+from tidelog.log.storage.location import parse_location
+from tidelog.log.storage.options import Redactor, parse_option_texts
+from tidelog.log.system import environment, logger
 
 _LOGGER = logger(__name__)
 

@@ -16,8 +16,14 @@ import pyarrow.types as pt
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
+from tidelog.log.commit.discard import delete_unnamed
+from tidelog.log.data.external_files import take_up
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import SchemaMismatchError, TidelogError
-from tidelog.log.internals import AddFile, DataWriter, FileStatus, LocalStore, Store, delete_unnamed, logger, take_up
+from tidelog.log.format.actions import AddFile
+from tidelog.log.storage import FileStatus, Store
+from tidelog.log.storage.local import LocalStore
+from tidelog.log.system import logger
 from tidelog.streaming.executors import hadoop
 from tidelog.streaming.executors.plain_frame import prepared, quoted
 from tidelog.streaming.executors.session import FITTED_SHUFFLES, session_settings

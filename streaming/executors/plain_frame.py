@@ -12,7 +12,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 from pyspark.sql.pandas.types import from_arrow_type
 
-from tidelog.log.internals import DataWriter, conform, has_variant, match_names, properties
+from tidelog.log.data.cast import match_names
+from tidelog.log.data.conform import conform
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.format import properties
+from tidelog.log.format.schema import has_variant
 from tidelog.streaming import spark_versions
 
 # By bits: the most decimal digits of an integer, and the largest integer, in bits, that a float holds exactly.

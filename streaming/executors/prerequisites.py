@@ -11,7 +11,7 @@ import pyspark
 from pyspark import SparkContext
 
 from tidelog.log.errors import PrerequisiteError
-from tidelog.log.internals import environment
+from tidelog.log.system import environment
 from tidelog.streaming import spark_versions
 
 MINIMUM_SPARK = spark_versions.OLDEST

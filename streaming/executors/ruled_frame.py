@@ -15,8 +15,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 from pyspark.sql.pandas.types import from_arrow_type
 
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import UnsupportedFeatureError
-from tidelog.log.internals import DataWriter, RowRules, spark_work
+from tidelog.log.rules import RowRules, spark_work
 from tidelog.streaming.executors.plain_frame import arrow_schema, prepared, quoted, widens
 
 _ALL = 2**31 - 1

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidelog.log.errors import WorkerLostError
-from tidelog.log.internals import REAL_SYSTEM
+from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming.executors.session import is_connect, require_session, use_this_interpreter
 from tidelog.streaming.executors.tasks import run_on_rows
 

@@ -15,27 +15,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from tidelog.log import Committed, Table, Transaction
-from tidelog.log.internals import (
-    REAL_SYSTEM,
-    AddFile,
-    DataWriter,
-    LogState,
-    Overwrite,
-    RowRules,
-    Stage,
-    Staged,
-    WrittenFiles,
-    committed,
-    join_parts,
-    predicate,
-    prune_values,
-    stage_delete,
-    stage_part,
-    stage_update,
-    to_adds,
-    without_progress,
-)
+from tidelog.log import Committed, Table, Transaction, predicate
+from tidelog.log.commit.result import committed
+from tidelog.log.conflict.staged import Staged
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.format.actions import AddFile
+from tidelog.log.operations.delete_update import stage_delete, stage_update
+from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
+from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, without_progress
+from tidelog.log.pruning.file_pruning import prune_values
+from tidelog.log.rules import RowRules
+from tidelog.log.state.files import to_adds
+from tidelog.log.state.loader import LogState
+from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming import spark_versions
 from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.session import prepare_session
@@ -52,7 +44,7 @@ from tidelog.streaming.executors.tasks import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.compaction_daemon.compaction import CompactionReport
+    from tidelog.compaction_daemon.compaction.compaction import CompactionReport
 
 
 def table(spark: SparkSession, path: str, *, storage_options: Mapping[str, str] | None = None) -> SparkTable:

@@ -20,34 +20,21 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log import OperationClass
+from tidelog.log.arrays import BoolArray, Int64Array
+from tidelog.log.conflict.staged import RowDelete, Staged
+from tidelog.log.data.reader import DataFile, read_batches
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import (
-    NEW_ROW,
-    UPSERT_METRICS,
-    AddCDCFile,
-    AddFile,
-    BoolArray,
-    DataFile,
-    DataWriter,
-    Head,
-    Int64Array,
-    KeyMatcher,
-    Keys,
-    LogState,
-    Matched,
-    Pairs,
-    RowDelete,
-    RowRules,
-    Staged,
-    key_columns,
-    num_records,
-    read_batches,
-    split_upsert,
-    staged_upsert,
-    state_of,
-    with_kept_ids,
-    without_progress,
-)
+from tidelog.log.format.actions import AddCDCFile, AddFile
+from tidelog.log.format.statistics import num_records
+from tidelog.log.operations.keys import Keys, key_columns
+from tidelog.log.operations.row_matcher import Matched
+from tidelog.log.operations.staged_parts import state_of, without_progress
+from tidelog.log.operations.upsert import NEW_ROW, UPSERT_METRICS, KeyMatcher, Pairs, staged_upsert, with_kept_ids
+from tidelog.log.operations.upsert_data import split_upsert
+from tidelog.log.rules import RowRules
+from tidelog.log.state.head import Head
+from tidelog.log.state.loader import LogState
 from tidelog.streaming.executors.frame_files import require_counted
 from tidelog.streaming.executors.ruled_frame import ruled
 from tidelog.streaming.executors.tasks import cleared, delete_written, file_size, pieces, run, run_on_rows, task_parts

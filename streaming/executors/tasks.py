@@ -16,8 +16,13 @@ from typing import TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from tidelog.log.commit.discard import delete_unnamed
+from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
-from tidelog.log.internals import AddFile, DataWriter, MemoryStore, Store, delete_unnamed, paths, properties
+from tidelog.log.format import paths, properties
+from tidelog.log.format.actions import AddFile
+from tidelog.log.storage import Store
+from tidelog.log.storage.memory import MemoryStore
 from tidelog.streaming.executors.session import is_connect
 from tidelog.streaming.executors.shipped import imports_explained
 

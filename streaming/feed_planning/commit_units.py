@@ -8,21 +8,16 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from tidelog.log import predicate
+from tidelog.log.data.reader import physical_rows
 from tidelog.log.errors import NotAppendOnlyError
-from tidelog.log.reading import (
-    Change,
-    ChangeFile,
-    Commit,
-    Metadata,
-    Mode,
-    Selection,
-    TableReader,
-    changed_rows,
-    commit_changes,
-    may_match,
-    physical_rows,
-    predicate,
-)
+from tidelog.log.format.actions import Commit, Metadata
+from tidelog.log.pruning.file_pruning import may_match
+from tidelog.log.read.change_files import ChangeFile
+from tidelog.log.read.commit_changes import Mode, changed_rows, commit_changes
+from tidelog.log.read.rewrites import Change
+from tidelog.log.read.scan import Selection
+from tidelog.log.read.table_reader import TableReader
 from tidelog.streaming.feed_planning.limits import Admission
 
 # A file takes a few hundred bytes here, so this many take some tens of megabytes.

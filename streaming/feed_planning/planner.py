@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tidelog.log.errors import NotAppendOnlyError, SchemaChangedError
-from tidelog.log.reading import Change, Metadata, System, TableReader, range_error, to_datetime, utc_text
+from tidelog.log.format.actions import Metadata
+from tidelog.log.read.rewrites import Change
+from tidelog.log.read.table_reader import TableReader
+from tidelog.log.state.segment import range_error
+from tidelog.log.system import System, to_datetime, utc_text
 from tidelog.streaming.feed_planning.commit_units import CommitReader, CommitUnits
 from tidelog.streaming.feed_planning.limits import Admission, ReadLimits
 from tidelog.streaming.feed_planning.offsets import COMPLETE, Offset

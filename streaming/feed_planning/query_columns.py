@@ -12,7 +12,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidelog.log.errors import ConfigurationError, PredicateError, SchemaChangedError
-from tidelog.log.reading import Metadata, Mode, Selection, change_schema, columns_of
+from tidelog.log.format.actions import Metadata
+from tidelog.log.format.schema import columns_of
+from tidelog.log.read.changes import change_schema
+from tidelog.log.read.commit_changes import Mode
+from tidelog.log.read.scan import Selection
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.log.reading import (
-    ChangeFile,
-    DataFile,
-    FileValues,
-    Int64Array,
-    Selection,
-    Snapshot,
-    Store,
-    num_records,
-    physical_rows,
-    prune_values,
-    to_adds,
-)
+from tidelog.log.arrays import Int64Array
+from tidelog.log.data.reader import DataFile, physical_rows
+from tidelog.log.format.statistics import num_records
+from tidelog.log.pruning.file_pruning import prune_values
+from tidelog.log.read.change_files import ChangeFile
+from tidelog.log.read.scan import Selection
+from tidelog.log.read.snapshot import Snapshot
+from tidelog.log.state.file_values import FileValues
+from tidelog.log.state.files import to_adds
+from tidelog.log.storage import Store
 from tidelog.streaming.feed_planning.limits import Admission
 
 _NUMBER = "number"

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidelog.log.reading import Consumer, System, TableReader, claim
+from tidelog.log.consumers.claims import claim
+from tidelog.log.consumers.consumer import Consumer
+from tidelog.log.read.table_reader import TableReader
+from tidelog.log.system import System
 from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.feed_planning.planner import FeedPlanner
 

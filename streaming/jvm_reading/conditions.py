@@ -14,7 +14,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.types as pt
 
-from tidelog.log.internals import predicate
+from tidelog.log import predicate
 from tidelog.streaming.executors.plain_frame import quoted
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -6,15 +6,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from tidelog.log.data.writer import CHANGE_TYPE
 from tidelog.log.errors import CorruptLogError
-from tidelog.log.internals import (
-    CHANGE_TYPE,
-    COMMIT_TIMESTAMP,
-    COMMIT_VERSION,
-    ChangeFile,
-    partition_values,
-    physical_name,
-)
+from tidelog.log.format import partition_values
+from tidelog.log.format.schema import physical_name
+from tidelog.log.read.change_files import COMMIT_TIMESTAMP, COMMIT_VERSION, ChangeFile
 
 
 def constant_names(change: ChangeFile, schema: pa.Schema, *, of_snapshot: bool) -> tuple[str, ...]:

@@ -18,7 +18,10 @@ from pyroaring import BitMap64
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
-from tidelog.log.internals import ChangeFile, Store, num_records, read_dead_rows
+from tidelog.log.data.deletion_vectors import read_dead_rows
+from tidelog.log.format.statistics import num_records
+from tidelog.log.read.change_files import ChangeFile
+from tidelog.log.storage import Store
 from tidelog.streaming.jvm_reading.tidelog_tasks import in_tasks
 
 _BLOCK_BITS = 12

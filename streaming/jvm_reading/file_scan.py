@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from tidelog.log.internals import logger
+from tidelog.log.system import logger
 from tidelog.streaming import spark_versions
 from tidelog.streaming.executors.session import is_connect
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
-from tidelog.log.internals import Selection, net_changes
+from tidelog.log.read.net_changes import net_changes
+from tidelog.log.read.scan import Selection
 from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.jvm_reading.tidelog_tasks import from_arrow
 

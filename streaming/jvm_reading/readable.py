@@ -8,7 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from tidelog.log.internals import ChangeFile, LocalStore, Store, field_id, is_variant, paths, physical_name
+from tidelog.log.format import paths
+from tidelog.log.format.schema import field_id, is_variant, physical_name
+from tidelog.log.read.change_files import ChangeFile
+from tidelog.log.storage import Store
+from tidelog.log.storage.local import LocalStore
 
 
 def are_columns_readable(schema: pa.Schema) -> bool:

@@ -15,7 +15,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.log.errors import DataFileMissingError
-from tidelog.log.internals import ChangeFile, Selection, Store, expired_changes, paths, physical_name
+from tidelog.log.format import paths
+from tidelog.log.format.schema import physical_name
+from tidelog.log.read.change_files import ChangeFile
+from tidelog.log.read.changes import expired_changes
+from tidelog.log.read.scan import Selection
+from tidelog.log.storage import Store
 from tidelog.streaming.executors import hadoop
 from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.executors.session import is_connect

@@ -8,7 +8,13 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.log import Table
-from tidelog.log.internals import AddFile, ChangeFile, DataFile, Point, Selection, change_schema, to_adds
+from tidelog.log.data.reader import DataFile
+from tidelog.log.format.actions import AddFile
+from tidelog.log.read.change_files import ChangeFile
+from tidelog.log.read.changes import change_schema
+from tidelog.log.read.scan import Selection
+from tidelog.log.read.timeline import Point
+from tidelog.log.state.files import to_adds
 from tidelog.streaming.executors.session import prepare_session
 from tidelog.streaming.jvm_reading.net import net_rows
 from tidelog.streaming.jvm_reading.rows import jvm_rows

@@ -9,8 +9,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from tidelog.log.data.reader import read_batches
 from tidelog.log.errors import DataFileMissingError
-from tidelog.log.internals import Selection, Store, expired_changes, read_batches, read_change_batches
+from tidelog.log.read.changes import expired_changes
+from tidelog.log.read.commit_changes import read_change_batches
+from tidelog.log.read.scan import Selection
+from tidelog.log.storage import Store
 from tidelog.streaming.jvm_reading.tidelog_tasks import in_tasks
 
 # A task's Python worker costs some tens of milliseconds, so small files share one task. A core reads this number of

@@ -18,8 +18,9 @@ from threading import Lock
 from typing import Any, TypeAlias
 
 from tidelog.log.errors import TidelogError
-from tidelog.log.internals import JsonLines, logger
-from tidelog.streaming.monitoring.report import BatchReport
+from tidelog.log.log_records import JsonLines
+from tidelog.log.system import logger
+from tidelog.streaming.monitoring.batch_report import BatchReport
 
 __all__ = ["JsonLines", "Subscriber", "failures_logged", "publish", "subscribe"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tidelog.log.internals import System
+from tidelog.log.system import System
 
 
 class Phases:

@@ -7,8 +7,10 @@ from threading import Thread
 
 from tidelog.log import Table
 from tidelog.log.errors import TidelogError
-from tidelog.log.internals import logger, open_store, pointed_version
-from tidelog.log.internals import properties as table_properties
+from tidelog.log.format import properties as table_properties
+from tidelog.log.state.segment import pointed_version
+from tidelog.log.storage import open_store
+from tidelog.log.system import logger
 
 _LOGGER = logger(__name__)
 

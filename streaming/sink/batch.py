@@ -13,14 +13,18 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from tidelog.log import Committed, Transaction
+from tidelog.log.commit.result import committed
 from tidelog.log.errors import ConfigurationError, UnsupportedFeatureError
-from tidelog.log.internals import REAL_SYSTEM, SetTransaction, committed, logger, open_store, run_statement
+from tidelog.log.format.actions import SetTransaction
+from tidelog.log.statements import run_statement
+from tidelog.log.storage import open_store
+from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming.executors.collecting import collected
 from tidelog.streaming.executors.ruled_frame import only_in_spark
 from tidelog.streaming.executors.session import is_connect, is_local
 from tidelog.streaming.executors.tasks import require_reachable
+from tidelog.streaming.monitoring.batch_report import BatchReport
 from tidelog.streaming.monitoring.phases import Phases
-from tidelog.streaming.monitoring.report import BatchReport
 from tidelog.streaming.sink.background_checkpoint import BackgroundCheckpoint
 from tidelog.streaming.sink.batch_rows import BatchRows, CollectedRows, FrameRows
 from tidelog.streaming.sink.claims import claimed, has_begun, note_begun

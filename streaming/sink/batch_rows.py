@@ -10,21 +10,16 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from tidelog.log import Transaction
-from tidelog.log.internals import (
-    AddFile,
-    DataWriter,
-    LogState,
-    Overwrite,
-    Staged,
-    WrittenFiles,
-    key_columns,
-    open_store,
-    partition_values,
-    physical_name,
-    predicate,
-    properties,
-)
+from tidelog.log import Transaction, predicate
+from tidelog.log.conflict.staged import Staged
+from tidelog.log.data.writer import DataWriter
+from tidelog.log.format import partition_values, properties
+from tidelog.log.format.actions import AddFile
+from tidelog.log.format.schema import physical_name
+from tidelog.log.operations.keys import key_columns
+from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
+from tidelog.log.state.loader import LogState
+from tidelog.log.storage import open_store
 from tidelog.streaming.executors import hadoop
 from tidelog.streaming.executors.frame_files import write_frame
 from tidelog.streaming.executors.plain_frame import arrow_schema

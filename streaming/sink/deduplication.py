@@ -11,8 +11,10 @@ import pyarrow.types as pt
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 
+from tidelog.log.arrays import Int64Array
+from tidelog.log.data.grouping import group_numbers
 from tidelog.log.errors import SchemaMismatchError
-from tidelog.log.internals import Int64Array, free_name, group_numbers
+from tidelog.log.operations.row_matcher import free_name
 from tidelog.streaming.executors.plain_frame import arrow_schema, quoted
 
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from tidelog.log.internals import SetTransaction
+from tidelog.log.format.actions import SetTransaction
 from tidelog.streaming.sink.micro_batch import MicroBatch, digest_63
 
 

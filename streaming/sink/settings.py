@@ -7,9 +7,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tidelog.log import predicate
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import MemoryStore, open_store, predicate
-from tidelog.log.internals import properties as table_properties
+from tidelog.log.format import properties as table_properties
+from tidelog.log.storage import open_store
+from tidelog.log.storage.memory import MemoryStore
 from tidelog.streaming.sink.throttle import Throttle
 
 APPEND, UPSERT, OVERWRITE_PARTITIONS = SINK_MODES = ("append", "upsert", "overwrite-partitions")

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from tidelog.log.errors import TidelogError
 from tidelog.streaming.executors.prerequisites import require_jvm, require_spark
 from tidelog.streaming.monitoring.batch_log import failures_logged, publish
-from tidelog.streaming.monitoring.report import BatchReport
+from tidelog.streaming.monitoring.batch_report import BatchReport
 from tidelog.streaming.sink.batch import Batch, SinkParts
 from tidelog.streaming.sink.settings import APPEND, AUTO, SinkSettings, sink_settings
 from tidelog.streaming.sink.throttle import Throttle

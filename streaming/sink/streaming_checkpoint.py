@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.internals import Store, open_store
+from tidelog.log.storage import Store, open_store
 
 
 class StreamingCheckpoint:

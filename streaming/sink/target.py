@@ -16,8 +16,10 @@ from tidelog.log.errors import (
     FencedError,
     TableNotFoundError,
 )
-from tidelog.log.internals import change_schema, commit_info, logger
-from tidelog.log.internals import properties as table_properties
+from tidelog.log.format import commit_info
+from tidelog.log.format import properties as table_properties
+from tidelog.log.read.changes import change_schema
+from tidelog.log.system import logger
 from tidelog.streaming.executors.plain_frame import arrow_schema
 from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch

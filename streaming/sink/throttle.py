@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tidelog.log import Debt
 from tidelog.log.errors import ConfigurationError, TidelogError
-from tidelog.log.internals import REAL_SYSTEM, System, logger
+from tidelog.log.system import REAL_SYSTEM, System, logger
 
 _LOGGER = logger(__name__)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidelog.log.internals import MemoryStore, Store
+from tidelog.log.storage import Store
+from tidelog.log.storage.memory import MemoryStore
 from tidelog.streaming.sink.settings import AUTO, DRIVER, SPARK
 
 

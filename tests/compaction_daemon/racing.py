@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.compaction_daemon.support import PassingClock, memory_table, put
-from tidelog.compaction_daemon import PlannedGroup, applying
+from tidelog.compaction_daemon import PlannedGroup
+from tidelog.compaction_daemon.compaction import applying
 from tidelog.compaction_daemon.rewriting import rewrite
 from tidelog.log import Table
 from tidelog.log.conflict.staged import MoveGroup

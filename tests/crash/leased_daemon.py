@@ -12,7 +12,8 @@ from __future__ import annotations
 import sys
 from threading import current_thread, main_thread
 
-from tidelog.compaction_daemon import applying, stage
+from tidelog.compaction_daemon import stage
+from tidelog.compaction_daemon.compaction import applying
 from tidelog.compaction_daemon.leases import Held, Lease, new_owner
 from tidelog.log import Table
 from tidelog.log.errors import LeaseLostError

@@ -17,9 +17,9 @@ import yaml
 
 from tests.cli.support import run
 from tests.test_docs import commands, options_of
-from tidelog.compaction_daemon.config_file import DaemonFile, parse_config
 from tidelog.compaction_daemon.observing import server
-from tidelog.compaction_daemon.sources import TableSource
+from tidelog.compaction_daemon.settings.config_file import DaemonFile, parse_config
+from tidelog.compaction_daemon.settings.sources import TableSource
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "examples" / "operations"

@@ -18,7 +18,7 @@ from tests.simulation.record import Record, Seen, Told
 from tests.simulation.scheduler import Killed
 from tests.simulation.world import World
 from tidelog.compaction_daemon import CompactionReport, compact
-from tidelog.compaction_daemon.report import NOTHING
+from tidelog.compaction_daemon.compaction.compaction_report import NOTHING
 from tidelog.log import Committed, Superseded, Table, Transaction
 from tidelog.log.commit.result import committed
 from tidelog.log.errors import (

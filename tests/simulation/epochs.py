@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.history import History, Owner, Written
-from tidelog.compaction_daemon.leases.record import LEASES_FOLDER, app_id
+from tidelog.compaction_daemon.leases.lease_record import LEASES_FOLDER, app_id
 
 if TYPE_CHECKING:
     from tests.simulation.files import File

@@ -232,7 +232,7 @@ def planned_for_the_newest(original: Function) -> Function:
 
 
 _DROP = "tidelog.log.operations.drop_table"
-_APPLYING = "tidelog.compaction_daemon.applying:_Run"
+_APPLYING = "tidelog.compaction_daemon.compaction.applying:_Run"
 _LOOP = "tidelog.log.commit.loop"
 _CONSUMERS = "tidelog.log.consumers"
 _DISK = "tidelog.log.storage.local:LocalStore"

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.actors import Compacted, Job, Outcome
 from tests.simulation.record import Record
-from tidelog.compaction_daemon.config import DaemonConfig
-from tidelog.compaction_daemon.kept_leases import KeptLeases
 from tidelog.compaction_daemon.leases import Held, Lease
 from tidelog.compaction_daemon.planning.request import AUTO_LEVEL
-from tidelog.compaction_daemon.step_report import TableStep
-from tidelog.compaction_daemon.table_step import TableStepper
-from tidelog.compaction_daemon.watching.watched_table import WatchedTable
+from tidelog.compaction_daemon.process.kept_leases import KeptLeases
+from tidelog.compaction_daemon.process.step_report import TableStep
+from tidelog.compaction_daemon.process.table_step import TableStepper
+from tidelog.compaction_daemon.process.watched_table import WatchedTable
+from tidelog.compaction_daemon.settings.config import DaemonConfig
 from tidelog.log import Table
 
 if TYPE_CHECKING:

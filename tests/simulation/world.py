@@ -25,7 +25,7 @@ from tests.simulation.record import Record
 from tests.simulation.scenario import HOUR_MS, Scenario
 from tests.simulation.scheduler import FOREVER, Scheduler
 from tests.simulation.threads import SimEvent, SimLock, SimThread
-from tidelog.compaction_daemon import applying
+from tidelog.compaction_daemon.compaction import applying
 from tidelog.compaction_daemon.leases import heartbeat, lease
 from tidelog.log import table as table_module
 from tidelog.log.read import table_reader

@@ -22,7 +22,8 @@ from tests.soak.sampling import Sampler
 from tests.soak.settings import CONSUMERS, DAEMONS, SAMPLE_S, STREAMS, Settings
 from tests.soak.stream import newest_batch
 from tidelog.log import Table
-from tidelog.log.internals import REAL_SYSTEM, consumers
+from tidelog.log.consumers.consumer_status import consumers
+from tidelog.log.system import REAL_SYSTEM
 
 _LOOK_S = 0.1
 _SAY_S = 15.0

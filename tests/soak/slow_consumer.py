@@ -15,7 +15,9 @@ from tests.soak.replica import Change, Replica
 from tests.soak.rows import SCHEMA, Row
 from tests.soak.settings import Settings
 from tidelog.log import Table
-from tidelog.log.internals import REAL_SYSTEM, Consumer, claim
+from tidelog.log.consumers.claims import claim
+from tidelog.log.consumers.consumer import Consumer
+from tidelog.log.system import REAL_SYSTEM
 
 _LOOK_S = 0.2
 # One transaction of the replica. Small, so that kills come between two of them as well.

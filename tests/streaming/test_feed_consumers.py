@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.streaming.support import BEFORE_LIMITS, NUMBERS, SINCE_LIMITS
 from tests.streaming.ways import WAYS, follow
 from tidelog.log import Table
-from tidelog.log.consumers.status import ConsumerStatus, consumers
+from tidelog.log.consumers.consumer_status import ConsumerStatus, consumers
 from tidelog.log.system import REAL_SYSTEM
 
 

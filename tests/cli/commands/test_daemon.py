@@ -15,11 +15,11 @@ import pytest
 
 from tests.cli.support import PROGRAM, run
 from tests.compaction_daemon.support import SCHEMA, numbers_of, put
-from tidelog.compaction_daemon import daemon
 from tidelog.compaction_daemon.leases import Lease
+from tidelog.compaction_daemon.process import daemon
 from tidelog.log import Table
 from tidelog.log.errors import PathNotWritableError
-from tidelog.log.internals import LocalStore
+from tidelog.log.storage.local import LocalStore
 
 
 def test_once_ends_when_there_is_nothing_left(small_files: Table, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.cli.support import PROGRAM, run
 from tests.compaction_daemon.support import SCHEMA, put
 from tidelog.cli.daemon_process import DaemonOptions
 from tidelog.compaction_daemon import DaemonConfig, TableSource
-from tidelog.compaction_daemon.listen_address import ListenAddress
+from tidelog.compaction_daemon.settings.listen_address import ListenAddress
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
 
@@ -188,7 +188,7 @@ def test_a_signal_ends_a_daemon_that_sleeps(lake: Path, number: signal.Signals) 
 _HANGS = """
 import sys, threading
 from tidelog import cli
-from tidelog.compaction_daemon.table_step import TableStepper
+from tidelog.compaction_daemon.process.table_step import TableStepper
 
 def step(*_):
     print("step", flush=True)

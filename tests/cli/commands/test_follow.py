@@ -24,7 +24,7 @@ from tidelog.cli import output
 from tidelog.cli.rows import OutputFormat
 from tidelog.log import Table
 from tidelog.log.consumers.claims import claim
-from tidelog.log.consumers.status import ConsumerStatus, consumers
+from tidelog.log.consumers.consumer_status import ConsumerStatus, consumers
 from tidelog.log.errors import FencedError
 from tidelog.log.system import REAL_SYSTEM
 

@@ -19,7 +19,7 @@ from tidelog.cli import options
 from tidelog.cli.stopping import Stop
 from tidelog.log import Table
 from tidelog.log.consumers.administration import remove_consumer
-from tidelog.log.consumers.status import consumers
+from tidelog.log.consumers.consumer_status import consumers
 from tidelog.log.errors import StoreUnavailableError
 from tidelog.log.state.loader import load
 from tidelog.log.storage import FileStatus, Store

@@ -17,7 +17,7 @@ from tidelog.cli.commands import status
 from tidelog.compaction_daemon import Daemon, LeftAlone, compact
 from tidelog.compaction_daemon.leases.lease import Lease
 from tidelog.compaction_daemon.observing.server import PageServer
-from tidelog.compaction_daemon.status import SearchError
+from tidelog.compaction_daemon.process.daemon_status import SearchError
 from tidelog.log import Table
 from tidelog.log.consumers.claims import claim
 from tidelog.log.system import REAL_SYSTEM

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.log.support import START_MS, live_files, memory_store, new_table, numbers, stage_compaction
 from tidelog.compaction_daemon.leases import Held, Lease
-from tidelog.compaction_daemon.leases.record import LEASES_FOLDER, app_id
+from tidelog.compaction_daemon.leases.lease_record import LEASES_FOLDER, app_id
 from tidelog.log import Committed, Table
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store

@@ -10,7 +10,7 @@ import pytest
 from tests.compaction_daemon.leases.support import Hosts, held, taken
 from tests.log.faults import Around
 from tidelog.compaction_daemon.leases import Lease
-from tidelog.compaction_daemon.leases.record import LEASES_FOLDER
+from tidelog.compaction_daemon.leases.lease_record import LEASES_FOLDER
 from tidelog.log.errors import LeaseLostError, StoreUnavailableError
 from tidelog.log.storage import Store
 

@@ -12,7 +12,7 @@ from tests.compaction_daemon.leases.support import HOUR_S, Hosts, compacts, held
 from tests.log.faults import Around, NotWritten
 from tests.log.support import live_files, new_table, put_foreign, stage_compaction
 from tidelog.compaction_daemon.leases import SHARDS, Lease, new_owner
-from tidelog.compaction_daemon.leases.record import LEASES_FOLDER
+from tidelog.compaction_daemon.leases.lease_record import LEASES_FOLDER
 from tidelog.log.errors import ConfigurationError, LeaseLostError, StoreUnavailableError
 from tidelog.log.format.actions import SetTransaction
 from tidelog.log.storage.local import LocalStore

@@ -8,7 +8,7 @@ from tests.compaction_daemon.leases.support import HOUR_S, Host, Hosts, taken, t
 from tests.log.faults import Deleting
 from tests.log.support import numbers
 from tidelog.compaction_daemon.leases import Lease, lease_of
-from tidelog.compaction_daemon.leases.record import LEASES_FOLDER
+from tidelog.compaction_daemon.leases.lease_record import LEASES_FOLDER
 from tidelog.log.errors import ConfigurationError, CorruptLogError, LeaseLostError
 from tidelog.log.operations import drop_table
 

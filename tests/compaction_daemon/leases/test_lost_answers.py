@@ -12,7 +12,7 @@ from tests.compaction_daemon.leases.support import Hosts, compacts, held, taken,
 from tests.log.faults import Around, LostAnswer, NotWritten, Paused
 from tests.log.support import live_files, read_numbers, stage_compaction
 from tidelog.compaction_daemon.leases import Held, Lease
-from tidelog.compaction_daemon.leases.record import LEASES_FOLDER
+from tidelog.compaction_daemon.leases.lease_record import LEASES_FOLDER
 from tidelog.log import Committed, Table
 from tidelog.log.errors import LeaseLostError, StoreUnavailableError
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tests.compaction_daemon.observing.tables import refused
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
-from tidelog.log.internals import claim
+from tidelog.log.consumers.claims import claim
 from tidelog.log.system import REAL_SYSTEM
 
 # Runs if it gets into the page as markup, as a script, as an attribute, as an address or as a template.

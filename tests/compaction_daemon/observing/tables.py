@@ -26,8 +26,8 @@ from tidelog.compaction_daemon.rewriting.digests import Sums
 from tidelog.compaction_daemon.rewriting.refusals import REFUSED_FOLDER, Refusal, RefusedFile
 from tidelog.compaction_daemon.upkeep.due import Chore
 from tidelog.log import Debt, Table
+from tidelog.log.consumers.claims import claim
 from tidelog.log.errors import ConflictError
-from tidelog.log.internals import claim
 from tidelog.log.system import REAL_SYSTEM
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("price", pa.float64())])

@@ -14,7 +14,7 @@ from tidelog.compaction_daemon.planning.candidates import UNKNOWN, Files, files_
 from tidelog.compaction_daemon.planning.history import ScopeKey
 from tidelog.compaction_daemon.planning.plan import CLUSTERED_TAG, cluster_tag
 from tidelog.log import Table
-from tidelog.log.internals import num_records
+from tidelog.log.format.statistics import num_records
 
 
 def planned_rows(table: Table) -> list[int | None]:

@@ -21,7 +21,7 @@ from tidelog.compaction_daemon.planning.history import (
     prediction_outcomes,
     scope_of,
 )
-from tidelog.log.internals import AddFile, Commit, RemoveFile
+from tidelog.log.format.actions import AddFile, Commit, RemoveFile
 
 
 def test_a_partition_is_quiet_after_some_of_its_gaps() -> None:

@@ -13,7 +13,8 @@ import pytest
 from tests.compaction_daemon.support import PassingClock
 from tests.log.read.test_scan import put_parquet
 from tests.log.support import live_files, memory_store, new_table
-from tidelog.compaction_daemon import Daemon, DaemonConfig, applying, compact
+from tidelog.compaction_daemon import Daemon, DaemonConfig, compact
+from tidelog.compaction_daemon.compaction import applying
 from tidelog.compaction_daemon.planning.failed_groups import LONGEST_WAIT_S
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.compaction_daemon.rewriting import growth, layouts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidelog.compaction_daemon import retentions
-from tidelog.log.internals import properties
+from tidelog.log.format import properties
 
 
 def shown(configuration: dict[str, str]) -> list[str]:

@@ -13,13 +13,13 @@ from tests.log.support import memory_store, new_table, numbers, read_numbers, re
 from tidelog.compaction_daemon import Upkeep
 from tidelog.compaction_daemon.upkeep.due import Chore
 from tidelog.log import Table
+from tidelog.log.consumers.claims import claim
 from tidelog.log.errors import (
     StoreUnavailableError,
     TableNotFoundError,
     TableReplacedError,
 )
 from tidelog.log.format.actions import encode_action
-from tidelog.log.internals import claim
 from tidelog.log.operations.drop_table import drop
 from tidelog.log.state.loader import load
 from tidelog.log.storage.local import LocalStore

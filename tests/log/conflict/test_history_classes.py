@@ -16,7 +16,7 @@ from tidelog.log.state.loader import LogState, load
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     """The versions whose states the history loads."""
-    from tidelog.log import history  # noqa: PLC0415 - what is patched
+    from tidelog.log import commit_records  # noqa: PLC0415 - what is patched
 
     found: list[int | None] = []
 
@@ -24,7 +24,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
         found.append(version)
         return load(store, version)
 
-    monkeypatch.setattr(history, "load", counted)
+    monkeypatch.setattr(commit_records, "load", counted)
     return found
 
 
@@ -90,7 +90,7 @@ def test_a_history_classifies_commits_after_their_state_expired(loads: list[int 
 def test_a_history_without_any_state_uses_only_the_actions(
     loads: list[int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidelog.log import history  # noqa: PLC0415 - what is patched
+    from tidelog.log import commit_records  # noqa: PLC0415 - what is patched
 
     table = new_table(memory_store())
     put_foreign(table, add("a"))
@@ -101,6 +101,6 @@ def test_a_history_without_any_state_uses_only_the_actions(
         loads.append(version)
         raise HistoryExpiredError("gone", path=store.url)
 
-    monkeypatch.setattr(history, "load", gone)
+    monkeypatch.setattr(commit_records, "load", gone)
     assert classes(table) == ["UPDATE_DELETE", "UPDATE_DELETE", "INSERT", "NONE"]
     assert loads == [2, 3], "one load for the commits, one for a possible RESTORE"

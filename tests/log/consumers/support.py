@@ -13,7 +13,7 @@ from tidelog.compaction_daemon import expire, vacuum
 from tidelog.log import Table
 from tidelog.log.consumers.claims import claim
 from tidelog.log.consumers.consumer import Consumer
-from tidelog.log.consumers.status import ConsumerStatus, consumers
+from tidelog.log.consumers.consumer_status import ConsumerStatus, consumers
 from tidelog.log.errors import HistoryExpiredError
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store

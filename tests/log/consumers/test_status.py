@@ -7,7 +7,7 @@ import pytest
 from tests.log.consumers.support import DAY, Watch, claimed, clean_up, confirmed, only, status_of
 from tests.log.support import START_MS, memory_store, new_table, numbers, stage_compaction
 from tidelog.log import Table
-from tidelog.log.consumers.status import Lag, consumers
+from tidelog.log.consumers.consumer_status import Lag, consumers
 from tidelog.log.format.actions import Commit
 from tidelog.log.state.commits import read_commit
 from tidelog.log.system import to_datetime

@@ -11,7 +11,7 @@ import pytest
 from tests.streaming.datasource.engine import Query
 from tests.streaming.support import NUMBERS, rewrite_all
 from tidelog.log import Table
-from tidelog.log.consumers.status import ConsumerStatus, consumers
+from tidelog.log.consumers.consumer_status import ConsumerStatus, consumers
 from tidelog.log.errors import ConfigurationError, ConsumerInUseError, FencedError, HistoryExpiredError
 from tidelog.log.system import REAL_SYSTEM
 

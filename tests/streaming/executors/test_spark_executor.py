@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.compaction_daemon.compaction.test_executors import on_disk
 from tests.compaction_daemon.support import live_files, memory_table
-from tests.compaction_daemon.test_executors import on_disk
 from tests.log.cleanup.support import AT_ONCE
-from tidelog.compaction_daemon import applying, compact
+from tidelog.compaction_daemon import compact
+from tidelog.compaction_daemon.compaction import applying
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Table

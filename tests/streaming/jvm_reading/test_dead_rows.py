@@ -15,7 +15,7 @@ from tests.log.support import add, put_foreign
 from tests.streaming.jvm_reading.support import assert_same, is_read_by_spark, is_read_by_tidelog, physical_plan
 from tidelog.log import Table
 from tidelog.log.errors import DataFileMissingError, HistoryExpiredError
-from tidelog.log.internals import ChangeFile
+from tidelog.log.read.change_files import ChangeFile
 from tidelog.streaming import changes, read
 from tidelog.streaming.executors.session import session_settings
 from tidelog.streaming.jvm_reading import dead_rows

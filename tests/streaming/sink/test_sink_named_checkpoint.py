@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.streaming.sink.support import Reports
 from tests.streaming.support import Input, drain, forget_last_commit, numbers_in, refused, restore
 from tidelog.log.errors import CheckpointResetError, ConfigurationError, NotInStreamError, StoreNotSupportedError
-from tidelog.log.internals import LocalStore
+from tidelog.log.storage.local import LocalStore
 from tidelog.streaming import BatchReport, Sink, Throttle
 from tidelog.streaming.executors import session
 from tidelog.streaming.sink import batch, claims, identity, java_query, query_state

@@ -1,0 +1,225 @@
+"""Compact a table once: plan it or take a plan, rewrite, verify, commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+
+from tidelog.compaction_daemon.compaction.applying import Conduct, apply_groups, stage_groups
+from tidelog.compaction_daemon.compaction.compaction_report import NOTHING
+from tidelog.compaction_daemon.compaction.compaction_report import CompactionReport as CompactionReport  # noqa: PLC0414 - for Table.compact
+from tidelog.compaction_daemon.compaction.executors import require_usable
+from tidelog.compaction_daemon.compaction.history_reader import read_history
+from tidelog.compaction_daemon.compaction.purge import close_purge
+from tidelog.compaction_daemon.planning.checking import DroppedGroup, check, require_applicable
+from tidelog.compaction_daemon.planning.history import History
+from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, Plan, total
+from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
+from tidelog.compaction_daemon.planning.request import Budget, CompactionRequest, column_names
+from tidelog.log import Snapshot, Table, Transaction
+from tidelog.log.errors import ConfigurationError
+
+# What one MINOR compaction reads unless the caller says otherwise: some seconds of work, after which the newest small
+# files are worth another look.
+MAX_MINOR_BYTES = 512 * 2**20
+# Users ask for a MAJOR compaction, so it can take long, but far less than the longest transaction.
+MAX_MAJOR_BYTES = 8 * 2**30
+
+
+def stage(
+    table: Table,
+    level: str = "minor",
+    *,
+    where: str | None = None,
+    growth: float = 1.0,
+    cluster_by: Sequence[str] = (),
+    purge: bool = False,
+    cluster_order: str | None = None,
+) -> Transaction:
+    """Rewrite files as `compact` does, and leave the commit to the caller.
+
+    Readers see nothing of it until `commit()`; `abort()` deletes the written files.
+
+    Args:
+        table: The table, an opened one.
+        level: `minor` or `major`, as for `compact`, like the rest.
+        where: SQL over partition columns; None for all partitions.
+        growth: For `minor`, about how many times its largest file a group must be.
+        cluster_by: For `major`, the columns to cluster rows by; by default those of `tidelog.clusterBy`.
+        purge: For `major`, rewrite every file that has a dead row.
+        cluster_order: For `major`, `hilbert` or `sort`; by default that of `tidelog.clusterOrder`.
+
+    Returns:
+        The transaction. Its `commit()` writes no version if there was nothing to rewrite, and returns `Superseded` if
+        other commits took the inputs of every group.
+
+    Raises:
+        ConfigurationError: The arguments do not fit.
+        PredicateError: `where` is not valid.
+        CompactionVerificationError: Written files do not hold the rows that were read.
+    """
+    request = CompactionRequest(level, where, growth, column_names(cluster_by), purge, cluster_order)
+    if request.level not in (MINOR, MAJOR):
+        raise ConfigurationError(
+            f"the level {level!r} can need several commits, and a transaction is one",
+            advice="stage minor or major, or use compact",
+        )
+    transaction = table.begin()
+    snapshot = table.at()
+    planned = plan_snapshot(snapshot, request, budget=default_budget(request.level))
+    return stage_groups(transaction, table, snapshot, planned.groups, level)
+
+
+def compact(  # noqa: PLR0913 - a public function whose options users know by name
+    table: Table | str,
+    level: str = "minor",
+    *,
+    where: str | None = None,
+    growth: float = 1.0,
+    cluster_by: Sequence[str] = (),
+    purge: bool = False,
+    cluster_order: str | None = None,
+    executor: Executor | None = None,
+    budget: Budget | None = None,
+    plan: Plan | None = None,
+) -> CompactionReport:
+    """Compact a table once: rewrite groups of files, and replace them in one commit, or in several if it takes long.
+
+    No rows change: reads by time and change feeds do not see the commits. Other writers are not disturbed: their
+    commits win, and a group whose inputs they removed is dropped. A compaction that takes longer than 20 s commits what
+    is finished about every 20 s, so that a crash or a conflict loses no more than that. A crash at any moment leaves
+    the table readable, and at most files that `vacuum` deletes.
+
+    Args:
+        table: A table, or its path.
+        level: `minor` packs small files of one partition into one file each, in order. `major` also rewrites files with
+            many dead rows, and clusters rows. `auto` does what a daemon would do next: `minor` in partitions that are
+            being written, `major` in quiet ones.
+        where: SQL over partition columns that chooses partitions; None for all of them.
+        growth: For `minor` and `auto`, about how many times its largest file a group must be. 1.0 packs all that it
+            can; the daemon uses 2.0, which waits until a rewrite pays.
+        cluster_by: For `major`, the columns to cluster rows by; by default those of `tidelog.clusterBy`.
+        purge: For `major`, rewrite every file that has a dead row, even if files become larger. Once none is left, a
+            commit without rows closes the purge. The report's `purge` says from when on nothing holds deleted rows.
+        cluster_order: For `major`, `hilbert` or `sort`; by default that of `tidelog.clusterOrder`.
+        executor: A `concurrent.futures` executor that rewrites groups in parallel; by default some threads do.
+        budget: The most to take on; by default 512 MiB to read for `minor` and `auto`, 8 GiB for `major`. At least one
+            group is rewritten.
+        plan: A plan of this table, which is applied as far as its files are unchanged, instead of a new one. Then no
+            argument but `executor` may be given.
+
+    Returns:
+        What was done. Its `version` is None if there was nothing to do, or if other commits took every group. Groups of
+        `plan` that no longer fit are in `dropped`.
+
+    Raises:
+        TableNotFoundError: There is no table at the path.
+        TableReplacedError: `plan` is for another table.
+        ConfigurationError: The level is unknown or does not support an option; rows cannot be clustered by a column;
+            the executor cannot reach the table; or `plan` is not alone.
+        PredicateError: `where` is not valid, or names other than partition columns.
+        CompactionVerificationError: Written files do not hold the rows of a group. Other groups were committed.
+        CorruptLogError, DataFileDamagedError: A file cannot be read, likewise; also with errors of other libraries.
+        ConflictError, RetryableError: Another commit changed the table's schema, properties or protocol; or without
+            `tidelog.metadataRetry` the conflict policy refused all groups; or the store or a worker failed. Nothing was
+            committed; if something had been, the report says why it `stopped`.
+        TidelogError: Anything else. If something had been committed, it says so, and its field `report` what was done.
+
+    Example:
+        report = compact("/data/events", "major", where="day < '2026-01-31'", cluster_by=["id"])
+        print(report.files_removed, "files became", report.files_added)
+    """
+    request = CompactionRequest(level, where, growth, column_names(cluster_by), purge, cluster_order)
+    if plan is not None and (request != CompactionRequest() or budget is not None):
+        raise ConfigurationError(
+            "a plan already says what to do", advice="give no other argument with plan, except executor"
+        )
+    opened = Table.open(table) if isinstance(table, str) else table
+    require_usable(opened.store, executor)
+    if plan is not None:
+        return apply_plan(opened, plan, Conduct(executor))
+    history = read_history(opened.refresh())
+    return compact_with(opened, request, Conduct(executor), budget=budget, history=history)
+
+
+def compact_with(
+    table: Table,
+    request: CompactionRequest,
+    conduct: Conduct,
+    *,
+    budget: Budget | None = None,
+    history: History = NO_HISTORY,
+) -> CompactionReport:
+    """Plan the newest version and apply the plan, as `compact` does, with what a daemon adds.
+
+    Args:
+        table: The table; it is refreshed.
+        request: What to compact and how.
+        conduct: How groups are rewritten and committed.
+        budget: As for `compact`.
+        history: What `read_history` returned. The level `auto` needs it to know which partitions are being written, and
+            predictions are learned from it.
+
+    Raises:
+        CompactionGrowthError: All groups would take more space.
+        LeaseLostError: The log has a higher epoch than that of the fence. What was committed stays.
+        TidelogError: Everything else that `compact` raises.
+    """
+    snapshot = table.refresh().at()
+    planned = plan_snapshot(
+        snapshot,
+        request,
+        history=history,
+        now_ms=table.timeline.system.now_ms(),
+        budget=budget or default_budget(request.level),
+        apart=conduct.failed.apart(table.timeline.system.monotonic_s()),
+    )
+    report = apply_fresh(table, snapshot, planned, conduct)
+    return replace(report, purge=close_purge(table, request.where)) if request.purge else report
+
+
+def apply_plan(table: Table, plan: Plan, conduct: Conduct) -> CompactionReport:
+    """Apply a plan that was made before, as far as it still fits the newest version.
+
+    Raises TableReplacedError if it is for another table, ConfigurationError if it contradicts itself.
+    """
+    fitting, dropped = check_plan(table, plan)
+    report = apply_fresh(table, table.at(), fitting, conduct)
+    report = replace(report, dropped=(*dropped, *report.dropped))
+    is_purge = any(group.purge for group in plan.groups)
+    return replace(report, purge=close_purge(table, plan.where)) if is_purge else report
+
+
+def check_plan(table: Table, plan: Plan) -> tuple[Plan, tuple[DroppedGroup, ...]]:
+    """Check a plan that was made before against the newest version of a table, which is loaded.
+
+    Args:
+        table: The table; it is refreshed.
+        plan: The plan.
+
+    Returns:
+        The plan with the groups that still fit, and the others.
+
+    Raises:
+        TableReplacedError: The plan is for another table.
+        ConfigurationError: The plan contradicts itself.
+    """
+    snapshot = table.refresh().at()
+    require_applicable(plan, table.path, table.id)
+    checked = check(plan.groups, snapshot)
+    predicted = total(group.predicted for group in checked.groups)
+    return replace(plan, version=snapshot.version, groups=checked.groups, predicted=predicted), checked.dropped
+
+
+def apply_fresh(table: Table, snapshot: Snapshot, planned: Plan, conduct: Conduct) -> CompactionReport:
+    """Apply a plan that was made for, or checked against, this snapshot."""
+    if not planned.groups:
+        return replace(NOTHING, groups_left=planned.left_out.groups)
+    report = apply_groups(table, snapshot, planned.groups, conduct)
+    return replace(report, groups_left=report.groups_left + planned.left_out.groups)
+
+
+def default_budget(level: str) -> Budget:
+    """What one compaction takes on unless the caller says otherwise."""
+    return Budget(size_bytes=MAX_MAJOR_BYTES if level == MAJOR else MAX_MINOR_BYTES)
