@@ -7,6 +7,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -59,9 +60,16 @@ def python_files(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-def imports_of(file: Path) -> Iterator[Import]:
+@cache
+def tree_of(file: Path) -> ast.Module:
+    """The syntax tree of a file, which the callers leave as it is."""
+    return ast.parse(file.read_text())
+
+
+@cache
+def imports_of(file: Path) -> tuple[Import, ...]:
     """The imports of a file. Those for type checkers only count as `later`."""
-    yield from _imports(ast.parse(file.read_text()), file, later=False)
+    return tuple(_imports(tree_of(file), file, later=False))
 
 
 def _imports(node: ast.AST, file: Path, *, later: bool) -> Iterator[Import]:

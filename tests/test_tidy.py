@@ -26,6 +26,7 @@ from scripts.layers import (
     python_files,
     real_doors,
     real_imports,
+    tree_of,
 )
 
 MAX_FUNCTION_LINES = 70
@@ -43,7 +44,7 @@ PURE_LIBRARIES = {
 
 def parsed(*folders: str) -> Iterator[tuple[str, ast.Module]]:
     for file in python_files(*folders):
-        yield str(file.relative_to(ROOT)), ast.parse(file.read_text())
+        yield str(file.relative_to(ROOT)), tree_of(file)
 
 
 @cache
