@@ -17,12 +17,12 @@ import io
 import ipaddress
 import json
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import BoundedSemaphore, Thread
+from threading import BoundedSemaphore, Lock, Thread
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -39,8 +39,13 @@ from tidelog.log.system import REAL_SYSTEM, System, logger
 
 _LOGGER = logger(__name__)
 
-# A few people with a browser and a Prometheus need less; a request beyond it is refused at once.
+# A few people with a browser and a Prometheus need less; a request beyond it is refused at once. Metrics have places of
+# their own. Health needs none: its answer takes no time, and fits into the buffer of a connection that nobody reads.
 MAX_REQUESTS = 16
+_MAX_SCRAPES = 2
+# Each connection is a thread. It needs a place only when it has sent its whole request, so that one that is slow to do
+# so takes nobody's. Beyond this number the slowest of them gives way to a new one, which can be a check of health.
+MAX_CONNECTIONS = 64
 # A client that has not sent its whole request by then, or does not read the answer for as long, is cut off.
 _TIMEOUT_S = 10.0
 _MAX_TARGET = 8_192
@@ -142,7 +147,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     # A request can take seconds, and nothing depends on its end.
     block_on_close = False
-    request_queue_size = 2 * MAX_REQUESTS
+    request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, address: tuple[str, int], routes: _Routes) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
@@ -150,6 +155,11 @@ class _Server(ThreadingHTTPServer):
         self.routes = routes
         self.is_local = ipaddress.ip_address(self.server_name).is_loopback
         self._places = BoundedSemaphore(MAX_REQUESTS)
+        self._scrapes = BoundedSemaphore(_MAX_SCRAPES)
+        self._lock = Lock()
+        # The connections whose request is not whole yet, the oldest first; and how many others there are.
+        self._sending: dict[socket.socket, None] = {}
+        self._answered = 0
 
     def server_bind(self) -> None:
         """Bind without looking up the host's name, which `HTTPServer` does and which can take seconds."""
@@ -159,8 +169,18 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for the request, if there is a place for it."""
-        if not self._places.acquire(blocking=False):
+        """Start a thread for the connection, if need be in the place of the one that is slowest to send its request."""
+        with self._lock:
+            is_full = len(self._sending) + self._answered >= MAX_CONNECTIONS
+            slowest = next(iter(self._sending), None) if is_full else None
+            if slowest is not None:
+                del self._sending[slowest]
+            if slowest is not None or not is_full:
+                self._sending[request] = None
+        if slowest is not None:
+            with suppress(OSError):  # its own thread may have closed it
+                slowest.shutdown(socket.SHUT_RDWR)
+        elif is_full:
             with suppress(OSError):
                 request.sendall(_TOO_MANY)
             self.shutdown_request(request)
@@ -168,15 +188,34 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._places.release()
+            with self._lock:
+                self._sending.pop(request, None)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and give the place back."""
+        """Answer the request of a connection, if it sends one."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            with self._lock:
+                self._sending.pop(request, None)
+
+    @contextmanager
+    def place(self, request: socket.socket, target: str) -> Iterator[bool]:
+        """Whether a whole request is answered: while others of its kind are, it may have no place."""
+        own = {"/healthz": None, "/metrics": self._scrapes}
+        places = own.get(target.partition("?")[0], self._places)
+        with self._lock:
+            self._sending.pop(request, None)
+            self._answered += 1
+        has_place = places is None or places.acquire(blocking=False)
+        try:
+            yield has_place
+        finally:
+            if has_place and places is not None:
+                places.release()
+            with self._lock:
+                self._answered -= 1
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log what went wrong with a connection, such as a client that went away; it concerns nobody else."""
@@ -224,7 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a GET."""
-        self._send(self._answer())
+        self._respond()
 
     def _refuse_method(self) -> None:
         """Answer any other method."""
@@ -235,11 +274,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         """Answer a HEAD: the headers of a GET."""
-        self._send(self._answer(), with_content=False)
+        self._respond(with_content=False)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
         """Log a request for those who debug."""
         _LOGGER.debug("%s %s", self.client_address[0], format % args)
+
+    def _respond(self, *, with_content: bool = True) -> None:
+        with self.server.place(self.connection, self.path) as has_place:
+            self._send(self._answer() if has_place else _busy(), with_content=with_content)
 
     def _answer(self) -> _Answer:
         refusal = self._refusal()
@@ -350,6 +393,11 @@ class _Routes:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, "the daemon has no status; its log has more")
         status = HTTPStatus.OK if health.healthy else HTTPStatus.SERVICE_UNAVAILABLE
         return _Answer(status, json.dumps(safe_builtins(health)).encode() + b"\n")
+
+
+def _busy() -> _Answer:
+    found = _error(HTTPStatus.SERVICE_UNAVAILABLE, "other requests are being answered; try again in a second")
+    return replace(found, headers={"Retry-After": "1"})
 
 
 def _error(status: HTTPStatus, message: str, **fields: str) -> _Answer:

@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -35,6 +36,8 @@ class Site:
         )
         self.status: DaemonStatus | Exception = daemon_status(table_status(self.table.path), secret)
         self.opened: list[str] = []
+        self.may_open = threading.Event()
+        self.may_open.set()
         self.server = PageServer(self._status, self._open)
         self.server.start()
 
@@ -45,6 +48,7 @@ class Site:
 
     def _open(self, path: str) -> Table:
         self.opened.append(path)
+        self.may_open.wait(30)
         if path == SECRET:
             raise StoreUnavailableError(f"{SECRET} does not answer", advice="wait")
         return Table.open(path)
@@ -206,25 +210,58 @@ def test_large_answers_are_compressed_if_the_client_can_read_that(site: Site) ->
     assert gzip.decompress(content) == site.get("/page.js")[2]
 
 
-def test_too_many_requests_are_refused_and_later_ones_are_served(site: Site) -> None:
-    idle = [socket.create_connection(("127.0.0.1", site.server.port)) for _ in range(server_module.MAX_REQUESTS)]
-    try:
-        for connection in idle:
-            connection.sendall(b"GET /healthz HTTP/1.0\r\n")  # not finished, so that it holds its place
-        refused = socket.create_connection(("127.0.0.1", site.server.port), timeout=30)
-        assert refused.recv(100).startswith(b"HTTP/1.0 503")
-        refused.close()
-    finally:
-        for connection in idle:
-            connection.close()
-    deadline = threading.Event()
-    while True:
+@contextmanager
+def silent(site: Site, number: int) -> Iterator[list[socket.socket]]:
+    """Connections that begin a request and do not end it."""
+    with ExitStack() as stack:
+        found = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", site.server.port), timeout=30))
+            for _ in range(number)
+        ]
+        for connection in found:
+            connection.sendall(b"GET / HTTP/1.0\r\n")
+        yield found
+
+
+def test_clients_that_are_slow_to_ask_keep_nobody_out(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 2 * server_module.MAX_REQUESTS)
+    with silent(site, server_module.MAX_REQUESTS):
+        for target in ("/healthz", "/metrics", "/api/status", "/"):
+            assert site.get(target)[0] == 200, target
+    with silent(site, 2 * server_module.MAX_CONNECTIONS + 1) as connections:
+        assert site.get("/healthz")[0] == 200
         try:
-            if site.get("/healthz")[0] == 200:
-                break
-        except (ConnectionError, http.client.HTTPException):
-            pass
-        assert not deadline.wait(0.01)
+            assert connections[0].recv(1) == b"", "the slowest gives way"
+        except ConnectionError:
+            pass  # with what it had sent unread
+        connections[-1].sendall(b"\r\n")
+        assert connections[-1].recv(12) == b"HTTP/1.0 403", "the newest one does not, and is answered: it named no host"
+
+
+def test_health_and_metrics_do_not_wait_for_those_who_have_all_places(site: Site) -> None:
+    # Of this table no facts are looked up, so only its report waits.
+    site.status = daemon_status(table_status(site.table.path, version=None))
+    site.may_open.clear()
+    target = f"/api/table?path={quote(site.table.path)}"
+
+    def read() -> None:
+        while site.get(target)[0] == 503:
+            pass  # a look below had the last place
+
+    readers = [threading.Thread(target=read) for _ in range(server_module.MAX_REQUESTS)]
+    for reader in readers:
+        reader.start()
+    try:
+        while site.get("/")[0] != 503:
+            pass  # not all of them have a place yet
+        assert site.get("/")[1]["retry-after"] == "1"
+        assert site.get("/healthz")[0] == 200
+        assert site.get("/metrics")[0] == 200
+    finally:
+        site.may_open.set()
+        for reader in readers:
+            reader.join()
+    assert site.get("/")[0] == 200
 
 
 def test_it_listens_on_this_machine_unless_told_otherwise() -> None:
