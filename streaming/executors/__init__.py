@@ -10,7 +10,6 @@
 | `jvm_files` | the same through Spark's own parquet writer |
 | `plain_frame` | which DataFrames that writer can take as they are |
 | `ruled_frame` | what Spark computes for a table whose rules tidelog cannot evaluate |
-| `collecting` | collect a DataFrame to the driver as Arrow data |
 | `hadoop` | the table's store as Hadoop sees it: URLs, settings, connectors |
 | `spark_table` | `table(spark, path)`: DELETE, UPDATE, UPSERT, OVERWRITE and compactions on the executors |
 | `spark_executor` | `SparkExecutor`: the calls of a compaction as Spark tasks |

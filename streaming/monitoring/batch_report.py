@@ -1,11 +1,14 @@
-"""The report of one micro-batch."""
+"""The report of one micro-batch, and how long each of its phases took."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from tidelog.log.system import System
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +94,20 @@ class BatchReport:
     def to_json(self) -> str:
         """The same as `to_dict`, as one line of JSON."""
         return json.dumps(self.to_dict())
+
+
+class Phases:
+    """Measures phases: `with phases("write"): ...`. `seconds` maps each phase to its total duration."""
+
+    def __init__(self, system: System) -> None:
+        self.seconds: dict[str, float] = {}
+        self._system = system
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Measure the block and add its duration to the phase."""
+        started = self._system.monotonic_s()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + self._system.monotonic_s() - started

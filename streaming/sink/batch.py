@@ -7,35 +7,30 @@ These are also the phases in a BatchReport.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 
 from pyspark.sql import DataFrame
 
-from tidelog.log import Committed, Transaction
+from tidelog.log import Committed, Table, Transaction
 from tidelog.log.commit.result import committed
-from tidelog.log.errors import ConfigurationError, UnsupportedFeatureError
+from tidelog.log.errors import CheckpointResetError, ConcurrentTransactionException, ConfigurationError
 from tidelog.log.format.actions import SetTransaction
 from tidelog.log.statements import run_statement
 from tidelog.log.storage import open_store
 from tidelog.log.system import REAL_SYSTEM, logger
-from tidelog.streaming.executors.collecting import collected
-from tidelog.streaming.executors.ruled_frame import only_in_spark
-from tidelog.streaming.executors.session import is_connect, is_local
+from tidelog.streaming.executors.session import is_connect
 from tidelog.streaming.executors.tasks import require_reachable
-from tidelog.streaming.monitoring.batch_report import BatchReport
-from tidelog.streaming.monitoring.phases import Phases
-from tidelog.streaming.sink.background_checkpoint import BackgroundCheckpoint
-from tidelog.streaming.sink.batch_rows import BatchRows, CollectedRows, FrameRows
-from tidelog.streaming.sink.claims import claimed, has_begun, note_begun
-from tidelog.streaming.sink.identity import Identifier
+from tidelog.streaming.monitoring.batch_report import BatchReport, Phases
+from tidelog.streaming.sink.batch_rows import BatchRows, WriterChoice, rows_of_batch
+from tidelog.streaming.sink.identity import Identifier, StreamingCheckpoint, is_running
+from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch
-from tidelog.streaming.sink.query_state import is_running
-from tidelog.streaming.sink.settings import APPEND, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
-from tidelog.streaming.sink.streaming_checkpoint import StreamingCheckpoint
-from tidelog.streaming.sink.target import Target
+from tidelog.streaming.sink.settings import ADOPT, APPEND, OVERWRITE_PARTITIONS, UPSERT, SinkSettings
+from tidelog.streaming.sink.target import BackgroundCheckpoint, Target
 from tidelog.streaming.sink.throttle import BackPressure, Brake
-from tidelog.streaming.sink.writer_choice import WriterChoice
 
 _LOGGER = logger(__name__)
 
@@ -43,7 +38,6 @@ _LOGGER = logger(__name__)
 _OUTPUT_MODES = {APPEND: "Append", UPSERT: "Update", OVERWRITE_PARTITIONS: "Overwrite"}
 # The name of commits without an operation of their own, as other engines write it.
 _OPERATION = "STREAMING UPDATE"
-_TOO_LARGE = "spark.driver.maxResultSize"
 
 
 class SinkParts:
@@ -56,6 +50,8 @@ class SinkParts:
         self.writer_choice = WriterChoice(settings.writer, open_store(settings.path, settings.storage_options))
         self.back_pressure = BackPressure(settings.throttle)
         self.checkpoints = BackgroundCheckpoint(settings.path, settings.storage_options)
+        # The run of the query whose first batch was compared with the ledger.
+        self.run_id: str | None = None
 
 
 def _named_checkpoint(settings: SinkSettings) -> StreamingCheckpoint | None:
@@ -87,28 +83,81 @@ class Batch:
             require_reachable(open_store(parts.settings.path, parts.settings.storage_options))
         with self._phases("identify"):
             self._identity: MicroBatch = parts.identifier.identify(frame, batch_id)
+        settings = self._settings
+        self._ledger = Ledger(settings.name, self._identity, settings.adopt_txn, settings.path)
+        self._is_adopted = False
 
     def run(self) -> BatchReport:
         """Commit the batch unless it is already in the table. Raises the errors that `Sink.__call__` lists."""
         with self._phases("identify"):
             self._transaction = self._target.begin()
-        with claimed(self._settings, self._identity, lambda: self._target.table):
+        with _claimed(self._settings, self._identity, self._target):
             with self._phases("identify"):
-                transactions = self._transaction.transactions if self._transaction else {}
-                is_committed = self._target.is_committed(transactions, self._identity)
+                is_committed = self._is_committed(self._transaction)
             if is_committed and self._transaction is not None:
-                if is_connect(self._frame.sparkSession) and not has_begun(self._settings, self._identity):
+                if is_connect(self._frame.sparkSession) and not _has_begun(self._settings, self._identity):
                     self._target.require_replay(self._identity)
                 self._transaction.require_durable_base()
                 return self._report(skipped=True)
-            note_begun(self._settings, self._identity)
+            _note_begun(self._settings, self._identity)
             brake = self._hold_back()
             if brake:
                 # Another copy of the query may have committed this batch during the wait.
-                self._transaction = self._target.begin_again(self._identity)
+                self._transaction = self._begin_again()
             with self._phases("collect"):
-                rows = self._rows(few_files=brake is not None and brake.coalesce)
+                writer = None if self._transaction is None else self._transaction.writer
+                few_files = brake is not None and brake.coalesce
+                choice = self._parts.writer_choice
+                rows = rows_of_batch(self._settings, self._frame, choice, writer, few_files=few_files)
             return self._report(self._commit(rows), brake)
+
+    def _is_committed(self, transaction: Transaction | None) -> bool:
+        """Whether the batch is in the table; `transaction` is on its newest version, None if there is no table yet.
+
+        Raises CheckpointResetError, FencedError or ConfigurationError if it is not but must not be written either.
+        """
+        transactions = None if transaction is None else transaction.transactions
+        status = self._ledger.judge(transactions or {})
+        refusal = self._ledger.refusal(status, transactions)
+        if refusal is not None:
+            if self._settings.on_reset != ADOPT or not isinstance(refusal, CheckpointResetError):
+                raise refusal
+            if not self._is_adopted:
+                _LOGGER.warning("on_reset='adopt': committing the batch as new, although %s", refusal.message)
+            self._is_adopted = True
+        elif status is BatchStatus.COMMIT:
+            self._log_missing(self._ledger.missing_batches(transactions or {}))
+        return status is BatchStatus.SKIP
+
+    def _log_missing(self, missing: range) -> None:
+        """At the first batch of a run, log which batches before it left nothing in the table."""
+        batch = self._identity
+        if missing and batch.run_id != self._parts.run_id:
+            _LOGGER.info(
+                "batches %d to %d of query %s left nothing in %s under the sink name %r: they changed no rows, or went "
+                "to another table",
+                missing[0],
+                missing[-1],
+                batch.query_id,
+                self._settings.path,
+                self._settings.name,
+            )
+        self._parts.run_id = batch.run_id
+
+    def _begin_again(self) -> Transaction:
+        """A transaction on the newest version, for a batch that was not committed on an earlier one."""
+        transaction = self._target.begin()
+        if transaction is None:
+            raise AssertionError(self._identity)  # an opened table stays open, or its refresh raises
+        if self._is_committed(transaction):
+            batch = self._identity
+            raise ConcurrentTransactionException(
+                f"another copy of query {batch.query_id} committed batch {batch.batch_id} to {self._settings.path}",
+                advice="run only one copy",
+                path=self._settings.path,
+                app_id=self._ledger.app_id,
+            )
+        return transaction
 
     def _hold_back(self) -> Brake | None:
         """Wait as long as the throttle asks for; None if there is no throttle or no table yet."""
@@ -118,52 +167,21 @@ class Batch:
         with self._phases("throttle"):
             return self._parts.back_pressure.hold(self._target.table, lambda: is_running(session, query_id))
 
-    def _rows(self, *, few_files: bool) -> BatchRows:
-        """The batch's rows, collected to the driver if they are few."""
-        choice = self._parts.writer_choice
-        local = is_local(self._frame.sparkSession)
-        beyond = self._only_in_spark()
-        if choice.choose(local=local) == SPARK or (choice.may_change and beyond):
-            return FrameRows(self._settings, self._frame, choice, few_files=few_files)
-        if beyond:
-            raise UnsupportedFeatureError(
-                f"a rule of {self._settings.path} needs {beyond[0]!r}, which the driver cannot evaluate: it has a "
-                "function that tidelog lacks, or depends on the session's time zone, which is not UTC",
-                advice="leave writer out, or pass writer='spark'",
-                path=self._settings.path,
-                features=beyond[0],
-            )
-        try:
-            return CollectedRows(self._settings, collected(self._frame))
-        except Exception as error:
-            if _TOO_LARGE not in str(error):
-                raise
-            if not choice.may_change:
-                raise ConfigurationError(
-                    "the batch exceeds spark.driver.maxResultSize, so the driver cannot collect it",
-                    advice="leave writer out, raise spark.driver.maxResultSize, or limit the source's batches",
-                ) from error
-            _LOGGER.info("a batch for %s exceeds spark.driver.maxResultSize: Spark writes it", self._settings.path)
-            return FrameRows(self._settings, self._frame, choice, few_files=few_files)
-
-    def _only_in_spark(self) -> tuple[str, ...]:
-        """The expressions of the table's rules that only Spark can evaluate."""
-        return () if self._transaction is None else only_in_spark(self._frame, self._transaction.writer)
-
     def _commit(self, rows: BatchRows) -> _Written:
         """Commit the rows, staging them again if a conflict requires it, or claim the sink's name."""
         path = self._settings.path
         if self._transaction is None:
-            self._transaction = self._target.create(self._frame, self._identity)
-        is_claimed = self._target.ledger(self._identity).is_claimed(self._transaction.transactions)
+            self._target.create(self._frame)
+            self._transaction = self._begin_again()
+        is_claimed = self._ledger.is_claimed(self._transaction.transactions)
         commit = run_statement(lambda: self._commit_once(rows), path)
         claim = None if commit or is_claimed else run_statement(self._claim, path)
         return _Written(rows, commit, claim)
 
     def _claim(self) -> Committed | None:
         """Claim the name by a commit without rows, which has no time version; None if that has been done."""
-        transaction = self._target.begin_again(self._identity)
-        claim = self._target.ledger(self._identity).claim(transaction.transactions, REAL_SYSTEM.now_ms())
+        transaction = self._begin_again()
+        claim = self._ledger.claim(transaction.transactions, REAL_SYSTEM.now_ms())
         if not claim:
             transaction.abort()
             return None
@@ -174,7 +192,7 @@ class Batch:
     def _next_transaction(self) -> Transaction:
         """The transaction that the batch began with, then a new one for each retry after a conflict."""
         begun, self._transaction = self._transaction, None
-        return begun or self._target.begin_again(self._identity)
+        return begun or self._begin_again()
 
     def _commit_once(self, rows: BatchRows) -> Committed | None:
         transaction = self._next_transaction()
@@ -183,8 +201,7 @@ class Batch:
         if not rows.count:
             transaction.abort()
             return None
-        ledger = self._target.ledger(self._identity)
-        self._record_batch(transaction, ledger.entries(transaction.transactions, REAL_SYSTEM.now_ms()))
+        self._record_batch(transaction, self._ledger.entries(transaction.transactions, REAL_SYSTEM.now_ms()))
         return self._put(transaction)
 
     def _put(self, transaction: Transaction) -> Committed | None:
@@ -205,7 +222,7 @@ class Batch:
             parameters={"outputMode": output_mode, "queryId": batch.query_id, "epochId": str(batch.batch_id)},
             transactions=entries,
             # Read always, though written only when it changes: a query that takes over the name is then a conflict.
-            read_applications={self._target.ledger(batch).owner_id},
+            read_applications={self._ledger.owner_id},
             record={
                 "batch": {
                     "queryId": batch.query_id,
@@ -245,3 +262,55 @@ class Batch:
         if commit:
             self._parts.writer_choice.wrote(report.rows, report.bytes)
         return report
+
+
+@contextmanager
+def _claimed(settings: SinkSettings, batch: MicroBatch, target: Target) -> Iterator[None]:
+    """Claim one batch for a sink within this process; if the block fails, the batch can be claimed again.
+
+    A second call for the batch would find the first one's commit and drop its rows.
+
+    Raises ConfigurationError if a sink of this name has claimed the batch, under this path or another one of the same
+    table.
+    """
+    keys = _keys(settings, target.table)
+    with _lock:
+        if any(_claims.get(key) == batch for key in keys):
+            raise ConfigurationError(
+                f"sink {settings.name!r} was called twice for batch {batch.batch_id} of {settings.path}",
+                advice="give each Sink in a batch function its own name, and call it once for each batch",
+            )
+        _claims.update(dict.fromkeys(keys, batch))
+    try:
+        yield
+    except BaseException:
+        with _lock:
+            for key in _keys(settings, target.table):
+                if _claims.get(key) == batch:
+                    del _claims[key]
+        raise
+    with _lock:
+        # The block may have created the table.
+        _claims.update(dict.fromkeys(_keys(settings, target.table), batch))
+
+
+def _note_begun(settings: SinkSettings, batch: MicroBatch) -> None:
+    """Remember that a sink of this process begins to write the batch."""
+    _begun[settings.path, settings.name] = batch
+
+
+def _has_begun(settings: SinkSettings, batch: MicroBatch) -> bool:
+    """Whether a sink of this process has started to write the batch, and may have committed it."""
+    return _begun.get((settings.path, settings.name)) == batch
+
+
+def _keys(settings: SinkSettings, table: Table | None) -> list[tuple[str, str]]:
+    """The sink's name with the path, and with the table's id, since one table can have several paths."""
+    return [(place, settings.name) for place in (settings.path, *([] if table is None else [table.id]))]
+
+
+# The newest batch that each sink of this process claimed.
+_claims: dict[tuple[str, str], MicroBatch] = {}
+# The newest batch that each sink of this process began to write, also if that failed.
+_begun: dict[tuple[str, str], MicroBatch] = {}
+_lock = Lock()

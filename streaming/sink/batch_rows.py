@@ -1,35 +1,113 @@
-"""The rows of one micro-batch, collected or as a DataFrame, staged into a transaction by the sink's mode.
+"""The rows of one micro-batch: who writes them into files, and how the sink's mode stages them into a transaction.
 
-After a conflict the same rows can be staged again into another transaction.
+`driver`: the rows are collected and the driver writes one file for each partition. For few rows that is several times
+faster than a Spark job that writes files. `spark`: the tasks write, and the rows never come to the driver. After a
+conflict the same rows can be staged again into another transaction.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.compute as pc
+import pyarrow.types as pt
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from tidelog.log import Transaction, predicate
+from tidelog.log.arrays import Int64Array
 from tidelog.log.conflict.staged import Staged
+from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.writer import DataWriter
+from tidelog.log.errors import ConfigurationError, DuplicateKeyError, SchemaMismatchError, UnsupportedFeatureError
 from tidelog.log.format import partition_values, properties
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.schema import physical_name
 from tidelog.log.operations.keys import key_columns
 from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
+from tidelog.log.operations.row_matcher import free_name
 from tidelog.log.state.loader import LogState
-from tidelog.log.storage import open_store
+from tidelog.log.storage import Store, open_store
+from tidelog.log.storage.memory import MemoryStore
+from tidelog.log.system import logger
+from tidelog.streaming import spark_versions
 from tidelog.streaming.executors import hadoop
 from tidelog.streaming.executors.frame_files import write_frame
-from tidelog.streaming.executors.plain_frame import arrow_schema
-from tidelog.streaming.executors.session import is_connect, parallelism
+from tidelog.streaming.executors.plain_frame import arrow_schema, quoted
+from tidelog.streaming.executors.ruled_frame import only_in_spark
+from tidelog.streaming.executors.session import is_connect, is_local, parallelism
 from tidelog.streaming.executors.spark_upsert import SparkUpsert
 from tidelog.streaming.executors.tasks import delete_written
-from tidelog.streaming.sink.advice import sink_advice
-from tidelog.streaming.sink.deduplication import newest_rows, newest_rows_of_frame
-from tidelog.streaming.sink.settings import APPEND, DRIVER, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
-from tidelog.streaming.sink.writer_choice import WriterChoice
+from tidelog.streaming.sink.settings import APPEND, AUTO, DRIVER, OVERWRITE_PARTITIONS, SPARK, UPSERT, SinkSettings
+
+_LOGGER = logger(__name__)
+
+_TOO_LARGE = "spark.driver.maxResultSize"
+_VARIANT = re.compile(r'"(type|elementType|valueType)":"variant"')
+
+
+@dataclass(frozen=True, slots=True)
+class _MostCollected:
+    """The largest batch that the driver writes: its rows, and the bytes of its files."""
+
+    rows: int
+    size_bytes: int
+
+
+# On a local master, collecting moves bytes within one machine; on a cluster, over the network to a driver that may have
+# other work.
+_LOCAL = _MostCollected(100_000, 16 * 2**20)
+_CLUSTER = _MostCollected(20_000, 4 * 2**20)
+# More than a file ever has. Spark takes the number as 64 bits, and the target size can be any.
+_MOST_ROWS = 2**31
+
+
+class WriterChoice:
+    """Who writes a batch of one sink, by the size of the newest batch that was written, which it remembers."""
+
+    def __init__(self, writer: str, store: Store) -> None:
+        # Executors cannot reach this process's memory.
+        self._fixed = DRIVER if isinstance(store, MemoryStore) else None if writer == AUTO else writer
+        self._rows: int | None = None
+        self._size_bytes = 0
+
+    def choose(self, *, local: bool) -> str:
+        """`driver` or `spark`; `local`: Spark runs on a local master.
+
+        The first batch can have any size, so Spark writes it.
+        """
+        if self._fixed is not None:
+            return self._fixed
+        limits = _LOCAL if local else _CLUSTER
+        small = self._rows is not None and self._rows <= limits.rows and self._size_bytes <= limits.size_bytes
+        return DRIVER if small else SPARK
+
+    @property
+    def may_change(self) -> bool:
+        """Whether Spark may write a batch that turns out to be too large for the driver."""
+        return self._fixed is None
+
+    def wrote(self, rows: int, size_bytes: int) -> None:
+        """Remember the size of a batch that was written."""
+        self._rows, self._size_bytes = rows, size_bytes
+
+    def files(self, target_bytes: int) -> int | None:
+        """How many files of the target size the newest batch would fill; None before the first."""
+        return None if self._rows is None else max(1, -(-self._size_bytes // target_bytes))
+
+    def rows_per_file(self, target_bytes: int) -> int | None:
+        """How many of the newest batch's rows fit a file of the target size; None if that is unknown."""
+        if not self._rows or not self._size_bytes:
+            return None
+        return max(1, min(target_bytes * self._rows // self._size_bytes, _MOST_ROWS))
 
 
 class BatchRows(Protocol):
@@ -40,6 +118,36 @@ class BatchRows(Protocol):
 
     def stage(self, transaction: Transaction) -> None:
         """Stage the rows; does nothing if there are none. Raises the errors of the transaction's methods."""
+
+
+def rows_of_batch(
+    settings: SinkSettings, frame: DataFrame, choice: WriterChoice, writer: DataWriter | None, *, few_files: bool
+) -> BatchRows:
+    """The batch's rows, collected to the driver if they are few; `writer` is the table's, None if there is none yet."""
+    local = is_local(frame.sparkSession)
+    beyond = () if writer is None else only_in_spark(frame, writer)
+    if choice.choose(local=local) == SPARK or (choice.may_change and beyond):
+        return FrameRows(settings, frame, choice, few_files=few_files)
+    if beyond:
+        raise UnsupportedFeatureError(
+            f"a rule of {settings.path} needs {beyond[0]!r}, which the driver cannot evaluate: it has a "
+            "function that tidelog lacks, or depends on the session's time zone, which is not UTC",
+            advice="leave writer out, or pass writer='spark'",
+            path=settings.path,
+            features=beyond[0],
+        )
+    try:
+        return CollectedRows(settings, collected(frame))
+    except Exception as error:
+        if _TOO_LARGE not in str(error):
+            raise
+        if not choice.may_change:
+            raise ConfigurationError(
+                "the batch exceeds spark.driver.maxResultSize, so the driver cannot collect it",
+                advice="leave writer out, raise spark.driver.maxResultSize, or limit the source's batches",
+            ) from error
+        _LOGGER.info("a batch for %s exceeds spark.driver.maxResultSize: Spark writes it", settings.path)
+        return FrameRows(settings, frame, choice, few_files=few_files)
 
 
 class CollectedRows:
@@ -57,7 +165,7 @@ class CollectedRows:
             return
         settings = self._settings
         _evolve(settings, transaction, self._rows.schema)
-        with sink_advice(settings, self._rows.schema, transaction.schema):
+        with _sink_advice(settings, self._rows.schema, transaction.schema):
             if settings.mode == APPEND:
                 transaction.insert(self._rows)
             elif settings.mode == OVERWRITE_PARTITIONS:
@@ -102,7 +210,7 @@ class FrameRows:
         _evolve(self._settings, transaction, data)
         if self._settings.mode != APPEND:
             transaction.require_row_changes()  # before any file is written
-        with sink_advice(self._settings, data, transaction.schema):
+        with _sink_advice(self._settings, data, transaction.schema):
             if self._settings.mode == UPSERT:
                 transaction.stage(self._upserted(transaction.state, transaction.writer))
                 return
@@ -176,3 +284,177 @@ def _read_by_delete_where(settings: SinkSettings, data: pa.Schema) -> set[str]:
     if settings.delete_where is None:
         return set()
     return set(predicate.columns(predicate.parse(settings.delete_where, data)))
+
+
+def collected(frame: DataFrame) -> pa.Table:
+    """The frame's rows. Variants are structs of `value` and `metadata`; all that is within a column is nullable."""
+    if not _VARIANT.search(frame.schema.json()):
+        # `toArrow` refuses a null struct with a field that is never null.
+        loose = StructType([_with_nullable_parts(field) for field in frame.schema])
+        return (frame if loose == frame.schema else frame.to(loose)).toArrow()
+    return _with_variants(frame)
+
+
+def _with_variants(frame: DataFrame) -> pa.Table:
+    # PySpark cannot collect a null variant, because its parts cannot be null. In a task they become ones that can.
+    names = frame.columns
+    plain = frame.toDF(*(f"c{place}" for place in range(len(names))))
+    loose = pa.schema([_loose(field) for field in arrow_schema(plain)])
+    return (
+        plain.mapInArrow(partial(_cast, loose), spark_versions.columns_from_arrow(loose))
+        .toArrow()
+        .rename_columns(names)
+    )
+
+
+def _cast(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _loose(field: pa.Field) -> pa.Field:
+    """The field as one that can be null, as can be what is in it, and without metadata that makes it a variant."""
+    kind = field.type
+    if pt.is_struct(kind):
+        kind = pa.struct([_loose(kind.field(index)) for index in range(kind.num_fields)])
+    elif pt.is_map(kind):
+        # Keys cannot be null.
+        kind = pa.map_(kind.key_type, _loose(kind.item_field))
+    elif pt.is_list(kind):
+        kind = pa.list_(_loose(kind.value_field))
+    return pa.field(field.name, kind)
+
+
+def _with_nullable_parts(field: StructField) -> StructField:
+    return StructField(field.name, _nullable_within(field.dataType), field.nullable, field.metadata)
+
+
+def _nullable_within(kind: DataType) -> DataType:
+    """The type with all fields, elements and values in it nullable."""
+    if isinstance(kind, StructType):
+        inner = [_with_nullable_parts(field) for field in kind]
+        return StructType([StructField(field.name, field.dataType, True, field.metadata) for field in inner])  # noqa: FBT003 - Spark's signature
+    if isinstance(kind, ArrayType):
+        return ArrayType(_nullable_within(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(_nullable_within(kind.keyType), _nullable_within(kind.valueType))
+    return kind
+
+
+def newest_rows(rows: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
+    """For each key the rows with the greatest values of `order_by`, compared column by column; null is the least.
+
+    Rows of one key with equal values all stay, since none of them is newer. Raises SchemaMismatchError for a column
+    that the data lacks, or whose type has no order.
+    """
+    names, order = _present(rows.column_names, keys), _present(rows.column_names, order_by)
+    if rows.num_rows <= 1:
+        return rows
+    codes, ranks = _numbers(rows, names), _ranks(rows, order)
+    greatest = np.full(int(codes.max()) + 1, -1, dtype=np.int64)
+    np.maximum.at(greatest, codes, ranks)
+    return rows.filter(pa.array(ranks == greatest[codes]))
+
+
+def newest_rows_of_frame(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> DataFrame:
+    """The same as `newest_rows`, computed by Spark."""
+    names, order = _present(frame.columns, keys), _present(frame.columns, order_by)
+    for name in order:
+        _require_ordered(name, arrow_schema(frame).field(name).type)
+    window = Window.partitionBy(*map(quoted, names)).orderBy(*(F.col(quoted(name)).desc_nulls_last() for name in order))
+    rank = free_name(arrow_schema(frame))
+    return frame.withColumn(rank, F.rank().over(window)).where(F.col(rank) == 1).drop(rank)
+
+
+def _ranks(rows: pa.Table, order: Sequence[str]) -> Int64Array:
+    """For each row the rank of its values, from 0; equal values have the same rank."""
+    columns: dict[str, pa.ChunkedArray] = {}
+    for position, name in enumerate(order):
+        _require_ordered(name, rows[name].type)
+        columns[f"{position} is valid"] = pc.is_valid(rows[name])
+        if pt.is_floating(rows[name].type):
+            columns[f"{position} is NaN"] = pc.is_nan(rows[name])  # NaN is greater than all numbers, as in Spark
+        columns[str(position)] = rows[name]
+    table = pa.table(columns)
+    ascending = np.asarray(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names]))
+    codes = _numbers(table, table.column_names)[ascending]
+    ranks = np.zeros(len(codes), dtype=np.int64)
+    ranks[ascending[1:]] = np.cumsum(codes[1:] != codes[:-1])
+    return ranks
+
+
+def _numbers(rows: pa.Table, names: Sequence[str]) -> Int64Array:
+    try:
+        return np.asarray(group_numbers(rows, names), dtype=np.int64)
+    except pa.ArrowException as error:
+        raise SchemaMismatchError(
+            f"cannot compare the columns {', '.join(names)}: {error}",
+            advice="choose columns that are not nested",
+            column=names[0],
+        ) from error
+
+
+def _present(columns: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """The data's spelling of the wanted names; case does not matter."""
+    known = {name.lower(): name for name in columns}
+    for name in wanted:
+        if name.lower() not in known:
+            raise SchemaMismatchError(
+                f"the data lacks the column {name!r}, which its rows are compared by",
+                advice=f"choose one of {', '.join(columns)}",
+                column=name,
+            )
+    return [known[name.lower()] for name in wanted]
+
+
+def _require_ordered(name: str, kind: pa.DataType) -> None:
+    if pt.is_nested(kind) or pt.is_null(kind):
+        raise SchemaMismatchError(
+            f"the column {name!r} is {kind}, which has no order",
+            advice="choose a column that is not nested",
+            column=name,
+        )
+
+
+@contextmanager
+def _sink_advice(settings: SinkSettings, data: pa.Schema, table: pa.Schema) -> Iterator[None]:
+    """Replace the advice of errors about rows with the columns of `data`, written to a table with those of `table`."""
+    try:
+        yield
+    except DuplicateKeyError as error:
+        advice = (
+            "order_by has the same value in these rows: add a column that differs"
+            if settings.order_by
+            else "pass order_by=, the column whose greatest value marks the newest row of a key"
+        )
+        raise DuplicateKeyError(error.message, advice=advice, **error.fields) from error
+    except SchemaMismatchError as error:
+        if settings.schema_evolution or error.column not in _new_columns(data, table):
+            raise
+        advice = "pass schema_evolution=True to add it to the table, or drop it from the data"
+        raise SchemaMismatchError(error.message, advice=advice, **error.fields) from error
+
+
+def _new_columns(data: pa.Schema, table: pa.Schema) -> set[str]:
+    """The columns of the data, and nested fields as `column.field`, that the table lacks; case does not matter."""
+    known = {name.lower() for field in table for name in _dotted_names(field, "")}
+    return {name for field in data for name in _dotted_names(field, "") if name.lower() not in known}
+
+
+def _dotted_names(field: pa.Field, where: str) -> Iterator[str]:
+    """The dotted name of the field and of all fields in it, as a SchemaMismatchError names them."""
+    full = f"{where}{field.name}"
+    yield full
+    yield from _inner_names(field.type, full)
+
+
+def _inner_names(kind: pa.DataType, where: str) -> Iterator[str]:
+    if pt.is_struct(kind):
+        for child in kind:
+            yield from _dotted_names(child, f"{where}.")
+    elif pt.is_map(kind):
+        yield from _inner_names(kind.key_type, f"{where}.key")
+        yield from _inner_names(kind.item_type, f"{where}.value")
+    elif pt.is_list(kind) or pt.is_large_list(kind):
+        yield from _inner_names(kind.value_type, f"{where}.element")

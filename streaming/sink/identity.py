@@ -1,22 +1,31 @@
 """Identify the micro-batch that a batch function was called for.
 
-In a classic session Spark says which query runs in the thread, and where its checkpoint is. Spark Connect says neither,
-so there, and wherever a Sink has a `checkpoint`, the batch is identified by the files of that checkpoint. Spark writes
-`metadata` and `offsets/<n>` before it calls the function for batch n, and `commits/<n>` after it.
+In a classic session Spark says which query runs in the thread, and where its checkpoint is. That needs internal calls
+of Spark's. Spark Connect says neither, so there, and wherever a Sink has a `checkpoint`, the batch is identified by the
+files of that checkpoint. Spark writes `metadata` and `offsets/<n>` before it calls the function for batch n, and
+`commits/<n>` after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from typing import Any
 from uuid import UUID
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.log.errors import ConfigurationError, NotInStreamError
+from tidelog.log.storage import Store, open_store
 from tidelog.streaming.executors.session import is_connect, use_this_interpreter
 from tidelog.streaming.sink.micro_batch import MicroBatch, fingerprint
-from tidelog.streaming.sink.streaming_checkpoint import StreamingCheckpoint
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -54,8 +63,6 @@ class Identifier:
         if self._checkpoint is not None:
             self._require_query(self._checkpoint, lambda found: found == query_id, f"the batch is of query {query_id}")
             return _by_files(self._checkpoint, query_id, _run_in_thread(session, query_id), batch_id)
-        from tidelog.streaming.sink.java_query import known_runs  # noqa: PLC0415 - needs Spark's internals
-
         run = known_runs.of(session, query_id)
         checkpoint = StreamingCheckpoint.of_session(session, run.checkpoint)
         return MicroBatch(query_id, run.run_id, batch_id, _fingerprint(checkpoint, batch_id))
@@ -128,9 +135,205 @@ def _run_in_thread(session: SparkSession, query_id: str) -> str:
         UUID(group)
     except ValueError:
         # The batch function has put its jobs into a group of its own.
-        from tidelog.streaming.sink.java_query import known_runs  # noqa: PLC0415 - as above
-
         with suppress(NotInStreamError):
             return known_runs.of(session, query_id).run_id
         return ""
     return group
+
+
+def is_running(session: SparkSession, query_id: str) -> bool:
+    """Whether the query with this id has not been stopped; True if this Spark has no way to know.
+
+    `query.stop()` waits until the batch function returns, forever unless `spark.sql.streaming.stopTimeout` is set. It
+    interrupts the JVM's thread, which does not wake a sleep in Python. But it marks the query as ended first, and that
+    can be seen here. Takes about a millisecond, on Spark Connect two calls to the server.
+    """
+    if is_connect(session):
+        try:
+            # A stopped query is listed until its batch function returns. From Spark 4.3 on none is.
+            return all(query.isActive for query in session.streams.active if query.id == query_id)
+        except PySparkException:
+            return True
+    try:
+        query = java_query(session, query_id)
+        return query is not None and bool(query.isActive())
+    except (Py4JError, PySparkException, AttributeError, TypeError):
+        return True
+
+
+def java_query(session: SparkSession, query_id: str) -> Any:
+    """The JVM's object for the streaming query with this id. Raises errors of py4j and PySpark if there is none.
+
+    A batch function's session is a clone that has no queries, so this asks the state that all sessions share, through
+    an internal call of Spark's.
+    """
+    java_session: Any = session._jsparkSession  # noqa: SLF001 - see above; a test pins it
+    jvm: Any = session._jvm  # noqa: SLF001
+    return java_session.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a streaming query: the JVM's query object, the run's id and the checkpoint's location."""
+
+    query: Any
+    run_id: str
+    checkpoint: str
+
+
+def run_of(session: SparkSession, query_id: str) -> Run:
+    """The query's current run; see `java_query`. Raises NotInStreamError."""
+    try:
+        query = java_query(session, query_id)
+        return Run(query, str(query.runId().toString()), str(query.resolvedCheckpointRoot()))
+    except (Py4JError, PySparkException, AttributeError, TypeError) as error:
+        raise NotInStreamError(
+            f"cannot find the checkpoint of streaming query {query_id}: {error}",
+            advice="this Spark lacks the internal call that tidelog uses; pass the checkpoint's location to the Sink, "
+            "Sink(path, checkpoint=...), or install a supported version of pyspark",
+        ) from error
+
+
+class Runs:
+    """A cache of runs by query id: a run's id and checkpoint never change, and getting them takes a dozen JVM calls."""
+
+    _MAX_QUERIES = 64
+
+    def __init__(self) -> None:
+        self._known: dict[str, Run] = {}
+        self._lock = Lock()
+
+    def of(self, session: SparkSession, query_id: str) -> Run:
+        """The run that the query is in."""
+        with self._lock:
+            found = self._known.get(query_id)
+        if found is None or not is_active(found.query):
+            found = run_of(session, query_id)
+            with self._lock:
+                while len(self._known) >= self._MAX_QUERIES:
+                    del self._known[next(iter(self._known))]
+                self._known[query_id] = found
+        return found
+
+
+def is_active(query: Any) -> bool:
+    """Whether the JVM's query is still active; False if its session was stopped."""
+    try:
+        return bool(query.isActive())
+    except (Py4JError, PySparkException):
+        return False
+
+
+known_runs = Runs()
+
+
+class StreamingCheckpoint:
+    """The files of one streaming checkpoint.
+
+    `read` returns the text of a file, given its name below the checkpoint. It raises FileNotFoundError. `folders` lists
+    the names of the folders in one.
+    """
+
+    def __init__(self, location: str, read: Callable[[str], str], folders: Callable[[str], Sequence[str]]) -> None:
+        self.location = location
+        self.read = read
+        self._folders = folders
+
+    @classmethod
+    def of_session(cls, session: SparkSession, root: str) -> StreamingCheckpoint:
+        """The checkpoint at `root`, read directly on a local disk, else through Hadoop's file systems."""
+        local = re.sub(r"^file:(//)?", "", root)
+        if local.startswith("/"):
+            return cls.of_store(open_store(local))
+        return cls(root, partial(_read_with_hadoop, session, root), partial(_folders_with_hadoop, session, root))
+
+    @classmethod
+    def of_store(cls, store: Store) -> StreamingCheckpoint:
+        """The checkpoint at the root of a store."""
+        return cls(store.url, lambda name: store.read(name).decode(), store.folders)
+
+    def query_id(self) -> str:
+        """The query that the checkpoint belongs to.
+
+        Raises ConfigurationError if there is none, as at the location of another thing, or before the query began.
+        """
+        try:
+            found = json.loads(self.read("metadata"))
+        except FileNotFoundError as error:
+            raise ConfigurationError(
+                f"there is no streaming checkpoint at {self.location}",
+                advice="pass the query's own checkpointLocation as checkpoint=; as a URL if Spark's default file "
+                "system is not the local disk",
+            ) from error
+        except (ValueError, OSError):  # it is no JSON, or no regular file
+            found = None
+        query_id = found.get("id") if isinstance(found, dict) else None
+        if not isinstance(query_id, str):
+            raise ConfigurationError(
+                f"the file metadata of the streaming checkpoint {self.location} does not name a query",
+                advice="pass the query's own checkpointLocation as checkpoint=, or restore the file",
+            )
+        return query_id
+
+    def has(self, name: str) -> bool:
+        """Whether the file exists."""
+        try:
+            self.read(name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def file_source_batch(self, source: str, log_offset: int) -> str:
+        """The entries of a file source's log for one of its batches; empty if the source has no such log.
+
+        `source` is the source's name, or its index. If the user named the sources, the first format of the offset log
+        does not say which source has which name. Then the entries are those of all sources.
+        """
+        found = self._file_source_log(source, log_offset)
+        if found is None and source.isdecimal():
+            logs = (self._file_source_log(name, log_offset) for name in sorted(self._folders("sources")))
+            found = "\n".join(filter(None, logs))
+        return found or ""
+
+    def _file_source_log(self, source: str, log_offset: int) -> str | None:
+        for suffix in ("", ".compact"):
+            try:
+                lines = self.read(f"sources/{source}/{log_offset}{suffix}").splitlines()
+            except FileNotFoundError:
+                continue
+            # A compacted file also has the entries of all earlier batches.
+            return "\n".join(sorted(line for line in lines if _is_of_batch(line, log_offset)))
+        return None
+
+
+def _read_with_hadoop(session: SparkSession, root: str, name: str) -> str:
+    system, path, jvm = _in_hadoop(session, f"{root}/{name}")
+    if not system.exists(path):
+        raise FileNotFoundError(str(path))
+    stream = system.open(path)
+    try:
+        return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode("utf-8")
+    finally:
+        stream.close()
+
+
+def _folders_with_hadoop(session: SparkSession, root: str, name: str) -> list[str]:
+    system, path, _ = _in_hadoop(session, f"{root}/{name}")
+    if not system.exists(path):
+        return []
+    return [str(entry.getPath().getName()) for entry in system.listStatus(path) if entry.isDirectory()]
+
+
+def _in_hadoop(session: SparkSession, location: str) -> tuple[Any, Any, Any]:
+    """Hadoop's file system for a location, the location as its path, and the JVM."""
+    jvm: Any = session._jvm  # noqa: SLF001 - Hadoop's file systems have no Python API
+    java_session: Any = session._jsparkSession  # noqa: SLF001
+    path = jvm.org.apache.hadoop.fs.Path(location)
+    return path.getFileSystem(java_session.sessionState().newHadoopConf()), path, jvm
+
+
+def _is_of_batch(line: str, log_offset: int) -> bool:
+    try:
+        return bool(json.loads(line).get("batchId") == log_offset)
+    except (ValueError, AttributeError):  # the log's first line is its version
+        return False

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from tidelog.log.errors import CheckpointResetError, ConfigurationError, FencedError
 from tidelog.log.format.actions import SetTransaction
 from tidelog.streaming.sink.micro_batch import MicroBatch, digest_63
 
@@ -40,12 +41,13 @@ class BatchStatus(Enum):
 class Ledger:
     """The ledger entries of one batch of one sink.
 
-    Methods take the table's transactions: application id to version.
+    Methods take the table's transactions: application id to version. `path` is the table, for errors.
     """
 
     name: str
     batch: MicroBatch
     adopt_txn: str | None = None
+    path: str = ""
 
     @property
     def app_id(self) -> str:
@@ -101,6 +103,78 @@ class Ledger:
         if self.batch.batch_id == theirs:
             return BatchStatus.SKIP
         return BatchStatus.BEHIND_ADOPTED if self.batch.batch_id < theirs else BatchStatus.COMMIT
+
+    def refusal(
+        self, status: BatchStatus, transactions: Mapping[str, int] | None
+    ) -> CheckpointResetError | ConfigurationError | FencedError | None:
+        """Why a batch of this status must not be written; None if it may be, or is in the table already.
+
+        `transactions` is None if there is no table. A CheckpointResetError is one that `on_reset="adopt"` overrides.
+        """
+        name, path, batch, adopt = self.name, self.path, self.batch, self.adopt_txn
+        match status:
+            case BatchStatus.COMMIT | BatchStatus.SKIP:
+                return None
+            case BatchStatus.REPLACED:
+                return FencedError(
+                    f"another query has taken over sink name {name!r} of {path}",
+                    advice="stop this query; only one query can write under a name",
+                )
+            case BatchStatus.UNCLAIMED:
+                return self._reset(
+                    self._unclaimed(has_table=transactions is not None),
+                    "check the path, the mount and the name, and put the table back if it is lost; or continue from "
+                    "this batch with on_reset='adopt', without the rows of earlier ones",
+                )
+            case BatchStatus.NOTHING_TO_ADOPT if transactions is None:
+                return ConfigurationError(
+                    f"there is no table at {path}, so there is no stream {adopt!r} to continue",
+                    advice="check the path, or leave adopt_txn out",
+                )
+            case BatchStatus.NOTHING_TO_ADOPT:
+                known = ", ".join(sorted(key for key in transactions or () if not key.startswith("tidelog/"))) or "none"
+                return ConfigurationError(
+                    f"no stream with the application id {adopt!r} has written to {path}",
+                    advice=f"leave adopt_txn out, or pass an id from the table's log: {known}",
+                )
+            case BatchStatus.BEHIND_ADOPTED:
+                return self._reset(
+                    f"stream {adopt!r} wrote batch {(transactions or {})[adopt or '']} to {path}, which is later than "
+                    f"batch {batch.batch_id} of query {batch.query_id}: the query does not use that stream's "
+                    "checkpoint, or it uses an older copy",
+                    "use the checkpoint that the other stream left, or continue with on_reset='adopt' after checking "
+                    "that no row comes twice",
+                )
+            case BatchStatus.OTHER_QUERY:
+                return self._reset(
+                    f"sink name {name!r} of {path} belongs to another query, not to {batch.query_id}: its checkpoint "
+                    "was deleted, or a second stream needs its own name",
+                    "restore the checkpoint, or give the second stream a Sink(name=...), or continue with "
+                    "on_reset='adopt' after checking that no row comes twice",
+                )
+            case BatchStatus.OTHER_OFFSETS:
+                return self._reset(
+                    f"batch {batch.batch_id} of query {batch.query_id} was already committed to {path} with other "
+                    "source offsets, or a later batch was: the checkpoint was restored from an older copy",
+                    "put the newest checkpoint back, or continue with on_reset='adopt' after checking that no row "
+                    "comes twice",
+                )
+
+    def _unclaimed(self, *, has_table: bool) -> str:
+        query = f"query {self.batch.query_id} is at batch {self.batch.batch_id}"
+        added = "the sink was added to a query that had already run"
+        if not has_table:
+            return (
+                f"{query}, but there is no table at {self.path}: the table was dropped or moved, its disk is not "
+                f"mounted, the path is wrong, or {added}"
+            )
+        return (
+            f"{query}, but has never written to {self.path} under the sink name {self.name!r}: the table was dropped "
+            f"and created again, the path or the name is another one than before, or {added}"
+        )
+
+    def _reset(self, message: str, advice: str) -> CheckpointResetError:
+        return CheckpointResetError(message, advice=advice, path=self.path, sink=self.name)
 
     def is_claimed(self, transactions: Mapping[str, int]) -> bool:
         """Whether the name belongs to the batch's query."""

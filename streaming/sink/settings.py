@@ -16,7 +16,7 @@ from tidelog.streaming.sink.throttle import Throttle
 
 APPEND, UPSERT, OVERWRITE_PARTITIONS = SINK_MODES = ("append", "upsert", "overwrite-partitions")
 AUTO, DRIVER, SPARK = WRITERS = ("auto", "driver", "spark")
-_ON_RESET = ("error", "adopt")
+ERROR, ADOPT = _ON_RESET = ("error", "adopt")
 # Neither an absolute path nor a URL. An empty text is none of this kind: the store refuses it.
 _RELATIVE = re.compile(r"(?![A-Za-z][A-Za-z0-9+.-]+:)[^/]")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")

@@ -11,7 +11,7 @@ from tidelog.streaming.executors.prerequisites import require_jvm, require_spark
 from tidelog.streaming.monitoring.batch_log import failures_logged, publish
 from tidelog.streaming.monitoring.batch_report import BatchReport
 from tidelog.streaming.sink.batch import Batch, SinkParts
-from tidelog.streaming.sink.settings import APPEND, AUTO, SinkSettings, sink_settings
+from tidelog.streaming.sink.settings import APPEND, AUTO, ERROR, SinkSettings, sink_settings
 from tidelog.streaming.sink.throttle import Throttle
 
 
@@ -92,7 +92,7 @@ class Sink:
         storage_options: Mapping[str, str] | None = None,
         schema_evolution: bool = False,
         writer: str = AUTO,
-        on_reset: str = "error",
+        on_reset: str = ERROR,
         throttle: Throttle | None = None,
         checkpoint: str | None = None,
     ) -> None:

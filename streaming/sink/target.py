@@ -1,27 +1,23 @@
-"""The table that a sink writes to: open or create it, and check it against the sink's settings and the ledger."""
+"""The table that a sink writes to: open or create it, check it against the sink's settings, and keep its log short."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
+from threading import Thread
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidelog.log import Table, Transaction
-from tidelog.log.errors import (
-    CheckpointResetError,
-    ConcurrentTransactionException,
-    ConfigurationError,
-    FencedError,
-    TableNotFoundError,
-)
+from tidelog.log.errors import ConfigurationError, TableNotFoundError, TidelogError
 from tidelog.log.format import commit_info
 from tidelog.log.format import properties as table_properties
 from tidelog.log.read.changes import change_schema
+from tidelog.log.state.segment import pointed_version
+from tidelog.log.storage import open_store
 from tidelog.log.system import logger
 from tidelog.streaming.executors.plain_frame import arrow_schema
-from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch
 from tidelog.streaming.sink.settings import OVERWRITE_PARTITIONS, SinkSettings
 
@@ -37,8 +33,6 @@ class Target:
     def __init__(self, settings: SinkSettings) -> None:
         self.table: Table | None = None
         self._settings = settings
-        self._run_id: str | None = None
-        self._adopted: MicroBatch | None = None
 
     def begin(self) -> Transaction | None:
         """A transaction on the table's newest version; None if there is no table yet.
@@ -55,19 +49,8 @@ class Target:
         self._require_fits(transaction.properties, self.table)
         return transaction
 
-    def begin_again(self, batch: MicroBatch) -> Transaction:
-        """A transaction on the newest version, for a batch that was not committed on an earlier one."""
-        transaction = self.begin()
-        if transaction is None:
-            raise AssertionError(batch)  # an opened table stays open, or its refresh raises
-        self._require_not_committed(transaction, batch)
-        return transaction
-
-    def create(self, frame: DataFrame, batch: MicroBatch) -> Transaction:
-        """Create the table with the frame's columns, all nullable, unless another writer does so first.
-
-        Returns a transaction on it.
-        """
+    def create(self, frame: DataFrame) -> None:
+        """Create the table with the frame's columns, all nullable, unless another writer does so first."""
         settings = self._settings
         nullable = pa.schema([field.with_nullable(True) for field in arrow_schema(frame)])  # noqa: FBT003 - pyarrow's signature
         change_schema(nullable, "cdc")
@@ -83,74 +66,6 @@ class Target:
             storage_options=settings.storage_options,
             exist_ok=True,
         )
-        return self.begin_again(batch)
-
-    def ledger(self, batch: MicroBatch) -> Ledger:
-        """The batch's ledger entries."""
-        return Ledger(self._settings.name, batch, self._settings.adopt_txn)
-
-    def is_committed(self, transactions: Mapping[str, int], batch: MicroBatch) -> bool:
-        """Whether the batch is in the table; raises if it is not but must not be written either.
-
-        `transactions` are those of the table, none if there is no table yet. Raises CheckpointResetError, FencedError,
-        ConfigurationError.
-        """
-        name, path, adopt = self._settings.name, self._settings.path, self._settings.adopt_txn
-        ledger = self.ledger(batch)
-        match ledger.judge(transactions):
-            case BatchStatus.COMMIT:
-                self._log_missing(ledger, transactions)
-                return False
-            case BatchStatus.SKIP:
-                return True
-            case BatchStatus.REPLACED:
-                raise FencedError(
-                    f"another query has taken over sink name {name!r} of {path}",
-                    advice="stop this query; only one query can write under a name",
-                )
-            case BatchStatus.UNCLAIMED:
-                return self._reset(
-                    batch,
-                    self._unclaimed(batch),
-                    "check the path, the mount and the name, and put the table back if it is lost; or continue from "
-                    "this batch with on_reset='adopt', without the rows of earlier ones",
-                )
-            case BatchStatus.NOTHING_TO_ADOPT if self.table is None:
-                raise ConfigurationError(
-                    f"there is no table at {path}, so there is no stream {adopt!r} to continue",
-                    advice="check the path, or leave adopt_txn out",
-                )
-            case BatchStatus.NOTHING_TO_ADOPT:
-                known = ", ".join(sorted(key for key in transactions if not key.startswith("tidelog/"))) or "none"
-                raise ConfigurationError(
-                    f"no stream with the application id {adopt!r} has written to {path}",
-                    advice=f"leave adopt_txn out, or pass an id from the table's log: {known}",
-                )
-            case BatchStatus.BEHIND_ADOPTED:
-                return self._reset(
-                    batch,
-                    f"stream {adopt!r} wrote batch {transactions[adopt or '']} to {path}, which is later than batch "
-                    f"{batch.batch_id} of query {batch.query_id}: the query does not use that stream's checkpoint, or "
-                    "it uses an older copy",
-                    "use the checkpoint that the other stream left, or continue with on_reset='adopt' after checking "
-                    "that no row comes twice",
-                )
-            case BatchStatus.OTHER_QUERY:
-                return self._reset(
-                    batch,
-                    f"sink name {name!r} of {path} belongs to another query, not to {batch.query_id}: its checkpoint "
-                    "was deleted, or a second stream needs its own name",
-                    "restore the checkpoint, or give the second stream a Sink(name=...), or continue with "
-                    "on_reset='adopt' after checking that no row comes twice",
-                )
-            case BatchStatus.OTHER_OFFSETS:
-                return self._reset(
-                    batch,
-                    f"batch {batch.batch_id} of query {batch.query_id} was already committed to {path} with other "
-                    "source offsets, or a later batch was: the checkpoint was restored from an older copy",
-                    "put the newest checkpoint back, or continue with on_reset='adopt' after checking that no row "
-                    "comes twice",
-                )
 
     def require_replay(self, batch: MicroBatch) -> None:
         """Raise ConfigurationError if the batch, which is in the table, was committed by the run that it is called in.
@@ -173,52 +88,6 @@ class Target:
                     "pass it twice: Sink(path, checkpoint=c) and .option('checkpointLocation', c)",
                 )
 
-    def _unclaimed(self, batch: MicroBatch) -> str:
-        name, path = self._settings.name, self._settings.path
-        query = f"query {batch.query_id} is at batch {batch.batch_id}"
-        added = "the sink was added to a query that had already run"
-        if self.table is None:
-            return (
-                f"{query}, but there is no table at {path}: the table was dropped or moved, its disk is not mounted, "
-                f"the path is wrong, or {added}"
-            )
-        return (
-            f"{query}, but has never written to {path} under the sink name {name!r}: the table was dropped and created "
-            f"again, the path or the name is another one than before, or {added}"
-        )
-
-    def _reset(self, batch: MicroBatch, message: str, advice: str) -> bool:
-        if self._settings.on_reset != "adopt":
-            raise CheckpointResetError(message, advice=advice, path=self._settings.path, sink=self._settings.name)
-        if batch != self._adopted:
-            _LOGGER.warning("on_reset='adopt': committing the batch as new, although %s", message)
-        self._adopted = batch
-        return False
-
-    def _log_missing(self, ledger: Ledger, transactions: Mapping[str, int]) -> None:
-        """At the first batch of a run, log which batches before it left nothing in the table."""
-        batch, missing = ledger.batch, ledger.missing_batches(transactions)
-        if missing and batch.run_id != self._run_id:
-            _LOGGER.info(
-                "batches %d to %d of query %s left nothing in %s under the sink name %r: they changed no rows, or went "
-                "to another table",
-                missing[0],
-                missing[-1],
-                batch.query_id,
-                self._settings.path,
-                self._settings.name,
-            )
-        self._run_id = batch.run_id
-
-    def _require_not_committed(self, transaction: Transaction, batch: MicroBatch) -> None:
-        if self.is_committed(transaction.transactions, batch):
-            raise ConcurrentTransactionException(
-                f"another copy of query {batch.query_id} committed batch {batch.batch_id} to {self._settings.path}",
-                advice="run only one copy",
-                path=self._settings.path,
-                app_id=self.ledger(batch).app_id,
-            )
-
     def _require_fits(self, properties: Mapping[str, str], table: Table) -> None:
         """Raise ConfigurationError if the table's properties or partitioning do not allow the sink to write."""
         if table_properties.TRANSACTION_RETENTION in properties:
@@ -238,3 +107,37 @@ class Target:
                 f"{table.path} is not partitioned, so mode={OVERWRITE_PARTITIONS!r} would replace all of it",
                 advice="use a partitioned table, or another mode",
             )
+
+
+class BackgroundCheckpoint:
+    """Writes a table's checkpoints if no daemon does: in a thread, so that batches do not wait, and one at a time."""
+
+    def __init__(self, path: str, storage_options: Mapping[str, str] | None) -> None:
+        self._path = path
+        self._storage_options = storage_options
+        self._running: Thread | None = None
+        # The last version that started a check: one check for each checkpoint interval.
+        self._checked_at = 0
+
+    def committed(self, version: int, properties: Mapping[str, str]) -> None:
+        """Start writing a checkpoint if the commit of `version` makes one due and no daemon writes them."""
+        interval = table_properties.count(properties, table_properties.CHECKPOINT_INTERVAL)
+        busy = self._running is not None and self._running.is_alive()
+        if version // interval > self._checked_at // interval and not busy:
+            self._running = Thread(target=self._write, args=(version, interval), daemon=True)
+            self._running.start()
+            self._checked_at = version
+
+    def _write(self, version: int, interval: int) -> None:
+        try:
+            # A running daemon keeps the log tail at about one interval; a longer tail means that there is no daemon.
+            # The pointer to the newest checkpoint shows that without a listing, whose cost grows with the log.
+            pointed = pointed_version(open_store(self._path, self._storage_options))
+            if pointed is not None and version - pointed < interval:
+                return
+            table = Table.open(self._path, storage_options=self._storage_options)
+            if table.commits_since_checkpoint() >= interval:
+                table.checkpoint()
+        except (TidelogError, OSError) as error:
+            # Batches are safe without a checkpoint; the next interval tries again.
+            _LOGGER.warning("could not write a checkpoint for %s: %s", self._path, error)

@@ -148,7 +148,7 @@ def restore(checkpoint: Path, copy: Path) -> None:
 
 
 class NoClaims(dict[Any, Any]):
-    """Replaces `claims._claims`, so that sinks do not see each other's claims, as in separate processes."""
+    """Replaces `batch._claims`, so that sinks do not see each other's claims, as in separate processes."""
 
     def get(self, *_: object) -> None:
         return None

@@ -16,10 +16,8 @@ from tests.streaming.support import Input, drain, numbers_in
 from tidelog.log.errors import NotInStreamError
 from tidelog.log.storage.local import LocalStore
 from tidelog.streaming import Sink
-from tidelog.streaming.sink.identity import Identifier
-from tidelog.streaming.sink.java_query import run_of
+from tidelog.streaming.sink.identity import Identifier, StreamingCheckpoint, run_of
 from tidelog.streaming.sink.micro_batch import MicroBatch, fingerprint
-from tidelog.streaming.sink.streaming_checkpoint import StreamingCheckpoint
 
 pytestmark = pytest.mark.spark
 
@@ -60,7 +58,7 @@ def test_a_thread_that_the_batch_function_starts_must_be_inheritable(
 
 
 def test_the_internal_call_that_finds_the_checkpoint_works(spark: SparkSession, tmp_path: Path) -> None:
-    """A pin: if this fails on a new Spark, `java_query` must learn where the call has moved to."""
+    """A pin: if this fails on a new Spark, `identity.java_query` must learn where the call has moved to."""
     checkpoint = tmp_path / "cp"
     roots: list[str] = []
     batches: list[MicroBatch] = []

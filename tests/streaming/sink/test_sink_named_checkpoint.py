@@ -20,10 +20,9 @@ from tidelog.log.errors import CheckpointResetError, ConfigurationError, NotInSt
 from tidelog.log.storage.local import LocalStore
 from tidelog.streaming import BatchReport, Sink, Throttle
 from tidelog.streaming.executors import session
-from tidelog.streaming.sink import batch, claims, identity, java_query, query_state
-from tidelog.streaming.sink.background_checkpoint import BackgroundCheckpoint
-from tidelog.streaming.sink.identity import Identifier
-from tidelog.streaming.sink.streaming_checkpoint import StreamingCheckpoint
+from tidelog.streaming.sink import batch, identity
+from tidelog.streaming.sink.identity import Identifier, StreamingCheckpoint
+from tidelog.streaming.sink.target import BackgroundCheckpoint
 
 pytestmark = pytest.mark.spark
 
@@ -35,7 +34,7 @@ def no_internals(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> Any:
         raise AssertionError("asked Spark for the query")
 
-    monkeypatch.setattr(java_query.known_runs, "of", refuse)
+    monkeypatch.setattr(identity.known_runs, "of", refuse)
 
 
 @pytest.mark.usefixtures("no_internals")
@@ -212,8 +211,8 @@ def test_a_batch_that_another_process_committed_in_this_run_is_not_a_replay(
     sink = partial(Sink, str(path), checkpoint=str(checkpoint))
 
     def of_another_process() -> Sink:
-        monkeypatch.setattr(claims, "_claims", {})
-        monkeypatch.setattr(claims, "_begun", {})
+        monkeypatch.setattr(batch, "_claims", {})
+        monkeypatch.setattr(batch, "_begun", {})
         return sink()
 
     function = Interrupted([sink, of_another_process], monkeypatch)
@@ -229,10 +228,10 @@ def test_a_batch_that_another_process_committed_in_this_run_is_not_a_replay(
 
 
 def test_on_connect_a_query_runs_while_the_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(query_state, "is_connect", lambda _: True)
+    monkeypatch.setattr(identity, "is_connect", lambda _: True)
     queries = [SimpleNamespace(id="a", isActive=True), SimpleNamespace(id="b", isActive=False)]
     one = cast("SparkSession", SimpleNamespace(streams=SimpleNamespace(active=queries)))
-    assert [query_state.is_running(one, name) for name in ("a", "b", "c")] == [True, False, True]
+    assert [identity.is_running(one, name) for name in ("a", "b", "c")] == [True, False, True]
 
 
 def test_on_connect_the_files_identify_a_batch_whose_session_knows_no_query(

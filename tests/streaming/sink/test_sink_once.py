@@ -27,7 +27,7 @@ from tidelog.log import Committed, Superseded, Table, Transaction
 from tidelog.log.errors import ConcurrentTransactionException
 from tidelog.log.state.segment import list_segment
 from tidelog.streaming import BatchReport, Sink, Throttle
-from tidelog.streaming.sink import claims
+from tidelog.streaming.sink import batch as sink_batch
 from tidelog.streaming.sink.throttle import Brake
 
 pytestmark = pytest.mark.spark
@@ -62,7 +62,7 @@ def data_files(path: Path) -> set[str]:
 @pytest.fixture(autouse=True)
 def _separate_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies of a query normally run in separate processes, which do not see each other's claims."""
-    monkeypatch.setattr(claims, "_claims", NoClaims())
+    monkeypatch.setattr(sink_batch, "_claims", NoClaims())
 
 
 def first_commit_after(action: Callable[[], None], patched: pytest.MonkeyPatch) -> None:

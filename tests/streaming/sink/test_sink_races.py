@@ -18,7 +18,7 @@ from tidelog.compaction_daemon import CompactionReport, compact
 from tidelog.log import Table
 from tidelog.log.errors import ConcurrentTransactionException, PathNotWritableError, TableReplacedError
 from tidelog.streaming import Sink
-from tidelog.streaming.sink import claims
+from tidelog.streaming.sink import batch as sink_batch
 
 pytestmark = pytest.mark.spark
 
@@ -101,7 +101,7 @@ def another_copy(path: str) -> Callable[[DataFrame, int], None]:
 def test_only_one_of_two_live_copies_of_a_query_commits(
     spark: SparkSession, source: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_exists: bool
 ) -> None:
-    monkeypatch.setattr(claims, "_claims", NoClaims())
+    monkeypatch.setattr(sink_batch, "_claims", NoClaims())
     path, checkpoint = str(tmp_path / "table"), tmp_path / "cp"
     source.put()
     if table_exists:
