@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from tidelog.log.state.head import Head
 from tidelog.log.state.table_identity import same_commit_reads
 from tidelog.log.storage import Store
-from tidelog.log.storage.side_by_side import begun
+from tidelog.log.storage.store import begun
 from tidelog.log.system import System
 
 # An older look is not relied on. It proves nothing at any age, since the log can change right after it; but the longer

@@ -20,7 +20,7 @@ from tidelog.log.format import commit_info, filenames
 from tidelog.log.state.commits import read_info
 from tidelog.log.state.segment import is_there
 from tidelog.log.storage import NotDurableError, NotStoredError, Store
-from tidelog.log.storage.side_by_side import side_by_side
+from tidelog.log.storage.store import side_by_side
 from tidelog.log.system import System
 
 # How often the content is put, and after that the empty commit. Reads of an object store are retried for seconds within

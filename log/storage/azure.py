@@ -23,8 +23,8 @@ from tidelog.log.storage.cloud import (
     chain,
     folder_names,
     milliseconds,
+    sent_once,
 )
-from tidelog.log.storage.sent_once import sent_once
 from tidelog.log.storage.store import FileStatus
 
 _CODES = {

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tidelog.log.errors import ConfigurationError
 from tidelog.log.storage.store import FileStatus
+
+if TYPE_CHECKING:
+    import aiohttp
 
 
 class Failure(Enum):
@@ -171,3 +175,23 @@ def by_kind(error: BaseException) -> Failure:
 def milliseconds(moment: datetime) -> int:
     """An aware datetime as ms since the epoch."""
     return round(moment.timestamp() * 1000)
+
+
+def sent_once(session: aiohttp.ClientSession) -> aiohttp.ClientSession:
+    """The session, which from now on sends each request once. Raises ConfigurationError if aiohttp has no such switch.
+
+    The libraries of all clouds use aiohttp, which sends an idempotent request (so also a conditional put) again if its
+    connection breaks. Whatever the second try is told proves nothing about the first: that may be stored, and the
+    second one may be throttled, refused or unable to connect. aiohttp has no public option for this; its own test
+    client sets the same attribute.
+    """
+    import aiohttp  # noqa: PLC0415 - it comes with the extra of a cloud
+
+    if not hasattr(session, "_retry_connection"):
+        raise ConfigurationError(
+            f"aiohttp {aiohttp.__version__} cannot be kept from repeating requests, so a stored commit could be "
+            "reported as failed",
+            advice="install aiohttp 3.14",
+        )
+    session._retry_connection = False  # noqa: SLF001
+    return session

@@ -25,8 +25,8 @@ from tidelog.log.storage.cloud import (
     chain,
     folder_names,
     milliseconds,
+    sent_once,
 )
-from tidelog.log.storage.sent_once import sent_once
 from tidelog.log.storage.store import FileStatus
 
 _NO_ANSWER = (aiohttp.ClientError, requests.exceptions.RequestException, ChecksumError)

@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
+import re
+import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Concatenate, ParamSpec, TypeVar
 
-from tidelog.log.errors import StoreNotSupportedError, StoreUnavailableError
-from tidelog.log.storage.disk import REAL_DISK, Disk
-from tidelog.log.storage.local_errors import NOT_WRITABLE, reading, writing
-from tidelog.log.storage.local_paths import absolute, is_file, is_folder, status_of, without_scheme
+import pyarrow as pa
+
+from tidelog.log.errors import (
+    ConfigurationError,
+    PathNotWritableError,
+    StoreAccessError,
+    StoreNotSupportedError,
+    StoreUnavailableError,
+)
+from tidelog.log.storage.regular_file import open_regular_file, read_regular_file
 from tidelog.log.storage.store import (
     FileStatus,
     NotDurableError,
+    NotReadError,
     NotStoredError,
     Store,
     UnreadableFileError,
@@ -29,18 +40,272 @@ from tidelog.log.storage.store import (
 )
 from tidelog.log.system import REAL_SYSTEM, System
 
+# --- the operating system ---------------------------------------------------------------------------------------------
+
+_THREADS = 8
+
+
+class Disk:
+    """The calls to the operating system that `LocalStore` makes, in one place, so that a test can replace them.
+
+    Each method is one or a few system calls and raises OSError, or a subclass, as these do. What the calls have to do,
+    and in which order, is decided in `LocalStore`.
+    """
+
+    @property
+    def reads_at_once(self) -> int:
+        """How many files to read at the same time: the kernel reads ahead by itself, so cores to decode them count."""
+        return min(int(pa.cpu_count()), _THREADS)
+
+    def read(self, path: str) -> bytes:
+        """The whole content of a file."""
+        return read_regular_file(path)
+
+    def open_input(self, path: Path) -> Any:
+        """Open a file for random access by pyarrow."""
+        return open_regular_file(str(path))
+
+    def open_new(self, path: Path) -> BinaryIO:
+        """Create a file, which must not exist, and open it for writing."""
+        return path.open("xb")
+
+    def open_descriptor(self, path: Path) -> int:
+        """Open a file or a folder for `fsync`."""
+        return os.open(path, os.O_RDONLY)
+
+    def fsync(self, descriptor: int) -> None:
+        """Make durable what was written to an open file, or the names in an open folder."""
+        os.fsync(descriptor)
+
+    def for_each(self, action: Callable[[Path], None], paths: Collection[Path]) -> None:
+        """Call `action` for each path, for several at a time. The kernel merges waiting fsyncs on the same journal."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for _ in pool.map(action, paths):
+                pass
+
+    def close(self, descriptor: int) -> None:
+        """Close what `open_descriptor` opened."""
+        os.close(descriptor)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name. Raises FileExistsError if there is a file of that name."""
+        os.link(source, target)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file another name, in place of the file that has it."""
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file's name."""
+        path.unlink()
+
+    def make_folder(self, path: Path) -> None:
+        """Create a folder, unless it exists."""
+        path.mkdir(exist_ok=True)
+
+    def remove_folder(self, path: Path) -> None:
+        """Remove an empty folder."""
+        path.rmdir()
+
+    def is_folder(self, path: Path) -> bool:
+        """Whether a folder has this name."""
+        return path.is_dir()
+
+    def exists(self, path: Path) -> bool:
+        """Whether a file or a folder has this name."""
+        return path.exists()
+
+    def modified_ms(self, path: Path) -> int:
+        """The modification time of a file, in ms since the epoch."""
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def modified_times(self, folder: Path, ending: str) -> list[tuple[str, int]]:
+        """Names of files directly in a folder, and their modification times in ms. Not atomic, as `entries`."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            names = os.listdir(descriptor)  # noqa: PTH208 - a Path for each name takes as long as the look
+            return _modified_times(descriptor, [name for name in names if name.endswith(ending)])
+        finally:
+            os.close(descriptor)
+
+    def modified_times_of(self, folder: Path, names: Collection[str]) -> list[tuple[str, int]]:
+        """The same for those of `names` that are files directly in a folder."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return _modified_times(descriptor, names)
+        finally:
+            os.close(descriptor)
+
+    def entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        """What is directly in a folder. Not atomic: names that appear or disappear meanwhile may be in it or not."""
+        with os.scandir(folder) as found:
+            return list(found)
+
+    def folders(self, root: Path) -> Iterator[Path]:
+        """Each folder below `root`, the innermost first, and `root` itself; none if it does not exist."""
+        for folder, _, _ in os.walk(root, topdown=False):
+            yield Path(folder)
+
+
+def _modified_times(folder: int, names: Collection[str]) -> list[tuple[str, int]]:
+    """Names relative to an open folder: the kernel need not walk the path again for each."""
+    found = []
+    look = os.stat
+    for name in names:
+        try:
+            status = look(name, dir_fd=folder)
+        except OSError as error:
+            if error.errno in {errno.ENOENT, errno.ELOOP}:  # deleted meanwhile, or a link to itself
+                continue
+            raise
+        if stat.S_ISREG(status.st_mode):
+            found.append((name, status.st_mtime_ns // 1_000_000))
+    return found
+
+
+REAL_DISK = Disk()
+
+
+# --- its errors, as the errors of every store -------------------------------------------------------------------------
+
+# What is there, or its permissions, forbid writing.
+_NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT}
+# No file can exist at a path below a file, or with such a name.
+_NO_SUCH_PATH = {errno.ENOTDIR, errno.ENAMETOOLONG}
+
+_S = TypeVar("_S", bound=Store)
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+
+def _reading(method: Callable[Concatenate[_S, str, _P], _T]) -> Callable[Concatenate[_S, str, _P], _T]:
+    """Convert the operating system's errors of a method that reads a path, but not those that the store promises."""
+
+    @functools.wraps(method)
+    def converted(store: _S, path: str, /, *more: _P.args, **named: _P.kwargs) -> _T:
+        try:
+            return method(store, path, *more, **named)
+        except OSError as error:
+            if error.errno in _NO_SUCH_PATH:
+                raise FileNotFoundError(path) from error
+            if isinstance(error, PermissionError):
+                raise StoreAccessError(
+                    f"cannot read {path or 'the folder'} of {store.url}: {error.strerror}",
+                    advice="give this user permission to read the table's files and to list its folders",
+                    path=store.url,
+                ) from error
+            if error.errno == errno.ELOOP:
+                raise UnreadableFileError(error.errno, "a symbolic link that leads nowhere", path) from error
+            if isinstance(error, (FileNotFoundError, UnreadableFileError)):
+                raise
+            raise NotReadError(
+                f"reading {path or 'the folder'} of {store.url} failed: {error.strerror or error}",
+                advice="repair the disk, or what else the message names, then retry",
+                path=store.url,
+            ) from error
+
+    return converted
+
+
+@contextmanager
+def _writing(target: Path, url: str, failed: type[StoreUnavailableError] = StoreUnavailableError) -> Iterator[None]:
+    """Convert the operating system's errors of a block that writes; FileExistsError passes through.
+
+    Args:
+        target: What is written.
+        url: The store's.
+        failed: The error for a disk that is full or fails.
+    """
+    try:
+        yield
+    except (FileExistsError, StoreNotSupportedError):
+        raise
+    except OSError as error:
+        if error.errno in _NOT_WRITABLE:
+            raise PathNotWritableError(
+                f"cannot write {target}: {error.strerror}",
+                advice="check the path, its permissions (reading included) and whether it is mounted read-only",
+                path=url,
+            ) from error
+        outcome = "; nothing was committed" if failed is NotStoredError else ""
+        raise failed(
+            f"writing {target} failed: {error.strerror}",
+            advice=f"free up space or repair the disk, then retry{outcome}",
+            path=url,
+        ) from error
+
+
+# --- paths, and what is in a folder -----------------------------------------------------------------------------------
+
+_SCHEME = re.compile(r"^file:(//(localhost(?=/))?)?", re.IGNORECASE)
+# Between `file://` and the path a URL can name a host. Without one, `~` is the user's home, as in a plain path.
+_HOST = re.compile(r"^[^/~]")
+
+
+def _without_scheme(path: str) -> str:
+    """The path in a `file:` URL; a plain path as it is."""
+    return _SCHEME.sub("", path)
+
+
+def _absolute(root: str) -> Path:
+    """The absolute path of a table. Raises ConfigurationError if there is none, or if it is on another host."""
+    path = _without_scheme(root)
+    if root.lower().startswith("file://") and _HOST.match(path):
+        raise ConfigurationError(
+            f"{root} names the host {path.partition('/')[0]!r}, but a file: URL must name a file of this machine",
+            advice=f"write file:///{path} for a path from the root, or a path without file:",
+            path=root,
+        )
+    try:
+        return Path(path).expanduser().absolute()
+    except (RuntimeError, OSError) as error:  # there is no such user, or the current folder was deleted
+        raise ConfigurationError(
+            f"the path {root!r} cannot be made absolute: {error}", advice="pass an absolute path", path=root
+        ) from error
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether the entry is a file, or a link to one."""
+    return _is(entry.is_file)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether the entry is a folder, or a link to one."""
+    return _is(entry.is_dir)
+
+
+def _is(kind: Callable[[], bool]) -> bool:
+    try:
+        return kind()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise
+
+
+def _status_of(entry: os.DirEntry[str]) -> FileStatus | None:
+    """What a listing says of a file; None if the entry is something else, or gone."""
+    try:
+        if not _is_file(entry):
+            return None
+        stat = entry.stat()
+    except FileNotFoundError:  # deleted while the folder was listed
+        return None
+    return FileStatus(entry.name, stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+
+# --- the store --------------------------------------------------------------------------------------------------------
+
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 # Some file systems cannot fsync a folder; there, syncing the file is enough.
 _NO_FOLDER_FSYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}
 # How often a folder is made for a file while drops and clean-ups remove empty folders.
 _FOLDER_TRIES = 5
 # Errors by which the operating system refuses a link. After others, such as EIO, it may have been created.
-_REFUSED = _NO_HARD_LINKS | NOT_WRITABLE | {errno.ENOSPC, errno.EDQUOT}
+_REFUSED = _NO_HARD_LINKS | _NOT_WRITABLE | {errno.ENOSPC, errno.EDQUOT}
 
 # A parquet reader has so much of each column in memory, whatever the size of a row group.
 _BUFFER_BYTES = 2**16
-
-_T = TypeVar("_T")
 
 
 class LocalStore(Store):
@@ -52,7 +317,7 @@ class LocalStore(Store):
     def __init__(
         self, root: str, *, system: System = REAL_SYSTEM, disk: Disk = REAL_DISK, confined: bool = False
     ) -> None:
-        self._root = absolute(root)
+        self._root = _absolute(root)
         self._base = str(self._root)
         self._system = system
         self._disk = disk
@@ -70,12 +335,12 @@ class LocalStore(Store):
         """See Store. Larger parts are not faster: the kernel reads ahead."""
         return _BUFFER_BYTES
 
-    @reading
+    @_reading
     def read(self, path: str) -> bytes:
         """See Store."""
         return self._disk.read(self._file(path))
 
-    @reading
+    @_reading
     def read_start(self, path: str, size_bytes: int) -> bytes:
         """See Store."""
         with self._disk.open_input(self._resolve(path)) as file:
@@ -84,7 +349,7 @@ class LocalStore(Store):
     def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
         """See Store."""
         target = self._resolve(path)
-        with writing(target, self.url, NotStoredError), contextlib.ExitStack() as ended:
+        with _writing(target, self.url, NotStoredError), contextlib.ExitStack() as ended:
             temporary = self._write_temporary(target, content, durable=durable)
             ended.callback(self._discard, temporary)
             if durable:
@@ -98,7 +363,7 @@ class LocalStore(Store):
     def replace(self, path: str, content: bytes) -> None:
         """See Store."""
         target = self._resolve(path)
-        with writing(target, self.url):
+        with _writing(target, self.url):
             temporary = self._write_temporary(target, content, durable=True)
             try:
                 # Hadoop's local file system leaves a checksum next to its files, which the new content would not match.
@@ -110,16 +375,16 @@ class LocalStore(Store):
 
     def list(self, folder: str) -> list[FileStatus]:
         """See Store."""
-        found = [status_of(entry) for entry in self._entries(folder)]
+        found = [_status_of(entry) for entry in self._entries(folder)]
         return sorted((status for status in found if status), key=lambda status: status.name)
 
     def folders(self, folder: str = "", *, until: str = "") -> Sequence[str]:
         """See Store."""
         if until and self._is_folder(f"{folder}/{until}" if folder else until):
             return [until]
-        return sorted(entry.name for entry in self._entries(folder) if is_folder(entry))
+        return sorted(entry.name for entry in self._entries(folder) if _is_folder(entry))
 
-    @reading
+    @_reading
     def _is_folder(self, path: str) -> bool:
         return self._disk.is_folder(self._resolve(path))
 
@@ -134,14 +399,14 @@ class LocalStore(Store):
                     continue
                 if entry.is_dir():
                     folders.append(path)
-                elif status := status_of(entry):
+                elif status := _status_of(entry):
                     yield path, status
 
     def names(self, folder: str) -> Collection[str]:
         """See Store."""
-        return [entry.name for entry in self._entries(folder) if is_file(entry)]
+        return [entry.name for entry in self._entries(folder) if _is_file(entry)]
 
-    @reading
+    @_reading
     def modified_times(self, folder: str, ending: str) -> Sequence[tuple[str, int]]:
         """See Store."""
         try:
@@ -149,7 +414,7 @@ class LocalStore(Store):
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    @reading
+    @_reading
     def modified_times_of(self, folder: str, names: Sequence[str]) -> dict[str, int]:
         """See Store."""
         try:
@@ -160,10 +425,10 @@ class LocalStore(Store):
     def delete(self, path: str) -> None:
         """See Store."""
         target = self._resolve(path)
-        with writing(target, self.url), contextlib.suppress(NotADirectoryError):
+        with _writing(target, self.url), contextlib.suppress(NotADirectoryError):
             self._unlink(target)
 
-    @reading
+    @_reading
     def open_input(self, path: str) -> Any:
         """See Store."""
         return self._disk.open_input(self._resolve(path))
@@ -179,11 +444,11 @@ class LocalStore(Store):
     @contextmanager
     def _create(self, path: str, *, durable: bool) -> Iterator[BinaryIO]:
         target = self._resolve(path)
-        with writing(target, self.url):
+        with _writing(target, self.url):
             # Both at once, because a drop of the table may delete both before the file is complete.
             file, folder = self._in_folder(target.parent, lambda: self._open_both(target))
         try:
-            with writing(target, self.url), contextlib.ExitStack() as ended:
+            with _writing(target, self.url), contextlib.ExitStack() as ended:
                 ended.callback(self._close, folder)
                 with file:
                     yield file
@@ -196,7 +461,7 @@ class LocalStore(Store):
             self._discard(target)
             raise
 
-    @reading
+    @_reading
     def modified_ms(self, path: str) -> int:
         """See Store."""
         return self._disk.modified_ms(self._resolve(path))
@@ -205,7 +470,7 @@ class LocalStore(Store):
         """See Store. Files first, then the folders that name them, up to the root."""
         targets = [self._resolve(path) for path in paths]
         folders = {folder for target in targets for folder in target.parents if folder.is_relative_to(self._root)}
-        with writing(self._root, self.url):
+        with _writing(self._root, self.url):
             self._disk.for_each(self._fsync, targets)
             self._disk.for_each(self._fsync_folder, folders)
 
@@ -215,7 +480,7 @@ class LocalStore(Store):
         No other process may know these files. Folders that become empty are removed.
         """
         moved = []
-        with writing(self._root, self.url):
+        with _writing(self._root, self.url):
             for number, path in enumerate(paths):
                 source = self._resolve(path)
                 moved.append(f"{folder}/{number}-{source.name}")
@@ -238,7 +503,7 @@ class LocalStore(Store):
         except (FileNotFoundError, UnreadableFileError):
             return []
 
-    @reading
+    @_reading
     def _scan(self, folder: str) -> Sequence[os.DirEntry[str]]:
         return self._disk.entries(self._resolve(folder))
 
@@ -250,7 +515,7 @@ class LocalStore(Store):
 
         Creating a Path takes longer than reading a commit, and a writer that lost many races reads many.
         """
-        found = os.path.join(self._base, without_scheme(path))  # noqa: PTH118 - see above
+        found = os.path.join(self._base, _without_scheme(path))  # noqa: PTH118 - see above
         if self.is_confined:
             root = os.path.realpath(self._base)
             if os.path.commonpath([root, os.path.realpath(found)]) != root:

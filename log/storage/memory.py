@@ -10,8 +10,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from tidelog.log.storage.arrow_input import arrow_input
-from tidelog.log.storage.store import FileStatus, Store
+from tidelog.log.storage.store import FileStatus, Store, arrow_input
 from tidelog.log.system import REAL_SYSTEM, System
 
 

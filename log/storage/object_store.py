@@ -14,31 +14,64 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeVar, assert_never, cast
 
 import pyarrow as pa
 
 from tidelog.log.errors import (
     ConfigurationError,
+    PathNotWritableError,
     PrerequisiteError,
+    StoreAccessError,
     StoreNotSupportedError,
     StoreUnavailableError,
     TidelogError,
 )
-from tidelog.log.storage import location, many_deletes, probe
-from tidelog.log.storage.arrow_input import arrow_input
+from tidelog.log.storage import location
 from tidelog.log.storage.cloud import Cloud, Failure, chain
 from tidelog.log.storage.location import Location
-from tidelog.log.storage.object_errors import request_error
 from tidelog.log.storage.options import Redactor, parse_option_texts
-from tidelog.log.storage.ranged import WHOLE_BYTES, RangedFile
-from tidelog.log.storage.retries import IDEMPOTENT, ONCE, retried
-from tidelog.log.storage.store import FileStatus, NotStoredError, Store, outside
+from tidelog.log.storage.store import FileStatus, NotStoredError, SeekableFile, Store, arrow_input, outside
 from tidelog.log.system import REAL_SYSTEM, System
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+# --- retries, with exponential backoff and full jitter ----------------------------------------------------------------
+
+# All waits together take about 6 s on average and 11 s at most. That outlasts a node's restart or a burst of
+# throttling; if a store is down for longer, the caller gets an error and can retry.
+ATTEMPTS = 8
+REQUEST_BACKOFF_BASE_S = 0.1
+REQUEST_BACKOFF_LIMIT_S = 5.0
+
+IDEMPOTENT = frozenset({Failure.REJECTED, Failure.TRANSIENT})
+"""Failures after which an idempotent request is sent again."""
+
+ONCE = frozenset({Failure.REJECTED})
+"""Failures after which a request that must not run twice is sent again: the server said that it did nothing."""
+
+_T = TypeVar("_T")
+
+
+def retried(cloud: Cloud, system: System, request: Callable[[], _T], repeat: frozenset[Failure]) -> _T:
+    """The result of `request`. Sends it again after the failures in `repeat`; raises the last error."""
+    for attempt in range(ATTEMPTS - 1):
+        try:
+            return request()
+        except Exception as error:
+            if cloud.diagnose(error).failure not in repeat:
+                raise
+        system.sleep_s(system.uniform(0, min(REQUEST_BACKOFF_LIMIT_S, REQUEST_BACKOFF_BASE_S * 2**attempt)))
+    return request()
+
+
+# --- the store --------------------------------------------------------------------------------------------------------
 
 _CLOUDS = {"s3": ("s3", "S3", "s3"), "gs": ("gcs", "GCS", "gcs"), "abfs": ("azure", "Azure", "azure")}
 """Kind of store to its module, class and the extra that installs its library."""
@@ -67,8 +100,6 @@ _MAX_CONNECTED = 32
 
 # The (endpoint, bucket) pairs for which this process has proven that conditional puts work.
 _PROVEN: set[tuple[str, str]] = set()
-
-_T = TypeVar("_T")
 
 
 class ObjectStore(Store):
@@ -199,7 +230,7 @@ class ObjectStore(Store):
 
     def delete_each(self, paths: Sequence[str]) -> dict[str, Exception]:
         """See Store."""
-        return many_deletes.delete_each(
+        return _deleted_each(
             paths,
             at_once=self.deletes_at_once,
             threads=self.reads_at_once,
@@ -291,7 +322,7 @@ class ObjectStore(Store):
             return bucket, key
         name = "/".join(part for part in (self._root.key, f"_tidelog/probe-{self._system.uuid()}") if part)
         try:
-            holds = probe.put_if_absent_holds(
+            holds = put_if_absent_holds(
                 lambda content: self._ask(name, lambda it: it.put(bucket, name, content, create=True), writes=True),
                 lambda: self._ask(name, lambda it: it.read(bucket, name)),
             )
@@ -390,3 +421,138 @@ class ObjectStore(Store):
                 if file.read(end - start) != self._ask(path, lambda cloud: cloud.read(bucket, key, start, end)):  # noqa: B023 - called at once
                     return False
         return True
+
+
+# --- what the failure of a request means ------------------------------------------------------------------------------
+
+
+def request_error(failure: Failure, text: str, path: str, url: str, *, writes: bool) -> Exception:
+    """The error for a failed request about `path` of the store at `url`; `text` is what the server said."""
+    verb = "write" if writes else "read"
+    match failure:
+        case Failure.EXISTS:
+            return FileExistsError(path)
+        case Failure.NOT_FOUND:
+            return FileNotFoundError(path)
+        case Failure.NO_BUCKET:
+            advice = "create it, or check its name, the endpoint and the region"
+            return StoreAccessError(f"the bucket of {url} does not exist: {text}", advice=advice, path=url)
+        case Failure.DENIED:
+            kind = PathNotWritableError if writes else StoreAccessError
+            advice = "check the credentials, their permissions (including listing) and the bucket's region"
+            return kind(f"the store refused to {verb} {path}: {text}", advice=advice, path=url)
+        case Failure.NO_CREDENTIALS:
+            advice = "pass them as storage_options, or set them in the environment"
+            return StoreAccessError(f"cannot {verb} {url}: no credentials were found", advice=advice, path=url)
+        case Failure.UNSUPPORTED:
+            advice = "put the table on a store with conditional puts"
+            return StoreNotSupportedError(
+                f"the server does not support a request that tidelog needs: {text}", advice=advice, path=url
+            )
+        case Failure.REJECTED | Failure.TRANSIENT | Failure.UNKNOWN:
+            advice = "check the endpoint and the network, then retry"
+            unavailable = NotStoredError if writes and failure is Failure.REJECTED else StoreUnavailableError
+            return unavailable(
+                f"the store gave no usable answer to a {verb} of {path}: {text}", advice=advice, path=url
+            )
+        case _:
+            assert_never(failure)
+
+
+# --- does the server honour conditional puts? -------------------------------------------------------------------------
+
+# Some servers that speak S3 ignore `If-None-Match` and overwrite, so that concurrent writers lose commits.
+FIRST, SECOND = b"tidelog put this if absent", b"tidelog tried to put this as well; the first should have stayed"
+
+
+def put_if_absent_holds(put: Callable[[bytes], None], read: Callable[[], bytes]) -> bool:
+    """Put a new object twice. True if the second put is refused and the first one's content stays."""
+    # No other writer knows the name: if the first put is refused, an earlier try succeeded and its answer got lost.
+    with contextlib.suppress(FileExistsError):
+        put(FIRST)
+    try:
+        put(SECOND)
+    except FileExistsError:
+        return read() == FIRST
+    return False
+
+
+# --- large objects, read in parts -------------------------------------------------------------------------------------
+
+# A request takes about as long as transferring a few MB, so smaller files are faster to read whole than footer first.
+WHOLE_BYTES = 4 * 2**20
+# The column chunks of a row group are adjacent and are read in sequence.
+READ_AHEAD_BYTES = 2**20
+# A parquet reader reads the last few bytes, which contain the footer's length, and then the footer.
+TAIL_BYTES = 2**18
+
+
+class RangedFile(SeekableFile):
+    """A file of `size` bytes, read with `fetch(start, end)`. Caches only the latest small part.
+
+    Each part is a separate request, so parts are few and large.
+    """
+
+    def __init__(self, size: int, fetch: Callable[[int, int], bytes]) -> None:
+        super().__init__(size)
+        self._fetch = fetch
+        self._start, self._part = 0, b""
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Read into the buffer until it is full or the file ends."""
+        target = memoryview(buffer).cast("B")
+        start = self._position
+        end = min(self._size, start + len(target))
+        if start >= end:
+            return 0
+        target[: end - start] = self._bytes(start, end)
+        self._position = end
+        return end - start
+
+    def _bytes(self, start: int, end: int) -> bytes:
+        if not self._start <= start <= end <= self._start + len(self._part):
+            if end - start > READ_AHEAD_BYTES:
+                return self._whole(start, end)
+            first = max(0, min(start, self._size - TAIL_BYTES)) if end == self._size else start
+            self._part = self._whole(first, min(self._size, max(end, start + READ_AHEAD_BYTES)))
+            self._start = first
+        return self._part[start - self._start : end - self._start]
+
+    def _whole(self, start: int, end: int) -> bytes:
+        content = self._fetch(start, end)
+        if len(content) != end - start:
+            raise OSError(f"got {len(content)} bytes instead of {end - start}: the object changed while being read")
+        return content
+
+
+# --- many deletes -----------------------------------------------------------------------------------------------------
+
+
+def _deleted_each(
+    paths: Sequence[str],
+    *,
+    at_once: int,
+    threads: int,
+    delete_many: Callable[[Sequence[str]], Sequence[str]],
+    delete_singly: Callable[[Sequence[str]], Mapping[str, Exception]],
+) -> dict[str, Exception]:
+    """Delete all, with few requests where the server has them, and return the errors by path.
+
+    `delete_many` deletes up to `at_once` with one request, and returns the paths of those that may still be there. If
+    it raises StoreUnavailableError, the store does not answer, and none of them is tried again. `delete_singly` deletes
+    each with its own request, and returns the errors.
+    """
+    failed: dict[str, Exception] = {}
+    rest: list[str] = []
+    for start in range(0, len(paths), at_once):
+        part = paths[start : start + at_once]
+        try:
+            rest += delete_many(part) if len(part) > 1 else part
+        except StoreUnavailableError as error:
+            failed |= dict.fromkeys(part, error)
+    if min(threads, len(rest)) <= 1:
+        return failed | dict(delete_singly(rest))
+    with ThreadPoolExecutor(min(threads, len(rest)), "tidelog-delete") as pool:
+        for errors in pool.map(delete_singly, ([path] for path in rest)):
+            failed |= errors
+    return failed

@@ -16,9 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelog.log.storage.arrow_input import arrow_input
-from tidelog.log.storage.seekable import SeekableFile
-from tidelog.log.storage.store import UnreadableFileError
+from tidelog.log.storage.store import SeekableFile, UnreadableFileError, arrow_input
 
 MAX_WHOLE_BYTES = 2**32
 """No larger file is read whole. The log of a table with ten million files is about half as large."""

@@ -1,4 +1,4 @@
-"""The interface of every store.
+"""The interface of every store, and what stores share.
 
 Paths are relative to the table's root and use `/`; an absolute path or URI of the same kind of store is used as it is,
 unless the store is confined to its root.
@@ -9,14 +9,20 @@ calls for a path succeeds, and a listing shows everything written before it bega
 from __future__ import annotations
 
 import contextlib
+import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
+
+import pyarrow as pa
 
 from tidelog.log.errors import OutsideFileError, StoreUnavailableError, TidelogError
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +219,82 @@ class Store(ABC):
 
     def remove_empty_folders(self) -> None:  # noqa: B027 - most stores have no folders
         """Remove empty folders, including the root, if the store has folders."""
+
+
+# --- what Arrow reads -------------------------------------------------------------------------------------------------
+#
+# Arrow's threads may release what they read after the read has returned, even while Python exits. To release an object
+# of Python, a thread waits for the interpreter's lock, and then the whole process aborts. So Arrow gets a copy.
+
+
+def arrow_input(content: bytes) -> Any:
+    """The content as a file that Arrow reads. Arrow holds no object of Python."""
+    copy = pa.allocate_buffer(len(content))
+    memoryview(copy).cast("B")[:] = content
+    return pa.BufferReader(copy)  # noqa: TID251 - the buffer is Arrow's
+
+
+def read_whole(source: Any) -> pa.Buffer:
+    """What is left of an open file. Fewer bytes than its size if it ends earlier. Arrow holds no object of Python."""
+    buffer = pa.allocate_buffer(source.size() - source.tell())
+    return buffer.slice(0, source.readinto(buffer))
+
+
+class SeekableFile(io.RawIOBase):
+    """A file of `size` bytes with a position. A subclass reads from there."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        """See io.RawIOBase."""
+        return True
+
+    def seekable(self) -> bool:
+        """See io.RawIOBase."""
+        return True
+
+    def tell(self) -> int:
+        """See io.RawIOBase."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """See io.RawIOBase."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+
+# --- two pieces of work at the same time ------------------------------------------------------------------------------
+
+
+def begun(work: Callable[[], _T], name: str) -> Future[_T] | None:
+    """The work, begun in a thread; None if there can be no thread: the process may have no more, or be ending."""
+    pool = ThreadPoolExecutor(1, name)
+    try:
+        return pool.submit(work)
+    except RuntimeError:
+        return None
+    finally:
+        pool.shutdown(wait=False)
+
+
+def side_by_side(store: Store, first: Callable[[], _T], second: Callable[[], object]) -> _T:
+    """Do both, and return the result of `first`.
+
+    Where a call to the store mostly waits, `second` runs in a thread meanwhile; elsewhere it runs afterwards, unless
+    `first` raises. An error of `first` counts more than one of `second`. No thread is left on return.
+    """
+    other = begun(second, "tidelog-beside") if store.small_reads_at_once > 1 else None
+    if other is None:
+        result = first()
+        second()
+        return result
+    try:
+        result = first()
+    finally:
+        wait([other])
+    other.result()
+    return result

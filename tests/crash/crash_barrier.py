@@ -30,7 +30,7 @@ from tests.crash.sink_scenarios import (
     folder_of,
 )
 from tidelog.log.data.writer import DataWriter
-from tidelog.log.storage.disk import Disk
+from tidelog.log.storage.local import Disk
 from tidelog.streaming import Sink
 from tidelog.streaming.executors import frame_files, jvm_files, spark_upsert
 from tidelog.streaming.executors.session import is_connect

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from tests.simulation.faults import Fault, When
 from tests.simulation.files import File
 from tests.simulation.process import Process
-from tidelog.log.storage.arrow_input import arrow_input
-from tidelog.log.storage.disk import Disk
+from tidelog.log.storage.local import Disk
+from tidelog.log.storage.store import arrow_input
 
 ROOT = Path("/simulated/table")
 _PREFIX = len(str(ROOT)) + 1

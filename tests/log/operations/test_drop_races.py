@@ -24,8 +24,7 @@ from tidelog.log.errors import (
 from tidelog.log.operations import drop_table
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import Store
-from tidelog.log.storage.disk import Disk
-from tidelog.log.storage.local import LocalStore
+from tidelog.log.storage.local import Disk, LocalStore
 from tidelog.log.system import REAL_SYSTEM
 
 DAY_MS = 86_400_000

@@ -19,8 +19,8 @@ from tests.log.support import NUMBERS, new_table, numbers, read_numbers
 from tidelog.log import Table
 from tidelog.log.errors import CommitStateUnknownError, ConfigurationError, StoreUnavailableError
 from tidelog.log.storage import NotStoredError
+from tidelog.log.storage.cloud import sent_once
 from tidelog.log.storage.object_store import ObjectStore
-from tidelog.log.storage.sent_once import sent_once
 
 
 def test_an_aiohttp_without_the_switch_is_refused() -> None:

@@ -24,8 +24,7 @@ from tidelog.log.errors import (
     TidelogError,
 )
 from tidelog.log.storage import Store
-from tidelog.log.storage.disk import Disk
-from tidelog.log.storage.local import LocalStore
+from tidelog.log.storage.local import Disk, LocalStore
 
 
 class TestLocalStore(StoreContract):

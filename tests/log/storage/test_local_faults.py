@@ -16,8 +16,7 @@ from tidelog.log import Table
 from tidelog.log.errors import CommitStateUnknownError, PathNotWritableError, StoreUnavailableError
 from tidelog.log.state.loader import load
 from tidelog.log.storage import NotDurableError, NotStoredError
-from tidelog.log.storage.disk import Disk
-from tidelog.log.storage.local import LocalStore
+from tidelog.log.storage.local import Disk, LocalStore
 from tidelog.log.storage.store import NotReadError
 
 

@@ -16,8 +16,7 @@ from tidelog.log import Table
 from tidelog.log.commit.version_put import MAX_PUTS, MAX_SETTLEMENTS
 from tidelog.log.errors import CommitStateUnknownError, StoreUnavailableError
 from tidelog.log.storage import NotStoredError
-from tidelog.log.storage.object_store import ObjectStore
-from tidelog.log.storage.retries import ATTEMPTS
+from tidelog.log.storage.object_store import ATTEMPTS, ObjectStore
 
 
 @pytest.mark.parametrize("fault", [Fault.DROPPED_AFTER, Fault.ERROR_AFTER])
