@@ -10,12 +10,21 @@ through here.
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
+from itertools import islice
 
 HIDDEN = "***"
 
 # Their user part names a container, not a user: abfss://container@account.dfs.core.windows.net/folder.
 _CONTAINER_SCHEMES = ("abfs", "abfss", "wasb", "wasbs", "az")
+# How alike a name and a known one are, of 1, to be worth a question: `ammount` and `amount` are, `day` and `date` not.
+_ALIKE = 0.7
+# Nobody mistypes a longer name, and the comparison of two long ones is slow.
+_LONGEST_NAME = 100
+# A comparison with each of more names would take longer than the call that failed.
+_MOST_NAMES = 10_000
 _ADDRESS = re.compile(r"\S+")
 _PORT = re.compile(r"\d{1,5}(?![^/?#])")
 # Parts of connection strings, and parameters of URLs.
@@ -46,6 +55,23 @@ def presentable(text: str) -> str:
 def presentable_lines(text: str) -> str:
     """`text` like `presentable`, but with its line ends."""
     return "\n".join(presentable(line) for line in text.split("\n"))
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """A question for the `advice` of an error about an unknown name: `did you mean 'amount'? `.
+
+    Args:
+        name: What was given.
+        known: The names that would have been right.
+
+    Returns:
+        The question with a space behind it, so that advice can follow; empty if no known name is like the given one.
+    """
+    if not isinstance(name, str) or not name or len(name) > _LONGEST_NAME:
+        return ""
+    by_lower = {other.lower(): other for other in islice(known, _MOST_NAMES) if len(other) <= _LONGEST_NAME}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=_ALIKE)
+    return f"did you mean {by_lower[found[0]]!r}? " if found else ""
 
 
 def _without_users(address: str) -> str:

@@ -35,8 +35,8 @@ PUBLIC = ("tidelog", "tidelog.log", "tidelog.streaming", "tidelog.compaction_dae
 EVERYTHING = (*PACKAGES, "benchmarks", "examples", "scripts", "tests")
 # All that pure code may import from elsewhere: nothing that does I/O or has a clock, randomness or Spark.
 PURE_LIBRARIES = {
-    *("__future__", "abc", "collections", "dataclasses", "datetime", "decimal", "enum", "functools", "itertools"),
-    *("math", "re", "struct", "types", "typing", "urllib.parse", "zlib"),
+    *("__future__", "abc", "collections", "dataclasses", "datetime", "decimal", "difflib", "enum", "functools"),
+    *("itertools", "math", "re", "struct", "types", "typing", "urllib.parse", "zlib"),
     *("msgspec", "numpy", "pyarrow", "pyarrow.compute", "pyarrow.types", "pyroaring"),
     *("pyarrow.json", "pyarrow.parquet", "uuid"),  # which parse bytes and text in memory here
 }

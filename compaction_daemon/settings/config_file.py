@@ -9,7 +9,6 @@ import tomllib
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -19,6 +18,7 @@ from tidelog.compaction_daemon.settings.listen_address import ListenAddress
 from tidelog.compaction_daemon.settings.sources import TableSource
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.log_records import LOG_FORMATS, LOG_LEVELS
+from tidelog.log.presentable import did_you_mean
 
 _WORDS = {str: "a text in quotes", bool: "true or false", int: "a whole number", float: "a number"}
 _TEXTS, _TABLE = "a list of strings", "a table"
@@ -189,9 +189,8 @@ class _Reader:
     def _require_known(self, section: Mapping[str, Any], known: tuple[str, ...], key: tuple[str | int, ...]) -> None:
         for name in section:
             if name not in known:
-                close = get_close_matches(name, known, n=1)
                 place = f"[{_dotted(key)}]" if key else "the file"
-                hint = f"did you mean {close[0]}? " if close else ""
+                hint = did_you_mean(name, known)
                 self._fail((*key, name), "is not known", f"{hint}{place} takes: {', '.join(sorted(known))}")
 
     def _fail(self, key: tuple[str | int, ...], problem: str, advice: str) -> NoReturn:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.log.errors import SchemaMismatchError
+from tidelog.log.presentable import did_you_mean
 
 
 def cast(values: pa.Array, field: pa.Field, where: str) -> pa.Array:
@@ -76,7 +77,7 @@ def match_names(names: list[str], wanted: list[str], where: str = "") -> dict[st
         if target is None:
             raise SchemaMismatchError(
                 f"the data has a column {full!r} that the table does not have",
-                advice="drop the column from the data, or add it to the table first",
+                advice=f"{_meant(name, names, wanted)}drop the column from the data, or add it to the table first",
                 column=full,
             )
         if target in chosen:
@@ -87,6 +88,12 @@ def match_names(names: list[str], wanted: list[str], where: str = "") -> dict[st
             )
         chosen[target] = name
     return chosen
+
+
+def _meant(name: str, names: list[str], wanted: list[str]) -> str:
+    """The question whether `name` is one of the wanted columns that the data lacks."""
+    given = {other.lower() for other in names}
+    return did_you_mean(name, (other for other in wanted if other.lower() not in given))
 
 
 def missing(count: int, field: pa.Field, where: str) -> pa.Array:

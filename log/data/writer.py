@@ -26,6 +26,7 @@ from tidelog.log.format import partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata
 from tidelog.log.format.row_tracking import tracked_fields
 from tidelog.log.format.schema import columns_of, physical_name
+from tidelog.log.presentable import did_you_mean
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
@@ -255,7 +256,7 @@ def check_partition_columns(table_schema: pa.Schema, partition_by: Sequence[str]
             fault = "it is named twice" if name in table_schema.names else "the schema has no such column"
             raise SchemaMismatchError(
                 f"cannot partition by {name!r}: {fault}",
-                advice=f"choose from {', '.join(table_schema.names)}",
+                advice=f"{did_you_mean(name, table_schema.names)}choose from {', '.join(table_schema.names)}",
                 column=name,
             )
         if not partition_values.is_partitionable(table_schema.field(name).type):

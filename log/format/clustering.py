@@ -18,6 +18,7 @@ from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import DomainMetadata
 from tidelog.log.format.schema import physical_name
 from tidelog.log.format.text import MALFORMED_JSON
+from tidelog.log.presentable import did_you_mean
 
 CLUSTERING_DOMAIN = "delta.clustering"
 LIQUID = "liquid"
@@ -66,9 +67,9 @@ def cube_columns(names: Sequence[str]) -> str:
 def require_clusterable(schema: pa.Schema, partition_by: Sequence[str], names: Sequence[str]) -> None:
     """Raise ConfigurationError unless these are distinct columns of the table that its rows can be clustered by."""
     for name in names:
-        fault = None
+        fault, hint = None, ""
         if name not in schema.names:
-            fault = f"there is no column {name!r}"
+            fault, hint = f"there is no column {name!r}", did_you_mean(name, schema.names)
         elif names.count(name) > 1:
             fault = f"column {name!r} is named twice"
         elif name in partition_by:
@@ -76,4 +77,5 @@ def require_clusterable(schema: pa.Schema, partition_by: Sequence[str], names: S
         elif pt.is_nested(schema.field(name).type) or pt.is_null(schema.field(name).type):
             fault = f"column {name!r} has the type {schema.field(name).type}, which cannot be sorted"
         if fault:
-            raise ConfigurationError(f"cannot cluster: {fault}", advice="choose distinct columns that are not nested")
+            advice = f"{hint}choose distinct columns that are not nested"
+            raise ConfigurationError(f"cannot cluster: {fault}", advice=advice)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.text import is_unicode
+from tidelog.log.presentable import did_you_mean
 
 _T = TypeVar("_T")
 
@@ -236,8 +237,10 @@ def validate(configuration: Mapping[str, object]) -> dict[str, str]:
             )
         if key not in _KNOWN:
             known = ", ".join(sorted(_KNOWN))
-            message = f"unknown table property {key!r}"
-            raise ConfigurationError(message, advice=f"use one of {known}, or a key with your own prefix")
+            raise ConfigurationError(
+                f"unknown table property {key!r}",
+                advice=f"{did_you_mean(key, _KNOWN)}use one of {known}, or a key with your own prefix",
+            )
         try:
             _KNOWN[key](text)
         except ValueError as error:

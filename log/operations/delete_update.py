@@ -23,6 +23,7 @@ from tidelog.log.format.actions import AddFile
 from tidelog.log.format.row_tracking import ROW_ID, kind_of
 from tidelog.log.operations.row_matcher import Matched, RowMatcher, file_metrics, free_name
 from tidelog.log.operations.update_images import with_image_addresses
+from tidelog.log.presentable import did_you_mean
 from tidelog.log.read.change_files import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from tidelog.log.read.scan import Selection
 from tidelog.log.rules import RowRules
@@ -165,7 +166,8 @@ class _RowChange(RowMatcher):
             return name if name in same else str(same[0])
         raise ConfigurationError(
             f"there is no column {name!r} to set",
-            advice=f"the columns are {', '.join(self.schema.names)}; a single field of a struct cannot be set",
+            advice=f"{did_you_mean(name, self.schema.names)}the columns are {', '.join(self.schema.names)}; a single "
+            "field of a struct cannot be set",
         )
 
 

@@ -37,6 +37,7 @@ from tidelog.log.predicate.tree import (
     columns,
     to_sql,
 )
+from tidelog.log.presentable import did_you_mean
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -380,9 +381,10 @@ def _resolved(parts: list[str], schema: pa.Schema) -> Column:
             field for field in fields if field.name.lower() == part.lower()
         ]
         if not found:
+            hint = did_you_mean(part, (field.name for field in fields))
             raise PredicateError(
                 f"there is no column {clipped('.'.join(parts))!r}",
-                advice=f"the columns are {', '.join(schema.names)}",
+                advice=f"{hint}the columns are {', '.join(schema.names)}",
                 token=clipped(part),
             )
         path.append(found[0].name)

@@ -15,7 +15,7 @@ from tidelog.log.data.file_shape import rows_without_columns
 from tidelog.log.data.reader import DataFile, read_batches
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
 from tidelog.log.format.actions import Metadata
-from tidelog.log.presentable import printable
+from tidelog.log.presentable import did_you_mean, printable
 from tidelog.log.pruning.file_pruning import Pruned, prune_values, wholly_matching
 from tidelog.log.read.read_ahead import read_ahead
 from tidelog.log.state.file_values import FileValues
@@ -77,7 +77,10 @@ class Selection:
         for name in chosen:
             if name not in present:
                 known = ", ".join(schema.names)
-                raise ConfigurationError(f"there is no column {name!r}", advice=f"the columns are {known}")
+                raise ConfigurationError(
+                    f"there is no column {name!r}",
+                    advice=f"{did_you_mean(name, schema.names)}the columns are {known}",
+                )
         self.schema = pa.schema([schema.field(name) for name in chosen])
         self.tree = None if where is None else predicate.parse(where, schema)
         needed = {*chosen, *(() if self.tree is None else predicate.columns(self.tree))}

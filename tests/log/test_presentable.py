@@ -19,7 +19,7 @@ from tests.cli.hostile import NAME, NASTY, PART, make_table
 from tidelog.compaction_daemon import Daemon, plan
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, CorruptLogError, TidelogError
-from tidelog.log.presentable import presentable, presentable_lines, printable, without_credentials
+from tidelog.log.presentable import did_you_mean, presentable, presentable_lines, printable, without_credentials
 from tidelog.log.storage import open_store
 from tidelog.log.system import logger
 
@@ -178,3 +178,54 @@ def test_a_hostile_partition_value_in_an_error_is_printable(tmp_path: Path) -> N
     with pytest.raises(TidelogError) as raised:
         table.insert([{"n": 1, f"other{NASTY}": 2}])
     assert str(raised.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("name", "question"),
+    [
+        ("ammount", "did you mean 'Amount'? "),
+        ("AMOUNT", "did you mean 'Amount'? "),
+        ("user_id", "did you mean 'userId'? "),
+        ("day", ""),  # `date` is another word
+        ("", ""),
+        ("x" * 101, ""),
+        (7, ""),
+    ],
+)
+def test_an_unknown_name_is_compared_with_the_known_ones(name: object, question: str) -> None:
+    assert did_you_mean(name, ["Amount", "date", "userId", "x" * 101]) == question
+
+
+def test_a_property_with_the_wrong_prefix_is_asked_for_by_its_whole_name() -> None:
+    with pytest.raises(ConfigurationError) as error:
+        Table.create("memory://typo", pa.schema([("id", pa.int64())]), properties={"delta.primaryKey": "id"})
+    assert error.value.advice.startswith("did you mean 'tidelog.primaryKey'? use one of ")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table: table.scan(columns=["ammount"]),
+        lambda table: table.scan("ammount > 1"),
+        lambda table: table.changes(columns=["ammount"]),
+        lambda table: table.delete("ammount > 1"),
+        lambda table: table.update("true", {"ammount": "1"}),
+        lambda table: table.insert([{"id": 1, "ammount": 1}]),
+        lambda table: table.insert(pa.table({"id": [1], "ammount": [1]})),
+        lambda table: table.upsert([{"id": 1}], keys=["ammount"]),
+        lambda table: table.compact("major", cluster_by=["ammount"]),
+        lambda table: Table.create("memory://other", table.schema, partition_by=["ammount"]),
+    ],
+)
+def test_an_unknown_column_is_compared_with_those_of_the_table(tmp_path: Path, call: Any) -> None:
+    table = Table.create(str(tmp_path / "t"), pa.schema([("id", pa.int64()), ("amount", pa.int64())]))
+    with pytest.raises(TidelogError) as error:
+        call(table)
+    assert error.value.advice.startswith("did you mean 'amount'? ")
+
+
+def test_a_column_that_the_data_has_already_is_not_what_was_meant(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "t"), pa.schema([("amount", pa.int64())]))
+    with pytest.raises(TidelogError) as error:
+        table.insert([{"amount": 1, "amount2": 1}])
+    assert "did you mean" not in error.value.advice

@@ -280,7 +280,7 @@ def test_check_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text("[daemon]\nintervall_s = 1\n")
     refused = run("daemon", "--config", file, "--check-config")
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert f"{file}, line 2: daemon.intervall_s is not known; did you mean interval_s?" in refused.stderr
+    assert f"{file}, line 2: daemon.intervall_s is not known; did you mean 'interval_s'?" in refused.stderr
 
 
 def test_once_with_a_glob(lake: Path, tmp_path: Path) -> None:

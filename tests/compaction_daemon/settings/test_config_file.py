@@ -134,15 +134,19 @@ def test_variables_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "[deamon]",
             "line 1: deamon is not known",
-            "did you mean daemon? the file takes: daemon, http, logging, tables",
+            "did you mean 'daemon'? the file takes: daemon, http, logging, tables",
         ),
         ("interval_s = 1", "line 1: interval_s is not known", "the file takes: daemon, http, logging, tables"),
-        ("\n[daemon]\nintervall_s = 1", "line 3: daemon.intervall_s is not known", "did you mean interval_s? [daemon]"),
+        (
+            "\n[daemon]\nintervall_s = 1",
+            "line 3: daemon.intervall_s is not known",
+            "did you mean 'interval_s'? [daemon]",
+        ),
         ("[logging]\ncolour = 1", "line 2: logging.colour is not known", "[logging] takes: format, level"),
         (
             '[[tables]]\npath="/a"\n[[tables]]\npath="/b"\nexcludes=[]',
             "line 5: tables[1].excludes is not known",
-            "did you mean exclude? [tables[1]] takes: exclude, folder, include, path, storage_options",
+            "did you mean 'exclude'? [tables[1]] takes: exclude, folder, include, path, storage_options",
         ),
         ("[daemon]\nmajor = 1", "line 2: daemon.major is 1, which is not true or false", "give true or false"),
         ("[daemon]\nmajor = 'yes'", "line 2: daemon.major is 'yes', which is not true or false", ""),
