@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidelog.log.commit import loop
-from tidelog.log.commit.base_look import BaseLook
 from tidelog.log.commit.discard import deleting_on_error, discard
 from tidelog.log.commit.result import Committed, Superseded
 from tidelog.log.commit.version_put import require_durable
@@ -32,6 +31,7 @@ from tidelog.log.operations.restore import restore_target, stage_restore
 from tidelog.log.operations.truncate import stage_truncate
 from tidelog.log.rules import RowRules
 from tidelog.log.state.loader import LogState
+from tidelog.log.state.table_identity import BaseLook
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
 

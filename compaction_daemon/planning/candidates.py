@@ -17,7 +17,7 @@ from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.format import partition_values
 from tidelog.log.read.debt import SMALL_SHARE
-from tidelog.log.state.file_values import FileValues
+from tidelog.log.state.files import FileValues
 
 # The number of physical rows of a file whose statistics have no count.
 UNKNOWN = -1

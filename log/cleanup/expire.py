@@ -24,9 +24,9 @@ from tidelog.log.consumers.fence import Fence, expected_fence, fence
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import filenames, properties
 from tidelog.log.format.filenames import LogFileKind
-from tidelog.log.state import checkpoint_reader, checkpoint_writer, checksum, versions
+from tidelog.log.state import checkpoint_reader, checkpoint_writer, versions
 from tidelog.log.state.commit_times import CommitTimes
-from tidelog.log.state.head import Head
+from tidelog.log.state.head import Head, read_head
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import CheckpointFiles, list_checkpoints, list_segment, pointed_version
 from tidelog.log.state.table_identity import is_same_commit
@@ -246,7 +246,7 @@ class _Expired:
             checkpoint_reader.read_through(self._store, found)
         except CorruptLogError:
             return False
-        known = checksum.read_head(self._store, found.version)
+        known = read_head(self._store, found.version)
         agrees = known is None or known.totals == checkpoint_writer.totals_of(state)
         return agrees and partial.protocol is not None and partial.metadata is not None
 

@@ -2,7 +2,6 @@
 
 - `loop`: put the next version if it is absent, or rebase and try again
 - `version_put`: put one version, and settle a put without an answer
-- `base_look`: the look at the base version before the commit
 - `turns`: how a writer that keeps losing gets its turn
 - `actions`: the actions of a commit, from what is staged and the state that the commit follows
 - `row_ids`: row ids and commit versions for added files, in tables with row tracking

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 from tidelog.log.commit.actions import Prepared, prepare
-from tidelog.log.commit.base_look import BaseLook
 from tidelog.log.commit.discard import delete_unnamed, discard
 from tidelog.log.commit.info import commit_info_of, metrics_of
 from tidelog.log.commit.lost_work import LostWork
@@ -36,13 +35,14 @@ from tidelog.log.format import commit_info, properties
 from tidelog.log.format.actions import Commit, decode_commit, encode_commit
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.pruning.partition_scope import Scope
-from tidelog.log.state import checksum, files
-from tidelog.log.state.commits import commits_after, read_commits
-from tidelog.log.state.head import Head, Totals
+from tidelog.log.state import files
+from tidelog.log.state.commits import commits_after, is_there, read_commits
+from tidelog.log.state.head import Head, Totals, write_checksum
 from tidelog.log.state.loader import LogState, load
-from tidelog.log.state.segment import is_there, list_segment, range_error
+from tidelog.log.state.segment import list_segment, range_error
 from tidelog.log.state.table_identity import (
     TABLE_ID,
+    BaseLook,
     foreign_table,
     require_current,
     require_not_dropped,
@@ -302,7 +302,7 @@ class _Attempt:
         try:
             # Without in-commit timestamps this asks the store for the commit time, which can fail.
             self._after = self.state.advance([written])
-            checksum.write(self._store, self._after.head, written.info, self._txn_id)
+            write_checksum(self._store, self._after.head, written.info, self._txn_id)
         except (TidelogError, OSError) as error:
             _LOGGER.warning(
                 "version %d of %s is committed, but its state could not be read: %s",

@@ -17,8 +17,7 @@ from collections.abc import Callable
 
 from tidelog.log.errors import CommitStateUnknownError, ConfigurationError, CorruptLogError, TidelogError
 from tidelog.log.format import commit_info, filenames
-from tidelog.log.state.commits import read_info
-from tidelog.log.state.segment import is_there
+from tidelog.log.state.commits import is_there, read_info
 from tidelog.log.storage import NotDurableError, NotStoredError, Store
 from tidelog.log.storage.store import side_by_side
 from tidelog.log.system import System

@@ -11,7 +11,7 @@ import pyarrow.types as pt
 
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.schema import columns_of, physical_name
-from tidelog.log.state.file_values import FileValues
+from tidelog.log.state.files import FileValues
 
 # One value for each partition column, so that equal partitions are equal tuples.
 Partition: TypeAlias = tuple[Any, ...]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tidelog.log.conflict.horizon import floor_of, horizon_of
 from tidelog.log.errors import HistoryExpiredError
+from tidelog.log.state.commits import is_there
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import load
-from tidelog.log.state.segment import earliest_version, is_there, range_error
+from tidelog.log.state.segment import earliest_version, range_error
 from tidelog.log.state.table_identity import require_current
 from tidelog.log.storage import Store
 

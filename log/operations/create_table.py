@@ -31,8 +31,8 @@ from tidelog.log.format.protocol import for_new_table, is_dropped
 from tidelog.log.format.schema import require_depth, table_schema, to_schema_string
 from tidelog.log.read.changes import change_schema
 from tidelog.log.state.checkpointing import checkpoint
+from tidelog.log.state.commits import is_there
 from tidelog.log.state.loader import LogState, load
-from tidelog.log.state.segment import is_there
 from tidelog.log.storage import Store
 from tidelog.log.system import System, logger
 

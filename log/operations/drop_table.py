@@ -29,9 +29,9 @@ from tidelog.log.errors import (
 from tidelog.log.format import filenames
 from tidelog.log.format.protocol import DROPPED, is_dropped, require_writable, with_feature
 from tidelog.log.pruning.partition_scope import Scope
-from tidelog.log.state.commits import written_ms
+from tidelog.log.state.commits import is_there, written_ms
 from tidelog.log.state.loader import LogState, load
-from tidelog.log.state.segment import is_there, list_segment
+from tidelog.log.state.segment import list_segment
 from tidelog.log.state.table_identity import require_not_dropped
 from tidelog.log.storage import FileStatus, Store
 from tidelog.log.system import System, logger

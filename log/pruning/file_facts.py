@@ -19,7 +19,7 @@ from tidelog.log.format.schema import is_variant, physical_name
 from tidelog.log.format.statistics_reader import has_bounds
 from tidelog.log.predicate import Column, Comparison, Condition, Expression
 from tidelog.log.pruning.monotone import column_of, with_column
-from tidelog.log.state.file_values import FileValues, Leaf
+from tidelog.log.state.files import FileValues, Leaf
 
 # Prefix of the columns that hold facts, so that they cannot clash with partition columns.
 _FACT = "\x1f"

@@ -29,7 +29,7 @@ from tidelog.log.predicate import (
     like_prefix,
 )
 from tidelog.log.pruning.file_facts import FileFacts
-from tidelog.log.state.file_values import FileValues, Leaf
+from tidelog.log.state.files import FileValues, Leaf
 
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 # A longer IN list is tested as the range that it spans.

@@ -22,7 +22,7 @@ from tidelog.log import predicate
 from tidelog.log.format.actions import Metadata
 from tidelog.log.predicate import Expression
 from tidelog.log.pruning.file_outcomes import FileOutcomes
-from tidelog.log.state.file_values import FileValues
+from tidelog.log.state.files import FileValues
 
 
 class File(Protocol):

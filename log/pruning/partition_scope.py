@@ -16,7 +16,7 @@ from tidelog.log.format.actions import Metadata
 from tidelog.log.format.schema import columns_of, physical_name
 from tidelog.log.predicate import Expression
 from tidelog.log.pruning.file_pruning import wholly_matching
-from tidelog.log.state.file_values import FileValues
+from tidelog.log.state.files import FileValues
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from tidelog.log.format.actions import Metadata
 from tidelog.log.presentable import did_you_mean, printable
 from tidelog.log.pruning.file_pruning import Pruned, prune_values, wholly_matching
 from tidelog.log.read.read_ahead import read_ahead
-from tidelog.log.state.file_values import FileValues
-from tidelog.log.state.files import to_adds
+from tidelog.log.state.files import FileValues, to_adds
 from tidelog.log.storage import Store
 
 

@@ -16,10 +16,9 @@ from tidelog.log.read.scan import Scan, columns_text
 from tidelog.log.read.snapshot import Snapshot
 from tidelog.log.read.timeline import Timeline, require_version
 from tidelog.log.state.commit_times import CommitTimes
-from tidelog.log.state.commits import commits_until_now
+from tidelog.log.state.commits import RecentCommits, commits_until_now
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState, load
-from tidelog.log.state.recent_commits import RecentCommits
 from tidelog.log.state.table_identity import is_same_commit, require_current, require_not_dropped, require_same_table
 from tidelog.log.storage import Store, open_store
 from tidelog.log.system import REAL_SYSTEM, System, to_datetime

@@ -13,9 +13,8 @@ from tidelog.log.errors import ConfigurationError, HistoryExpiredError
 from tidelog.log.format.actions import Commit
 from tidelog.log.state import versions
 from tidelog.log.state.commit_times import CommitTimes
-from tidelog.log.state.commits import read_commit, read_each
-from tidelog.log.state.recent_commits import RecentCommits
-from tidelog.log.state.segment import earliest_version, is_there, range_error
+from tidelog.log.state.commits import RecentCommits, is_there, read_commit, read_each
+from tidelog.log.state.segment import earliest_version, range_error
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime, utc_text
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from tidelog.log.format import filenames, seal
 from tidelog.log.format.actions import Metadata, encode_action
 from tidelog.log.format.protocol import has_in_commit_timestamps
-from tidelog.log.state import time_anchors
+from tidelog.log.state import commit_times
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, Totals
@@ -94,7 +94,7 @@ def _commit_times(store: Store, head: Head) -> dict[str, str]:
         # Without it, only look-ups of times are slower.
         _LOGGER.exception("the checkpoint of version %d of %s gets no commit times", head.version, store.url)
         return {}
-    return {time_anchors.KEY: time_anchors.anchors_text(anchors)} if anchors else {}
+    return {commit_times.ANCHORS_KEY: commit_times.anchors_text(anchors)} if anchors else {}
 
 
 def totals_of(state: FileState) -> Totals:

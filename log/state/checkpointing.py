@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tidelog.log.format import filenames, properties
 from tidelog.log.format.protocol import require_writable
-from tidelog.log.state import checkpoint_writer, checksum, files
+from tidelog.log.state import checkpoint_writer, files
+from tidelog.log.state.commits import is_there
+from tidelog.log.state.head import checksum_disagreements
 from tidelog.log.state.loader import LogState, load
-from tidelog.log.state.segment import is_there
 from tidelog.log.state.table_identity import is_same_commit, require_current
 from tidelog.log.storage import Store
 from tidelog.log.system import System, logger
@@ -25,7 +26,7 @@ def checkpoint(store: Store, state: LogState, system: System) -> None:
             _LOGGER.info("version %d of %s has been cleaned up and needs no checkpoint", head.version, store.url)
             return
     counted = state.replayed()
-    wrong = checksum.disagreements(store, counted)
+    wrong = checksum_disagreements(store, counted)
     if wrong:
         _LOGGER.warning(
             "deleting the wrong checksum of version %d of %s: %s", head.version, store.url, "; ".join(wrong)

@@ -2,7 +2,7 @@
 
 With in-commit timestamps, a commit contains its time. Without, the modification time of its file counts. Copying or
 restoring a table can put those out of order, so Delta's readers make them increase: each time is at least one
-millisecond after the one before. So a time can depend on any commit before it, and anchors (see `time_anchors`) are
+millisecond after the one before. So a time can depend on any commit before it, and anchors (see below) are
 what keeps a lookup from looking at all of them.
 
 An anchor counts if its commit's file still has the recorded time. All processes that know the same anchors agree on all
@@ -11,26 +11,133 @@ times, even if single files were touched since: the times between two anchors st
 
 from __future__ import annotations
 
+import itertools
+import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tidelog.log.format import commit_info, filenames
 from tidelog.log.format.actions import Commit
 from tidelog.log.format.filenames import LogFileKind
-from tidelog.log.state import time_anchors
-from tidelog.log.state.commits import read_info
-from tidelog.log.state.segment import is_there
-from tidelog.log.state.time_anchors import Anchor
+from tidelog.log.format.text import MALFORMED_JSON
+from tidelog.log.state.commits import is_there, read_info
+from tidelog.log.state.segment import pointed_version
 from tidelog.log.storage import Store
+from tidelog.log.system import logger
+
+# --- anchors ----------------------------------------------------------------------------------------------------------
+#
+# Anchors are some commits whose file times a checkpoint contains, so that a lookup need not look at every commit. The
+# time of an anchor is its file's, which does not depend on earlier commits. So the times of the commits from one anchor
+# to the next follow from the file times of these alone. In a checkpoint of tidelog, anchors are one entry of the
+# parquet file's key-value metadata. Only the footer is read for them, which the file's seal does not prove intact, so
+# they have a CRC-32 of their own.
+
+ANCHORS_KEY = "tidelog.commitTimes"
+
+# One listing of an object store has the commits between two anchors, checksums included.
+_SPACING = 256
+_MAX_ANCHORS = 1024
+# More than the largest number of anchors takes.
+_MAX_TEXT = 2**17
+# More than a parquet footer takes, so that a hostile one does not fill the memory.
+_MAX_FOOTER = 2**26
+# A parquet file ends with the footer's length and `PAR1`.
+_PARQUET_END = 8
+
+_LOGGER = logger(__name__)
+
+
+class Anchor(NamedTuple):
+    """A commit, and its time, which is that of its file, in ms since the epoch."""
+
+    version: int
+    time_ms: int
+
+
+class _Recorded(msgspec.Struct):
+    anchors: list[Anchor]
+    crc32: int
+
+
+def read_anchors(store: Store) -> tuple[Anchor, ...]:
+    """The anchors in the newest checkpoint; none if it has none, as those of other engines, or cannot be read."""
+    version = pointed_version(store)
+    if version is None or not 0 <= version <= filenames.MAX_VERSION:
+        return ()
+    try:
+        with store.open_input(filenames.checkpoint_path(version)) as source:
+            source.seek(max(0, source.size() - _PARQUET_END))
+            if int.from_bytes(source.read(_PARQUET_END)[:4], "little") > _MAX_FOOTER:
+                return ()
+            text = (pq.read_metadata(source).metadata or {}).get(ANCHORS_KEY.encode(), b"")
+    except (pa.ArrowException, OSError, ValueError) as error:
+        _LOGGER.debug("checkpoint %d of %s has no readable commit times: %s", version, store.url, error)
+        return ()
+    return tuple(anchor for anchor in anchors_in(text) if anchor.version <= version)
+
+
+def anchors_text(anchors: Sequence[Anchor]) -> str:
+    """The anchors as text for a checkpoint."""
+    return msgspec.json.encode(_Recorded([*anchors], _crc32(anchors))).decode()
+
+
+def anchors_in(text: bytes) -> tuple[Anchor, ...]:
+    """The anchors in the text of a checkpoint; none if it is damaged or makes no sense."""
+    if len(text) > _MAX_TEXT:
+        return ()
+    try:
+        recorded = msgspec.json.decode(text, type=_Recorded)
+    except MALFORMED_JSON:
+        return ()
+    found = recorded.anchors
+    in_range = all(
+        0 <= version <= filenames.MAX_VERSION and 0 <= time_ms <= commit_info.MAX_TIMESTAMP_MS
+        for version, time_ms in found
+    )
+    if not in_range or not all(itertools.starmap(_leaves_room, itertools.pairwise(found))):
+        return ()
+    return tuple(found) if recorded.crc32 == _crc32(found) else ()
+
+
+def spread_out(candidates: Sequence[Anchor]) -> list[Anchor]:
+    """The anchors to keep, among candidates in ascending order: some at a distance from each other, and the newest."""
+    spacing = _SPACING
+    while True:
+        found: list[Anchor] = []
+        for candidate in candidates:
+            if not found or (candidate.version - found[-1].version >= spacing and _leaves_room(found[-1], candidate)):
+                found.append(candidate)
+        if len(found) < _MAX_ANCHORS:
+            break
+        spacing *= 2
+    if candidates and candidates[-1] != found[-1] and _leaves_room(found[-1], candidates[-1]):
+        found.append(candidates[-1])
+    return found
+
+
+def _leaves_room(before: Anchor, after: Anchor) -> bool:
+    """Whether each commit between the two anchors can have a millisecond of its own."""
+    return 0 < after.version - before.version <= after.time_ms - before.time_ms
+
+
+def _crc32(anchors: Sequence[Anchor]) -> int:
+    return zlib.crc32(msgspec.json.encode(anchors))
+
 
 # After so many new commits the rest is forgotten, because some of it was cleaned up since.
 _MAX_NEW = 2**16
+# --- the times of commits ---------------------------------------------------------------------------------------------
+
 # Of the commits between anchors, about so many are kept in memory.
 _MAX_BETWEEN = 2**17
 # From one anchor to the next there are at most so many commits. For more, listing the log is as good.
@@ -100,7 +207,7 @@ class CommitTimes:
             if before and not is_there(self._store, before[0].version):  # a clean-up deletes the oldest first
                 gone = bisect_left(before, 1, key=lambda anchor: int(is_there(self._store, anchor.version)))
                 before = before[gone:]
-            return time_anchors.spread_out([*before, *piece.by_themselves(until)])
+            return spread_out([*before, *piece.by_themselves(until)])
 
     def _by_file(self, version: int) -> int:
         with self._lock:
@@ -116,7 +223,7 @@ class CommitTimes:
 
     def _known_anchors(self) -> tuple[Anchor, ...]:
         if self._recorded is None:
-            self._recorded = self._anchors = time_anchors.read_anchors(self._store)
+            self._recorded = self._anchors = read_anchors(self._store)
         return self._anchors
 
     def _piece(self, place: int, until: int) -> _Times:

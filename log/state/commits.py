@@ -1,8 +1,8 @@
-"""Read single commits."""
+"""Read single commits, and keep those that were just read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -23,6 +23,15 @@ _BLOCK_BYTES = 2**25
 _MAX_PROBES = 32
 # A commitInfo is nearly always smaller. Files up to some megabytes are as fast to read whole.
 _INFO_BYTES = 2**20
+
+
+def is_there(store: Store, version: int) -> bool:
+    """Whether the commit `version` is in the log."""
+    try:
+        store.modified_ms(filenames.commit_path(version))
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def read_commit(store: Store, version: int) -> Commit:
@@ -166,3 +175,32 @@ def timestamp_ms(store: Store, commit: Commit) -> int:
     """The commit's in-commit timestamp, or the modification time of its file if it has none; in ms since the epoch."""
     stamp = commit_info.in_commit_timestamp_ms(commit.info)
     return store.modified_ms(filenames.commit_path(commit.version)) if stamp is None else stamp
+
+
+# An action takes one to three kilobytes with its statistics, so this many take some tens of megabytes. They are enough
+# for a change feed that has fallen 10,000 small commits behind.
+_MAX_ACTIONS = 2**15
+
+
+class RecentCommits:
+    """The commits that a refresh has just read, for the next reader of the history.
+
+    The oldest ones within a bound. Each is given away once, so that they do not stay for long. They belong to the table
+    that is loaded; the next refresh that finds news replaces them.
+    """
+
+    def __init__(self, commits: Iterable[Commit] = ()) -> None:
+        self._commits: dict[int, Commit] = {}
+        room = _MAX_ACTIONS
+        for commit in commits:
+            room -= 1 + len(commit.actions)
+            if room < 0:
+                break
+            self._commits[commit.version] = commit
+
+    def __contains__(self, version: int) -> bool:
+        return version in self._commits
+
+    def take(self, version: int) -> Commit | None:
+        """The commit at `version`, which is not held any longer; None if it is not here."""
+        return self._commits.pop(version, None)

@@ -4,6 +4,7 @@ A logical file is a path with the id of its deletion vector; its newest add or r
 
 Rows are in log order: those of the checkpoint first, in the checkpoint's order, then by commit and, within a commit, by
 the order of its actions. A live file that is added again, for example with another deletion vector, keeps its place.
+Its rows are as old as before. A path that was removed and comes back in a later commit gets a new place at the end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,12 +22,202 @@ import pyarrow.compute as pc
 
 from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.errors import CorruptLogError
+from tidelog.log.format import partition_values, statistics_reader
 from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor, RemoveFile
 from tidelog.log.format.paths import canonical
-from tidelog.log.state import file_order
-from tidelog.log.state.file_order import Mentions
-from tidelog.log.state.file_values import FileValues
-from tidelog.log.state.path_hashes import Hashes, is_among, path_hashes
+from tidelog.log.format.statistics_reader import Bounds, Path
+
+# --- what the log knows of many files ---------------------------------------------------------------------------------
+
+Leaf: TypeAlias = tuple[Path, pa.DataType]
+
+
+class FileValues:
+    """Partition values and statistics of `files`, a table with the columns `partitionValues` and `stats`.
+
+    They are decoded column by column, on first use. Columns are named by their physical names. Safe to share between
+    threads: at worst, two decode the same column.
+    """
+
+    def __init__(self, files: pa.Table) -> None:
+        self.files = files
+        self._partitions: dict[tuple[str, pa.DataType], tuple[pa.ChunkedArray, pa.ChunkedArray]] = {}
+        self._bounds: dict[Leaf, Bounds] = {}
+        self._rows: pa.ChunkedArray | None = None
+
+    def partition(self, name: str, kind: pa.DataType) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+        """A partition column's value in each file, and whether it is known."""
+        key = (name, kind)
+        if key not in self._partitions:
+            self._partitions[key] = partition_values.decode_column(self.files["partitionValues"], name, kind)
+        return self._partitions[key]
+
+    def rows(self) -> pa.ChunkedArray:
+        """The physical row count of each file, including dead rows; null if its statistics lack it."""
+        if self._rows is None:
+            self._rows = statistics_reader.read_row_counts(self.files["stats"])
+        return self._rows
+
+    def live_rows(self) -> pa.ChunkedArray:
+        """The number of live rows in each file; null if its statistics lack the row count."""
+        dead = pc.fill_null(pc.struct_field(self.files["deletionVector"], "cardinality"), 0)
+        live = pc.subtract(self.rows(), dead)
+        return pc.if_else(pc.greater_equal(live, 0), live, pa.scalar(None, pa.int64()))
+
+    def bounds(self, leaf: Leaf) -> Bounds:
+        """The bounds of a leaf column in each file."""
+        self.load([leaf])
+        return self._bounds[leaf]
+
+    def load(self, leaves: Iterable[Leaf]) -> None:
+        """Decode the bounds of several leaf columns in one pass over the statistics."""
+        missing = {path: kind for path, kind in leaves if (path, kind) not in self._bounds}
+        if missing:
+            self._rows, found = statistics_reader.read_bounds(self.files["stats"], missing)
+            self._bounds |= {(path, missing[path]): bounds for path, bounds in found.items()}
+
+    def has(self, leaves: Iterable[Leaf]) -> bool:
+        """Whether the bounds of all these leaf columns are already decoded."""
+        return all(leaf in self._bounds for leaf in leaves)
+
+
+# --- the order of live files ------------------------------------------------------------------------------------------
+
+# Up to this many rows are dropped or moved by slicing, which copies nothing; more would create too many chunks.
+_MAX_SLICED_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Mentions:
+    """Adds or removes, one entry per row: number of the path, number of the logical file, number of the commit."""
+
+    paths: Int64Array
+    files: Int64Array
+    orders: Int64Array
+
+
+def places_taken(adds: Mentions, removes: Mentions, live: BoolArray) -> tuple[Int64Array, Int64Array]:
+    """The live rows of `adds` that take the place of an earlier row, and those places.
+
+    `adds` are in commit order, `live` marks those that remain. A row continues the previous row of its path unless that
+    one's logical file was removed by a commit in between.
+    """
+    if not len(adds.paths) or np.bincount(adds.paths).max() == 1:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    span = 1 + max(adds.orders.max(), removes.orders.max(initial=0))
+    by_path = np.argsort(adds.paths, kind="stable")
+    before, after = by_path[:-1], by_path[1:]
+    added = adds.files[before] * span + adds.orders[before]
+    removals = np.append(np.sort(removes.files * span + removes.orders), np.iinfo(np.int64).max)
+    next_removal = removals[np.searchsorted(removals, added, side="right")]
+    removed_between = next_removal < adds.files[before] * span + adds.orders[after]
+    continues = (adds.paths[before] == adds.paths[after]) & ~removed_between
+    # The first row of each chain of rows that continue one another.
+    starts = np.append(0, np.where(continues, 0, np.arange(1, len(by_path))))
+    place = np.empty(len(by_path), dtype=np.int64)
+    place[by_path] = by_path[np.maximum.accumulate(starts)]
+    rows = np.flatnonzero(live & ~live[place])
+    # Two live files with the same path break the protocol; only the first of them gets the place.
+    places, first = np.unique(place[rows], return_index=True)
+    return rows[first], places
+
+
+def without_rows(table: pa.Table, rows: Int64Array) -> pa.Table:
+    """The table without `rows`, which are ascending."""
+    if len(rows) > _MAX_SLICED_ROWS:
+        keep = np.ones(table.num_rows, dtype=bool)
+        keep[rows] = False
+        return table.filter(pa.array(keep))
+    edges = [-1, *rows.tolist(), table.num_rows]
+    runs = [(before + 1, after) for before, after in itertools.pairwise(edges) if after > before + 1]
+    return pa.concat_tables([table.slice(first, end - first) for first, end in runs] or [table.slice(0, 0)])
+
+
+def rearranged(table: pa.Table, rows: Int64Array, pool: pa.MemoryPool) -> pa.Table:
+    """The given rows of the table, in the given order."""
+    if not len(rows):
+        return table.slice(0, 0)
+    breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+    if len(breaks) <= 2 * _MAX_SLICED_ROWS:
+        return _sliced(table, rows, breaks)
+    try:
+        return pc.take(table, pa.array(rows), boundscheck=False, memory_pool=pool)
+    except pa.ArrowInvalid:  # a string column is larger than 2 GiB
+        return _sliced(table, rows, breaks)
+
+
+def _sliced(table: pa.Table, rows: Int64Array, breaks: Int64Array) -> pa.Table:
+    starts = [0, *breaks.tolist()]
+    ends = [*breaks.tolist(), len(rows)]
+    return pa.concat_tables([table.slice(rows[start], end - start) for start, end in zip(starts, ends, strict=True)])
+
+
+# --- hashes of paths --------------------------------------------------------------------------------------------------
+#
+# They find which of a million files a commit can refer to. Equal hashes mean only "maybe the same path"; the caller
+# compares the paths themselves. A hash uses two 8-byte words from near the end of the path, where common file names
+# have a UUID, and reads them from Arrow's buffers without creating a Python object per file.
+
+Hashes: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
+
+# Within the UUID of both `part-00000-<uuid>-c000.snappy.parquet` and `part-<uuid>.parquet`.
+_FROM_END = (40, 28)
+_WORD = 8
+# Up to this many values, comparing with each one is faster than a binary search.
+_FEW = 16
+_MULTIPLIERS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
+
+
+def path_hashes(paths: pa.ChunkedArray) -> Hashes:
+    """One hash per path. Different spellings of the same absolute path have the same hash."""
+    if len(paths) and pc.any(pc.starts_with(paths, "file:")).as_py():
+        paths = pa.chunked_array([pa.array([canonical(path) for path in paths.to_pylist()], pa.string())])
+    chunks = [_chunk_hashes(chunk) for chunk in paths.chunks if len(chunk)]
+    return np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.uint64)
+
+
+def is_among(hashes: Hashes, ascending: Hashes) -> BoolArray:
+    """For each hash, whether it is one of the `ascending` values, which may repeat.
+
+    NumPy's `isin` and `unique` hash or sort the larger side, which takes seconds for a million values.
+    """
+    found = np.zeros(len(hashes), dtype=bool)
+    if len(ascending) <= _FEW:
+        for value in ascending:
+            found |= hashes == value
+        return found
+    places = np.searchsorted(ascending, hashes)
+    inside = places < len(ascending)
+    found[inside] = ascending[places[inside]] == hashes[inside]
+    return found
+
+
+def _chunk_hashes(paths: pa.StringArray) -> Hashes:
+    _, offset_buffer, data_buffer = paths.buffers()
+    offsets = np.frombuffer(offset_buffer, dtype=np.int32)[paths.offset : paths.offset + len(paths) + 1]
+    starts, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
+    data = np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer else np.zeros(0, dtype=np.uint8)
+    if len(data) < _WORD or ends[-1] > len(data) - _WORD:
+        # The last words can extend past the buffer's end; the excess bytes are masked out below.
+        data = np.concatenate([data, np.zeros(_WORD, dtype=np.uint8)])
+    words: Hashes = np.ndarray((len(data) - _WORD + 1,), dtype="<u8", buffer=data, strides=(1,))
+    result = np.zeros(len(paths), dtype=np.uint64)
+    for distance, multiplier in zip(_FROM_END, _MULTIPLIERS, strict=True):
+        positions = np.maximum(ends - distance, starts)
+        word = words[positions]
+        short = ends - positions < _WORD
+        if short.any():
+            word[short] &= _low_bytes((ends - positions)[short])
+        result ^= (word ^ (word >> np.uint64(29))) * multiplier
+    return result
+
+
+def _low_bytes(count: Int64Array) -> Hashes:
+    """Masks that keep `count` (0 to 7) low bytes of a little-endian word."""
+    return (np.uint64(1) << (count.astype(np.uint64) * np.uint64(8))) - np.uint64(1)
+
+
+# --- the state --------------------------------------------------------------------------------------------------------
 
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
 DELETION_VECTOR = pa.struct(
@@ -191,11 +382,11 @@ class _Side:
         table = self.table()
         if self._keep is not None and not self._keep.all():
             if self._moves is None:
-                table = file_order.without(table, np.flatnonzero(~self._keep))
+                table = without_rows(table, np.flatnonzero(~self._keep))
                 self.hashes = self.hashes[self._keep]
             else:
                 rows = self._rows(self._keep, *self._moves)
-                table = file_order.rearranged(table, rows, POOL)
+                table = rearranged(table, rows, POOL)
                 self.hashes = self.hashes[rows]
         return table.combine_chunks() if table["path"].num_chunks > _MAX_CHUNKS else table
 
@@ -241,7 +432,7 @@ def _drop_superseded(adds: _Side, removes: _Side) -> None:
     adds.decide(newest[count:])
     removals = Mentions(paths[:count], logical_files[:count], orders[:count])
     additions = Mentions(paths[count:], logical_files[count:], orders[count:])
-    adds.move(*file_order.moves(additions, removals, newest[count:]))
+    adds.move(*places_taken(additions, removals, newest[count:]))
 
 
 def _numbered(*columns: pa.ChunkedArray) -> Int64Array:

@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 from tidelog.log.errors import CorruptLogError, HistoryExpiredError, StoreUnavailableError
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import Commit, Metadata, RemoveFile
-from tidelog.log.state import checkpoint_reader, checkpoint_writer, checksum, commits, files, head
+from tidelog.log.state import checkpoint_reader, checkpoint_writer, commits, files, head
 from tidelog.log.state.checkpoint_reader import UnreadableCheckpointError
+from tidelog.log.state.commits import is_there
 from tidelog.log.state.files import FileState
-from tidelog.log.state.head import Head, PartialHead, Totals
-from tidelog.log.state.segment import CheckpointFiles, Segment, find_segment, is_there, list_checkpoints, list_segment
+from tidelog.log.state.head import Head, PartialHead, Totals, read_head
+from tidelog.log.state.segment import CheckpointFiles, Segment, find_segment, list_checkpoints, list_segment
 from tidelog.log.storage import Store
 from tidelog.log.system import logger
 
@@ -128,7 +129,7 @@ def load(store: Store, version: int | None = None) -> LogState:
 
 def _load_segment(store: Store, segment: Segment) -> LogState:
     """The segment's state. The head comes from the newest usable checksum or, without one, from a pass over the log."""
-    start = checksum.read_head(store, segment.checksum_versions[-1]) if segment.checksum_versions else None
+    start = read_head(store, segment.checksum_versions[-1]) if segment.checksum_versions else None
     if start is not None:
         rest = range(start.version + 1, segment.version + 1)
         for commit in commits.read_commits(store, rest):
@@ -219,7 +220,7 @@ def _advanced(store: Store, table_head: Head, new_commits: Sequence[Commit]) -> 
 
 def _with_foreign_totals(store: Store, table_head: Head) -> Head:
     """The head with the totals from another writer's checksum, if it left one."""
-    found = checksum.read_head(store, table_head.version)
+    found = read_head(store, table_head.version)
     return table_head if found is None or found.totals is None else head.with_totals(table_head, found.totals)
 
 

@@ -12,6 +12,7 @@ from tidelog.log.errors import CorruptLogError, HistoryExpiredError, TableNotFou
 from tidelog.log.format import filenames
 from tidelog.log.format.filenames import LogFile, LogFileKind
 from tidelog.log.format.text import MALFORMED_JSON
+from tidelog.log.state.commits import is_there
 from tidelog.log.storage import Store
 
 
@@ -151,15 +152,6 @@ def pointed_version(store: Store) -> int | None:
 def earliest_version(store: Store, head_version: int) -> int:
     """The oldest version that the log can still reconstruct. Lists the log only if it was ever cleaned up."""
     return 0 if is_there(store, 0) else list_segment(store, head_version).earliest_version
-
-
-def is_there(store: Store, version: int) -> bool:
-    """Whether the commit `version` is in the log."""
-    try:
-        store.modified_ms(filenames.commit_path(version))
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def range_error(store: Store, what: str, earliest: int, newest: int, hint: str = "") -> HistoryExpiredError:

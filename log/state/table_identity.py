@@ -1,17 +1,18 @@
-"""Whether the table at a path is still the one that was opened."""
+"""Whether the table at a path is still the one that was opened, and its newest commit the one that was read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Future
 
 from tidelog.log.errors import TableNotFoundError, TableReplacedError
 from tidelog.log.format import commit_info, protocol
 from tidelog.log.format.actions import Commit
-from tidelog.log.state import checksum
-from tidelog.log.state.commits import read_commit, read_info
-from tidelog.log.state.head import Head
-from tidelog.log.state.segment import is_there
+from tidelog.log.state.commits import is_there, read_commit, read_info
+from tidelog.log.state.head import Head, checksummed_commit_id
 from tidelog.log.storage import Store
+from tidelog.log.storage.store import begun
+from tidelog.log.system import System
 
 # The key of the table's id in `commitInfo.tidelog`.
 TABLE_ID = "table"
@@ -26,7 +27,7 @@ def is_same_commit(store: Store, head: Head) -> bool:
 
     Whoever adds a commit reads the whole one before it instead: `same_commit_reads`.
     """
-    if head.commit_id is not None and checksum.commit_id(store, head.version) == head.commit_id:
+    if head.commit_id is not None and checksummed_commit_id(store, head.version) == head.commit_id:
         return is_there(store, head.version)
     try:
         return commit_info.txn_id(read_info(store, head.version)) == head.commit_id
@@ -78,3 +79,37 @@ def foreign_table(commits: Iterable[Commit], table_id: str) -> str | None:
     """The id of another table to which one of these commits belongs, as tidelog recorded it; None if there is none."""
     recorded = (commit_info.tidelog(commit.info).get(TABLE_ID) for commit in commits)
     return next((found for found in recorded if isinstance(found, str) and found != table_id), None)
+
+
+# An older look is not relied on. It proves nothing at any age, since the log can change right after it; but the longer
+# ago it was, the more often it would be wrong.
+LOOK_AGE_S = 10.0
+
+
+class BaseLook:
+    """Whether the commit of `head` can be read, and is the one that the head was loaded from.
+
+    The look comes before a commit, and can begin while its files are being written.
+    """
+
+    def __init__(self, store: Store, head: Head, system: System) -> None:
+        self._store = store
+        self._head = head
+        self._system = system
+        self._began_s = 0.0
+        self._early: Future[bool] | None = None
+
+    def begin(self) -> None:
+        """Look in a thread, if a look takes long enough for that. Further calls do nothing."""
+        if self._early is None and self._head.version >= 0 and self._store.small_reads_at_once > 1:
+            self._began_s = self._system.monotonic_s()
+            self._early = begun(self._look, "tidelog-base-look")
+
+    def is_same(self) -> bool:
+        """The answer. Waits for a look that has begun lately, else looks now. Raises CorruptLogError."""
+        if self._early is not None and self._system.monotonic_s() - self._began_s <= LOOK_AGE_S:
+            return self._early.result()
+        return self._look()
+
+    def _look(self) -> bool:
+        return same_commit_reads(self._store, self._head)

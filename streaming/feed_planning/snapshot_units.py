@@ -13,8 +13,7 @@ from tidelog.log.pruning.file_pruning import prune_values
 from tidelog.log.read.change_files import ChangeFile
 from tidelog.log.read.scan import Selection
 from tidelog.log.read.snapshot import Snapshot
-from tidelog.log.state.file_values import FileValues
-from tidelog.log.state.files import to_adds
+from tidelog.log.state.files import FileValues, to_adds
 from tidelog.log.storage import Store
 from tidelog.streaming.feed_planning.limits import Admission
 

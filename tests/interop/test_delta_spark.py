@@ -14,7 +14,7 @@ from tests.interop.delta_spark import DeltaSpark
 from tests.streaming.support import Input, drain, read
 from tidelog.compaction_daemon import compact
 from tidelog.log import OperationClass, Table
-from tidelog.log.state.time_anchors import read_anchors
+from tidelog.log.state.commit_times import read_anchors
 from tidelog.streaming import Sink
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]

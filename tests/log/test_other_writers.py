@@ -38,7 +38,7 @@ from tidelog.log.errors import CorruptLogError, UnsupportedFeatureError
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import Protocol, SetTransaction
 from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
-from tidelog.log.state import checksum
+from tidelog.log.state.head import checksum_bytes, read_head
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
 
@@ -257,7 +257,7 @@ def with_foreign_checksums() -> Store:
     put_commit(store, 2, add("b"), SetTransaction(app_id="x", version=2))
     for version in range(3):
         head = load(store, version).head
-        content = json.loads(checksum.to_bytes(head, txn_id="t", in_commit_timestamp_ms=head.timestamp_ms) or b"")
+        content = json.loads(checksum_bytes(head, txn_id="t", in_commit_timestamp_ms=head.timestamp_ms) or b"")
         del content["tidelog"]
         store.put_if_absent(filenames.checksum_path(version), json.dumps(content).encode())
     return store
@@ -272,9 +272,9 @@ def change(store: Store, version: int, old: str, new: str) -> None:
 
 def test_a_checksum_without_a_seal_is_used_if_it_follows_from_the_one_before() -> None:
     store = with_foreign_checksums()
-    assert checksum.read_head(store, 2) is not None
+    assert read_head(store, 2) is not None
     store.delete(filenames.checksum_path(1))
-    assert checksum.read_head(store, 2) is None
+    assert read_head(store, 2) is None
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_a_checksum_without_a_seal_is_not_used_if_it_contradicts_the_log(old: st
     store = with_foreign_checksums()
     expected = load(store).head
     change(store, 2, old, new)
-    assert checksum.read_head(store, 2) is None
+    assert read_head(store, 2) is None
     found = load(store).head
     assert (found.metadata, found.protocol, found.transactions, found.timestamp_ms) == (
         expected.metadata,

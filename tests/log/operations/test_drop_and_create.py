@@ -28,7 +28,8 @@ from tidelog.log.errors import (
 )
 from tidelog.log.format import filenames
 from tidelog.log.operations import create_table, drop_table
-from tidelog.log.state import checkpoint_writer, checksum
+from tidelog.log.state import checkpoint_writer
+from tidelog.log.state.head import checksum_bytes, checksum_disagreements
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import FileStatus, Store
 from tidelog.log.system import REAL_SYSTEM
@@ -115,7 +116,7 @@ def test_nothing_of_the_old_state_is_left_however_it_is_loaded(kept: str) -> Non
     assert (dict(head.transactions), head.metadata.id, head.first_version) == ({}, new.id, 5)
     assert read_numbers(reopen(new)) == [100]
     new.checkpoint()
-    assert checksum.disagreements(store, load(store).replayed()) == []
+    assert checksum_disagreements(store, load(store).replayed()) == []
 
 
 def test_of_two_creators_one_wins() -> None:
@@ -304,7 +305,7 @@ def write_checkpoint(table: Table, state: LogState) -> None:
 
 
 def write_checksum(table: Table, state: LogState) -> None:
-    content = checksum.to_bytes(state.head, txn_id="late", in_commit_timestamp_ms=state.head.timestamp_ms)
+    content = checksum_bytes(state.head, txn_id="late", in_commit_timestamp_ms=state.head.timestamp_ms)
     path = filenames.checksum_path(state.head.version)
     table.store.delete(path)
     table.store.put_if_absent(path, content or b"")

@@ -16,7 +16,7 @@ from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
 from tidelog.log.pruning.file_pruning import is_partition_only, may_match, wholly_matching
 from tidelog.log.read.change_files import ChangeFile
 from tidelog.log.state import files
-from tidelog.log.state.file_values import FileValues
+from tidelog.log.state.files import FileValues
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,11 @@ from tests.log.faults import Counting
 from tests.log.state.test_versions import by_definition
 from tests.log.support import START_MS, Clock, add, memory_store, put_commit
 from tidelog.log.format import filenames
-from tidelog.log.state import time_anchors, versions
-from tidelog.log.state.commit_times import CommitTimes
-from tidelog.log.state.time_anchors import Anchor
+from tidelog.log.state import commit_times, versions
+from tidelog.log.state.commit_times import Anchor, CommitTimes
 from tidelog.log.storage import Store
 
-KEY = time_anchors.KEY
+KEY = commit_times.ANCHORS_KEY
 
 
 class Log:
@@ -42,8 +41,8 @@ class Log:
 
     def checkpoint(self, version: int) -> list[Anchor]:
         anchors = CommitTimes(self.store).anchors(version)
-        record(self.store, version, time_anchors.anchors_text(anchors))
-        assert time_anchors.read_anchors(self.store) == tuple(anchors)
+        record(self.store, version, commit_times.anchors_text(anchors))
+        assert commit_times.read_anchors(self.store) == tuple(anchors)
         return anchors
 
     def expected(self) -> dict[int, int]:

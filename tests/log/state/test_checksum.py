@@ -12,15 +12,16 @@ from tests.log.support import NUMBERS, PROTOCOL, add, memory_store, metadata, ne
 from tidelog.log import Table
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import DomainMetadata, RemoveFile, SetTransaction
-from tidelog.log.state import checkpoint_writer, checksum, files
+from tidelog.log.state import checkpoint_writer, files
 from tidelog.log.state.commits import read_commit
+from tidelog.log.state.head import checksum_bytes, read_head
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
 
 
 def put_checksum(store: Store, version: int) -> None:
     head = load(store, version).head
-    content = checksum.to_bytes(head, txn_id="t", in_commit_timestamp_ms=head.timestamp_ms)
+    content = checksum_bytes(head, txn_id="t", in_commit_timestamp_ms=head.timestamp_ms)
     assert content is not None
     store.put_if_absent(filenames.checksum_path(version), content)
 
@@ -128,12 +129,12 @@ def test_checksums_that_leave_domains_out_are_ignored_if_the_table_can_have_them
         content = json.loads(store.read(filenames.checksum_path(version)))
         del content["tidelog"]
         store.replace(filenames.checksum_path(version), json.dumps(content).encode())
-    assert checksum.read_head(store, 2) == load(store).head
+    assert read_head(store, 2) == load(store).head
     for version in (1, 2):
         content = json.loads(store.read(filenames.checksum_path(version)))
         assert [entry["domain"] for entry in content.pop("domainMetadata")] == ["com.example"]
         store.replace(filenames.checksum_path(version), json.dumps(content).encode())
-    assert checksum.read_head(store, 2) is None
+    assert read_head(store, 2) is None
     assert load(store).head.domains == {"com.example": domain}
 
 

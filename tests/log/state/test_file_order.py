@@ -10,9 +10,10 @@ from tests.log.state.foreign_checkpoints import KINDS, classic_rows, parquet
 from tests.log.support import PROTOCOL, START_MS, add, memory_store, metadata, put_commit, put_vector, remove
 from tidelog.log import Table
 from tidelog.log.format import filenames
-from tidelog.log.state import checkpoint_writer, checkpointing, checksum, file_order, files
+from tidelog.log.state import checkpoint_writer, checkpointing, files
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.files import FileState
+from tidelog.log.state.head import checksum_bytes
 from tidelog.log.state.loader import load, load_files
 from tidelog.log.state.segment import list_segment
 from tidelog.log.storage import Store
@@ -116,7 +117,7 @@ def test_a_checkpoint_in_another_order_keeps_its_own(store: Store) -> None:
 def test_a_version_checksum_changes_nothing(store: Store) -> None:
     for version in range(LAST + 1):
         head = load(store, version).head
-        content = checksum.to_bytes(head, txn_id="t", in_commit_timestamp_ms=START_MS + version)
+        content = checksum_bytes(head, txn_id="t", in_commit_timestamp_ms=START_MS + version)
         if content is not None:
             store.put_if_absent(filenames.checksum_path(version), content)
     assert paths(load(store).files()) == EXPECTED[LAST]
@@ -131,7 +132,7 @@ def _one_chunk(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_slices(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(file_order, "_MAX_SLICED_ROWS", -1)
+    patch.setattr(files, "_MAX_SLICED_ROWS", -1)
 
 
 @pytest.mark.parametrize("how", [_one_row_per_table, _one_chunk, _no_slices])

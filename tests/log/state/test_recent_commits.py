@@ -6,8 +6,8 @@ import pytest
 
 from tests.log.support import add
 from tidelog.log.format.actions import Commit
-from tidelog.log.state import recent_commits
-from tidelog.log.state.recent_commits import RecentCommits
+from tidelog.log.state import commits
+from tidelog.log.state.commits import RecentCommits
 
 
 def commit(version: int, files: int) -> Commit:
@@ -32,6 +32,6 @@ def test_each_commit_is_given_away_once() -> None:
     ],
 )
 def test_they_are_kept_up_to_a_bound(sizes: list[int], kept: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_commits, "_MAX_ACTIONS", 9)
+    monkeypatch.setattr(commits, "_MAX_ACTIONS", 9)
     recent = RecentCommits(commit(version, files) for version, files in enumerate(sizes))
     assert [version for version in range(len(sizes)) if recent.take(version)] == kept

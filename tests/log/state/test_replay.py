@@ -15,9 +15,9 @@ from tests.log.state.histories import HISTORIES, Expected, History, Kind, build
 from tests.log.support import PROTOCOL, add, memory_store, metadata, put_commit
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import SetTransaction
-from tidelog.log.state import checkpoint_writer, checksum, file_order, files
+from tidelog.log.state import checkpoint_writer, files
 from tidelog.log.state.commits import read_commit
-from tidelog.log.state.head import with_totals
+from tidelog.log.state.head import checksum_bytes, with_totals
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import Store
 
@@ -46,7 +46,7 @@ def put_checkpoint(store: Store, version: int) -> None:
 
 def put_checksum(store: Store, version: int) -> None:
     head = load(store, version).head
-    content = checksum.to_bytes(head, txn_id="t", in_commit_timestamp_ms=head.timestamp_ms)
+    content = checksum_bytes(head, txn_id="t", in_commit_timestamp_ms=head.timestamp_ms)
     if content is not None:
         store.put_if_absent(filenames.checksum_path(version), content)
 
@@ -138,8 +138,8 @@ def test_rows_are_dropped_alike_by_slicing_and_by_filtering(most: int, data: st.
     dropped = data.draw(st.sets(st.integers(0, table.num_rows - 1))) if table.num_rows else set()
     kept = [path for row, path in enumerate(table["path"].to_pylist()) if row not in dropped]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_order, "_MAX_SLICED_ROWS", most)
-        found = file_order.without(table, np.array(sorted(dropped), dtype=np.int64))
+        patch.setattr(files, "_MAX_SLICED_ROWS", most)
+        found = files.without_rows(table, np.array(sorted(dropped), dtype=np.int64))
     assert found["path"].to_pylist() == kept
     assert found.schema == table.schema
 
@@ -150,10 +150,10 @@ def test_rows_are_rearranged_alike_by_slicing_and_by_take(way: str, data: st.Dat
     table = data.draw(chunked_tables())
     rows = data.draw(st.permutations(range(table.num_rows)))[: data.draw(st.integers(0, table.num_rows))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_order, "_MAX_SLICED_ROWS", 64 if way == "slices" else -1)
+        patch.setattr(files, "_MAX_SLICED_ROWS", 64 if way == "slices" else -1)
         if way == "take overflows":
             patch.setattr(pc, "take", overflow)
-        found = file_order.rearranged(table, np.array(rows, dtype=np.int64), files.POOL)
+        found = files.rearranged(table, np.array(rows, dtype=np.int64), files.POOL)
     assert found["path"].to_pylist() == [table["path"][row].as_py() for row in rows]
     assert found.schema == table.schema
 

@@ -8,16 +8,15 @@ from hypothesis import strategies as st
 
 from tests.log.state.anchored_log import Log, linear, long_log
 from tests.log.support import START_MS
-from tidelog.log.state import commit_times, time_anchors, versions
-from tidelog.log.state.commit_times import CommitTimes
-from tidelog.log.state.time_anchors import Anchor
+from tidelog.log.state import commit_times, versions
+from tidelog.log.state.commit_times import Anchor, CommitTimes
 
 
 @pytest.fixture
 def near(monkeypatch: pytest.MonkeyPatch) -> None:
     """Anchors at a distance of two commits, and at most eight of them."""
-    monkeypatch.setattr(time_anchors, "_SPACING", 2)
-    monkeypatch.setattr(time_anchors, "_MAX_ANCHORS", 8)
+    monkeypatch.setattr(commit_times, "_SPACING", 2)
+    monkeypatch.setattr(commit_times, "_MAX_ANCHORS", 8)
     monkeypatch.setattr(commit_times, "_MAX_BETWEEN", 6)
 
 
@@ -165,8 +164,8 @@ def test_a_checkpoint_looks_at_the_commits_since_the_one_before() -> None:
 
 
 def test_few_anchors_are_kept_of_many_commits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time_anchors, "_MAX_ANCHORS", 16)
-    anchors = time_anchors.spread_out([Anchor(version, START_MS + version) for version in range(10_000)])
+    monkeypatch.setattr(commit_times, "_MAX_ANCHORS", 16)
+    anchors = commit_times.spread_out([Anchor(version, START_MS + version) for version in range(10_000)])
     assert [anchor.version for anchor in anchors] == [*range(0, 10_000, 1024), 9999]
 
 

@@ -16,9 +16,8 @@ from tests.log.support import NUMBERS, START_MS, Clock, memory_store, new_table,
 from tidelog.log import Table
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import Commit
-from tidelog.log.state import checkpoint_writer, time_anchors, versions
-from tidelog.log.state.commit_times import CommitTimes
-from tidelog.log.state.time_anchors import Anchor
+from tidelog.log.state import checkpoint_writer, commit_times, versions
+from tidelog.log.state.commit_times import Anchor, CommitTimes
 from tidelog.log.storage import Store
 from tidelog.log.storage.local import LocalStore
 from tidelog.log.system import to_datetime
@@ -29,7 +28,7 @@ ANCHORS = [[0, START_MS], [5, START_MS + 50]]
 
 
 def crc32_of(anchors: object) -> int:
-    return int(json.loads(time_anchors.anchors_text(anchors))["crc32"])  # type: ignore[arg-type]
+    return int(json.loads(commit_times.anchors_text(anchors))["crc32"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,7 @@ def crc32_of(anchors: object) -> int:
 def test_damaged_anchors_are_as_none(text: str | bytes) -> None:
     log, looks = long_log(10)
     record(log.store, 9, text)
-    assert time_anchors.read_anchors(log.store) == ()
+    assert commit_times.read_anchors(log.store) == ()
     assert log.found() == log.expected()
     assert versions.version_at(CommitTimes(looks), START_MS + 55, 0, 9) == 5
     assert looks.lists == 1
@@ -116,7 +115,7 @@ def plain_table(store: Store, clock: Clock, commits: int) -> Table:
 
 def anchors_of(store: Store, version: int) -> tuple[Anchor, ...]:
     content = pq.read_metadata(store.open_input(filenames.checkpoint_path(version))).metadata or {}
-    return time_anchors.anchors_in(content.get(KEY.encode(), b""))
+    return commit_times.anchors_in(content.get(KEY.encode(), b""))
 
 
 def test_deltalake_reads_a_checkpoint_with_anchors(tmp_path: Path) -> None:
@@ -193,7 +192,7 @@ def test_a_table_that_had_in_commit_timestamps_for_a_while(checkpoints: tuple[in
 
 
 def test_a_history_ends_where_a_clean_up_has_got_to_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time_anchors, "_SPACING", 2)
+    monkeypatch.setattr(commit_times, "_SPACING", 2)
     clock = Clock()
     table = plain_table(memory_store(clock), clock, 8)
     table.checkpoint()
