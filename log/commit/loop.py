@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from tidelog.log.commit.actions import Prepared, prepare
+from tidelog.log.commit.content import Prepared, prepare
 from tidelog.log.commit.discard import delete_unnamed, discard
 from tidelog.log.commit.info import commit_info_of, metrics_of
 from tidelog.log.commit.lost_work import LostWork

@@ -160,7 +160,7 @@ MUTATIONS = (
     ),
     Mutation(
         "3: moved rows also stay in the winner's file",
-        "tidelog.log.commit.actions:_left_behind",
+        "tidelog.log.commit.content:_left_behind",
         gives(()),
         "MINOR; MAJOR@0",
     ),
@@ -222,19 +222,19 @@ MUTATIONS = (
     Mutation("a file stays with all its rows dead", f"{_CONFLICT}.staged:RowDelete.kills_all", never, "DELETE p=1"),
     Mutation(
         "an OVERWRITE replaces the files that it saw when staged",
-        "tidelog.log.commit.actions:_replaced",
+        "tidelog.log.commit.content:_replaced",
         first_state,
         "INSERT; OVERWRITE@0",
     ),
     Mutation(
         "the lineage lacks dead outputs",
-        "tidelog.log.commit.actions:_finished",
+        "tidelog.log.commit.content:_finished",
         only_added_outputs,
         "DELETE p=1; MINOR of two@0",
     ),
     Mutation(
         "the lineage names the removed vectors",
-        "tidelog.log.commit.actions:_finished",
+        "tidelog.log.commit.content:_finished",
         removed_vectors,
         "DELETE k=1; MINOR@0",
     ),
