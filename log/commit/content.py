@@ -1,26 +1,33 @@
-"""The actions of a commit, from a staged transaction and the state that the commit follows."""
+"""What a commit says: its actions and commitInfo, from a staged transaction and the state that the commit follows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from tidelog.log.commit.restored_files import difference, require_restorable
-from tidelog.log.commit.row_ids import with_new_ids
+from tidelog import __version__
+from tidelog.log.conflict.horizon import horizon_of
 from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.data import row_maps
 from tidelog.log.data.deletion_vectors import read_dead_rows, write_dead_rows
-from tidelog.log.errors import CompactionVerificationError
-from tidelog.log.format import deletion_vector, paths, statistics
-from tidelog.log.format.actions import Action, AddFile, RemoveFile
+from tidelog.log.data.reader import DataFile, physical_rows
+from tidelog.log.errors import CompactionVerificationError, ConfigurationError, HistoryExpiredError
+from tidelog.log.format import commit_info, deletion_vector, paths, properties, row_tracking, statistics
+from tidelog.log.format.actions import Action, AddFile, CommitInfo, FileKey, RemoveFile
 from tidelog.log.format.lineage import Lineage
 from tidelog.log.format.paths import canonical
+from tidelog.log.format.protocol import has_in_commit_timestamps
+from tidelog.log.format.row_tracking import preserves_ids
 from tidelog.log.pruning.partition_scope import in_scope
 from tidelog.log.state import files
+from tidelog.log.state.commits import read_commit
+from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
 from tidelog.log.system import System
@@ -161,3 +168,163 @@ def _replaced(staged: Staged, state: LogState, store: Store, system: System) -> 
     now_ms = system.now_ms()
     removes: list[RemoveFile] = [add.removed(now_ms, data_change=True) for add in files.to_adds(removed)]
     return [*removes, *back]
+
+
+# --- the commitInfo before the actions --------------------------------------------------------------------------------
+
+_PRESERVED = "delta.rowTracking.preserved"
+ENGINE = f"tidelog/{__version__}"
+
+
+def commit_info_of(
+    staged: Staged, head: Head, txn_id: str, now_ms: int, record: dict[str, Any], metrics: Mapping[str, int]
+) -> CommitInfo:
+    """The commitInfo of a commit on `head`; `record` goes under the key `tidelog`.
+
+    Raises ConfigurationError if the clock is outside the years 1970 to 9999.
+    """
+    protocol = staged.protocol or head.protocol
+    metadata = staged.metadata or head.metadata
+    stamp = max(now_ms, head.timestamp_ms + 1) if staged.timestamp_ms is None else staged.timestamp_ms
+    if not 0 <= stamp <= commit_info.MAX_TIMESTAMP_MS:
+        # Readers ignore such a time, so the versions' times would no longer increase.
+        raise ConfigurationError(
+            f"the time of the commit would be {stamp} ms after 1970, which is not in the years 1970 to 9999",
+            advice="correct the clock; nothing was committed",
+        )
+    info: CommitInfo = {"timestamp": stamp}
+    if has_in_commit_timestamps(protocol, metadata):
+        info = {"inCommitTimestamp": stamp, **info}
+    # An engine that reads row ids trusts them over this commit only if it says that it kept them.
+    tags = {"tags": {_PRESERVED: "true"}} if preserves_ids(metadata) else {}
+    return info | {
+        "operation": staged.operation,
+        "operationParameters": dict(staged.parameters),
+        **({"readVersion": head.version} if head.version >= 0 else {}),
+        "isolationLevel": "SnapshotIsolation" if staged.moves else "WriteSerializable",
+        "isBlindAppend": staged.is_blind_append,
+        "operationMetrics": {name: str(value) for name, value in metrics.items()},
+        "engineInfo": ENGINE,
+        "txnId": txn_id,
+        **tags,
+        "tidelog": record,
+    }
+
+
+def metrics_of(staged: Staged, actions: Sequence[Action]) -> dict[str, int]:
+    """The staged metrics, with the file counts taken from the actions: a rebase can have changed them."""
+    removes = {canonical(action.path): action for action in actions if isinstance(action, RemoveFile)}
+    adds = {canonical(action.path): action for action in actions if isinstance(action, AddFile)}
+    removed = [remove for path, remove in removes.items() if path not in adds]
+    added = [add for path, add in adds.items() if path not in removes]
+    counted = {
+        "numRemovedFiles": len(removed),
+        "numRemovedBytes": sum(remove.size or 0 for remove in removed),
+        "numAddedFiles": len(added),
+        "numAddedBytes": sum(add.size for add in added),
+        "numDeletionVectorsAdded": len(adds) - len(added),
+    }
+    return {name: counted.get(name, value) for name, value in staged.metrics.items()}
+
+
+# --- row tracking: ids and commit versions for the files that a commit adds -------------------------------------------
+#
+# The ids follow the table's high-water mark, and a commit version is the number of the commit's own version. Both
+# depend on the version that the commit follows, so they are assigned at each attempt.
+
+
+def with_new_ids(actions: Sequence[Action], staged: Staged, state: LogState, store: Store) -> list[Action]:
+    """The actions of a commit on `state`, with ids for the rows of each file that has none yet, and the new mark.
+
+    A file that was in the table before keeps its ids and its commit version. A table without row tracking gets the
+    actions as they are. Raises CorruptLogError if the table's mark is unusable, or new ids would repeat old ones.
+    """
+    head = state.head
+    if not row_tracking.assigns_ids(staged.protocol or head.protocol, staged.metadata or head.metadata):
+        return list(actions)
+    old = mark = row_tracking.high_water_mark(head.domains, store.url)
+    if any(isinstance(action, AddFile) and action.base_row_id is None for action in actions):
+        _require_unused(mark, actions, state, store.url)
+    tracked: list[Action] = []
+    for action in actions:
+        if not isinstance(action, AddFile):
+            tracked.append(action)
+            continue
+        add = action
+        if add.base_row_id is None:
+            add = msgspec.structs.replace(add, base_row_id=mark + 1)
+            rows = statistics.num_records(add.stats)
+            # A file of another engine that a RESTORE brings back can lack statistics.
+            mark += physical_rows(store, DataFile.of(add)) if rows is None else rows
+        if add.default_row_commit_version is None:
+            add = msgspec.structs.replace(add, default_row_commit_version=head.version + 1)
+        tracked.append(add)
+    return tracked if mark == old else [*tracked, row_tracking.mark_action(mark)]
+
+
+def _require_unused(mark: int, actions: Sequence[Action], state: LogState, path: str) -> None:
+    """Raise CorruptLogError if ids above the mark are in use, as far as that shows without the table's list of files.
+
+    That list is read only for a table with files and without a mark: one to which the feature was added later, once.
+    """
+    known = [action.base_row_id for action in actions if isinstance(action, AddFile | RemoveFile)]
+    highest = max((row_id for row_id in known if row_id is not None), default=-1)
+    totals = state.head.totals
+    if row_tracking.DOMAIN not in state.head.domains and (totals is None or totals.num_files):
+        live = pc.max(state.files().adds["baseRowId"]).as_py()
+        highest = highest if live is None else max(highest, live)
+    row_tracking.require_mark(mark, highest, path)
+
+
+# --- the files that a RESTORE removes and brings back -----------------------------------------------------------------
+
+
+def difference(live: pa.Table, wanted: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The logical files to remove from `live`, and those to add to it, to get `wanted`."""
+    live_keys, wanted_keys = files.keys(live), files.keys(wanted)
+    removed = live.filter(pc.invert(pc.is_in(live_keys, value_set=wanted_keys.combine_chunks())))
+    added = wanted.filter(pc.invert(pc.is_in(wanted_keys, value_set=live_keys.combine_chunks())))
+    return removed, added
+
+
+def require_restorable(store: Store, adds: list[AddFile], version: int, head: Head) -> None:
+    """Raise HistoryExpiredError unless a RESTORE of `version`, committed on `head`, may bring these files back.
+
+    All data files and deletion vectors must exist, and none may be one that a vacuum has announced to delete: one that
+    was removed at or before the horizon.
+    """
+    horizon = horizon_of(head.transactions)
+    if adds and version < horizon:
+        removed_later: set[FileKey] = set()
+        try:
+            for number in range(horizon + 1, head.version + 1):
+                removed_later.update(remove.key for remove in read_commit(store, number).removes)
+        except FileNotFoundError as error:
+            what = f"the commits since version {horizon}, which say what vacuum keeps, were cleaned up"
+            raise _not_restorable(store, version, head, what, horizon) from error
+        doomed = next((add.path for add in adds if add.key not in removed_later), None)
+        if doomed is not None:
+            what = f"its file {doomed} was removed at or before version {horizon}, and vacuum deletes such files"
+            raise _not_restorable(store, version, head, what, horizon)
+    names = {paths.to_storage_path(add.path) for add in adds}
+    for add in adds:
+        stored = deletion_vector.location(add.deletion_vector) if add.deletion_vector else b""
+        if not isinstance(stored, bytes):
+            names.add(paths.to_storage_path(stored.path))
+    for name in sorted(names):
+        try:
+            store.modified_ms(name)
+        except FileNotFoundError as error:
+            what = f"its file {name} no longer exists"
+            raise _not_restorable(store, version, head, what, max(horizon, version + 1)) from error
+
+
+def _not_restorable(store: Store, version: int, head: Head, why: str, earliest: int) -> HistoryExpiredError:
+    return HistoryExpiredError(
+        f"version {version} of {store.url} cannot be restored: {why}",
+        advice="restore a later version; to let vacuum keep removed files longer, "
+        f"increase {properties.DELETED_FILE_RETENTION}",
+        path=store.url,
+        earliest_version=earliest,
+        latest_version=head.version,
+    )

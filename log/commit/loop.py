@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from tidelog.log.commit.content import Prepared, prepare
+from tidelog.log.commit.conflict_ledger import LostWork
+from tidelog.log.commit.content import Prepared, commit_info_of, metrics_of, prepare
 from tidelog.log.commit.discard import delete_unnamed, discard
-from tidelog.log.commit.info import commit_info_of, metrics_of
-from tidelog.log.commit.lost_work import LostWork
 from tidelog.log.commit.race import STOP, Race, error_of
 from tidelog.log.commit.result import Committed, Result, Superseded
 from tidelog.log.commit.turns import Turn, turn_after_others

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from tidelog.log.commit.rebase_reads import StoreBlobs, answer
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from tidelog.log.arrays import Int64Array
 from tidelog.log.conflict.files_by_partition import FilesByPartition
 from tidelog.log.conflict.operation_class import OperationClass, classify, is_own
 from tidelog.log.conflict.outcome import Answer, Conflict, Question, RebaseOutcome
 from tidelog.log.conflict.policies import POLICIES, WRITE_SERIALIZABLE
 from tidelog.log.conflict.policy_check import check_policy
 from tidelog.log.conflict.rebase import Rebase
-from tidelog.log.conflict.staged import Staged
+from tidelog.log.conflict.staged import Reads, Staged
+from tidelog.log.data import row_maps
+from tidelog.log.data.deletion_vectors import read_bitmap, read_dead_rows
+from tidelog.log.data.grouping import group_numbers
+from tidelog.log.data.reader import DataFile, physical_rows, read_numbered_batches
 from tidelog.log.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
@@ -19,9 +29,14 @@ from tidelog.log.errors import (
     FencedError,
     TidelogError,
 )
-from tidelog.log.format import properties
-from tidelog.log.format.actions import Commit, FileKey
+from tidelog.log.format import deletion_vector, properties
+from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor, FileKey, Metadata
+from tidelog.log.format.deletion_vector import StoredBitmap
 from tidelog.log.format.paths import canonical
+from tidelog.log.format.schema import columns_of
+from tidelog.log.predicate import Condition
+from tidelog.log.predicate import columns as columns_of_predicate
+from tidelog.log.pruning.file_pruning import is_partition_only
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
 
@@ -128,3 +143,127 @@ def _advice(conflict: Conflict) -> str:
     advice = "run the operation again on the newest version"
     # With the retry on, the matrix alone is never the reason.
     return f"{advice}, or set {properties.METADATA_RETRY}=true" if conflict.policy else advice
+
+
+# --- what a rebase may read: deletion vectors, row maps, and rows that may match a predicate --------------------------
+
+# The most that a rebase reads to find out whether rows added by winners match. Above that, running the operation again
+# costs no more, and it does not widen the window for further winners.
+MAX_READ_FILES = 64
+MAX_READ_BYTES = 256 * 2**20
+# The most new files that can match in one race, whether or not their rows have to be read. Of each one the footer is
+# read, and its matching rows stay in memory.
+MAX_ANSWERED_FILES = 4_096
+# What a rebase keeps in memory of the vectors and row maps of its race, which can be those of thousands of winners.
+# What does not fit is read again when it is needed, which is slower and gives the same result.
+MAX_KEPT_BYTES = 256 * 2**20
+
+
+class StoreBlobs:
+    """Deletion vectors and row maps of a table. Reads each one once, as long as MAX_KEPT_BYTES hold them all."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: OrderedDict[tuple[str, str], tuple[Any, int]] = OrderedDict()
+        self._kept_bytes = 0
+
+    def dead_rows(self, vector: DeletionVectorDescriptor | str) -> BitMap64:
+        """See tidelog.log.conflict.moves.Blobs."""
+        unique_id = vector if isinstance(vector, str) else vector.unique_id
+        dead: BitMap64 = self._get("vector", unique_id, lambda: self._decoded(vector))
+        return dead
+
+    def row_map(self, path: str) -> pa.Table:
+        """See tidelog.log.conflict.moves.Blobs."""
+
+        def read() -> tuple[pa.Table, int]:
+            found = row_maps.read_row_map(self._store, path)
+            return found, found.nbytes
+
+        return self._get("row map", path, read)
+
+    def _decoded(self, vector: DeletionVectorDescriptor | str) -> tuple[BitMap64, int]:
+        stored = deletion_vector.of_id(vector) if isinstance(vector, str) else deletion_vector.location(vector)
+        known: dict[str, bytes] = {}
+        if isinstance(stored, bytes):
+            encoded = stored
+        else:
+            # One file can hold many vectors.
+            content = self._get("file", stored.path, lambda: self._file(stored))
+            known[stored.path] = content
+            encoded = read_bitmap(self._store, stored, known)
+        return deletion_vector.decode_bitmap(encoded), len(encoded)
+
+    def _file(self, stored: StoredBitmap) -> tuple[bytes, int]:
+        known: dict[str, bytes] = {}
+        read_bitmap(self._store, stored, known)
+        return known[stored.path], len(known[stored.path])
+
+    def _get(self, kind: str, name: str, read: Callable[[], tuple[Any, int]]) -> Any:
+        """What was kept or is read now; the entries that were not used for the longest time are forgotten."""
+        key = (kind, name)
+        if key not in self._kept:
+            self._kept[key] = read()
+            self._kept_bytes += self._kept[key][1]
+        self._kept.move_to_end(key)
+        found = self._kept[key][0]
+        while self._kept_bytes > MAX_KEPT_BYTES:
+            _, (_, size) = self._kept.popitem(last=False)
+            self._kept_bytes -= size
+        return found
+
+
+def answer(
+    question: Question, store: Store, metadata: Metadata, known: dict[tuple[str, str | None], Answer]
+) -> dict[str, Answer | None]:
+    """The matching rows of each file; None for files beyond the bounds.
+
+    `known` keeps the answers for later attempts, but only those about files that this one still asks about.
+    """
+    wanted = {file.key for file in question.files.values()}
+    for key in known.keys() - wanted:
+        del known[key]
+    if len(wanted) > MAX_ANSWERED_FILES:
+        return dict.fromkeys(question.files)
+    asked = {path: file for path, file in question.files.items() if file.key not in known}
+    if question.reads.keys is None and is_partition_only(question.reads.predicate, metadata):
+        # Then all live rows of a file match, and its deletion vector says which rows are live.
+        known.update({file.key: _all_live(file, store) for file in asked.values()})
+        asked = {}
+    within = len(asked) <= MAX_READ_FILES and sum(file.size for file in asked.values()) <= MAX_READ_BYTES
+    if within:
+        known.update({file.key: _matching(file, question.reads, store, metadata) for file in asked.values()})
+    return {path: known.get(file.key) for path, file in question.files.items()}
+
+
+def _matching(file: AddFile, reads: Reads, store: Store, metadata: Metadata) -> Answer:
+    schema = columns_of(metadata, store.url)
+    keys = [] if reads.keys is None else reads.keys.column_names
+    wanted = columns_of_predicate(reads.predicate) | set(keys)
+    narrow = pa.schema([field for field in schema if field.name in wanted])
+    found = BitMap64()
+    for positions, batch in read_numbered_batches(store, DataFile.of(file), narrow):
+        rows = pa.Table.from_batches([batch])
+        matches = _true_for(rows, reads)
+        found |= BitMap64(positions[matches].tolist())
+    return Answer(found, physical_rows(store, DataFile.of(file)))
+
+
+def _all_live(file: AddFile, store: Store) -> Answer:
+    rows = physical_rows(store, DataFile.of(file))
+    dead = read_dead_rows(store, file.deletion_vector) if file.deletion_vector else BitMap64()
+    live = BitMap64()
+    live.add_range(0, rows)
+    return Answer(live - dead, rows)
+
+
+def _true_for(rows: pa.Table, reads: Reads) -> Int64Array:
+    kept: Int64Array = np.flatnonzero(Condition(reads.predicate, rows.schema).mask(rows))
+    if reads.keys is None:
+        return kept
+    names = reads.keys.column_names
+    candidates = rows.select(names).take(pa.array(kept))
+    together = pa.concat_tables([candidates, reads.keys.select(names).cast(candidates.schema)])
+    numbers = np.asarray(group_numbers(together, names))
+    matching: Int64Array = kept[np.isin(numbers[: len(kept)], numbers[len(kept) :])]
+    return matching

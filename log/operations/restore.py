@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from tidelog.log.commit.restored_files import difference, require_restorable
+from tidelog.log.commit.content import difference, require_restorable
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import ConfigurationError

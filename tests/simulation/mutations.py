@@ -250,7 +250,7 @@ MUTATIONS = (
     Mutation("a put into a hole counts", f"{_PUT}:VersionPut._require_predecessor", gives(None)),
     Mutation("the root is not synced", f"{_DISK}._fsync_folder", syncs_no_root),
     Mutation("a writer sleeps through a vacuum", "tidelog.log.conflict.rebase:horizon_conflict", gives(None)),
-    Mutation("a RESTORE passes the horizon", "tidelog.log.commit.restored_files:horizon_of", gives(0)),
+    Mutation("a RESTORE passes the horizon", "tidelog.log.commit.content:horizon_of", gives(0)),
     Mutation("vacuum does not look again", "tidelog.log.cleanup.deletion:Deletion._catch_up", gives(None)),
     Mutation("dead rows are read", "tidelog.log.data.reader:read_dead_rows", forgets_a_vector),
     Mutation("vacuum deletes live files", "tidelog.log.cleanup.vacuum:_needed", deletes_live_files),

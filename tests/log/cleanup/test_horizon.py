@@ -26,7 +26,7 @@ from tests.log.support import (
 )
 from tidelog.compaction_daemon import stage
 from tidelog.log import OperationClass, Table, Transaction
-from tidelog.log.commit.restored_files import require_restorable
+from tidelog.log.commit.content import require_restorable
 from tidelog.log.errors import ConflictError, HistoryExpiredError, TransactionExpiredError
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store

@@ -41,7 +41,7 @@ def by_cutoff(original: Any) -> Any:
 # What is left out: a function, and what takes its place; and the seed to begin with, to find a fault soon.
 RULES = {
     "the check of writers": ("tidelog.log.conflict.rebase:horizon_conflict", gives(None), 1),
-    "the check of restore": ("tidelog.log.commit.restored_files:horizon_of", gives(0), 460),
+    "the check of restore": ("tidelog.log.commit.content:horizon_of", gives(0), 460),
     "a second look after the horizon's commit": ("tidelog.log.cleanup.deletion:Deletion._catch_up", gives(None), 1),
     "the commit of the horizon": ("tidelog.log.cleanup.vacuum:announce_horizon", gives(None), 1),
     "the age of files": ("tidelog.log.cleanup.unneeded:Ages.of", by_cutoff, 14),

@@ -9,8 +9,8 @@ import pytest
 from pyroaring import BitMap64
 
 from tests.log.support import memory_url
-from tidelog.log.commit import rebase_reads
-from tidelog.log.commit.rebase_reads import StoreBlobs
+from tidelog.log.commit import race
+from tidelog.log.commit.race import StoreBlobs
 from tidelog.log.data.deletion_vectors import write_dead_rows
 from tidelog.log.data.row_maps import row_map_schema, write_row_map
 from tidelog.log.storage.memory import MemoryStore
@@ -33,7 +33,7 @@ def test_a_long_race_keeps_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) -> 
     vectors = [write_dead_rows(store, REAL_SYSTEM, [each])[0] for each in rows]
     columns = [pa.array(range(1000), pa.int64())] * 4
     paths = [write_row_map(store, REAL_SYSTEM, pa.table(columns, schema=row_map_schema())) for _ in range(20)]
-    monkeypatch.setattr(rebase_reads, "MAX_KEPT_BYTES", 100_000)
+    monkeypatch.setattr(race, "MAX_KEPT_BYTES", 100_000)
     blobs = StoreBlobs(store)
     for _ in range(2):
         for vector, each, path in zip(vectors, rows, paths, strict=True):

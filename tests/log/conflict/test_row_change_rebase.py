@@ -77,7 +77,7 @@ def test_files_that_match_by_partition_are_not_read(monkeypatch: pytest.MonkeyPa
     table = new_table(memory_store(), SCHEMA, partition_by=["v"])
     table.insert(data((0, 1), (0, 2)))
     deleting = reopen(table).begin().delete("v = 1")
-    monkeypatch.setattr("tidelog.log.commit.rebase_reads.MAX_READ_FILES", 2)
+    monkeypatch.setattr("tidelog.log.commit.race.MAX_READ_FILES", 2)
     for number in range(5):
         table.insert(data((number, 1), (number, 2)))
     table.delete("k = 3")
@@ -88,7 +88,7 @@ def test_files_that_match_by_partition_are_not_read(monkeypatch: pytest.MonkeyPa
 def test_too_many_files_to_read_are_a_conflict_and_the_statement_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
     table = filled((0, 1))
     deleting = reopen(table).begin().delete("v = 1")
-    monkeypatch.setattr("tidelog.log.commit.rebase_reads.MAX_READ_FILES", 2)
+    monkeypatch.setattr("tidelog.log.commit.race.MAX_READ_FILES", 2)
     for number in range(5):
         table.insert(data((number, 1), (number, 2)))
     with pytest.raises(ConcurrentAppendException, match="too many new rows to check"):
@@ -98,7 +98,7 @@ def test_too_many_files_to_read_are_a_conflict_and_the_statement_runs_again(monk
 
 
 def test_too_many_files_that_match_by_partition_are_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.log.commit.rebase_reads.MAX_ANSWERED_FILES", 5)
+    monkeypatch.setattr("tidelog.log.commit.race.MAX_ANSWERED_FILES", 5)
     for count in (5, 6):
         table = new_table(memory_store(), SCHEMA, partition_by=["v"])
         table.insert(data((0, 1)))

@@ -6,7 +6,7 @@ import msgspec
 import pyarrow as pa
 
 from tidelog.log import Table
-from tidelog.log.commit.rebase_reads import StoreBlobs
+from tidelog.log.commit.race import StoreBlobs
 from tidelog.log.conflict.operation_class import classify
 from tidelog.log.conflict.outcome import RebaseOutcome
 from tidelog.log.conflict.rebase import Rebase
