@@ -15,7 +15,7 @@ from tidelog.cli.daemon_status import fetch_status
 from tidelog.cli.progress import Progress
 from tidelog.cli.reports import age
 from tidelog.cli.wrong_use import in_options
-from tidelog.compaction_daemon.observing.brief import TableBrief, brief_of
+from tidelog.compaction_daemon.observing.table_report import TableBrief, brief_of
 from tidelog.compaction_daemon.settings.config_file import read_config
 from tidelog.compaction_daemon.settings.sources import FoundTable, find_tables, source_at
 from tidelog.log import Table
@@ -127,7 +127,7 @@ def _row(brief: TableBrief) -> list[Any]:
         f"{brief.version:,}",
         *([""] * 3 if debt is None else [f"{count:,}" for count in (debt.small_files, debt.dead_rows, debt.log_tail)]),
         age(max(lags)) if lags else "",
-        "" if compacted is None else _ago(compacted.at),
+        "" if compacted is None else _ago(compacted.timestamp),
         _lease(brief, full=False),
     ]
 
@@ -148,7 +148,9 @@ def _fields(brief: TableBrief) -> dict[str, Any]:
         if brief.checkpoint is not None:
             fields["checkpoint"] = f"version {brief.checkpoint:,}, {output.counted(debt.log_tail, 'commit')} ago"
     if compacted is not None:
-        fields["compacted"] = f"version {compacted.version:,} ({compacted.level}), {_ago(compacted.at)}"
+        fields["compacted"] = (
+            f"version {compacted.version:,} ({compacted.operation_class.lower()}), {_ago(compacted.timestamp)}"
+        )
     fields["consumers"] = [
         f"{consumer.name}: {consumer.state}, {_behind(consumer.lag)}" for consumer in brief.consumers
     ]

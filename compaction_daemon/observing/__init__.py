@@ -1,26 +1,18 @@
 """What an operator sees: reports of tables, the page, its HTTP server, and metrics.
 
-A report says what the log of one table says:
+What the log of one table says:
 
-- `table_report`: the report, as one bounded value
-- `versions`: the part of it that is a walk over the newest commits
-- `brief`: less of it, for a list of many tables
-- `plans`: the part of it that says what a daemon would do
-- `refused`: the part of it that says which rewrites were refused
-- `clean_ups`: the part of it that says when the table was cleaned up
-- `parts`: the parts of a report or a brief, of which each can fail
-- `safe_json`: such values as JSON in which nothing can harm who looks at it
+- `table_report`: the report, as one bounded value; and a brief, for a list of many tables
+- `version_walk`: the part of it that is a walk over the newest commits
 
-A daemon's status comes from the daemon (`compaction_daemon.process.daemon_status`):
+What a daemon knows (`compaction_daemon.process.daemon_status`):
 
-- `live`: the status as JSON
-- `facts`: what is known of its tables beyond that: lags and conflicts
-- `health`: whether the daemon works
+- `live_status`: its status as JSON, with lags and conflicts of its tables, and whether it is healthy
 - `metrics`: all of that for Prometheus
 
-Both are shown by the page, whose files are in the folder `page/`:
+Both nest the values of the log and of the daemon, and are shown by the page, whose files are in the folder `page/`:
 
+- `safe_json`: such values as JSON in which nothing can harm who looks at it
 - `page`: these files, and the page as one file with a report in it
-- `report_cache`: reports for several readers at once
-- `server`: the page, the values and the metrics over HTTP
+- `server`: the page, the values and the metrics over HTTP; it keeps reports for several readers
 """

@@ -12,8 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tidelog.compaction_daemon.observing.facts import TableFacts
-from tidelog.compaction_daemon.observing.live import shown_names
+from tidelog.compaction_daemon.observing.live_status import TableFacts, shown_names
 from tidelog.compaction_daemon.process.daemon_status import DaemonStatus, TableState, TableStatus
 
 # Tables beyond these have no series of their own: Prometheus keeps every series in memory.
@@ -81,7 +80,7 @@ _TABLE: Mapping[str, tuple[str, Callable[[TableStatus], float | None]]] = {
 }
 # The metrics of a table that cost a look at its log.
 _FACTS: Mapping[str, tuple[str, Callable[[TableFacts], float]]] = {
-    "tidelog_table_consumers": ("Registered consumers", lambda f: f.consumers),
+    "tidelog_table_consumers": ("Registered consumers", lambda f: len(f.consumers)),
     "tidelog_table_consumer_lag_versions": (
         "Versions that the slowest consumer has not processed",
         lambda f: f.lag_versions,

@@ -1,7 +1,12 @@
-"""Values as JSON that can be shown: without credentials, without control characters, and of a bounded size."""
+"""Values as JSON that can be shown: without credentials, without control characters, and of a bounded size.
+
+A report nests the values of the log and of the daemon as they are. They become JSON here, at the edge.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import msgspec
@@ -12,12 +17,40 @@ from tidelog.log.presentable import presentable
 MAX_SHOWN_TEXT = 500
 
 
+def values_of(value: object) -> dict[str, Any]:
+    """The attributes of a dataclass or a msgspec Struct, by the names that they have in Python.
+
+    These are one level of it: a view can leave some out, and add others.
+    """
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    if is_dataclass(value):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    raise TypeError(type(value))
+
+
 def safe_builtins(value: object) -> Any:
     """The value as dicts, lists, texts, numbers and None. Times are ISO-8601 texts in UTC.
 
-    Every text in it, keys included, is presentable (`tidelog.log.presentable`) and has at most 500 characters.
+    An object becomes a dict of its attributes. Every text in it, keys included, is presentable
+    (`tidelog.log.presentable`) and has at most 500 characters.
     """
-    return _safe(msgspec.to_builtins(value, str_keys=True))
+    match value:
+        case None | bool() | int():
+            return value
+        case str():
+            return safe_text(value)
+        case float():
+            is_number = value == value and value not in (float("inf"), float("-inf"))  # noqa: PLR0124 - NaN is no number
+            return value if is_number else None
+        case Mapping():
+            return {safe_text(str(key)): safe_builtins(entry) for key, entry in value.items()}
+        case list() | tuple():
+            return [safe_builtins(entry) for entry in value]
+        case _ if isinstance(value, msgspec.Struct) or is_dataclass(value):
+            return safe_builtins(values_of(value))
+        case _:
+            return safe_builtins(msgspec.to_builtins(value))
 
 
 def safe_text(text: str) -> str:
@@ -36,17 +69,3 @@ def json_bytes(value: object) -> bytes:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text.encode()
-
-
-def _safe(value: Any) -> Any:
-    match value:
-        case str():
-            return safe_text(value)
-        case dict():
-            return {_safe(key): _safe(entry) for key, entry in value.items()}
-        case list() | tuple():
-            return [_safe(entry) for entry in value]
-        case float() if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 - not a number
-            return None
-        case _:
-            return value

@@ -17,6 +17,7 @@ import io
 import ipaddress
 import json
 import socket
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -26,13 +27,12 @@ from threading import BoundedSemaphore, Lock, Thread
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
-from tidelog.compaction_daemon.observing.facts import FactsCache
-from tidelog.compaction_daemon.observing.health import health_of
-from tidelog.compaction_daemon.observing.live import live_builtins, shown_names
+from tidelog.compaction_daemon.observing.live_status import FactsCache, health_builtins, live_builtins, shown_names
 from tidelog.compaction_daemon.observing.page import SERVED_POLICY, static_files
-from tidelog.compaction_daemon.observing.report_cache import BusyError, ReportCache
 from tidelog.compaction_daemon.observing.safe_json import json_bytes, safe_builtins
-from tidelog.compaction_daemon.process.daemon_status import DaemonStatus
+from tidelog.compaction_daemon.observing.table_report import report_of
+from tidelog.compaction_daemon.planning.request import CompactionRequest
+from tidelog.compaction_daemon.process.daemon_status import DaemonStatus, TableStatus
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, RetryableError, TidelogError
 from tidelog.log.system import REAL_SYSTEM, System, logger
@@ -55,6 +55,15 @@ _MAX_ARGUMENTS = 4
 _LEAST_COMPRESSED = 4_096
 _STOP_POLL_S = 0.05
 _TOO_MANY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+# A report of some hundred kilobytes is kept for the tables that people look at.
+_MAX_REPORTS = 16
+# A page that is open asks every few seconds. The report of a table without news is made again after a while, since
+# consumers move on and conflicts happen without a new version.
+_FRESH_S, _SAME_VERSION_S = 3.0, 30.0
+# Each takes a processor, which the daemon's own work needs.
+_AT_ONCE = 2
+# A second reader of the same table waits for the report that is being made.
+_WAIT_S = 30.0
 
 _JSON, _TEXT = "application/json", "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -103,7 +112,7 @@ class PageServer:
         system: System = REAL_SYSTEM,
     ) -> None:
         facts = FactsCache(open_table, system)
-        self._routes = _Routes(status, facts, ReportCache(open_table, system))
+        self._routes = _Routes(status, facts, _ReportCache(open_table, system))
         try:
             self._server = _Server((host, port), self._routes)
         except (OSError, OverflowError) as error:
@@ -340,7 +349,7 @@ class _Routes:
 
     status: Callable[[], DaemonStatus]
     facts: FactsCache
-    reports: ReportCache
+    reports: _ReportCache
 
     def answer(self, target: str) -> _Answer:
         """The answer to a GET."""
@@ -379,7 +388,7 @@ class _Routes:
             return _error(HTTPStatus.NOT_FOUND, "the daemon does not watch this table")
         try:
             report = self.reports.of(found, status.request)
-        except BusyError:
+        except _BusyError:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, "other reports are being made; try again in some seconds")
         except TidelogError as error:
             return _error(HTTPStatus.BAD_GATEWAY, error.message, code=error.code, advice=error.advice)
@@ -387,12 +396,12 @@ class _Routes:
 
     def _health(self) -> _Answer:
         try:
-            health = health_of(self.status())
+            health = health_builtins(self.status())
         except Exception:
             _LOGGER.exception("the daemon has no status")
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, "the daemon has no status; its log has more")
-        status = HTTPStatus.OK if health.healthy else HTTPStatus.SERVICE_UNAVAILABLE
-        return _Answer(status, json.dumps(safe_builtins(health)).encode() + b"\n")
+        status = HTTPStatus.OK if health["healthy"] else HTTPStatus.SERVICE_UNAVAILABLE
+        return _Answer(status, json.dumps(health).encode() + b"\n")
 
 
 def _busy() -> _Answer:
@@ -402,3 +411,74 @@ def _busy() -> _Answer:
 
 def _error(status: HTTPStatus, message: str, **fields: str) -> _Answer:
     return _Answer(status, json_bytes(safe_builtins({"error": message, **fields})))
+
+
+class _BusyError(Exception):
+    """Other reports are being made."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    version: int
+    at_s: float
+    content: bytes
+
+
+class _ReportCache:
+    """Makes and keeps reports as JSON. Can be used by several threads.
+
+    Args:
+        open_table: Opens a table at its newest version.
+        system: The clock.
+    """
+
+    def __init__(self, open_table: Callable[[str], Table], system: System = REAL_SYSTEM) -> None:
+        self._open_table = open_table
+        self._system = system
+        self._made: OrderedDict[str, _Made] = OrderedDict()
+        self._lock = Lock()
+        self._making: dict[str, Lock] = {}
+        self._places = BoundedSemaphore(_AT_ONCE)
+
+    def of(self, table: TableStatus, due: CompactionRequest) -> bytes:
+        """The report of a table: some seconds old, or half a minute if the table has no new version.
+
+        What is due now is what the daemon would do, which plans with `due` and leaves some groups alone.
+
+        Raises:
+            _BusyError: Too many reports are being made.
+            TidelogError: The table cannot be read.
+        """
+        path = table.path
+        with self._lock:
+            turn = self._making.setdefault(path, Lock())
+        if not turn.acquire(timeout=_WAIT_S):
+            raise _BusyError
+        try:
+            known = self._made.get(path)
+            if known is not None and self._system.monotonic_s() - known.at_s < _FRESH_S:
+                return known.content
+            if not self._places.acquire(timeout=_WAIT_S):
+                raise _BusyError
+            try:
+                return self._make(table, due, known)
+            finally:
+                self._places.release()
+        finally:
+            turn.release()
+
+    def _make(self, status: TableStatus, due: CompactionRequest, known: _Made | None) -> bytes:
+        path = status.path
+        table = self._open_table(path)
+        now_s = self._system.monotonic_s()
+        if known is not None and known.version == table.version and now_s - known.at_s < _SAME_VERSION_S:
+            return known.content
+        report = report_of(table, system=self._system, due=due, apart=status.apart)
+        content = json_bytes(report.to_dict())
+        with self._lock:
+            self._made[path] = _Made(table.version, self._system.monotonic_s(), content)
+            self._made.move_to_end(path)
+            while len(self._made) > _MAX_REPORTS:
+                oldest, _ = self._made.popitem(last=False)
+                self._making.pop(oldest, None)
+        return content

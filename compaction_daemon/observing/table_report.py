@@ -1,51 +1,94 @@
-"""What the log of a table says by itself, as one value: for the page, the report and programs.
+"""What the log of a table says by itself, as one value: a report for the page and programs, a brief for a list.
 
-Everything in it is bounded, whatever the size of the table: the newest versions, losses and consumers, the beginning of
-the plan.
+Everything in a report is bounded, whatever the size of the table: the newest versions, losses and consumers, a plan as
+large as a plan may be. Its JSON has the beginning of the plan, and of a refused rewrite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tidelog import __version__
+from tidelog.compaction_daemon.compaction.history_reader import read_history
 from tidelog.compaction_daemon.leases.lease_status import LeaseStatus, lease_of
-from tidelog.compaction_daemon.observing.clean_ups import CleanUpTime, clean_up_times
-from tidelog.compaction_daemon.observing.parts import Parts, Problem
-from tidelog.compaction_daemon.observing.plans import PlanOutline, plan_outlines
-from tidelog.compaction_daemon.observing.refused import RefusalOutline, refusal_outlines
-from tidelog.compaction_daemon.observing.safe_json import safe_builtins
-from tidelog.compaction_daemon.observing.versions import (
+from tidelog.compaction_daemon.observing.safe_json import safe_builtins, values_of
+from tidelog.compaction_daemon.observing.version_walk import (
     MAX_VERSIONS,
     TableSize,
     VersionEntry,
+    commit_view,
     newest_versions,
     table_size,
 )
-from tidelog.compaction_daemon.planning.planner import NOTHING_APART
+from tidelog.compaction_daemon.planning.plan import MAJOR, Plan, PlannedGroup
+from tidelog.compaction_daemon.planning.planner import NO_HISTORY, NOTHING_APART, plan_snapshot
 from tidelog.compaction_daemon.planning.request import DUE, CompactionRequest
-from tidelog.compaction_daemon.upkeep.retentions import Retention, retentions
-from tidelog.log import Debt, Snapshot, Table
+from tidelog.compaction_daemon.rewriting.refusals import Refusal, refusals
+from tidelog.compaction_daemon.upkeep.clean_up_record import read_record, record_of_log
+from tidelog.compaction_daemon.upkeep.due import CLEAN_UPS, Chore, TableAge, due_ms
+from tidelog.compaction_daemon.upkeep.retentions import Retention, retention, retentions
+from tidelog.log import CommitRecord, Debt, OperationClass, Snapshot, Table
 from tidelog.log.commit.conflict_ledger import LostRace, read_ledger
+from tidelog.log.commit_records import commit_records
 from tidelog.log.consumers.consumer_status import ConsumerStatus, consumers
 from tidelog.log.data.type_names import sql_type
+from tidelog.log.errors import TidelogError
 from tidelog.log.format import properties
+from tidelog.log.format.actions import Protocol
 from tidelog.log.system import REAL_SYSTEM, System, to_datetime
 
-# Each loss is a file of its own, and so is a consumer.
+# Each loss is a file of its own, and so is a consumer, and a refused rewrite, which can name thousands of files.
 MAX_LOSSES = 200
 _MAX_CONSUMERS = 200
+_MAX_REFUSALS, _MAX_REFUSED_FILES = 20, 50
 # Wide tables are shown by their first columns.
 _MAX_COLUMNS = 200
 _MAX_PROPERTIES = 100
+# A reason costs an object for each live file; for more files the plan only has its groups and partitions.
+_MAX_EXPLAINED_FILES = 50_000
+# What is shown of the groups, the partitions and the files of one plan.
+_MAX_GROUPS = _MAX_SCOPES = 50
+_MAX_FILES = 200
 # The upper ends of the bars of the histogram of file sizes, in bytes; the last bar has none.
 _SIZE_STEPS = tuple(2**power for power in range(14, 33, 2))  # 16 KiB to 4 GiB
+# How many commits a brief reads, newest first, to find a compaction: about a second on an object store.
+_SEARCHED_COMMITS = 50
+# The commits that a brief reads to measure a lag; a consumer that is further behind is at least so far behind.
+_BRIEF_LAG_COMMITS = 100
+_COMPACTIONS = (OperationClass.MINOR, OperationClass.MAJOR)
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A part that could not be made, and why."""
+
+    part: str
+    error: str
+
+
+@dataclass
+class Parts:
+    """Makes the parts; one that fails has its empty value, and a `Problem`."""
+
+    problems: list[Problem] = field(default_factory=list)
+
+    def make(self, name: str, work: Callable[[], _T], empty: _T) -> _T:
+        """What `work` returns, or `empty` if it raises an error of tidelog or of the file system."""
+        try:
+            return work()
+        except (TidelogError, OSError) as error:
+            self.problems.append(Problem(name, str(error)))
+            return empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +119,21 @@ class SizeBar:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
-    """An entry of the conflict ledger; its attributes are those of `LostRace`, with the time as a datetime."""
+class CleanUpTime:
+    """When a clean-up was done last, and when it is due again by the table's own times.
 
-    at: datetime
-    base_version: int
-    winning_version: int
-    policy: str | None
-    earlier: str
-    later: str
-    operation: str
-    outcome: str
-    error: str | None
-    evidence: str
-    wasted_rows: int
-    wasted_bytes: int
-    wasted_seconds: float
-    loser: str
+    Attributes:
+        chore: What is done.
+        done: When it was done last; None: never, as far as is known.
+        due: When it is due; None: not before the table changes, or `awaits_daemon`.
+        awaits_daemon: It was never done, and is due within an hour after a daemon looks at the table for the first
+            time.
+    """
+
+    chore: Chore
+    done: datetime | None
+    due: datetime | None
+    awaits_daemon: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +163,7 @@ class TableReport:
         versions: The newest versions, newest first; at most 500.
         losses: The newest losses of the conflict ledger, newest first; at most 200.
         consumers: The registered consumers by name; at most 200.
-        plans: What is due now, and all that a major compaction could do.
+        plans: What is due now, of which a daemon does the best groups first, and all that a major compaction could do.
         lease: Who has the lease of the table, or had it last; None if no daemon ever had.
         refusals: Rewrites that the verification refused, newest first; at most 20.
         problems: The parts that could not be made; they are empty above.
@@ -139,7 +180,7 @@ class TableReport:
     partition_by: tuple[str, ...]
     columns: tuple[ColumnOutline, ...]
     num_columns: int
-    protocol: Mapping[str, Any]
+    protocol: Protocol
     properties: tuple[Setting, ...]
     retentions: tuple[Retention, ...]
     clean_up: bool
@@ -148,16 +189,27 @@ class TableReport:
     debt: Debt | None
     file_sizes: tuple[SizeBar, ...]
     versions: tuple[VersionEntry, ...]
-    losses: tuple[Loss, ...]
+    losses: tuple[LostRace, ...]
     consumers: tuple[ConsumerStatus, ...]
-    plans: tuple[PlanOutline, ...]
+    plans: tuple[Plan, ...]
     lease: LeaseStatus | None
-    refusals: tuple[RefusalOutline, ...]
+    refusals: tuple[Refusal, ...]
     problems: tuple[Problem, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON values: no text in it has credentials, control characters or more than 500 characters."""
-        found: dict[str, Any] = safe_builtins(self)
+        """The report as JSON values: no text in it has credentials, control characters or more than 500 characters.
+
+        It has the beginning of each plan and of each refused rewrite, with the numbers of the whole.
+        """
+        found: dict[str, Any] = safe_builtins(
+            {
+                **values_of(self),
+                "versions": [entry.view() for entry in self.versions],
+                "losses": [_at(loss, "when_ms") for loss in self.losses],
+                "plans": [_plan_view(plan) for plan in self.plans],
+                "refusals": [_refusal_view(refusal) for refusal in self.refusals],
+            }
+        )
         return found
 
 
@@ -198,12 +250,12 @@ def report_of(
         tidelog_version=__version__,
         version=table.version,
         timestamp=snapshot.timestamp,
-        time_version=next((entry.time_version for entry in versions if entry.time_version), None),
+        time_version=next((entry.commit.time_version for entry in versions if entry.commit.time_version), None),
         earliest_version=parts.make("earliest version", table.timeline.oldest_version, None),
         partition_by=table.partition_by,
         columns=_columns(table),
         num_columns=len(table.schema),
-        protocol=_protocol(table),
+        protocol=table.head.protocol,
         properties=_settings(table),
         retentions=retentions(table.properties),
         clean_up=properties.clean_up(table.properties),
@@ -212,11 +264,11 @@ def report_of(
         debt=parts.make("debt", table.debt, None),
         file_sizes=_file_sizes(snapshot),
         versions=versions,
-        losses=parts.make("conflicts", lambda: _losses(table), ()),
+        losses=parts.make("conflicts", lambda: tuple(read_ledger(table.store, MAX_LOSSES)), ()),
         consumers=parts.make("consumers", lambda: _consumers(table, system), ()),
-        plans=plan_outlines(table, snapshot, parts, due, apart),
+        plans=_plans(table, snapshot, parts, due, apart),
         lease=parts.make("lease", lambda: lease_of(table), None),
-        refusals=parts.make("refusals", lambda: refusal_outlines(table), ()),
+        refusals=parts.make("refusals", lambda: refusals(table.store, table.id, _MAX_REFUSALS), ()),
         problems=tuple(parts.problems),
     )
 
@@ -224,15 +276,6 @@ def report_of(
 def _columns(table: Table) -> tuple[ColumnOutline, ...]:
     fields = islice(table.schema, _MAX_COLUMNS)
     return tuple(ColumnOutline(field.name, sql_type(field.type), field.nullable) for field in fields)
-
-
-def _protocol(table: Table) -> dict[str, Any]:
-    found = table.head.protocol
-    return {
-        "min_reader_version": found.min_reader_version,
-        "min_writer_version": found.min_writer_version,
-        "features": sorted({*(found.reader_features or ()), *(found.writer_features or ())}),
-    }
 
 
 def _settings(table: Table) -> tuple[Setting, ...]:
@@ -252,28 +295,172 @@ def _file_sizes(snapshot: Snapshot) -> tuple[SizeBar, ...]:
     )
 
 
-def _losses(table: Table) -> tuple[Loss, ...]:
-    return tuple(_loss(entry) for entry in read_ledger(table.store, MAX_LOSSES))
+def _consumers(table: Table, system: System) -> tuple[ConsumerStatus, ...]:
+    return tuple(consumers(table.store, table.head, system)[:_MAX_CONSUMERS])
 
 
-def _loss(entry: LostRace) -> Loss:
-    return Loss(
-        at=to_datetime(entry.when_ms),
-        base_version=entry.base_version,
-        winning_version=entry.winning_version,
-        policy=entry.policy,
-        earlier=entry.earlier,
-        later=entry.later,
-        operation=entry.operation,
-        outcome=entry.outcome,
-        error=entry.error,
-        evidence=entry.evidence,
-        wasted_rows=entry.wasted_rows,
-        wasted_bytes=entry.wasted_bytes,
-        wasted_seconds=entry.wasted_seconds,
-        loser=entry.loser,
+# --- plans
+
+
+def _plans(
+    table: Table, snapshot: Snapshot, parts: Parts, due: CompactionRequest, apart: Mapping[str, int]
+) -> tuple[Plan, ...]:
+    """What is due now at the loaded version of a table, and all that a major compaction could do.
+
+    What is due is what `due` asks for, with the files `apart` as in `plan_snapshot`.
+
+    A plan that cannot be made is left out: for a major compaction the columns of `tidelog.clusterBy` have to be there.
+    """
+    explain = snapshot.num_files <= _MAX_EXPLAINED_FILES
+    history = parts.make("recent commits", lambda: read_history(table), NO_HISTORY)
+    now_ms = table.timeline.system.now_ms()
+
+    def make(name: str, request: CompactionRequest, apart: Mapping[str, int]) -> Plan | None:
+        plan = partial(plan_snapshot, snapshot, request, history=history, now_ms=now_ms, apart=apart)
+        return parts.make(name, lambda: plan(explain=explain), None)
+
+    found = make("plan", due, apart), make("major plan", CompactionRequest(MAJOR), {})
+    return tuple(plan for plan in found if plan is not None)
+
+
+def _plan_view(plan: Plan) -> dict[str, Any]:
+    """What is shown of a plan: its numbers, and its first groups, partitions and files, those to rewrite first.
+
+    `reasons` has how many files each reason is about, the most frequent first.
+    """
+    reasons = Counter((reason.chosen, reason.reason) for reason in plan.reasons)
+    whole = {name: value for name, value in values_of(plan).items() if name not in ("groups", "scopes", "reasons")}
+    return {
+        **whole,
+        "groups": len(plan.groups),
+        "files": sum(len(group.inputs) for group in plan.groups),
+        "bytes": sum(group.size_bytes for group in plan.groups),
+        "outputs": sum(group.outputs for group in plan.groups),
+        "first_groups": [_group_view(group) for group in plan.groups[:_MAX_GROUPS]],
+        "first_scopes": plan.scopes[:_MAX_SCOPES],
+        "reasons": [
+            {"chosen": chosen, "reason": reason, "files": number} for (chosen, reason), number in reasons.most_common()
+        ],
+        "first_files": sorted(plan.reasons, key=lambda reason: not reason.chosen)[:_MAX_FILES],
+    }
+
+
+def _group_view(group: PlannedGroup) -> dict[str, Any]:
+    """A group with the number and the size of its input files in the place of the files."""
+    whole = {name: value for name, value in values_of(group).items() if name != "inputs"}
+    return {**whole, "files": len(group.inputs), "bytes": group.size_bytes}
+
+
+# --- what went wrong
+
+
+def _refusal_view(refusal: Refusal) -> dict[str, Any]:
+    """A refused rewrite with the first of the files that were read and written, and their numbers."""
+    return {
+        **_at(refusal, "time_ms"),
+        "num_inputs": len(refusal.inputs),
+        "num_outputs": len(refusal.outputs),
+        "inputs": refusal.inputs[:_MAX_REFUSED_FILES],
+        "outputs": refusal.outputs[:_MAX_REFUSED_FILES],
+    }
+
+
+def _at(record: LostRace | Refusal, name: str) -> dict[str, Any]:
+    """The values of a record, with `at` for its time in milliseconds."""
+    values = values_of(record)
+    return {"at": to_datetime(values.pop(name)), **values}
+
+
+# --- clean-ups
+
+
+def clean_up_times(table: Table, system: System) -> tuple[CleanUpTime, ...]:
+    """The times of each clean-up of the loaded version."""
+    head, now_ms = table.head, system.now_ms()
+    times = record_of_log(head).merged(read_record(table.store, table.id)).times
+    age = TableAge(table.id, head.metadata.created_time, 0, head.timestamp_ms)
+    found = []
+    for chore in CLEAN_UPS:
+        key = properties.LOG_RETENTION if chore is Chore.EXPIRE else properties.DELETED_FILE_RETENTION
+        last = times.get(chore)
+        at_ms = due_ms(chore, age, last, retention(table.properties, key).duration_ms, now_ms)
+        done = None if last is None else to_datetime(last.done_ms)
+        # Nobody but a daemon knows when it saw the table first.
+        awaits = last is None and at_ms is not None and at_ms <= now_ms
+        found.append(CleanUpTime(chore, done, None if at_ms is None or awaits else to_datetime(at_ms), awaits))
+    return tuple(found)
+
+
+# --- the brief
+
+
+@dataclass(frozen=True, slots=True)
+class TableBrief:
+    """What the log of a table says at one version.
+
+    Attributes:
+        path: The table.
+        version: The version.
+        timestamp: Its commit time (UTC).
+        debt: What compaction and a checkpoint would save.
+        checkpoint: The version of the newest checkpoint; None if there is none.
+        lease: Which daemon has it, or had it last; None if none ever had.
+        last_compaction: The newest compaction among the newest 50 commits.
+        consumers: The registered consumers by name.
+        clean_up: Whether daemons clean it up (`tidelog.cleanUp`).
+        clean_ups: When that was done, and is due.
+        retentions: How long what is kept.
+        problems: The parts that could not be read; they are empty above.
+    """
+
+    path: str
+    version: int
+    timestamp: datetime
+    debt: Debt | None
+    checkpoint: int | None
+    lease: LeaseStatus | None
+    last_compaction: CommitRecord | None
+    consumers: tuple[ConsumerStatus, ...]
+    clean_up: bool
+    clean_ups: tuple[CleanUpTime, ...]
+    retentions: tuple[Retention, ...]
+    problems: tuple[Problem, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values as JSON; no text in it has credentials, control characters or more than 500 characters."""
+        last = self.last_compaction
+        found: dict[str, Any] = safe_builtins({**values_of(self), "last_compaction": last and commit_view(last)})
+        return found
+
+
+def brief_of(table: Table, *, system: System = REAL_SYSTEM) -> TableBrief:
+    """The brief of the loaded version of a table. What cannot be read is left out, and named in `problems`.
+
+    Args:
+        table: The table.
+        system: The clock.
+    """
+    parts = Parts()
+    debt: Debt | None = parts.make("debt", table.debt, None)
+    found_consumers: tuple[ConsumerStatus, ...] = parts.make(
+        "consumers", lambda: tuple(consumers(table.store, table.head, system, max_commits=_BRIEF_LAG_COMMITS)), ()
+    )
+    return TableBrief(
+        path=table.path,
+        version=table.version,
+        timestamp=to_datetime(table.head.timestamp_ms),
+        debt=debt,
+        checkpoint=None if debt is None or debt.log_tail > table.version else table.version - debt.log_tail,
+        lease=parts.make("lease", lambda: lease_of(table), None),
+        last_compaction=parts.make("last compaction", lambda: _last_compaction(table), None),
+        consumers=found_consumers,
+        clean_up=properties.clean_up(table.properties),
+        clean_ups=parts.make("clean-ups", lambda: clean_up_times(table, system), ()),
+        retentions=retentions(table.properties),
+        problems=tuple(parts.problems),
     )
 
 
-def _consumers(table: Table, system: System) -> tuple[ConsumerStatus, ...]:
-    return tuple(consumers(table.store, table.head, system)[:_MAX_CONSUMERS])
+def _last_compaction(table: Table) -> CommitRecord | None:
+    records = commit_records(table.timeline, _SEARCHED_COMMITS)
+    return next((record for record in records if record.operation_class in _COMPACTIONS), None)

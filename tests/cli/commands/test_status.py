@@ -82,7 +82,7 @@ def test_a_list_fits_into_80_columns(tmp_path: Path) -> None:
 def test_json_has_everything(lake: Path) -> None:
     found = {Path(line["path"]).name: line for line in lines(run("status", f"{lake}/*", "--json"))}
     assert set(found) == {"a", "b"}
-    assert found["a"]["last_compaction"]["level"] == "minor"
+    assert found["a"]["last_compaction"]["operation_class"] == "MINOR"
     assert (found["a"]["checkpoint"], found["b"]["checkpoint"]) == (found["a"]["version"], None)
     assert found["b"]["debt"]["small_files"] == 3
     assert found["b"]["lease"] is found["b"]["last_compaction"] is None

@@ -13,7 +13,7 @@ from tests.compaction_daemon.observing.hostile_tables import MARKUP, SECRET, hos
 from tests.compaction_daemon.observing.pages import PHONE, served, visit
 from tests.compaction_daemon.observing.tables import table_status
 from tidelog.compaction_daemon import TableState, report_of, report_page
-from tidelog.compaction_daemon.observing.live import shown_names
+from tidelog.compaction_daemon.observing.live_status import shown_names
 from tidelog.log import Table
 
 # Elements that the page itself never has.

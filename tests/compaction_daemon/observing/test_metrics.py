@@ -13,8 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.compaction_daemon.observing.tables import NO_VACUUM, NOW, daemon_status, table_status
 from tidelog.compaction_daemon import DaemonStatus, LeftAlone, TableState, WorkTotals
 from tidelog.compaction_daemon.observing import metrics
-from tidelog.compaction_daemon.observing.facts import TableFacts
+from tidelog.compaction_daemon.observing.live_status import TableFacts
 from tidelog.compaction_daemon.observing.metrics import DaemonCollector, exposition
+from tidelog.log.consumers.consumer_status import ConsumerStatus, Lag
 
 # A status with a series of each metric.
 EVERYTHING = daemon_status(table_status("/a", epoch=1, upkeep_errors=(NO_VACUUM,)))
@@ -87,12 +88,17 @@ def test_the_metrics_of_a_table() -> None:
 
 
 def test_what_a_look_at_the_log_adds() -> None:
-    facts = TableFacts(9, consumers=2, lag_versions=3, lag_seconds=4.5, losses={("INSERT", "MINOR"): 2})
+    consumers = (consumer("a", Lag(versions=3, seconds=1.5)), consumer("b", Lag(versions=1, seconds=4.5)))
+    facts = TableFacts(9, consumers, losses={("INSERT", "MINOR"): 2})
     found = samples(daemon_status(table_status("/a"), table_status("/b")), {"/a": facts})
     assert found["tidelog_table_consumers"] == {("/a",): 2}
     assert found["tidelog_table_consumer_lag_versions"] == {("/a",): 3}
     assert found["tidelog_table_consumer_lag_seconds"] == {("/a",): 4.5}
     assert found["tidelog_table_conflicts_total"] == {("/a", "INSERT", "MINOR"): 2}
+
+
+def consumer(name: str, lag: Lag) -> ConsumerStatus:
+    return ConsumerStatus(name, "owner", 5, None, None, is_live=True, is_confirmed=True, state="live", lag=lag)
 
 
 def test_a_label_has_no_credentials_and_no_control_characters_and_stays_unique() -> None:
@@ -110,7 +116,7 @@ def test_there_is_a_bound_on_the_tables_that_have_series(monkeypatch: pytest.Mon
 
 
 def test_every_metric_says_what_it_is_and_is_in_the_reference() -> None:
-    facts = TableFacts(9, consumers=1, losses={("INSERT", "MINOR"): 2})
+    facts = TableFacts(9, (consumer("a", Lag()),), losses={("INSERT", "MINOR"): 2})
     text = exposition(DaemonCollector(lambda: EVERYTHING, lambda _: {"/a": facts})).decode()
     names = set(re.findall(r"^(tidelog_\w+)", text, re.MULTILINE))
     kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -230,10 +230,8 @@ def test_clients_that_are_slow_to_ask_keep_nobody_out(site: Site, monkeypatch: p
             assert site.get(target)[0] == 200, target
     with silent(site, 2 * server_module.MAX_CONNECTIONS + 1) as connections:
         assert site.get("/healthz")[0] == 200
-        try:
+        with suppress(ConnectionError):  # closed with what it had sent unread
             assert connections[0].recv(1) == b"", "the slowest gives way"
-        except ConnectionError:
-            pass  # with what it had sent unread
         connections[-1].sendall(b"\r\n")
         assert connections[-1].recv(12) == b"HTTP/1.0 403", "the newest one does not, and is answered: it named no host"
 

@@ -51,7 +51,8 @@ function settingsPart(report) {
 }
 function columnsPart(report) {
   const rows = report.columns.map((column) => [own(column.name), code(column.type), column.nullable ? "yes" : "no"]);
-  const protocol = report.protocol;
+  const protocol = report.protocol,
+    features = [...new Set([...(protocol.reader_features || []), ...(protocol.writer_features || [])])].sort();
   return section(
     "columns",
     "Columns",
@@ -65,7 +66,7 @@ function columnsPart(report) {
           "p",
           { class: "note" },
           `Protocol: reader ${protocol.min_reader_version}, writer ${protocol.min_writer_version}; `,
-          own(protocol.features.join(", ") || "no features"),
+          own(features.join(", ") || "no features"),
           ". Table id ",
           code(report.table_id),
           ". Oldest version that can be read: ",

@@ -1,14 +1,16 @@
-"""What is looked up of watched tables, and how rarely."""
+"""What is looked up of watched tables, and how rarely; when a daemon is healthy."""
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import pytest
 
-from tests.compaction_daemon.observing.tables import busy_table, daemon_status, lost, put_rows, table_status
+from tests.compaction_daemon.observing.tables import NOW, busy_table, daemon_status, lost, put_rows, table_status
 from tests.compaction_daemon.support import memory_table
 from tidelog.compaction_daemon import TableState
-from tidelog.compaction_daemon.observing import facts
-from tidelog.compaction_daemon.observing.facts import FactsCache
+from tidelog.compaction_daemon.observing import live_status
+from tidelog.compaction_daemon.observing.live_status import FactsCache, health_builtins
 from tidelog.log import Table
 from tidelog.log.commit import conflict_ledger
 from tidelog.log.commit.conflict_ledger import Lost, LostRace
@@ -41,8 +43,8 @@ class Openings:
 def test_lag_and_losses_of_a_table() -> None:
     table = busy_table()
     found = FactsCache(Table.open).of(daemon_status(table_status(table.path)))[table.path]
-    assert (found.version, found.consumers) == (table.version, 2)
-    assert found.lag_versions > facts._LAG_COMMITS
+    assert (found.version, len(found.consumers)) == (table.version, 2)
+    assert found.lag_versions > live_status._LAG_COMMITS
     assert found.lag_seconds > 0
     assert found.losses == {("UPDATE_DELETE", "UPDATE_DELETE"): 1}
 
@@ -84,7 +86,7 @@ def test_losers_with_other_clocks_count() -> None:
 
 
 def test_many_losses_are_counted_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "_LOSSES_AT_A_TIME", 2)
+    monkeypatch.setattr(live_status, "_LOSSES_AT_A_TIME", 2)
     watch, table = Watch(), memory_table()
     cache, status = FactsCache(Table.open, watch), daemon_status(table_status(table.path))
     for entries, expected in ((3, 2), (5, 4), (0, 6), (0, 7), (0, 7)):
@@ -183,3 +185,26 @@ def test_a_table_that_is_gone_is_forgotten() -> None:
     assert cache.of(daemon_status(table_status(table.path)))
     assert cache.of(daemon_status()) == {}
     assert cache._known == {}
+
+
+def test_a_daemon_that_makes_steps_is_healthy() -> None:
+    found = health_builtins(daemon_status(table_status("/a")))
+    assert (found["healthy"], found["reason"], found["tables"]) == (True, None, {"watched": 1})
+
+
+def test_a_table_that_fails_does_not_make_it_unhealthy() -> None:
+    found = health_builtins(
+        daemon_status(table_status("/a", TableState.FAILING), table_status("/b", TableState.MISSING))
+    )
+    assert found["healthy"]
+    assert found["tables"] == {"failing": 1, "missing": 1}
+
+
+def test_a_loop_that_does_not_get_on_is_unhealthy() -> None:
+    found = health_builtins(daemon_status(stalled=True))
+    assert (found["healthy"], found["reason"]) == (False, "a step takes longer than it should ever take")
+
+
+@pytest.mark.parametrize("last_step", [None, NOW - timedelta(days=1)])
+def test_a_daemon_with_nothing_to_do_is_healthy(last_step: datetime | None) -> None:
+    assert health_builtins(daemon_status(last_step=last_step))["healthy"]

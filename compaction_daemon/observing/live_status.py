@@ -1,16 +1,19 @@
-"""What the page and the metrics show of each watched table beyond the daemon's own status: lags and conflicts.
+"""What a daemon's status says, as JSON for the page, and what it lacks: lags and conflicts of each table.
 
-A fact costs requests to the store, so it is looked up rarely: soon after a table has a new version or while a consumer
-is behind, else every quarter of an hour, and for a bounded number of tables at a time.
+These facts cost requests to the store, so they are looked up rarely: soon after a table has a new version or while a
+consumer is behind, else every quarter of an hour, and for a bounded number of tables at a time.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
+from typing import Any
 
+from tidelog import __version__
+from tidelog.compaction_daemon.observing.safe_json import safe_builtins, safe_text, values_of
 from tidelog.compaction_daemon.process.daemon_status import DaemonStatus, TableState, TableStatus
 from tidelog.log import OperationClass, Table
 from tidelog.log.commit.conflict_ledger import entry_names, read_entries
@@ -20,6 +23,8 @@ from tidelog.log.system import REAL_SYSTEM, System, logger
 
 _LOGGER = logger(__name__)
 
+# The points of a line as small as a word.
+_TREND_POINTS = 40
 # A look at a table with a new version, at one with a consumer that is behind, and at one where nothing happens.
 _CHANGED_S, _BEHIND_S, _QUIET_S = 15.0, 30.0, 900.0
 # One request for metrics must not wait for a thousand tables; the others are looked at with the next ones.
@@ -33,15 +38,78 @@ _LOSSES_AT_A_TIME = 200
 _MAX_NAMES = 2_000
 
 
+def shown_names(locations: Iterable[str]) -> dict[str, str]:
+    """The name under which each path is shown, by path: without credentials, and unique.
+
+    Two paths that differ only in what is not shown are numbered.
+    """
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for path in locations:
+        name = safe_text(path)
+        number = 2
+        while name in taken:
+            name, number = f"{safe_text(path)} #{number}", number + 1
+        names[path] = name
+        taken.add(name)
+    return names
+
+
+def live_builtins(status: DaemonStatus, facts: Mapping[str, TableFacts]) -> Any:
+    """The status with what is known of each table, as safe JSON values."""
+    names = shown_names(table.path for table in status.tables)
+    # What it compacts is in the plan of each table.
+    own = {name: value for name, value in values_of(status).items() if name not in ("tables", "request")}
+    return {
+        **safe_builtins({"tidelog_version": __version__, **own}),
+        "health": health_builtins(status),
+        "tables": [_table(table, names[table.path], facts.get(table.path)) for table in status.tables],
+    }
+
+
+def health_builtins(status: DaemonStatus) -> dict[str, Any]:
+    """Whether the daemon's loop gets on, as safe JSON values. A table that fails does not make it unhealthy."""
+    reason = "a step takes longer than it should ever take" if status.stalled else None
+    found: dict[str, Any] = safe_builtins(
+        {
+            "healthy": reason is None,
+            "reason": reason,
+            "started": status.started,
+            "steps": status.steps,
+            "last_step": status.last_step,
+            "tables": dict(sorted(Counter(table.state for table in status.tables).items())),
+        }
+    )
+    return found
+
+
+def _table(table: TableStatus, name: str, facts: TableFacts | None) -> Any:
+    samples = table.debt
+    # Every so many samples, and always the newest one.
+    step = max(1, -(-len(samples) // _TREND_POINTS))
+    trend = [*reversed(samples[::-1][::step])]
+    shown = {
+        **{key: value for key, value in values_of(table).items() if key != "apart"},
+        "debt": samples[-1].debt if samples else None,
+        "trend": [(sample.at, sample.debt.small_files, sample.debt.dead_rows) for sample in trend],
+        "lag": facts
+        and {
+            "consumers": len(facts.consumers),
+            "versions": facts.lag_versions,
+            "seconds": facts.lag_seconds,
+        },
+        "losses": facts and sum(facts.losses.values()),
+    }
+    return {**safe_builtins(shown), "path": name}
+
+
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What is known of one table.
+    """What is known of one table beyond the daemon's own status.
 
     Attributes:
         version: The version of the table that it is about.
-        consumers: The number of registered consumers.
-        lag_versions: How many versions the slowest of them is behind.
-        lag_seconds: How old the oldest commit is that a consumer has not processed.
+        consumers: The registered consumers with their lags.
         losses: How many operations lost to others, by the classes of the winner and the loser. Grows only.
         looked_s: When it was looked up, on the monotonic clock.
         ledger: The newest entries of the conflict ledger that need not be counted any more, by name. Their times would
@@ -49,12 +117,20 @@ class TableFacts:
     """
 
     version: int
-    consumers: int = 0
-    lag_versions: int = 0
-    lag_seconds: float = 0.0
+    consumers: tuple[ConsumerStatus, ...] = ()
     losses: Mapping[tuple[str, str], int] = field(default_factory=dict)
     looked_s: float = 0.0
     ledger: frozenset[str] = frozenset()
+
+    @property
+    def lag_versions(self) -> int:
+        """How many versions the slowest consumer is behind: those that changed rows, or all if nobody counted these."""
+        return max((_behind(each, self.version) for each in self.consumers), default=0)
+
+    @property
+    def lag_seconds(self) -> float:
+        """How old the oldest commit is that a consumer has not processed."""
+        return max((each.lag.seconds for each in self.consumers if each.lag), default=0.0)
 
 
 _NOTHING = TableFacts(-1)
@@ -125,9 +201,7 @@ class FactsCache:
             return replace(before, looked_s=self._system.monotonic_s())
         return TableFacts(
             version=opened.version,
-            consumers=len(found),
-            lag_versions=max((_behind(each, opened.version) for each in found), default=0),
-            lag_seconds=max((each.lag.seconds for each in found if each.lag), default=0.0),
+            consumers=tuple(found),
             losses=losses,
             looked_s=self._system.monotonic_s(),
             ledger=ledger,
@@ -135,7 +209,6 @@ class FactsCache:
 
 
 def _behind(consumer: ConsumerStatus, version: int) -> int:
-    """How many versions a consumer has yet to process: those that changed rows, or all if these were not counted."""
     if consumer.lag is not None and consumer.lag.is_complete:
         return consumer.lag.versions
     return 0 if consumer.position is None else max(0, version - consumer.position)

@@ -9,8 +9,8 @@ import pytest
 
 from tests.compaction_daemon.observing.tables import busy_table
 from tests.compaction_daemon.support import delete_rows, memory_table, put
-from tidelog.compaction_daemon.observing import versions
-from tidelog.compaction_daemon.observing.versions import VersionEntry, newest_versions, table_size
+from tidelog.compaction_daemon.observing import version_walk
+from tidelog.compaction_daemon.observing.version_walk import VersionEntry, newest_versions, table_size
 from tidelog.log import Table
 
 
@@ -25,46 +25,46 @@ def busy() -> Table:
 
 def test_the_size_at_each_version_is_that_of_its_snapshot(busy: Table) -> None:
     found = walk(busy)
-    assert [entry.version for entry in found] == list(range(busy.version, -1, -1))
+    assert [entry.commit.version for entry in found] == list(range(busy.version, -1, -1))
     for entry in found:
-        assert entry.size == table_size(busy, busy.at(version=entry.version)), entry.version
+        assert entry.size == table_size(busy, busy.at(version=entry.commit.version)), entry.commit.version
     assert {entry.size.dead_rows > 0 for entry in found} == {True, False}
 
 
-def test_an_entry_has_what_the_history_has(busy: Table) -> None:
-    for entry, record in zip(walk(busy), busy.history(), strict=True):
-        for name in ("version", "timestamp", "time_version", "operation_class", "operation", "rows_added", "engine"):
-            assert getattr(entry, name) == getattr(record, name)
+def test_an_entry_has_the_commit_of_the_history(busy: Table) -> None:
+    assert [entry.commit for entry in walk(busy)] == busy.history()
 
 
 def test_a_rebased_compaction_says_over_what(busy: Table) -> None:
     found = [entry for entry in walk(busy) if entry.rebased_over]
     assert len(found) == 2
     for entry in found:
-        assert entry.operation_class == "MINOR"
-        assert entry.rebased_over == (entry.version - 1, entry.version - 1)
+        assert entry.commit.operation_class == "MINOR"
+        assert entry.rebased_over == (entry.commit.version - 1, entry.commit.version - 1)
         assert entry.rebase_rules
 
 
 def test_a_compaction_says_what_it_should_have_cost_and_did(busy: Table) -> None:
-    found = [entry for entry in walk(busy) if entry.predicted and entry.actual]
-    assert [entry.operation_class for entry in found] == ["MAJOR", "MINOR", "MINOR", "MINOR", "MINOR"]
+    found = [entry for entry in walk(busy) if entry.cost]
+    assert [entry.commit.operation_class for entry in found] == ["MAJOR", "MINOR", "MINOR", "MINOR", "MINOR"]
     for entry in found:
-        assert entry.predicted is not None
-        assert entry.predicted.seconds > 0
-        assert entry.actual is not None
-        assert (entry.actual.bytes_read, entry.actual.bytes_written) == (entry.bytes_removed, entry.bytes_added)
+        assert entry.cost is not None
+        assert entry.cost.predicted.seconds > 0
+        assert (entry.cost.actual.bytes_read, entry.cost.actual.bytes_written) == (
+            entry.bytes_removed,
+            entry.bytes_added,
+        )
 
 
 def test_the_walk_ends_at_its_limit(busy: Table) -> None:
-    assert [entry.version for entry in walk(busy, 5)] == [busy.version - number for number in range(5)]
+    assert [entry.commit.version for entry in walk(busy, 5)] == [busy.version - number for number in range(5)]
 
 
 def test_the_walk_ends_when_it_has_read_many_actions(busy: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "MAX_ACTIONS", 20)
+    monkeypatch.setattr(version_walk, "MAX_ACTIONS", 20)
     assert 0 < len(walk(busy)) < 20
-    monkeypatch.setattr(versions, "MAX_ACTIONS", 1)
-    assert [entry.version for entry in walk(busy)] == [busy.version], "the newest one is always there"
+    monkeypatch.setattr(version_walk, "MAX_ACTIONS", 1)
+    assert [entry.commit.version for entry in walk(busy)] == [busy.version], "the newest one is always there"
 
 
 def test_the_walk_ends_where_the_history_was_deleted() -> None:
@@ -75,7 +75,7 @@ def test_the_walk_ends_where_the_history_was_deleted() -> None:
     for version in range(5):
         table.store.delete(f"_delta_log/{version:020d}.json")
     found = walk(Table.open(table.path))
-    assert [entry.version for entry in found] == list(range(12, 4, -1))
+    assert [entry.commit.version for entry in found] == list(range(12, 4, -1))
     assert [entry.size.files for entry in found] == list(range(12, 4, -1))
 
 

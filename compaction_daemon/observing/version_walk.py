@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from typing import Any
 
 import pyarrow.compute as pc
 
-from tidelog.compaction_daemon.planning.history import Cost, cost_of
+from tidelog.compaction_daemon.observing.safe_json import values_of
+from tidelog.compaction_daemon.planning.history import CostRecord, cost_of
 from tidelog.log import CommitRecord, OperationClass, Snapshot, Table
 from tidelog.log.commit_records import recorded
 from tidelog.log.errors import HistoryExpiredError
@@ -58,48 +59,43 @@ class TableSize:
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteCost:
-    """What a compaction read and wrote, and how long that took, without its commit."""
-
-    bytes_read: int
-    bytes_written: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class VersionEntry:
-    """One commit, and the table after it. The attributes that are not explained here are those of `CommitRecord`.
+    """One commit, and the table after it.
 
     Attributes:
+        commit: The commit.
         bytes_added: The size of the added files.
         bytes_removed: The size of the removed files.
         applications: The applications whose transactions the commit records, such as a stream's; at most five.
         rebased_over: The first and the last commit that it was rebased over; None if it was not.
         rebase_rules: The rules of the rebase that changed it.
-        predicted: What the plan of a compaction said it would cost; None if the commit does not say.
-        actual: What it did cost.
+        cost: What a compaction was predicted to cost, and did cost; None if the commit does not say.
         size: The table after the commit.
     """
 
-    version: int
-    timestamp: datetime
-    time_version: datetime | None
-    operation_class: OperationClass
-    operation: str | None
-    data_change: bool
-    rows_added: int | None
-    files_added: int
-    files_removed: int
+    commit: CommitRecord
     bytes_added: int
     bytes_removed: int
-    engine: str | None
-    user_metadata: str | None
     applications: tuple[str, ...]
     rebased_over: tuple[int, int] | None
     rebase_rules: tuple[str, ...]
-    predicted: RewriteCost | None
-    actual: RewriteCost | None
+    cost: CostRecord | None
     size: TableSize
+
+    def view(self) -> dict[str, Any]:
+        """What is shown of it: the commit's own values beside the others, and of the cost the two that are compared."""
+        cost = self.cost
+        return {
+            **commit_view(self.commit),
+            **{name: value for name, value in values_of(self).items() if name not in ("commit", "cost")},
+            "predicted": cost and cost.predicted,
+            "actual": cost and cost.actual,
+        }
+
+
+def commit_view(commit: CommitRecord) -> dict[str, Any]:
+    """What is shown of a commit: all but the metrics, of which another engine can write as many as it likes."""
+    return {name: value for name, value in values_of(commit).items() if name != "metrics"}
 
 
 def newest_versions(table: Table, size: TableSize, limit: int = MAX_VERSIONS) -> Iterator[VersionEntry]:
@@ -169,33 +165,17 @@ def _entry(commit: Commit, record: CommitRecord, size: TableSize) -> VersionEntr
     found = commit.info.get("tidelog")
     rebase = found.get("rebase") if isinstance(found, dict) else None
     rebase = rebase if isinstance(rebase, dict) else {}
-    cost = cost_of(commit)
     over, rules = rebase.get("over"), rebase.get("rules")
     return VersionEntry(
-        version=record.version,
-        timestamp=record.timestamp,
-        time_version=record.time_version,
-        operation_class=record.operation_class,
-        operation=record.operation,
-        data_change=record.data_change,
-        rows_added=record.rows_added,
-        files_added=record.files_added,
-        files_removed=record.files_removed,
+        commit=record,
         bytes_added=sum(add.size for add in commit.adds),
         bytes_removed=sum(remove.size or 0 for remove in commit.removes),
-        engine=record.engine,
-        user_metadata=record.user_metadata,
         applications=tuple(action.app_id for action in commit.transactions[:_MAX_APPLICATIONS]),
         rebased_over=_pair(over),
         rebase_rules=tuple(str(rule) for rule in rules) if isinstance(rules, list) else (),
-        predicted=None if cost is None else _cost(cost.predicted),
-        actual=None if cost is None else _cost(cost.actual),
+        cost=cost_of(commit),
         size=size,
     )
-
-
-def _cost(cost: Cost) -> RewriteCost:
-    return RewriteCost(cost.bytes_read, cost.bytes_written, cost.seconds)
 
 
 def _pair(found: object) -> tuple[int, int] | None:
