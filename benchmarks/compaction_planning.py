@@ -13,8 +13,8 @@ from benchmarks import tables
 from benchmarks.harness import TIDELOG, Goal, Report, run_alone
 from tidelog.compaction_daemon import Budget, read_history
 from tidelog.compaction_daemon.planning.history import CommitFacts, History
-from tidelog.compaction_daemon.planning.planner import next_plan, plan_snapshot
-from tidelog.compaction_daemon.planning.request import CompactionRequest
+from tidelog.compaction_daemon.planning.planner import plan_snapshot
+from tidelog.compaction_daemon.planning.request import DUE, CompactionRequest
 from tidelog.log import Table
 
 FILES, PARTITIONS = 1_000_000, 100_000
@@ -39,9 +39,13 @@ def _measure(report: Report, table: Table, scopes: int, *, quick: bool) -> None:
     quiet = read_history(table)
     now_ms = table.head.timestamp_ms + 86_400_000
     busy = _history(now_ms, scopes, 3 if quick else _COMMITS)
+
+    def due(past: History) -> object:
+        return plan_snapshot(snapshot, DUE, history=past, now_ms=now_ms, budget=_BUDGET)
+
     cases: dict[str, tuple[Callable[[], object], Goal | None]] = {
-        "what a daemon does next": (lambda: next_plan(snapshot, quiet, now_ms=now_ms, budget=_BUDGET), _GOAL),
-        "beside a stream": (lambda: next_plan(snapshot, busy, now_ms=now_ms, budget=_BUDGET), _GOAL),
+        "what a daemon does next": (lambda: due(quiet), _GOAL),
+        "beside a stream": (lambda: due(busy), _GOAL),
         "minor, a reason for each file": (lambda: plan_snapshot(snapshot, CompactionRequest(), explain=True), None),
     }
     for case, (make, goal) in cases.items():

@@ -2,11 +2,21 @@
 
 Candidates are sorted by partition and, within one, by the time of their commits, then in log order. A decision is on a
 run of neighbours in that order.
+
+MINOR packs small files until the target size is reached. Files whose commits are further apart than
+`tidelog.minorSpan` are never mixed, so that each file covers a short time. Large files are never touched.
+
+MAJOR rewrites a file, however old it is, if it is small, if a tenth of its rows are dead (with a purge: any of them),
+or if it is not yet clustered by the columns asked for. These files are packed, oldest first, into groups that are
+rewritten one at a time; each group becomes files of about the target size. Repeated plans end: what a rewrite leaves
+has no dead rows and is clustered, and files that are merely small are rewritten only if there are fewer of them
+afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -16,9 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.compaction_daemon.planning.candidates import Files, oldest_times
-from tidelog.compaction_daemon.planning.major import num_outputs, pack_major
-from tidelog.compaction_daemon.planning.minor import is_hardly_larger, pack_minor
 from tidelog.log.arrays import BoolArray, Int64Array
+from tidelog.log.read.debt import SMALL_SHARE
 
 Float64Array: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -36,6 +45,16 @@ TAKEN, LONELY, HARDLY_LARGER, NOT_FEWER, LEFT_ALONE = range(5)
 OPEN_COST_BYTES = 4 * 2**20
 # Clustering saves a selective scan nearly all of a file and a full scan nothing. Nobody knows which scans will come.
 CLUSTERING_SHARE = 0.5
+
+# Files with equally many similar rows differ by some bytes; two of them count as twice one.
+_TOLERANCE = 0.95
+# A group's rewrite reads a footer of each input, and its commit has two lines for each.
+MAX_GROUP_FILES = 5000
+# The most that one group reads; a larger file is a group by itself. Clustering needs about 25 bytes in memory for each
+# row, however small it is on disk: hence the bound on rows. If another compaction commits first, a rebase needs about
+# 90 bytes per row to follow each of them.
+MAX_GROUP_BYTES = 512 * 2**20
+MAX_GROUP_ROWS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,3 +252,58 @@ class _Runs:
         if outputs >= len(run):
             return NOT_FEWER
         return self._minor_refusal(run)
+
+
+def pack_minor(
+    files: range, sizes: Sequence[int], times: Sequence[int], oldest: Sequence[int], *, target: int, span_ms: int
+) -> Iterator[range]:
+    """Runs of neighbours that fit the target and the span. `files` are numbers in the sequences, oldest first."""
+    start, size, since = files.start, 0, math.inf
+    for file in files:
+        too_large = size + sizes[file] > target or file - start >= MAX_GROUP_FILES
+        if file > start and (too_large or times[file] - since > span_ms):
+            yield range(start, file)
+            start, size, since = file, 0, math.inf
+        if oldest[file] < since:  # noqa: PLR1730 - for a million files a call of `min` is what costs most
+            since = oldest[file]
+        size += sizes[file]
+    if files:
+        yield range(start, files.stop)
+
+
+def is_hardly_larger(sizes: Sequence[int], *, target: int, growth: float) -> bool:
+    """Whether a group of small files is so close to its largest file that it should wait for more of them."""
+    return sum(sizes) < min(max(1.0, growth * _TOLERANCE) * max(sizes), target * SMALL_SHARE)
+
+
+def pack_major(files: range, sizes: Sequence[int], *, target: int, clusters: bool) -> Iterator[range]:
+    """Runs of files of a bounded size, oldest first. `files` are numbers in `sizes`."""
+    limit = max(MAX_GROUP_BYTES, 0 if clusters else target)
+    start, size = files.start, 0
+    for file in files:
+        if file > start and (size + sizes[file] > limit or file - start >= MAX_GROUP_FILES):
+            yield range(start, file)
+            start, size = file, 0
+        size += sizes[file]
+    if files:
+        yield range(start, files.stop)
+
+
+def split_by_rows(files: range, rows: Sequence[int]) -> Iterator[range]:
+    """The parts of a group that have at most MAX_GROUP_ROWS each, as far as rows are counted."""
+    start, total = files.start, 0
+    for file in files:
+        count = max(0, rows[file])
+        if file > start and total + count > MAX_GROUP_ROWS:
+            yield range(start, file)
+            start, total = file, 0
+        total += count
+    yield range(start, files.stop)
+
+
+def num_outputs(live_bytes: float, target: int) -> int:
+    """The number of files of about the target size that live rows need.
+
+    It is rounded so that, of several outputs, none is small: 1.5 targets are two files of 0.75, 1.4 targets one file.
+    """
+    return max(1, int(live_bytes / target + 0.5))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
 
-from tidelog.compaction_daemon.planning.minor import GROWTH
 from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, SORT
 from tidelog.log import Snapshot
 from tidelog.log.errors import ConfigurationError
@@ -17,6 +16,10 @@ from tidelog.log.format.schema import physical_name
 
 AUTO_LEVEL = "auto"
 LEVELS = (MINOR, MAJOR, AUTO_LEVEL)
+# How many times its largest file a group must be before a daemon rewrites it. A rewrite of a smaller group would mostly
+# repeat the last one: with this bound a byte is rewritten about log2(target / file size) times while files keep
+# arriving, not once for every file that follows it.
+GROWTH = 2.0
 
 
 @dataclass(frozen=True, slots=True)

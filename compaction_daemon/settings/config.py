@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from tidelog.compaction_daemon.planning.minor import GROWTH
+from tidelog.compaction_daemon.planning.request import GROWTH
 from tidelog.log.errors import ConfigurationError
 
 # A daemon looks at a table at most this often, even if asked for more: each look is a request to the store.

@@ -9,8 +9,8 @@ from tests.log.support import memory_store, new_table
 from tidelog.compaction_daemon import Daemon, plan, read_history
 from tidelog.compaction_daemon.compaction import history_reader
 from tidelog.compaction_daemon.planning.history import MIN_QUIET_MS, History
-from tidelog.compaction_daemon.planning.planner import next_plan
-from tidelog.compaction_daemon.planning.request import Budget
+from tidelog.compaction_daemon.planning.planner import plan_snapshot
+from tidelog.compaction_daemon.planning.request import DUE, Budget
 from tidelog.log import Table
 from tidelog.log.format import filenames
 from tidelog.log.system import System
@@ -46,7 +46,7 @@ def reopened(table: Table, clock: PassingClock) -> Table:
 
 
 def levels(table: Table, past: History, clock: PassingClock) -> dict[str | None, str]:
-    found = next_plan(table.at(), past, now_ms=clock.now_ms(), budget=BUDGET)
+    found = plan_snapshot(table.at(), DUE, history=past, now_ms=clock.now_ms(), budget=BUDGET)
     return {group.partition_values["part"]: group.level for group in found.groups}
 
 

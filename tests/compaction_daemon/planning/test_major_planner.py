@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.compaction_daemon.planning.planned_tables import File, numbers, table_of
 from tests.compaction_daemon.support import SCHEMA, memory_table, put_commit
 from tidelog.compaction_daemon import FileReason, Plan, plan
-from tidelog.compaction_daemon.planning import major
+from tidelog.compaction_daemon.planning import decisions
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, PredicateError
 
@@ -106,14 +106,14 @@ def test_dead_rows_do_not_count_for_the_number_of_outputs() -> None:
 
 
 def test_a_group_reads_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(major, "MAX_GROUP_BYTES", 1400)
+    monkeypatch.setattr(decisions, "MAX_GROUP_BYTES", 1400)
     files = [File(700, at=at) for at in range(5)] + [File(5000, at=6, rows=2, dead=1), File(10, at=7), File(10, at=8)]
     assert sorted(numbers(plan(table_of(files), "major"))) == [[0, 1], [2, 3], [5], [6, 7]]
     assert numbers(plan(table_of([File(700, at=at) for at in range(5)], target=4000), "major")) == [[0, 1, 2, 3, 4]]
 
 
 def test_a_group_reads_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(major, "MAX_GROUP_ROWS", 250)
+    monkeypatch.setattr(decisions, "MAX_GROUP_ROWS", 250)
     files = [File(10, at=at, rows=100) for at in range(5)] + [File(10, at=5, rows=1000), File(10, at=6, rows=1)]
     assert numbers(plan(table_of(files), "major")) == [[0, 1], [2, 3]]
 

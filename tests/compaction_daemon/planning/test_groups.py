@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.compaction_daemon.planning.histories import A, commit, history, measured
-from tidelog.compaction_daemon.planning.costs import (
+from tidelog.compaction_daemon.planning.groups import (
     BYTES_PER_S,
     CLUSTERED_BYTES_PER_S,
     LEARN_FROM,

@@ -1,4 +1,4 @@
-"""What a daemon does next: MINOR and MAJOR mixed, the best first, within a budget."""
+"""The level `auto`, at which a daemon plans: MINOR and MAJOR mixed, the best first, within a budget."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.compaction_daemon.planning.histories import SECOND, A, B, commit, his
 from tests.compaction_daemon.planning.planned_tables import File, numbers, table_of
 from tests.compaction_daemon.support import put_commit
 from tidelog.compaction_daemon import Budget, Plan, plan
-from tidelog.compaction_daemon.planning import explanations, groups
+from tidelog.compaction_daemon.planning import groups, planner
 from tidelog.compaction_daemon.planning.history import MAX_KNOWN_WRITES, CommitFacts, History
-from tidelog.compaction_daemon.planning.planner import next_plan, plan_snapshot
-from tidelog.compaction_daemon.planning.request import CompactionRequest
+from tidelog.compaction_daemon.planning.planner import plan_snapshot
+from tidelog.compaction_daemon.planning.request import DUE, CompactionRequest
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import Metadata
@@ -30,8 +30,10 @@ MANY = Budget(10**9, 10**9)
 
 def planned(files: Sequence[File] | Table, past: History, **asked: object) -> Plan:
     table = files if isinstance(files, Table) else table_of(files)
+    level = "auto" if asked.pop("major", True) else "minor"
+    request = replace(DUE, level=level, growth=asked.pop("growth", DUE.growth))
     arguments = {"now_ms": NOW_S * SECOND, "budget": MANY, **asked}
-    return next_plan(table.at(), past, **arguments)  # type: ignore[arg-type]
+    return plan_snapshot(table.at(), request, history=past, **arguments)  # type: ignore[arg-type]
 
 
 def work(found: Plan) -> list[tuple[str, list[int]]]:
@@ -157,7 +159,7 @@ def test_a_plan_names_a_bounded_number_of_files(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_plan_shows_a_bounded_number_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explanations, "MAX_SCOPES_SHOWN", 2)
+    monkeypatch.setattr(planner, "MAX_SCOPES_SHOWN", 2)
     found = plan(table_of([File(10 * size, at=at, part=part) for size, part in enumerate("abc", 1) for at in range(2)]))
     assert [scope.partition_values for scope in found.scopes] == [{"part": "a"}, {"part": "b"}]
     assert found.num_scopes == 3
