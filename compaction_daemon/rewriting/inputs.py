@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyroaring import BitMap64
 
 from tidelog.compaction_daemon.rewriting.digests import hashes_of
-from tidelog.log.arrays import UInt64Array
+from tidelog.log.arrays import Int64Array, UInt64Array
+from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.data.reader import DataFile, read_batches, read_coded_batches, read_footer
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.statistics import num_records
 from tidelog.log.read.read_ahead import read_ahead
 from tidelog.log.storage import Store
+
+NarrowArray: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 
 HASHED_BYTES = 2**25
 """Rows that wait to be sorted or compared. To hash them takes longer than to read them, so a few files are enough."""
@@ -133,3 +140,21 @@ def _dead(add: AddFile) -> int:
 def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def live_positions(store: Store, add: AddFile, physical: int) -> Int64Array:
+    """The positions of the live rows of a file with so many rows."""
+    if add.deletion_vector is None:
+        return np.arange(physical)
+    live = np.ones(physical, dtype=bool)
+    dead: BitMap64 = read_dead_rows(store, add.deletion_vector)
+    live[np.fromiter(dead, dtype=np.int64, count=len(dead))] = False
+    return np.flatnonzero(live)
+
+
+def narrowest(largest: int) -> type[np.int16 | np.int32 | np.int64]:
+    """The type for numbers from -1 to `largest`: those of rows are as narrow as they can be, for there are many."""
+    for kind in (np.int16, np.int32):
+        if largest <= np.iinfo(kind).max:
+            return kind
+    return np.int64

@@ -17,7 +17,7 @@ from tests.compaction_daemon.upkeep.support import DAY, HOUR, RETENTIONS, Both, 
 from tests.log.faults import Refusing
 from tests.log.support import memory_store, new_table
 from tidelog.compaction_daemon import Budget, Plan, Upkeep, compact, plan
-from tidelog.compaction_daemon.rewriting import in_order
+from tidelog.compaction_daemon.rewriting import rewrite
 from tidelog.log import Table
 from tidelog.log.cleanup import retention
 from tidelog.log.consumers.claims import claim
@@ -180,7 +180,7 @@ def test_a_file_with_a_single_dead_row_is_rewritten_even_if_it_becomes_larger(mo
     table = memory_table()
     put_numbers(table, *range(100))
     delete_rows(table, [7])
-    monkeypatch.setattr(in_order, "fits", lambda *_: False)
+    monkeypatch.setattr(rewrite, "fits", lambda *_: False)
     report = compact(table, "major", purge=True)
     assert report.purge is not None
     assert report.purge.is_complete

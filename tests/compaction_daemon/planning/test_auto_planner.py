@@ -31,7 +31,7 @@ MANY = Budget(10**9, 10**9)
 def planned(files: Sequence[File] | Table, past: History, **asked: object) -> Plan:
     table = files if isinstance(files, Table) else table_of(files)
     level = "auto" if asked.pop("major", True) else "minor"
-    request = replace(DUE, level=level, growth=asked.pop("growth", DUE.growth))
+    request = replace(DUE, level=level, growth=asked.pop("growth", DUE.growth))  # type: ignore[arg-type]
     arguments = {"now_ms": NOW_S * SECOND, "budget": MANY, **asked}
     return plan_snapshot(table.at(), request, history=past, **arguments)  # type: ignore[arg-type]
 

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -28,7 +29,9 @@ from tests.compaction_daemon.support import (
 )
 from tests.log.support import Clock, memory_store, new_table
 from tidelog.compaction_daemon import compact, plan, stage
-from tidelog.compaction_daemon.rewriting import sorting
+from tidelog.compaction_daemon.rewriting import clustering
+from tidelog.compaction_daemon.rewriting.clustering import RowHashes
+from tidelog.compaction_daemon.rewriting.inputs import narrowest
 from tidelog.log import Table
 from tidelog.log.conflict.staged import MoveGroup
 from tidelog.log.data import row_maps, spill
@@ -40,9 +43,9 @@ from tidelog.log.format.actions import AddFile
 def held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How many rows are sorted at once."""
     if request.param != "in memory":
-        monkeypatch.setattr(sorting, "HELD_BYTES", 1)
-        monkeypatch.setattr(sorting, "PART_BYTES", 40 if request.param == "in parts" else 10_000)
-        monkeypatch.setattr(sorting, "PIECE_BYTES", 100)
+        monkeypatch.setattr(clustering, "HELD_BYTES", 1)
+        monkeypatch.setattr(clustering, "PART_BYTES", 40 if request.param == "in parts" else 10_000)
+        monkeypatch.setattr(clustering, "PIECE_BYTES", 100)
         monkeypatch.setattr(spill, "BUFFER_BYTES", 300)
 
 
@@ -263,3 +266,24 @@ def _row_of(table: Table, path: str) -> int:
     bare = msgspec.structs.replace(add, deletion_vector=None)
     _, batch = next(iter(read_numbered_batches(table.store, DataFile.of(bare), table.schema)))
     return int(batch["row"][0].as_py())
+
+
+@pytest.mark.parametrize(
+    ("largest", "kind"),
+    [(0, np.int16), (2**15 - 1, np.int16), (2**15, np.int32), (2**31 - 1, np.int32), (2**31, np.int64)],
+)
+def test_the_narrowest_type_that_holds_a_number(largest: int, kind: type[np.generic]) -> None:
+    assert narrowest(largest) is kind
+    assert np.array([largest, -1], dtype=narrowest(largest)).tolist() == [largest, -1]
+
+
+@pytest.mark.parametrize("lengths", [[], [0], [1], [2**16], [2**16, 1], [10, 0, 2**18, 3, 2**17]])
+def test_hashes_are_joined_in_order(lengths: list[int]) -> None:
+    hashes = RowHashes()
+    expected: list[int] = []
+    for length in lengths:
+        numbers = np.arange(len(expected), len(expected) + length, dtype=np.uint64)
+        hashes.add(numbers)
+        expected += numbers.tolist()
+    assert hashes.joined().tolist() == expected
+    assert hashes.joined().nbytes == 8 * len(expected)

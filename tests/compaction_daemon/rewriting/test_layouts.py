@@ -17,9 +17,8 @@ from tidelog.compaction_daemon import Daemon, DaemonConfig, compact
 from tidelog.compaction_daemon.compaction import applying
 from tidelog.compaction_daemon.planning.failed_groups import LONGEST_WAIT_S
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
-from tidelog.compaction_daemon.rewriting import growth, layouts
-from tidelog.compaction_daemon.rewriting.in_order import write_in_order
-from tidelog.compaction_daemon.rewriting.rewrite import rewrite
+from tidelog.compaction_daemon.rewriting import layouts
+from tidelog.compaction_daemon.rewriting.rewrite import rewrite, write_in_order
 from tidelog.log import Table
 from tidelog.log.data.reader import DataFile, read_footer
 from tidelog.log.errors import CompactionGrowthError
@@ -107,7 +106,7 @@ def test_files_of_other_writers_stay_small(options: dict[str, Any]) -> None:
 
 
 def test_a_group_that_would_grow_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "MOST_GROWTH", 0.01)
+    monkeypatch.setattr(layouts, "MOST_GROWTH", 0.01)
     table = repetitive(files=3, rows=1)
     files = {path for path, _ in table.store.walk()}
     with pytest.raises(CompactionGrowthError, match="would become more than a tenth larger"):
@@ -161,9 +160,9 @@ def test_the_other_groups_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None
 
     def refused(writer: Any, group: Any, *rest: Any) -> Any:
         if group.partition_values["p"] == "large":
-            monkeypatch.setattr(growth, "MOST_GROWTH", 0.01)
+            monkeypatch.setattr(layouts, "MOST_GROWTH", 0.01)
         else:
-            monkeypatch.setattr(growth, "MOST_GROWTH", 1.1)
+            monkeypatch.setattr(layouts, "MOST_GROWTH", 1.1)
         return write(writer, group, *rest)
 
     monkeypatch.setattr("tidelog.compaction_daemon.rewriting.rewrite.write_in_order", refused)
@@ -183,7 +182,7 @@ def test_a_daemon_tries_a_group_that_would_grow_once_a_day(monkeypatch: pytest.M
         return write(*arguments)
 
     monkeypatch.setattr("tidelog.compaction_daemon.rewriting.rewrite.write_in_order", counted)
-    monkeypatch.setattr(growth, "MOST_GROWTH", 0.01)
+    monkeypatch.setattr(layouts, "MOST_GROWTH", 0.01)
     clock = PassingClock()
     daemon = Daemon([table.path], config=DaemonConfig(growth=1.0), clock=clock)
     for _ in range(3):
@@ -193,6 +192,6 @@ def test_a_daemon_tries_a_group_that_would_grow_once_a_day(monkeypatch: pytest.M
     table.insert([{"n": 9, "text": "more"}])
     assert not daemon.step().did_anything
     assert len(rewrites) == 1, "a new file makes no new group of the same files"
-    monkeypatch.setattr(growth, "MOST_GROWTH", 1.1)
+    monkeypatch.setattr(layouts, "MOST_GROWTH", 1.1)
     clock.pass_s(LONGEST_WAIT_S)
     assert daemon.step().did_anything

@@ -11,7 +11,7 @@ import pyarrow.types as pt
 import pytest
 
 from tests.log.data.test_row_hashes import VALUES, array
-from tidelog.compaction_daemon.rewriting.sequences import SequenceDigest, differing_columns
+from tidelog.compaction_daemon.rewriting.digests import SequenceDigest, differing_columns
 
 
 def digest(*batches: pa.RecordBatch) -> SequenceDigest:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tidelog.compaction_daemon import compact
-from tidelog.compaction_daemon.rewriting.ranks import Ranks
+from tidelog.compaction_daemon.rewriting.orders import Ranks
 from tidelog.log import Table
 
 VALUES: list[tuple[pa.DataType, Any]] = [
