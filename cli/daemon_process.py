@@ -11,8 +11,8 @@ from threading import Thread
 
 from tidelog.compaction_daemon import Daemon, StepReport, TableSource
 from tidelog.compaction_daemon.observing.server import PageServer
+from tidelog.compaction_daemon.settings.config import ListenAddress
 from tidelog.compaction_daemon.settings.config_file import DaemonFile, read_config
-from tidelog.compaction_daemon.settings.listen_address import ListenAddress
 from tidelog.compaction_daemon.settings.sources import require_store
 from tidelog.log.errors import ConfigurationError, TidelogError
 from tidelog.log.log_records import configure_logging, event

@@ -34,10 +34,15 @@ The rooms, in the order in which they build on each other:
 - `observing`: what an operator sees: the page, reports of tables, metrics
 """
 
-from tidelog.compaction_daemon.compaction.compaction import check_plan, compact, default_budget, stage
+from tidelog.compaction_daemon.compaction.compaction import (
+    check_plan,
+    compact,
+    default_budget,
+    plan,
+    read_history,
+    stage,
+)
 from tidelog.compaction_daemon.compaction.compaction_report import CompactionReport
-from tidelog.compaction_daemon.compaction.history_reader import read_history
-from tidelog.compaction_daemon.compaction.plans import plan
 from tidelog.compaction_daemon.compaction.purge import PurgeReport
 from tidelog.compaction_daemon.observing.page import report_page
 from tidelog.compaction_daemon.observing.server import PageServer
@@ -62,12 +67,11 @@ from tidelog.compaction_daemon.process.daemon_status import (
     TableStatus,
     WorkTotals,
 )
-from tidelog.compaction_daemon.process.step_report import StepReport, TableStep
+from tidelog.compaction_daemon.process.table_step import StepReport, TableStep
 from tidelog.compaction_daemon.settings.config import DaemonConfig
 from tidelog.compaction_daemon.settings.sources import TableSource
-from tidelog.compaction_daemon.upkeep.cleanup import expire, vacuum
 from tidelog.compaction_daemon.upkeep.retentions import Retention, retentions
-from tidelog.compaction_daemon.upkeep.upkeep import Upkeep
+from tidelog.compaction_daemon.upkeep.upkeep import Upkeep, expire, vacuum
 from tidelog.compaction_daemon.upkeep.upkeep_report import Upcoming, UpkeepError, UpkeepReport
 from tidelog.log import ExpiryReport, VacuumReport
 

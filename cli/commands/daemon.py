@@ -16,8 +16,8 @@ from tidelog.cli.progress import Progress
 from tidelog.cli.reports import print_compaction
 from tidelog.cli.wrong_use import chosen, in_options, seconds
 from tidelog.compaction_daemon import Daemon, StepReport, TableState, TableStep
+from tidelog.compaction_daemon.settings.config import ListenAddress
 from tidelog.compaction_daemon.settings.config_file import DaemonFile
-from tidelog.compaction_daemon.settings.listen_address import ListenAddress
 from tidelog.compaction_daemon.settings.sources import source_at
 from tidelog.log.errors import ConfigurationError, ConflictError
 from tidelog.log.log_records import LOG_FORMATS, LOG_LEVELS
@@ -150,7 +150,7 @@ def _run_once(settings: DaemonFile, *, as_json: bool) -> None:
 @contextlib.contextmanager
 def _without_log_of_tables() -> Iterator[None]:
     """What is logged about tables and searches is in reports and the status as well, and is printed from there."""
-    names = ("process.watched_table", "process.watched_tables", "upkeep.troubles")
+    names = ("process.watched_tables", "upkeep.upkeep.troubles")
     loggers = [logger(f"tidelog.compaction_daemon.{name}") for name in names]
     for each in loggers:
         each.disabled = True

@@ -10,30 +10,25 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from tidelog.compaction_daemon.compaction.compaction_report import CompactionReport, say_what_was_committed, summed
 from tidelog.compaction_daemon.compaction.executors import Rewritten, begin_rewrite, require_usable, rewritten_group
-from tidelog.compaction_daemon.compaction.rewritten import (
-    Finished,
-    Work,
-    commit_parts,
-    commit_report,
-    cost_record,
-    output_bytes,
-)
 from tidelog.compaction_daemon.planning.checking import DroppedGroup, check
 from tidelog.compaction_daemon.planning.failed_groups import FailedGroups, code_of, text_of
-from tidelog.compaction_daemon.planning.plan import PlannedGroup, total
+from tidelog.compaction_daemon.planning.history import RECORD, Cost, CostRecord, scope_of
+from tidelog.compaction_daemon.planning.plan import MAJOR, PlannedGroup, total
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
-from tidelog.log import OperationClass, Snapshot, Table, Transaction
+from tidelog.log import Committed, OperationClass, Snapshot, Superseded, Table, Transaction
+from tidelog.log.conflict.staged import MoveGroup
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import (
     CommitStateUnknownError,
@@ -47,8 +42,9 @@ from tidelog.log.errors import (
     WorkerLostError,
 )
 from tidelog.log.format import paths, properties
-from tidelog.log.format.actions import SetTransaction
+from tidelog.log.format.actions import AddFile, SetTransaction
 from tidelog.log.format.clustering import clustering_columns
+from tidelog.log.format.statistics import num_records
 from tidelog.log.log_records import event
 from tidelog.log.system import logger
 
@@ -127,7 +123,24 @@ def stage_groups(
     finished = run.rewritten()
     moves = [each.moves for each in finished]
     transaction.stage_moves(moves, operation_class=OperationClass(level.upper()))
-    return transaction.note(record=cost_record(finished, run.seconds))
+    return transaction.note(record=_cost_record(finished, run.seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A group on its way, with its place in the plan, and the version that it was checked against."""
+
+    number: int
+    planned: PlannedGroup
+    base: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    """A rewritten group, not yet committed."""
+
+    work: _Work
+    moves: MoveGroup
 
 
 class _Run:
@@ -142,8 +155,8 @@ class _Run:
         # What may cost a worker comes last.
         self._rest = deque(sorted(groups, key=self._is_suspect))
         self._begun = 0
-        self._running: dict[Future[Rewritten], Work] = {}
-        self._finished: list[Finished] = []
+        self._running: dict[Future[Rewritten], _Work] = {}
+        self._finished: list[_Finished] = []
         self._failed: Exception | None = None
         self._worker_lost: WorkerLostError | None = None
         self._refused: ConflictError | None = None
@@ -217,7 +230,7 @@ class _Run:
         """How long it has been running."""
         return self._system.monotonic_s() - self._began_s
 
-    def rewritten(self) -> list[Finished]:
+    def rewritten(self) -> list[_Finished]:
         """Rewrite all groups."""
         try:
             with self._workers():
@@ -253,7 +266,7 @@ class _Run:
                 break
             self._bytes_read += planned.bytes_to_read
             self._begun += 1
-            self._running[future] = Work(self._begun, planned, self._checked)
+            self._running[future] = _Work(self._begun, planned, self._checked)
         return bool(self._running)
 
     def _may_begin(self) -> bool:
@@ -270,7 +283,7 @@ class _Run:
         for future in [future for future in self._running if future in done]:
             work = self._running.pop(future)
             try:
-                finished = Finished(work, rewritten_group(future))
+                finished = _Finished(work, rewritten_group(future))
             except WorkerLostError as error:
                 self._lose(work.planned, error)
             except _OF_THE_TABLE:
@@ -279,7 +292,7 @@ class _Run:
                 self._leave_alone(work.planned, error)
             else:
                 self._finished.append(finished)
-                self._bytes_written += output_bytes([finished])
+                self._bytes_written += _output_bytes([finished])
 
     def _lose(self, planned: PlannedGroup, error: WorkerLostError) -> None:
         """Note that a worker was lost with this group."""
@@ -337,7 +350,7 @@ class _Run:
         took_s = self._system.monotonic_s() - self._interval_s
         expected_s = total(finished.work.planned.predicted for finished in self._finished).seconds
         alone = True
-        for part in commit_parts(self._finished, by_partition=not self._retries):
+        for part in _commit_parts(self._finished, by_partition=not self._retries):
             share = total(finished.work.planned.predicted for finished in part).seconds / (expected_s or 1)
             try:
                 report = self._commit_part(part, took_s * share)
@@ -355,26 +368,26 @@ class _Run:
         self._checked = self._table.at()
         self._interval_s = self._system.monotonic_s()
 
-    def _commit_part(self, part: Sequence[Finished], seconds: float) -> CompactionReport:
+    def _commit_part(self, part: Sequence[_Finished], seconds: float) -> CompactionReport:
         base = min((finished.work.base for finished in part), key=lambda snapshot: snapshot.version)
         # From here on the transaction owns the files: after an unknown outcome they must stay.
         self._finished = [finished for finished in self._finished if finished not in part]
         transaction = self._table.begin_at(base, began_s=self._interval_s)
         operation_class = OperationClass(part[0].work.planned.level.upper())
         transaction.stage_moves([finished.moves for finished in part], operation_class=operation_class)
-        transaction.note(record=cost_record(part, seconds))
+        transaction.note(record=_cost_record(part, seconds))
         try:
             outcome = transaction.fenced(self._conduct.fence).commit()
         except TidelogError as error:
             if not isinstance(error, CommitStateUnknownError):
-                self._bytes_wasted += output_bytes(part)
+                self._bytes_wasted += _output_bytes(part)
             raise
-        report = commit_report(part, transaction.dropped, outcome)
+        report = _commit_report(part, transaction.dropped, outcome)
         self._reports.append(report)
         self._conduct.on_commit(report)
         return report
 
-    def _refuse_part(self, part: Sequence[Finished], error: ConflictError) -> None:
+    def _refuse_part(self, part: Sequence[_Finished], error: ConflictError) -> None:
         """Drop groups that the conflict policy refused."""
         _LOGGER.info("%s: %s", self._table.path, error, extra=event("partition_refused", **self._facts(error)))
         self._refused = self._refused or error
@@ -408,3 +421,66 @@ def _threads(table: Table, groups: Sequence[PlannedGroup]) -> int:
         return 1  # one takes up to 1 GB, and has threads of its own
     # On a disk, a store reads as many files at once as there are cores.
     return max(1, min(THREADS, len(groups), table.store.reads_at_once, int(pa.cpu_count())))
+
+
+def _commit_parts(finished: Sequence[_Finished], *, by_partition: bool) -> list[list[_Finished]]:
+    """Groups by commits: one for each level, and if asked for, for each partition."""
+    # Parallel work ends in any order; the log should not depend on that.
+    ordered = sorted(finished, key=lambda each: (each.work.planned.level == MAJOR, each.work.number))
+    parts: dict[object, list[_Finished]] = {}
+    for each in ordered:
+        planned = each.work.planned
+        scope = scope_of(planned.partition_values) if by_partition else None
+        parts.setdefault((planned.level, scope), []).append(each)
+    return list(parts.values())
+
+
+def _cost_record(part: Sequence[_Finished], seconds: float) -> dict[str, Any]:
+    """What the commit of these groups says about their cost, for later predictions.
+
+    `seconds` is how long their rewriting took.
+    """
+    planned = [finished.work.planned for finished in part]
+    predicted = total(group.predicted for group in planned)
+    record = CostRecord(
+        groups=len(planned),
+        files=sum(len(group.inputs) for group in planned),
+        live_bytes=sum(_live_bytes(add) for group in planned if group.outputs for add in group.inputs),
+        clustered=any(group.cluster_by for group in planned),
+        predicted=Cost(predicted.bytes_to_read, predicted.bytes_to_write, predicted.seconds, predicted.conflict_odds),
+        actual=Cost(sum(group.bytes_to_read for group in planned), _output_bytes(part), round(seconds, 3)),
+    )
+    return {RECORD: msgspec.to_builtins(record)}
+
+
+def _commit_report(
+    part: Sequence[_Finished], lost: Collection[MoveGroup], outcome: Committed | Superseded
+) -> CompactionReport:
+    """What the commit of these groups did; `lost` are those that it dropped, because others took their inputs."""
+    committed = outcome if isinstance(outcome, Committed) else None
+    gone = {id(group) for group in lost}
+    kept = [finished for finished in part if id(finished.moves) not in gone]
+    return CompactionReport(
+        version=committed.version if committed else None,
+        groups=len(kept) if committed else 0,
+        files_removed=committed.metrics["numRemovedFiles"] if committed else 0,
+        files_added=committed.metrics["numAddedFiles"] if committed else 0,
+        bytes_read=sum(finished.work.planned.bytes_to_read for finished in part),
+        bytes_written=_output_bytes(part),
+        wasted_bytes=sum(add.size for group in lost for add in group.outputs),
+        rebased_over=committed.rebased_over if committed else (),
+        versions=(committed.version,) if committed else (),
+        predicted=total(finished.work.planned.predicted for finished in part),
+        levels=(part[0].work.planned.level,) if committed else (),
+    )
+
+
+def _output_bytes(part: Sequence[_Finished]) -> int:
+    """The size of the written files."""
+    return sum(add.size for finished in part for add in finished.moves.outputs)
+
+
+def _live_bytes(add: AddFile) -> int:
+    """What the live rows of a file take on disk, if all of its rows are equally large."""
+    rows = num_records(add.stats) if add.deletion_vector else None
+    return round(add.size * (1 - add.deletion_vector.cardinality / rows)) if rows and add.deletion_vector else add.size

@@ -1,30 +1,91 @@
-"""Compact a table once: plan it or take a plan, rewrite, verify, commit."""
+"""Plan a compaction, with what recent commits of the table tell; or compact it once: plan, rewrite, verify, commit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import replace
 
 from tidelog.compaction_daemon.compaction.applying import Conduct, apply_groups, stage_groups
 from tidelog.compaction_daemon.compaction.compaction_report import NOTHING
 from tidelog.compaction_daemon.compaction.compaction_report import CompactionReport as CompactionReport  # noqa: PLC0414 - for Table.compact
 from tidelog.compaction_daemon.compaction.executors import require_usable
-from tidelog.compaction_daemon.compaction.history_reader import read_history
 from tidelog.compaction_daemon.compaction.purge import close_purge
 from tidelog.compaction_daemon.planning.checking import DroppedGroup, check, require_applicable
-from tidelog.compaction_daemon.planning.history import History
+from tidelog.compaction_daemon.planning.history import CommitFacts, History, Moment, facts_of, facts_of_large
 from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, Plan, total
-from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
+from tidelog.compaction_daemon.planning.planner import NO_BUDGET, NO_HISTORY, plan_snapshot
 from tidelog.compaction_daemon.planning.request import Budget, CompactionRequest, column_names
 from tidelog.log import Snapshot, Table, Transaction
-from tidelog.log.errors import ConfigurationError
+from tidelog.log.errors import ConfigurationError, CorruptLogError
+from tidelog.log.format import commit_info
+from tidelog.log.format.actions import Commit
+from tidelog.log.state.commits import read_each_up_to
 
 # What one MINOR compaction reads unless the caller says otherwise: some seconds of work, after which the newest small
 # files are worth another look.
 MAX_MINOR_BYTES = 512 * 2**20
 # Users ask for a MAJOR compaction, so it can take long, but far less than the longest transaction.
 MAX_MAJOR_BYTES = 8 * 2**30
+# How many commits are read when none are known: each is a request on an object store, where 16 are made at a time.
+FIRST_COMMITS = 64
+# With more new commits than these since the last look, reading only the newest ones again is quicker.
+MAX_NEW_COMMITS = 1024
+# A commit of a thousand files. A larger one is not worth the time that it takes to decode.
+MAX_COMMIT_BYTES = 2**20
+# How far the clocks of a writer and of this host can be apart without harm.
+CLOCK_DIFFERENCE_MS = 300_000
+
+
+def plan(
+    table: Table,
+    level: str = "minor",
+    *,
+    where: str | None = None,
+    growth: float = 1.0,
+    cluster_by: Sequence[str] = (),
+    purge: bool = False,
+    cluster_order: str | None = None,
+    budget: Budget | None = None,
+) -> Plan:
+    """Plan a compaction of the table's newest version; nothing is rewritten.
+
+    The same version and arguments always give the same groups. Predictions follow the table's recent commits, and at
+    the level `auto` also the time since the last one.
+
+    Args:
+        table: The table; it is refreshed.
+        level: `minor` packs small files. `major` also rewrites files with many dead rows and clusters rows. `auto` is
+            what a daemon would do next: `minor` in partitions that are being written, `major` in quiet ones.
+        where: SQL over partition columns that chooses partitions; None for all of them.
+        growth: For `minor` and `auto`, about how many times its largest file a group must be. 1.0 packs all that it
+            can; the daemon uses 2.0, which waits until a rewrite pays.
+        cluster_by: For `major`, the columns to cluster rows by; by default those of `tidelog.clusterBy`.
+        purge: For `major`, rewrite every file that has a dead row, not only those with many.
+        cluster_order: For `major`, `hilbert` or `sort`; by default that of `tidelog.clusterOrder`.
+        budget: The most that the groups together may cost; by default only the number of input files is bounded.
+
+    Returns:
+        The plan, with a reason for every live file.
+
+    Raises:
+        ConfigurationError: The level is unknown or does not support an option, or rows cannot be clustered by a column.
+        PredicateError: `where` is not valid, or names other than partition columns.
+
+    Example:
+        for entry in plan(table, "major", purge=True).reasons:
+            print(entry.path, entry.chosen, entry.reason)
+    """
+    request = CompactionRequest(level, where, growth, column_names(cluster_by), purge, cluster_order)
+    return plan_newest(table, request, budget or NO_BUDGET)
+
+
+def plan_newest(table: Table, request: CompactionRequest, budget: Budget) -> Plan:
+    """What `plan` does."""
+    snapshot = table.refresh().at()
+    now_ms = table.timeline.system.now_ms()
+    return plan_snapshot(snapshot, request, history=read_history(table), now_ms=now_ms, budget=budget, explain=True)
 
 
 def stage(
@@ -223,3 +284,50 @@ def apply_fresh(table: Table, snapshot: Snapshot, planned: Plan, conduct: Conduc
 def default_budget(level: str) -> Budget:
     """What one compaction takes on unless the caller says otherwise."""
     return Budget(size_bytes=MAX_MAJOR_BYTES if level == MAJOR else MAX_MINOR_BYTES)
+
+
+def read_history(table: Table, known: History | None = None) -> History:
+    """What plans need to know of the newest commits of the loaded version.
+
+    `known` is what an earlier call returned for the same table: then only the commits since are read, and their time is
+    that of this host, which sees them for the first time. The time of others is that of their writers, whose clocks may
+    be `CLOCK_DIFFERENCE_MS` behind. Commits that are cleaned up are left out, with all before them.
+    """
+    now_ms = table.timeline.system.now_ms()
+    return (known and _continued(table, known, now_ms)) or _begun(table, now_ms)
+
+
+def _continued(table: Table, known: History, now_ms: int) -> History | None:
+    """The known history with the commits since; None if that is not possible."""
+    newest = known.version
+    if newest is None or not table.head.first_version <= newest <= table.version <= newest + MAX_NEW_COMMITS:
+        return None
+    try:
+        return known.followed_by(_facts(table, range(newest + 1, table.version + 1), now_ms, now_ms))
+    except (FileNotFoundError, CorruptLogError):
+        return None
+
+
+def _begun(table: Table, now_ms: int) -> History:
+    newest, first = table.version, table.head.first_version
+    found: list[CommitFacts] = []
+    with suppress(FileNotFoundError, CorruptLogError):  # a plan can do without
+        for facts in _facts(table, range(newest, max(newest - FIRST_COMMITS, first - 1), -1), now_ms):
+            found.append(facts)  # noqa: PERF402 - those before an error count
+    if not found:
+        return History(newest, Moment(newest, now_ms, now_ms), is_whole=False)
+    return History(is_whole=found[-1].version == first).followed_by(reversed(found))
+
+
+def _facts(table: Table, versions: range, now_ms: int, seen_ms: int | None = None) -> Iterator[CommitFacts]:
+    """The facts of these commits, in this order. `seen_ms` is when they were seen for the first time, if they were."""
+    stamp = table.head.timestamp_ms
+    for version, content in zip(versions, read_each_up_to(table.store, versions, MAX_COMMIT_BYTES), strict=True):
+        info = content.info if isinstance(content, Commit) else content
+        # Good enough without asking the store for the time of the file.
+        stamp = commit_info.in_commit_timestamp_ms(info) or commit_info.written_timestamp_ms(info) or stamp
+        latest_ms = min(now_ms, stamp + CLOCK_DIFFERENCE_MS) if seen_ms is None else seen_ms
+        if isinstance(content, Commit):
+            yield facts_of(content, stamp, latest_ms)
+        else:
+            yield facts_of_large(version, content, stamp, latest_ms)

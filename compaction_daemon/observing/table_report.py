@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tidelog import __version__
-from tidelog.compaction_daemon.compaction.history_reader import read_history
+from tidelog.compaction_daemon.compaction.compaction import read_history
 from tidelog.compaction_daemon.leases.lease_status import LeaseStatus, lease_of
 from tidelog.compaction_daemon.observing.safe_json import safe_builtins, values_of
 from tidelog.compaction_daemon.observing.version_walk import (

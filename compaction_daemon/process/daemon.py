@@ -14,13 +14,10 @@ from types import FrameType
 
 from tidelog.compaction_daemon.compaction.executors import DaemonExecutor
 from tidelog.compaction_daemon.leases import new_owner
-from tidelog.compaction_daemon.process.budget import rest_s
 from tidelog.compaction_daemon.process.daemon_status import DaemonStatus
 from tidelog.compaction_daemon.process.looks import Looks, looks_in_order
-from tidelog.compaction_daemon.process.step_report import StepReport, TableStep
-from tidelog.compaction_daemon.process.table_step import TableStepper
-from tidelog.compaction_daemon.process.watched_table import WatchedTable
-from tidelog.compaction_daemon.process.watched_tables import WatchedTables, require_tables
+from tidelog.compaction_daemon.process.table_step import StepReport, TableStep, TableStepper
+from tidelog.compaction_daemon.process.watched_tables import WatchedTable, WatchedTables, require_tables
 from tidelog.compaction_daemon.settings.config import DaemonConfig
 from tidelog.compaction_daemon.settings.sources import TableSource
 from tidelog.log import Table
@@ -267,3 +264,11 @@ class Daemon:
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, signal.SIG_DFL)  # a second signal ends the process at once, which does no harm
         self.stop()
+
+
+def rest_s(cpu_s: float, elapsed_s: float, *, cores: int, share: float) -> float:
+    """How long to rest after work that used `cpu_s` of processor time in `elapsed_s`, in seconds.
+
+    With the rest included, the work took on average no more than `share` of `cores`.
+    """
+    return max(0.0, cpu_s / (share * cores) - elapsed_s)

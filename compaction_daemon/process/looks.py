@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self, TypeAlias
 from weakref import WeakSet
 
-from tidelog.compaction_daemon.process.watched_table import WatchedTable
+from tidelog.compaction_daemon.process.watched_tables import WatchedTable
 from tidelog.log import Table
 from tidelog.log.errors import TableNotFoundError
 from tidelog.log.system import System

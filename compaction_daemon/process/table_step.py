@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
@@ -9,18 +10,16 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from tidelog.compaction_daemon.compaction.applying import Conduct
-from tidelog.compaction_daemon.compaction.compaction import apply_fresh
+from tidelog.compaction_daemon.compaction.compaction import apply_fresh, read_history
 from tidelog.compaction_daemon.compaction.compaction_report import NOTHING, CompactionReport
-from tidelog.compaction_daemon.compaction.history_reader import read_history
 from tidelog.compaction_daemon.leases import Held, Lease, heartbeat_commit
 from tidelog.compaction_daemon.planning.history import History
 from tidelog.compaction_daemon.planning.plan import Plan
 from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
 from tidelog.compaction_daemon.planning.request import AUTO_LEVEL, Budget, CompactionRequest
-from tidelog.compaction_daemon.process.budget import Bytes
+from tidelog.compaction_daemon.process.daemon_status import TableState
 from tidelog.compaction_daemon.process.kept_leases import KeptLeases
-from tidelog.compaction_daemon.process.step_report import TableStep
-from tidelog.compaction_daemon.process.watched_table import WatchedTable, known_error
+from tidelog.compaction_daemon.process.watched_tables import WatchedTable, known_error
 from tidelog.compaction_daemon.settings.config import DaemonConfig
 from tidelog.compaction_daemon.upkeep import UpkeepReport
 from tidelog.log import Snapshot, Table
@@ -29,6 +28,84 @@ from tidelog.log.log_records import event
 from tidelog.log.system import System, logger
 
 _LOGGER = logger(__name__)
+
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class TableStep:
+    """What a step did for one table.
+
+    Args:
+        path: The table.
+        version: Its newest version after the step; None if the step failed.
+        compaction: What the compaction did; a report without a version if there was nothing to do.
+        upkeep: What upkeep did; None if nothing was due.
+        error: What went wrong; None if nothing did.
+        state: What the daemon is doing about the table after the step.
+        seconds: How long the step took for this table.
+    """
+
+    path: str
+    version: int | None
+    compaction: CompactionReport
+    upkeep: UpkeepReport | None = None
+    error: TidelogError | None = None
+    state: TableState = TableState.WATCHED
+    seconds: float = 0.0
+
+    @property
+    def did_anything(self) -> bool:
+        """Whether the table was compacted, got a checkpoint or was cleaned up."""
+        return self.compaction.did_anything or (self.upkeep is not None and self.upkeep.did_anything)
+
+    @property
+    def checkpointed(self) -> bool:
+        """Whether a checkpoint was written."""
+        return self.upkeep is not None and self.upkeep.checkpoint is not None
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What a step did.
+
+    Args:
+        tables: One entry for each table that the step looked at.
+    """
+
+    tables: tuple[TableStep, ...]
+
+    @property
+    def did_anything(self) -> bool:
+        """Whether anything was done for any table."""
+        return any(table.did_anything for table in self.tables)
+
+
+class Bytes:
+    """How many bytes were read in the last hour. `limit` is the most per hour; None for no limit.
+
+    It is a limit on average: a compaction that takes more is not interrupted, but the next one waits. One thread takes;
+    any thread may ask.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self.limit = limit
+        self._taken: deque[tuple[float, int]] = deque()
+
+    def take(self, count: int, now_s: float) -> None:
+        """Note that `count` bytes were read."""
+        while self._taken and self._taken[0][0] <= now_s - HOUR_S:
+            self._taken.popleft()
+        if count:
+            self._taken.append((now_s, count))
+
+    def used(self, now_s: float) -> int:
+        """The bytes that were read in the last hour."""
+        return sum(count for at_s, count in self._taken.copy() if at_s > now_s - HOUR_S)
+
+    def left(self, now_s: float) -> int | None:
+        """The bytes that may be read now; None if there is no limit, 0 if none are left."""
+        return None if self.limit is None else max(0, self.limit - self.used(now_s))
 
 
 @dataclass(slots=True)

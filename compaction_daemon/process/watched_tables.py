@@ -1,11 +1,19 @@
-"""All tables of a daemon: those that were named, and those that searches find from time to time."""
+"""The tables of a daemon: those that were named, and those that searches find from time to time.
+
+Each has a handle, which comes and goes with the table, a schedule and a status.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tidelog.compaction_daemon.process.daemon_status import SearchError
-from tidelog.compaction_daemon.process.watched_table import WatchedTable
+import pyarrow as pa
+
+from tidelog.compaction_daemon.planning.failed_groups import FailedGroups
+from tidelog.compaction_daemon.planning.history import History
+from tidelog.compaction_daemon.process.daemon_status import DebtSample, LeftAlone, SearchError, TableState, TableStatus
 from tidelog.compaction_daemon.settings.config import DaemonConfig
 from tidelog.compaction_daemon.settings.sources import (
     FoundTable,
@@ -15,12 +23,318 @@ from tidelog.compaction_daemon.settings.sources import (
     require_store,
     source_at,
 )
+from tidelog.compaction_daemon.upkeep import Upkeep
 from tidelog.log import Table
-from tidelog.log.errors import ConfigurationError, TableNotFoundError
+from tidelog.log.errors import (
+    ConfigurationError,
+    ConflictError,
+    RetryableError,
+    TableNotFoundError,
+    TableReplacedError,
+    TidelogError,
+)
 from tidelog.log.log_records import event
-from tidelog.log.system import System, logger
+from tidelog.log.system import System, logger, to_datetime
 
 _LOGGER = logger(__name__)
+
+# A table that keeps failing is tried less and less often, but always again: its store may come back.
+RETRY_LIMIT_S = 300.0
+# Beyond so many doublings every wait is at its limit.
+_MAX_DOUBLINGS = 32
+# Debt samples that are kept for each table: enough for a line on a page.
+_SAMPLES = 120
+# A partition has to be quiet for minutes or hours before it is rewritten, so a plan need not look more often.
+_PLAN_AGAIN_S = 60.0
+# One conflict is bad luck. So many in a row mean that a writer is always faster, and that each try is work in vain.
+_MANY_CONFLICTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When a table is due, by a clock that never steps backwards.
+
+    `quiet` counts the looks since the table last changed, `failures` those that failed in a row.
+    """
+
+    interval_s: float
+    idle_interval_s: float
+    due_s: float = 0.0
+    quiet: int = 0
+    failures: int = 0
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it is time to look."""
+        return now_s >= self.due_s
+
+    def worked(self, now_s: float) -> Schedule:
+        """After a look that found something to do: look again at once, there may be more."""
+        return replace(self, due_s=now_s, quiet=0, failures=0)
+
+    def changed(self, now_s: float) -> Schedule:
+        """After a look that found a new version, but nothing to do yet."""
+        return replace(self, due_s=now_s + self.interval_s, quiet=0, failures=0)
+
+    def quieter(self, now_s: float) -> Schedule:
+        """After a look that found nothing new: each one doubles the wait."""
+        wait_s = _doubled(self.interval_s, self.quiet, max(self.interval_s, self.idle_interval_s))
+        return replace(self, due_s=now_s + wait_s, quiet=self.quiet + 1, failures=0)
+
+    def failed(self, now_s: float, limit_s: float = RETRY_LIMIT_S) -> Schedule:
+        """After a look that failed: each one doubles the wait, up to `limit_s`."""
+        wait_s = _doubled(self.interval_s, self.failures + 1, max(self.interval_s, limit_s))
+        return replace(self, due_s=now_s + wait_s, quiet=0, failures=self.failures + 1)
+
+    def at(self, due_s: float) -> Schedule:
+        """The same, due at another time."""
+        return replace(self, due_s=due_s)
+
+
+def _doubled(start_s: float, times: int, limit_s: float) -> float:
+    return min(limit_s, start_s * 2.0 ** min(times, _MAX_DOUBLINGS))
+
+
+class WatchedTable:
+    """A table that a daemon looks at, whether it exists or not.
+
+    Args:
+        path: The table.
+        storage_options: As for `Table.open`.
+        config: The daemon's settings.
+        system: The clock, sleep and randomness.
+        table: An open handle, if there is one.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        storage_options: Mapping[str, str] | None,
+        config: DaemonConfig,
+        system: System,
+        table: Table | None = None,
+    ) -> None:
+        self.path = path if table is None else table.path
+        self.storage_options = storage_options
+        # The groups whose rewrite failed; the rest of the table is compacted without them.
+        self.failed_groups = FailedGroups()
+        # Whether the loaded version may leave something to do; if not, only a new version can.
+        self.pending = True
+        # What recent commits tell, if it was needed before.
+        self.history: History | None = None
+        self._plan_again_s = 0.0
+        # The kind of the error that was logged last; None after a look without an error.
+        self._reported: tuple[str, type[Exception]] | None = None
+        # How often in a row a writer was faster.
+        self._conflicts = 0
+        self.upkeep = Upkeep(system=system, clean_up=config.clean_up)
+        self.schedule = _schedule(config)
+        self.status = TableStatus(self.path, TableState.NEW, to_datetime(system.now_ms()))
+        self._system = system
+        self._table = table
+        self._missing_limit_s = min(RETRY_LIMIT_S, config.discovery_interval_s)
+
+    def reconfigure(self, config: DaemonConfig) -> None:
+        """Follow new settings from the next look on, which comes at once."""
+        self.pending = True
+        self.upkeep.stop()
+        self.upkeep = Upkeep(system=self._system, clean_up=config.clean_up)
+        self.schedule = _schedule(config, self._system.monotonic_s())
+        self._missing_limit_s = min(RETRY_LIMIT_S, config.discovery_interval_s)
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it is time to look."""
+        return self.schedule.is_due(now_s)
+
+    def newest(self) -> Table:
+        """The table at its newest version; opens it if it is not open, and again if it was replaced by another.
+
+        Raises TableNotFoundError if there is none, and what opening or refreshing raises.
+        """
+        if self._table is not None:
+            try:
+                return self._table.refresh()
+            except TableReplacedError:
+                said = event("replaced", table=self.path)
+                _LOGGER.info("%s: a new table has taken its place; the daemon goes on with that", self.path, extra=said)
+                self._forget()
+        self._table = Table.open(self.path, storage_options=self.storage_options, system=self._system)
+        return self._table
+
+    def _forget(self) -> None:
+        """Drop what was known about the table at this path."""
+        self._table = None
+        self.failed_groups.clear()
+        self.history = None
+        self.status = replace(self.status, table_id=None, version=None, debt=())
+
+    def sampled(self, table: Table, *, again: bool = False) -> None:
+        """Note the debt of the loaded version. If that version has a sample, only `again` replaces it."""
+        status = self.status
+        kept = status.debt if status.table_id == table.id else ()
+        if kept and kept[-1].version == table.version:
+            if not again:
+                return
+            kept = kept[:-1]
+        kept = kept[1 - _SAMPLES :]
+        sample = DebtSample(to_datetime(self._system.now_ms()), table.version, table.debt())
+        self.status = replace(status, table_id=table.id, version=table.version, debt=(*kept, sample))
+
+    def opened(self) -> None:
+        """Note that there is a table, if there was none."""
+        if self.status.state is TableState.MISSING:
+            self._recovered("there is a table now")
+            self._to(TableState.WATCHED, self.schedule)
+
+    def looked(self, *, worked: bool, changed: bool, pending: bool = False) -> None:
+        """Note a look without an error.
+
+        `worked` says whether something was done, `changed` whether there was a new version, and `pending` whether
+        something is left to do later.
+        """
+        self.pending, self._reported, self._conflicts = worked or pending, None, 0
+        now_s = self._system.monotonic_s()
+        self._recovered("works again")
+        if worked:
+            self._to(TableState.WORKING, self.schedule.worked(now_s))
+        else:
+            self._to(TableState.WATCHED, self.schedule.changed(now_s) if changed else self.schedule.quieter(now_s))
+
+    def held_by(self, owner: str, retry_s: float) -> None:
+        """Note that another daemon has the lease; look again in `retry_s`, although there may be no new version."""
+        self.pending, self._reported, self._conflicts = True, None, 0
+        self._recovered("another daemon works on it")
+        self._to(TableState.ELSEWHERE, self.schedule.at(self._system.monotonic_s() + retry_s))
+        self.status = replace(self.status, held_by=owner)
+
+    def lost_lease(self) -> None:
+        """Note that the lease was lost during the work; look again soon."""
+        self.pending = True
+        self._next_look(self.schedule.changed(self._system.monotonic_s()))
+
+    def is_planning_due(self) -> bool:
+        """Whether a plan can have something to do, although there is no new version."""
+        return self.pending or self._system.monotonic_s() >= self._plan_again_s
+
+    def planned(self, *, has_debt: bool) -> None:
+        """Note that the loaded version was planned for. Debt that waits for a quiet partition is planned for again."""
+        self._plan_again_s = self._system.monotonic_s() + _PLAN_AGAIN_S if has_debt else float("inf")
+
+    def has_epoch(self, epoch: int | None) -> None:
+        """Note the epoch of the lease; None if this daemon does not have it."""
+        if epoch != self.status.epoch:
+            self.status = replace(self.status, epoch=epoch)
+
+    def stepped(self) -> None:
+        """Note which groups are left alone, and what upkeep fails at."""
+        is_here = self.status.state not in {TableState.MISSING, TableState.ELSEWHERE}
+        errors = self.upkeep.errors if is_here else ()
+        apart = self.failed_groups.apart(self._system.monotonic_s())
+        if apart != self.status.apart or errors != self.status.upkeep_errors:
+            self.status = replace(self.status, apart=apart, upkeep_errors=errors)
+
+    def failed(self, error: Exception) -> TidelogError:
+        """Note a look that failed, and log it if this is news. Returns the error as one of tidelog's."""
+        known = known_error(error)
+        self.pending = True
+        # A path or a version in the text changes from one look to the next; the kind of the error does not.
+        kind = (known.code, type(error))
+        is_news, self._reported = kind != self._reported, kind
+        if not isinstance(known, ConflictError):
+            self._conflicts = 0
+        if isinstance(known, TableNotFoundError):
+            self._forget()
+            state, limit_s = TableState.MISSING, self._missing_limit_s
+            if is_news:
+                said = event("missing", table=self.path, code=known.code)
+                _LOGGER.warning("%s: there is no table; the daemon looks for it again", self.path, extra=said)
+        elif isinstance(known, ConflictError):
+            # Losing to a user's commit is normal alongside writers: the next step plans again. Losing each time is not.
+            self._conflicts += 1
+            lost = self._conflicts
+            is_often = lost >= _MANY_CONFLICTS
+            state = TableState.FAILING if is_often else TableState.WORKING
+            if not is_often:
+                self._recovered("works, but lost a race against a writer")
+            limit_s = RETRY_LIMIT_S if is_often else self.schedule.interval_s
+            times = f" ({lost} times in a row; the table is not compacted)" if is_often else ""
+            level = logging.WARNING if lost == _MANY_CONFLICTS else logging.INFO
+            said = event("conflict", table=self.path, code=known.code, times=lost)
+            _LOGGER.log(level, "%s: %s%s", self.path, known, times, extra=said)
+        else:
+            state, limit_s = TableState.FAILING, RETRY_LIMIT_S
+            if is_news:
+                said = event("failed", table=self.path, code=known.code, error=known.message)
+                _LOGGER.error("%s: %s", self.path, known, exc_info=_trace(error), extra=said)
+        failed = self.schedule.failed(self._system.monotonic_s(), limit_s)
+        self._to(state, failed, None if state is TableState.WORKING else known)
+        return known
+
+    def noted_groups(self) -> None:
+        """Note how many groups are left alone because their rewrite failed, and log it if these were the last ones."""
+        failures = self.failed_groups.left_alone()
+        found = LeftAlone(len(failures), failures[-1].error, failures[-1].code) if failures else None
+        if self.status.left_alone and found is None:
+            said = event("recovered", table=self.path)
+            _LOGGER.info("%s: no group is left alone any more", self.path, extra=said)
+        self.status = replace(self.status, left_alone=found)
+
+    def count(self, **more: float) -> None:
+        """Add to the totals, by the name of the field."""
+        totals = self.status.totals
+        added = {name: getattr(totals, name) + value for name, value in more.items()}
+        self.status = replace(self.status, totals=replace(totals, **added))
+
+    def count_compactions(self, levels: Iterable[str]) -> None:
+        """Count a commit, now, of a compaction of each of these levels; without any, there was none."""
+        totals = self.status.totals
+        for level in levels:
+            totals = replace(totals, compactions={**totals.compactions, level: totals.compactions.get(level, 0) + 1})
+            self.status = replace(self.status, totals=totals, last_compaction=to_datetime(self._system.now_ms()))
+
+    def _recovered(self, text: str) -> None:
+        """Log the end of an error, if there was one."""
+        if self.status.error is not None:
+            _LOGGER.info("%s: %s", self.path, text, extra=event("recovered", table=self.path))
+
+    def _next_look(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        wait_ms = round(1000 * max(0.0, schedule.due_s - self._system.monotonic_s()))
+        self.status = replace(self.status, next_look=to_datetime(self._system.now_ms() + wait_ms))
+
+    def _to(self, state: TableState, schedule: Schedule, error: TidelogError | None = None) -> None:
+        self._next_look(schedule)
+        now = to_datetime(self._system.now_ms())
+        self.status = replace(
+            self.status,
+            state=state,
+            since=self.status.since if state is self.status.state else now,
+            error=None if error is None else str(error),
+            error_code=None if error is None else error.code,
+            held_by=None,
+        )
+
+
+def _schedule(config: DaemonConfig, due_s: float = 0.0) -> Schedule:
+    # A look must not come later than the heartbeat that it makes.
+    idle_s = min(config.idle_interval_s, config.heartbeat_s or config.idle_interval_s)
+    return Schedule(config.interval_s, idle_s, due_s)
+
+
+def known_error(error: Exception) -> TidelogError:
+    """The error as one of tidelog's."""
+    if isinstance(error, TidelogError):
+        return error
+    if isinstance(error, OSError | pa.ArrowException):
+        return RetryableError(str(error), advice="the daemon tries again")
+    return RetryableError(
+        f"an error that tidelog does not expect: {type(error).__name__}: {error}",
+        advice="the daemon tries again; please report this as a bug, with the traceback in the log",
+    )
+
+
+def _trace(error: Exception) -> bool:
+    """Whether the traceback is worth its lines: not for an error that says what is wrong."""
+    return _LOGGER.isEnabledFor(logging.DEBUG) or not isinstance(error, TidelogError | OSError)
 
 
 class WatchedTables:

@@ -1,8 +1,13 @@
-"""Do what is due at one table, a bounded piece at a time, and say what comes next."""
+"""Do what is due at one table, a bounded piece at a time, and say what comes next; or expire and vacuum it by hand.
+
+A chore that fails is reported once, and tried again less and less often.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 
@@ -10,14 +15,19 @@ from tidelog.compaction_daemon.upkeep import due
 from tidelog.compaction_daemon.upkeep.clean_up_record import UpkeepRecord, read_record, record_of_log, write_record
 from tidelog.compaction_daemon.upkeep.due import CLEAN_UPS, Chore, LastTime, TableAge
 from tidelog.compaction_daemon.upkeep.retentions import retention, retentions
-from tidelog.compaction_daemon.upkeep.troubles import Troubles
 from tidelog.compaction_daemon.upkeep.upkeep_report import Upcoming, UpkeepError, UpkeepReport
 from tidelog.log import ExpiryReport, Table, VacuumReport
 from tidelog.log.cleanup.expire import expire_log
 from tidelog.log.cleanup.pieces import Pieces
 from tidelog.log.cleanup.vacuum import vacuum_files
 from tidelog.log.conflict.horizon import horizon_of
-from tidelog.log.errors import StoreUnavailableError, TableNotFoundError, TableReplacedError, TidelogError
+from tidelog.log.errors import (
+    RetryableError,
+    StoreUnavailableError,
+    TableNotFoundError,
+    TableReplacedError,
+    TidelogError,
+)
 from tidelog.log.format import properties
 from tidelog.log.log_records import event
 from tidelog.log.state.loader import LogState
@@ -25,6 +35,8 @@ from tidelog.log.state.segment import pointed_version
 from tidelog.log.system import REAL_SYSTEM, System, logger, to_datetime
 
 _LOGGER = logger(__name__)
+# What fails is also in reports and in the status, so a program that prints these can leave this logger out.
+_TROUBLES = logger(f"{__name__}.troubles")
 
 # A call takes this long at least before it leaves the rest to the next one; one more piece can come on top of it.
 BUDGET_S = 1.0
@@ -43,6 +55,9 @@ _WHY = {
     Chore.VACUUM: "once a day, or twice within a shorter retention",
     Chore.LISTING: "once a week, or more often with a short retention, for files that no commit names",
 }
+# What failed may be a store that is away for a moment, or a table that nobody can repair today.
+_FIRST_WAIT_S = 60.0
+_LONGEST_WAIT_S = 6 * 3600.0
 
 
 @dataclass(slots=True)
@@ -310,3 +325,113 @@ def _not_deleted(report: VacuumReport) -> StoreUnavailableError:
 
 def _ignore(state: LogState) -> None:
     """The table is refreshed before the next call anyway."""
+
+
+@dataclass(slots=True)
+class _Trouble:
+    error: UpkeepError
+    count: int
+    resume_s: float
+
+
+@dataclass(slots=True)
+class Troubles:
+    """What fails at one table."""
+
+    system: System
+    path: str
+    _found: dict[Chore, _Trouble] = field(default_factory=dict)
+
+    def may_try(self, chore: Chore) -> bool:
+        """Whether the chore works, or has waited for long enough."""
+        known = self._found.get(chore)
+        return known is None or self.system.monotonic_s() >= known.resume_s
+
+    def failed(self, chore: Chore, error: Exception) -> None:
+        """The chore failed. The same error again is not a new one."""
+        text = error.message if isinstance(error, TidelogError) else f"{type(error).__name__}: {error}"
+        code = error.code if isinstance(error, TidelogError) else RetryableError.code
+        known = self._found.get(chore)
+        is_new = known is None or (known.error.error, known.error.code) != (text, code)
+        count = 1 if known is None else known.count + 1
+        wait_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(count - 1, 16))
+        now_ms = self.system.now_ms()
+        since = to_datetime(now_ms) if known is None or is_new else known.error.since
+        found = UpkeepError(chore, text, code, since, to_datetime(now_ms + round(wait_s * 1000)), is_new)
+        self._found[chore] = _Trouble(found, count, self.system.monotonic_s() + wait_s)
+        if is_new:
+            said = event("upkeep_failed", table=self.path, chore=chore.value, code=code, error=text)
+            _TROUBLES.warning("%s: %s failed and is tried again later: %s", self.path, chore, error, extra=said)
+
+    def forget(self, chores: Iterable[Chore]) -> None:
+        """The chores are not done any more."""
+        for chore in chores:
+            self._found.pop(chore, None)
+
+    def worked(self, chore: Chore) -> None:
+        """The chore worked."""
+        if self._found.pop(chore, None) is not None:
+            said = event("upkeep_recovered", table=self.path, chore=chore.value)
+            _TROUBLES.info("%s: %s works again", self.path, chore, extra=said)
+
+    def known(self) -> tuple[UpkeepError, ...]:
+        """What fails now."""
+        return tuple(trouble.error for trouble in self._found.values())
+
+    def take(self) -> tuple[UpkeepError, ...]:
+        """What fails now. What is new in it is not new any more in the next call."""
+        errors = self.known()
+        for trouble in self._found.values():
+            trouble.error = replace(trouble.error, is_new=False)
+        return errors
+
+
+def expire(
+    table: Table | str, *, older_than: timedelta | datetime | None = None, dry_run: bool = False
+) -> ExpiryReport:
+    """Delete the commits, checkpoints and checksums that no version since the cut-off needs; see `Table.expire`.
+
+    Args:
+        table: A table, or its path.
+        older_than: The cut-off, an age or an aware datetime. By default it is `delta.logRetentionDuration` ago, and
+            nothing is deleted if both `tidelog.cleanUp` and `delta.enableExpiredLogCleanup` are off.
+        dry_run: Report what would be deleted, and delete nothing.
+
+    Returns:
+        What was deleted; if nothing was, its `reason` says why.
+
+    Raises:
+        TableNotFoundError: There is no table at the path.
+        ConfigurationError: `older_than` is closer than `tidelog.maxTransactionTime`.
+        StoreUnavailableError: A file could not be deleted, like PathNotWritableError. The next call continues.
+    """
+    return _open(table).expire(older_than=older_than, dry_run=dry_run)
+
+
+def vacuum(
+    table: Table | str,
+    *,
+    older_than: timedelta | datetime | None = None,
+    dry_run: bool = False,
+    listing: bool = True,
+) -> VacuumReport:
+    """Delete the data files that no version since the cut-off needs; see `Table.vacuum`.
+
+    Args:
+        table: A table, or its path.
+        older_than: The cut-off, an age or an aware datetime. By default it is `delta.deletedFileRetentionDuration` ago.
+        dry_run: Report what would be deleted, and delete nothing.
+        listing: Whether to list the folder of the table; without, the log alone says which files left the table.
+
+    Returns:
+        What was deleted, and in `failed` the files that could not be.
+
+    Raises:
+        TableNotFoundError: There is no table at the path.
+        ConfigurationError: `older_than` is closer than `tidelog.maxTransactionTime`.
+    """
+    return _open(table).vacuum(older_than=older_than, dry_run=dry_run, listing=listing)
+
+
+def _open(table: Table | str) -> Table:
+    return Table.open(table) if isinstance(table, str) else table

@@ -7,7 +7,7 @@ from queue import Empty
 
 from tests.compaction_daemon.support import PassingClock
 from tidelog.compaction_daemon import Daemon
-from tidelog.compaction_daemon.observing.health import health_of
+from tidelog.compaction_daemon.observing.live_status import health_builtins
 
 
 class PassingSleep:
@@ -21,7 +21,7 @@ class PassingSleep:
     def get(self, timeout: float) -> None:
         self.slept_s.append(timeout)
         self._clock.pass_s(timeout + 1)
-        self.healthy.append(health_of(self._daemon.status()).healthy)
+        self.healthy.append(health_builtins(self._daemon.status())["healthy"])
         if len(self.slept_s) == 1:
             self._first()
         if len(self.slept_s) == self._times:

@@ -15,9 +15,8 @@ from tests.simulation.record import Record
 from tidelog.compaction_daemon.leases import Held, Lease
 from tidelog.compaction_daemon.planning.request import AUTO_LEVEL
 from tidelog.compaction_daemon.process.kept_leases import KeptLeases
-from tidelog.compaction_daemon.process.step_report import TableStep
-from tidelog.compaction_daemon.process.table_step import TableStepper
-from tidelog.compaction_daemon.process.watched_table import WatchedTable
+from tidelog.compaction_daemon.process.table_step import TableStep, TableStepper
+from tidelog.compaction_daemon.process.watched_tables import WatchedTable
 from tidelog.compaction_daemon.settings.config import DaemonConfig
 from tidelog.log import Table
 

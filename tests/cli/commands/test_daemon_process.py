@@ -19,7 +19,7 @@ from tests.cli.support import PROGRAM, run
 from tests.compaction_daemon.support import SCHEMA, put
 from tidelog.cli.daemon_process import DaemonOptions
 from tidelog.compaction_daemon import DaemonConfig, TableSource
-from tidelog.compaction_daemon.settings.listen_address import ListenAddress
+from tidelog.compaction_daemon.settings.config import ListenAddress
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
 

@@ -11,7 +11,7 @@ from tests.compaction_daemon.support import PassingClock, memory_table, put
 from tests.compaction_daemon.waiting import ran
 from tidelog.compaction_daemon import Daemon, DaemonConfig
 from tidelog.compaction_daemon.compaction import applying
-from tidelog.compaction_daemon.observing.health import health_of
+from tidelog.compaction_daemon.observing.live_status import health_builtins
 from tidelog.compaction_daemon.process.daemon import STALLED_S
 from tidelog.compaction_daemon.rewriting import rewrite
 
@@ -42,7 +42,7 @@ def test_a_long_round_is_healthy_while_each_table_gets_on(monkeypatch: pytest.Mo
 
     def slow(*args: Any, **named: Any) -> Any:
         clock.pass_s(STALLED_S - 1)
-        healthy.append(health_of(daemon.status()).healthy)
+        healthy.append(health_builtins(daemon.status())["healthy"])
         return rewrite.rewrite(*args, **named)
 
     monkeypatch.setattr(applying, "rewrite", slow)
@@ -57,13 +57,13 @@ def test_a_search_that_hangs_is_unhealthy(tmp_path: Path, monkeypatch: pytest.Mo
 
     def hangs() -> None:
         clock.pass_s(STALLED_S + 1)
-        healthy.append(health_of(daemon.status()).healthy)
+        healthy.append(health_builtins(daemon.status())["healthy"])
         daemon.stop()
 
     monkeypatch.setattr(daemon._tables, "search_if_due", hangs)
     daemon.run()
     assert healthy == [False]
-    assert health_of(daemon.status()).healthy, "it has ended"
+    assert health_builtins(daemon.status())["healthy"], "it has ended"
 
 
 def test_a_loop_that_ended_with_an_error_is_unhealthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,4 +77,4 @@ def test_a_loop_that_ended_with_an_error_is_unhealthy(tmp_path: Path, monkeypatc
     with pytest.raises(ZeroDivisionError):
         daemon.run()
     clock.pass_s(STALLED_S + 1)
-    assert not health_of(daemon.status()).healthy
+    assert not health_builtins(daemon.status())["healthy"]

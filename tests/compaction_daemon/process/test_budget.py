@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.compaction_daemon.process.budget import HOUR_S, Bytes, rest_s
+from tidelog.compaction_daemon.process.daemon import rest_s
+from tidelog.compaction_daemon.process.table_step import HOUR_S, Bytes
 
 
 def test_bytes_are_counted_for_an_hour() -> None:

@@ -171,7 +171,7 @@ def test_errors_are_reported_and_logged(
     assert type(step.error) is reported
     assert not step.did_anything
     (record,) = [
-        record for record in caplog.records if record.name == "tidelog.compaction_daemon.process.watched_table"
+        record for record in caplog.records if record.name == "tidelog.compaction_daemon.process.watched_tables"
     ]
     assert record.levelno == level
     assert table.path in record.getMessage()

@@ -13,7 +13,7 @@ from tidelog.compaction_daemon import Daemon, DaemonConfig, StepReport
 from tidelog.compaction_daemon.process import looks
 from tidelog.compaction_daemon.process.daemon import STALLED_S
 from tidelog.compaction_daemon.process.looks import Looks, looks_in_order
-from tidelog.compaction_daemon.process.watched_table import WatchedTable
+from tidelog.compaction_daemon.process.watched_tables import WatchedTable
 from tidelog.log import Table
 from tidelog.log.errors import StoreUnavailableError
 from tidelog.log.system import System

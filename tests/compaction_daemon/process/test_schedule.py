@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.compaction_daemon.process.schedule import RETRY_LIMIT_S, Schedule
+from tidelog.compaction_daemon.process.watched_tables import RETRY_LIMIT_S, Schedule
 
 START = Schedule(interval_s=1.0, idle_interval_s=60.0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 import pytest
 
 from tests.compaction_daemon.support import SCHEMA, PassingClock, live_files, memory_table, put
-from tidelog.compaction_daemon import Daemon, DaemonConfig, TableState
+from tidelog.compaction_daemon import Daemon, DaemonConfig, TableState, report_of
 from tidelog.compaction_daemon.compaction import applying
 from tidelog.compaction_daemon.leases import Lease
-from tidelog.compaction_daemon.observing.report_cache import ReportCache
 from tidelog.compaction_daemon.planning.failed_groups import LONGEST_WAIT_S
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
@@ -278,9 +276,9 @@ def test_upkeep_that_fails_is_shown_until_it_works(monkeypatch: pytest.MonkeyPat
 def due_now(keeper: Daemon, clock: PassingClock) -> tuple[str, int]:
     """What the page says is due: the level, and the number of groups."""
     status = keeper.status()
-    content = ReportCache(keeper.open_table, clock).of(status.tables[0], status.request)
-    due = json.loads(content)["plans"][0]
-    return due["level"], due["groups"]
+    path, apart = status.tables[0].path, status.tables[0].apart
+    due = report_of(keeper.open_table(path), system=clock, due=status.request, apart=apart).plans[0]
+    return due.level, len(due.groups)
 
 
 def test_what_is_due_is_what_the_daemon_would_do(monkeypatch: pytest.MonkeyPatch, clock: PassingClock) -> None:

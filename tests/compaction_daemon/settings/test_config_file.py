@@ -12,13 +12,13 @@ import pytest
 
 from tests.test_docs import REFERENCE, names_in, rows_of
 from tidelog.compaction_daemon import DaemonConfig, TableSource
+from tidelog.compaction_daemon.settings.config import ListenAddress
 from tidelog.compaction_daemon.settings.config_file import (
     DaemonFile,
     keys_of_a_file,
     parse_config,
     read_config,
 )
-from tidelog.compaction_daemon.settings.listen_address import ListenAddress
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.log_records import LOG_FORMATS, LOG_LEVELS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.compaction_daemon.settings.path_patterns import is_pattern, names_match, split_pattern
+from tidelog.compaction_daemon.settings.sources import is_pattern, names_match, split_pattern
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from tests.compaction_daemon.support import SCHEMA, PassingClock, put
 from tests.log.support import memory_store, new_table
 from tidelog.compaction_daemon import Daemon, plan, read_history
-from tidelog.compaction_daemon.compaction import history_reader
+from tidelog.compaction_daemon.compaction import compaction
 from tidelog.compaction_daemon.planning.history import MIN_QUIET_MS, History
 from tidelog.compaction_daemon.planning.planner import plan_snapshot
 from tidelog.compaction_daemon.planning.request import DUE, Budget
@@ -83,7 +83,7 @@ def test_a_kept_history_waits_no_longer_for_a_clock_that_is_wrong(minutes: float
 
 
 def test_a_partition_whose_commits_were_not_read_is_hot(monkeypatch: pytest.MonkeyPatch, clock: PassingClock) -> None:
-    monkeypatch.setattr(history_reader, "FIRST_COMMITS", 3)
+    monkeypatch.setattr(compaction, "FIRST_COMMITS", 3)
     table = reopened(written("a", "a", "b", "c", "d", clock=clock), clock)
     past = read_history(table)
     assert {scope[0][1] for scope in past.scopes} == {"b", "c", "d"}
@@ -102,8 +102,8 @@ def test_the_whole_history_names_every_partition(clock: PassingClock) -> None:
 def test_after_too_many_new_commits_the_history_begins_anew(
     monkeypatch: pytest.MonkeyPatch, clock: PassingClock
 ) -> None:
-    monkeypatch.setattr(history_reader, "FIRST_COMMITS", 2)
-    monkeypatch.setattr(history_reader, "MAX_NEW_COMMITS", 3)
+    monkeypatch.setattr(compaction, "FIRST_COMMITS", 2)
+    monkeypatch.setattr(compaction, "MAX_NEW_COMMITS", 3)
     table = written("a", clock=clock)
     known = read_history(table)
     for number in range(3):
