@@ -57,7 +57,7 @@ test: setup ## run each capability's main path, as CI does; TESTARGS="tests/log 
 
 .PHONY: test-full
 test-full: setup ## run all tests but the random and exhaustive ones
-	$(PYTEST) -m "not nightly" $(TESTARGS)
+	export TESTS_EXAMPLES=100; $(PYTEST) -m "not nightly" $(TESTARGS)
 
 # Any supported Spark, in an environment of its own: .venvs/spark-4.0 and so on, with the other packages of the lock.
 SPARK ?= 4.0
@@ -96,7 +96,7 @@ where-it-runs: setup ## try each capability on each Spark, and make the README's
 
 .PHONY: nightly
 nightly: setup ## run the random and exhaustive tests
-	$(RUN) TESTS_RANDOM=1 $(BIN)/pytest -m "nightly or hypothesis" $(TESTARGS)
+	$(RUN) TESTS_RANDOM=1 TESTS_EXAMPLES=100 $(BIN)/pytest -m "nightly or hypothesis" $(TESTARGS)
 
 SIM_SEEDS ?= 1000
 

@@ -11,11 +11,13 @@ import random
 from hypothesis import settings
 
 RANDOM = os.environ.get("TESTS_RANDOM") == "1"
+# Of a test that does not say how many it needs. `make test-full` and `make nightly` ask for more.
+EXAMPLES = int(os.environ.get("TESTS_EXAMPLES", "40"))
 
 
 def load_hypothesis_profile() -> None:
     # How long an example takes says more about the machine than about the code.
-    settings.register_profile("tidelog", deadline=None, print_blob=True, derandomize=not RANDOM)
+    settings.register_profile("tidelog", max_examples=EXAMPLES, deadline=None, print_blob=True, derandomize=not RANDOM)
     settings.load_profile("tidelog")
 
 

@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.harness import DELTALAKE, REPOSITORY, TIDELOG
 
 MEASURED = ("", "_memory", "_size", "_files")
 
 
+@pytest.mark.full
 def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.compaction", "--quick"]
     # The cache of tables is in the home folder.

@@ -51,6 +51,7 @@ CASES = {
 }
 
 
+@pytest.mark.full
 def test_a_quick_run_prints_every_case_and_finds_no_wrong_row(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.conflict", "--quick"]
     environment = {**os.environ, "HOME": str(tmp_path)}

@@ -41,6 +41,7 @@ def quick(home: Path, part: str) -> list[dict[str, Any]]:
     return measured
 
 
+@pytest.mark.full
 def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> None:
     found = [line["case"] for line in quick(tmp_path, "scan")]
     assert found == [name for case in CASES for name in (case, f"{case}_memory")]

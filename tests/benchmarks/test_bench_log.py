@@ -41,6 +41,7 @@ def report() -> Report:
     return Report("test")
 
 
+@pytest.mark.full
 def test_a_quick_run_prints_every_case_as_one_line_of_json(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.log", "--quick"]
     # The cache of tables is in the home folder.
