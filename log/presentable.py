@@ -47,6 +47,11 @@ def without_credentials(text: str) -> str:
     return _PARAMETER.sub(rf"\1{HIDDEN}", text) if "=" in text else text
 
 
+def address_without_credentials(address: str) -> str:
+    """`address` like `without_credentials`, but its scheme may be missing: `user:secret@host:80` as well."""
+    return without_credentials(f"//://{address}").removeprefix("//://")
+
+
 def presentable(text: str) -> str:
     """`text` without credentials, as one line in which nothing can move a terminal's cursor."""
     return printable(without_credentials(text))

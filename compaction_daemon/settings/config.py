@@ -8,10 +8,16 @@ from datetime import timedelta
 
 from tidelog.compaction_daemon.planning.request import GROWTH
 from tidelog.log.errors import ConfigurationError
+from tidelog.log.presentable import address_without_credentials
 
 # A daemon looks at a table at most this often, even if asked for more: each look is a request to the store.
 _LEAST_INTERVAL_S = 0.01
 _DAY_S = timedelta(days=1).total_seconds()
+# Nobody has more bytes, and Arrow and NumPy count in 64 bits.
+_MOST_BYTES = 2**60
+_MOST_GROWTH = 1e6
+# Python refuses to spell numbers of thousands of digits.
+_SHOWN_BITS = 256
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>\d{1,5})")
 _LAST_PORT = 65535
 
@@ -58,24 +64,24 @@ class DaemonConfig:
     def __post_init__(self) -> None:
         for name in ("interval_s", "idle_interval_s", "discovery_interval_s"):
             _require(name, getattr(self, name), at_least=_LEAST_INTERVAL_S, at_most=_DAY_S)
-        _require("growth", self.growth, at_least=1)
+        _require("growth", self.growth, at_least=1, at_most=_MOST_GROWTH)
         _require("lease_ttl_s", self.lease_ttl_s, at_least=0.05, at_most=timedelta(hours=1).total_seconds())
-        _require("compaction_bytes", self.compaction_bytes, at_least=2**20)
+        _require("compaction_bytes", self.compaction_bytes, at_least=2**20, at_most=_MOST_BYTES)
         _require("core_share", self.core_share, at_least=0.01, at_most=1)
         if self.bytes_per_hour is not None:
-            _require("bytes_per_hour", self.bytes_per_hour, at_least=2**20)
+            _require("bytes_per_hour", self.bytes_per_hour, at_least=2**20, at_most=_MOST_BYTES)
         if self.heartbeat_s is not None:
             _require("heartbeat_s", self.heartbeat_s, at_least=1, at_most=30 * _DAY_S)
 
 
-def _require(name: str, value: object, *, at_least: float, at_most: float | None = None) -> None:
+def _require(name: str, value: object, *, at_least: float, at_most: float) -> None:
     """Raise ConfigurationError unless `value` is a number in the range."""
-    upper = "" if at_most is None else f" up to {at_most:.12g}"
-    advice = f"give a number from {at_least:.12g}{upper}"
+    advice = f"give a number from {at_least:.12g} up to {at_most:.12g}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigurationError(f"{name} is {value!r}", advice=advice)
-    if not at_least <= value <= (float("inf") if at_most is None else at_most) or value == float("inf"):
-        raise ConfigurationError(f"{name} is {value}", advice=advice)
+    if not at_least <= value <= at_most:
+        is_long = isinstance(value, int) and value.bit_length() > _SHOWN_BITS
+        raise ConfigurationError(f"{name} is {'a whole number of many digits' if is_long else value}", advice=advice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,7 @@ class ListenAddress:
         found = _ADDRESS.fullmatch(text)
         if found is None or int(found["port"]) > _LAST_PORT:
             raise ConfigurationError(
-                f"{text!r} is not an address to listen on",
+                f"{address_without_credentials(text)!r} is not an address to listen on",
                 advice="write HOST:PORT, such as 127.0.0.1:8080 for this machine only, or 0.0.0.0:8080 for all",
             )
         return cls(found["six"] or found["host"], int(found["port"]))

@@ -19,7 +19,11 @@ from tidelog.compaction_daemon.settings.sources import TableSource
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.log_records import LOG_FORMATS, LOG_LEVELS
 from tidelog.log.presentable import did_you_mean
+from tidelog.log.storage.regular_file import read_regular_file
 from tidelog.log.system import environment
+
+MAX_FILE_BYTES = 2**24
+"""No larger configuration file is read: ten thousand tables with options of their own take some megabytes."""
 
 _WORDS = {str: "a text in quotes", bool: "true or false", int: "a whole number", float: "a number"}
 _TEXTS, _TABLE = "a list of strings", "a table"
@@ -88,13 +92,13 @@ def read_config(path: str) -> DaemonFile:
         ConfigurationError: The file cannot be read or is not valid. The text names the file, the line and the key.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_regular_file(path, MAX_FILE_BYTES).decode("utf-8-sig")
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigurationError(
-            f"cannot read the configuration file {path}: {reason}", advice="check the path"
-        ) from error
-    return parse_config(text, path)
+    else:
+        return parse_config(text, path)
+    # Without the cause: it can hold the whole text.
+    raise ConfigurationError(f"cannot read the configuration file {path}: {reason}", advice="check the path")
 
 
 def parse_config(text: str, path: str) -> DaemonFile:
@@ -119,6 +123,10 @@ class _Reader:
         except RecursionError:
             message = f"the configuration file {self._path} is nested too deeply"
             raise ConfigurationError(message, advice="see https://toml.io") from None
+        except ValueError:  # of Python, for a number of thousands of digits
+            message = f"the configuration file {self._path} has a whole number of more than 64 bits"
+            raise ConfigurationError(message, advice="give a smaller number") from None
+        self._require_numbers(found, ())
         self._require_known(found, tuple(_SECTIONS), ())
         entries = found.get("tables", [])
         if not isinstance(entries, list):
@@ -183,14 +191,23 @@ class _Reader:
         except ConfigurationError as error:
             self._fail(key, error.message, error.advice)
 
+    def _require_numbers(self, value: Any, key: tuple[str | int, ...]) -> None:
+        """Check that whole numbers are those of TOML, which have 64 bits; longer ones may not even be shown."""
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            self._fail(key, "is a whole number of more than 64 bits", "give a smaller number")
+        nested = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+        for name, entry in nested:
+            self._require_numbers(entry, (*key, name))
+
     def _require_valid(self, section: Mapping[str, Any], name: str, key: tuple[str | int, ...]) -> None:
         """Check the names and the types of the keys of a section."""
         self._require_known(section, tuple(_SECTIONS[name]), key)
         for entry, value in section.items():
             kind = _SECTIONS[name][entry]
             if not _is(value, kind):
-                # A mapping of options can hold secrets, and so can a URL.
-                shown = "is" if name == "tables" else f"is {value!r}, which is"
+                # A mapping of options can hold secrets, and so can URLs and addresses.
+                hidden = name == "tables" or isinstance(value, list | Mapping)
+                shown = "is" if hidden else f"is {value!r}, which is"
                 choice = " or ".join(map(repr, kind)) if isinstance(kind, tuple) else _words(kind)
                 self._fail((*key, entry), f"{shown} not {choice}", f"give {choice}")
 

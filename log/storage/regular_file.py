@@ -37,11 +37,14 @@ _KINDS = {
 }
 
 
-def read_regular_file(path: str) -> bytes:
-    """The whole content of a regular file. Raises UnreadableFileError if it is something else or too large."""
+def read_regular_file(path: str, most_bytes: int | None = None) -> bytes:
+    """The whole content of a regular file. Raises UnreadableFileError if it is something else or too large.
+
+    `most_bytes` is the limit; None for that of a file of a table.
+    """
     descriptor, size = _open(path)
     try:
-        return _read(descriptor, size, path)
+        return _read(descriptor, size, path, most_bytes)
     finally:
         os.close(descriptor)
 
@@ -81,8 +84,8 @@ def _require_regular(found: os.stat_result, path: str) -> None:
         raise UnreadableFileError(errno.EINVAL, f"not a regular file but {kind}", path)
 
 
-def _read(descriptor: int, size: int, path: str) -> bytes:
-    if size > (MAX_SHORTCUT_BYTES if path.endswith(_SHORTCUTS) else MAX_WHOLE_BYTES):
+def _read(descriptor: int, size: int, path: str, most_bytes: int | None = None) -> bytes:
+    if size > (most_bytes or (MAX_SHORTCUT_BYTES if path.endswith(_SHORTCUTS) else MAX_WHOLE_BYTES)):
         raise UnreadableFileError(errno.EFBIG, f"{size} bytes are too many to read at once", path)
     parts, left = [], size
     try:

@@ -210,6 +210,7 @@ def test_an_unexpected_error_of_one_table_does_not_stop_the_rest(
         (lambda: DaemonConfig(interval_s=1e10), "interval_s is 10000000000.0; give a number from 0.01 up to 86400"),
         (lambda: DaemonConfig(bytes_per_hour=0), "bytes_per_hour is 0; give a number from 1048576"),
         (lambda: DaemonConfig(growth=0.5), "growth is 0.5; give a number from 1"),
+        (lambda: DaemonConfig(compaction_bytes=10**5000), "compaction_bytes is a whole number of many digits"),
     ],
 )
 def test_bad_arguments_are_refused(make: Any, message: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.test_docs import REFERENCE, names_in, rows_of
 from tidelog.compaction_daemon import DaemonConfig, TableSource
 from tidelog.compaction_daemon.settings.config import ListenAddress
 from tidelog.compaction_daemon.settings.config_file import (
+    MAX_FILE_BYTES,
     DaemonFile,
     keys_of_a_file,
     parse_config,
@@ -212,6 +215,28 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None, says:
         read_config(str(path))
 
 
+def sparse(path: Path) -> None:
+    """A file that is too large, and takes no room."""
+    path.touch()
+    os.truncate(path, MAX_FILE_BYTES + 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (os.mkfifo, "not a regular file but a FIFO"),
+        (lambda path: path.symlink_to("/dev/zero"), "not a regular file but a device"),
+        (lambda path: path.mkdir(), "not a regular file but a folder"),
+        (sparse, "16777217 bytes are too many"),
+    ],
+)
+def test_what_is_no_file_or_too_large_is_not_read(tmp_path: Path, make: Callable[[Path], object], says: str) -> None:
+    path = tmp_path / "tidelog.toml"
+    make(path)
+    with pytest.raises(ConfigurationError, match=says):
+        read_config(str(path))
+
+
 def test_a_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "tidelog.toml"
     path.write_text('[[tables]]\npath = "lake"\nfolder = true\n')
@@ -252,6 +277,15 @@ def test_a_file_that_is_nested_too_deeply_is_refused() -> None:
     assert "is nested too deeply" in refusal("a = " + "[" * 3000 + "]" * 3000).message
 
 
+@pytest.mark.parametrize("digits", ["9" * 5000, "0x" + "f" * 5000, "9" * 30])
+@pytest.mark.parametrize(
+    "line",
+    ["[daemon]\ngrowth = {}", "[http]\nlisten = {}", "[[tables]]\npath = '/a'\nstorage_options = {{ a = [{}] }}"],
+)
+def test_a_number_of_too_many_digits_is_refused(line: str, digits: str) -> None:
+    assert "a whole number of more than 64 bits" in refusal(line.format(digits)).message
+
+
 def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
     file = tmp_path / "tidelog.toml"
     file.write_text('[[tables]]\npath = "/a"\n', encoding="utf-8-sig")
@@ -270,3 +304,15 @@ def test_an_address_to_listen_on(text: str) -> None:
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ConfigurationError, match="is not an address to listen on"):
         ListenAddress.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["user:hunter22@host:80", "http://user:hunter22@host:80", "hunter22@[::1]:80", "user:hunter22/x@host"]
+)
+def test_an_address_with_a_password_is_refused_without_it(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"'.*\*\*\*@.*' is not an address to listen on") as caught:
+        ListenAddress.parse(text)
+    errors = [caught.value, refusal(f"[http]\nlisten = {text!r}"), refusal(f"[http]\nlisten = [{text!r}]")]
+    for error in errors:
+        shown = f"{error} {error!r} {error.__cause__!r} {error.__context__!r} {pickle.dumps(error)!r}"
+        assert "hunter22" not in shown
