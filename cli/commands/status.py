@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import urllib.error
+import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
@@ -11,7 +15,6 @@ import typer
 
 from tidelog.cli import options, output
 from tidelog.cli.app import FAILED
-from tidelog.cli.daemon_status import fetch_status
 from tidelog.cli.progress import Progress
 from tidelog.cli.reports import age
 from tidelog.cli.wrong_use import in_options
@@ -20,8 +23,12 @@ from tidelog.compaction_daemon.settings.config_file import read_config
 from tidelog.compaction_daemon.settings.sources import FoundTable, find_tables, source_at
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, RetryableError, TidelogError
+from tidelog.log.presentable import address_without_credentials
 from tidelog.log.system import REAL_SYSTEM, to_datetime
 
+_TIMEOUT_S = 10.0
+# Ten thousand tables are some megabytes.
+_MAX_BYTES = 64 * 2**20
 # Most of the time is waiting for stores.
 _AT_ONCE = 8
 _COLUMNS = ("table", "version", "small", "dead rows", "tail", "lag", "compacted", "daemon")
@@ -240,3 +247,29 @@ def _live_row(table: Mapping[str, Any]) -> list[Any]:
         sum(table["totals"]["compactions"].values()),
         table["held_by"] or "; ".join(_troubles(table)) or None,
     ]
+
+
+def fetch_status(url: str) -> Mapping[str, Any]:
+    """The status of the daemon whose page is at `url`.
+
+    Raises:
+        ConfigurationError: This is no URL of a web page.
+        RetryableError: No daemon answers there.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise ConfigurationError(
+            f"{address_without_credentials(url)!r} is not the URL of a page",
+            advice="write what --listen says, such as http://127.0.0.1:8080",
+        )
+    place = f"{url.rstrip('/')}/api/status"
+    try:
+        with urllib.request.urlopen(place, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - http only, see above
+            found = json.loads(answer.read(_MAX_BYTES))
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise RetryableError(
+            f"no daemon answers at {place}: {reason}", advice="check the address, and that the daemon has --listen"
+        ) from error
+    if not isinstance(found, Mapping) or not {"tables", "health", "owner"} <= found.keys():
+        raise RetryableError(f"what answers at {place} is no daemon of tidelog", advice="check the address")
+    return found

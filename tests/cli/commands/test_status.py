@@ -175,6 +175,8 @@ def test_what_goes_wrong_beside_the_looks_is_said() -> None:
     [
         (["--url", "http://127.0.0.1:1"], 1, "no daemon answers at http://127.0.0.1:1/api/status: "),
         (["--url", "127.0.0.1:8080"], 2, "'127.0.0.1:8080' is not the URL of a page; write what --listen says"),
+        (["--url", "admin:hunter22@host:80"], 2, "'***@host:80' is not the URL of a page"),
+        (["--url", "http://admin:hunter22@127.0.0.1:1"], 1, "no daemon answers at http://***@127.0.0.1:1/api/status: "),
         (["--url", "file:///etc"], 2, "is not the URL of a page"),
         (["--url", "http://127.0.0.1:1", "/data/t"], 2, "leave PATH and --config out"),
         ([], 2, "there are no tables to look at; give a PATH, --config FILE or --url URL"),
@@ -184,6 +186,7 @@ def test_wrong_use(arguments: list[str], code: int, says: str) -> None:
     ended = run("status", *arguments)
     assert (ended.exit_code, ended.stdout) == (code, "")
     assert says in ended.stderr
+    assert "hunter22" not in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
 
 
