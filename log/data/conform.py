@@ -21,7 +21,8 @@ _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 def to_arrow_table(data: Any, schema: pa.Schema) -> pa.Table:
     """Read all of `data` into an Arrow table with exactly `schema`.
 
-    `data` is anything with an Arrow stream (pyarrow, pandas, Polars, DuckDB), a RecordBatchReader, or a list of dicts.
+    `data` is anything with an Arrow stream (pyarrow, pandas, Polars, DuckDB), a LazyFrame of Polars (it is collected),
+    a RecordBatchReader, or a list of dicts.
     Raises SchemaMismatchError naming the column that does not fit.
     """
     held = hold(data)
@@ -36,6 +37,8 @@ def hold(data: Any) -> pa.Table | Sequence[Any]:
     """Load all of `data` into memory, so that it can be read twice: an Arrow table, or the list of dicts as given."""
     if isinstance(data, pa.Table):
         return data
+    if hasattr(data, "collect_schema") and hasattr(data, "collect"):  # a LazyFrame of Polars, or one like it
+        data = data.collect()
     if hasattr(data, "__arrow_c_stream__"):
         return _reader(data).read_all()
     if isinstance(data, pa.RecordBatch):

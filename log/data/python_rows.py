@@ -1,13 +1,16 @@
 """Convert Python rows (dicts) to Arrow columns of a table's types.
 
 Arrow's own conversion to a given type is lenient (1.5 becomes the integer 1). Here a value first gets the type that
-Arrow infers and is then cast like any column, so that the same rules hold for dicts and for frames.
+Arrow infers and is then cast like any column, so that the same rules hold for dicts and for frames. Dicts alone may
+have dates and times as ISO-8601 text, as JSON has them.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence, ValuesView
+from datetime import date, datetime
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,11 @@ from tidelog.log.data.cast import cast, match_names, misfit, missing, offsets_wi
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.format.schema import MAX_LEVELS
 
+# Digits of a second below a microsecond, and the hour that follows a date, in ISO-8601.
+_FINE_SECONDS = re.compile(r"[.,]\d{7}")
+_HAS_TIME = re.compile(r"[T ]\d\d")
+# How many characters of a wrong text an error shows.
+_SHOWN = 60
 # What Arrow makes lists and structs of.
 _CONTAINERS = (list, tuple, dict, set, ValuesView, np.ndarray)
 
@@ -112,6 +120,8 @@ def _column(values: list[Any], field: pa.Field, where: str) -> pa.Array:
     if _has_containers(values):
         # Arrow would look into them first, and a list that contains itself has no end.
         raise misfit(where, field, _type_name(values))
+    if (pt.is_date(kind) or pt.is_timestamp(kind)) and any(isinstance(value, str) for value in values):
+        values = [_from_iso(value, field, where) if isinstance(value, str) else value for value in values]
     try:
         found = pa.array(values)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
@@ -119,6 +129,32 @@ def _column(values: list[Any], field: pa.Field, where: str) -> pa.Array:
     if pt.is_float32(kind) and (pt.is_floating(found.type) or pt.is_integer(found.type)):
         return _to_float32(found, field, where)
     return cast(found, field, where)
+
+
+def _from_iso(text: str, field: pa.Field, where: str) -> date | datetime:
+    """A date or time from its ISO-8601 text. One with a zone has an offset or `Z`, one without a zone has none."""
+    kind, moment = field.type, None
+    try:
+        if pt.is_date(kind):
+            return date.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    # Python would leave out the digits below a microsecond, and take a date for its midnight.
+    if moment is None or _FINE_SECONDS.search(text) or not _HAS_TIME.search(text):
+        example = "2026-01-31" if pt.is_date(kind) else "2026-01-31T12:30:00"
+        advice = f"write it in ISO-8601, such as {example}{'Z' if pt.is_timestamp(kind) and kind.tz else ''}"
+    elif (moment.tzinfo is None) == (kind.tz is None):
+        return moment
+    elif kind.tz is None:
+        advice = "leave out the time zone: the column is without one"
+    else:
+        advice = "add the offset from UTC, such as +01:00 or Z"
+    raise SchemaMismatchError(
+        f"column {where!r} is {kind} in the table but the text {text[:_SHOWN]!r} in the data",
+        advice=advice,
+        column=where,
+    )
 
 
 def _to_float32(values: pa.Array, field: pa.Field, where: str) -> pa.Array:

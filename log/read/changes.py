@@ -76,8 +76,8 @@ class Changes(RowReader):
     order. In the mode `net` there is at most one row per key, ordered by the key's last version.
 
     Nothing is read before the rows are requested. Every way of reading works several times. Use `to_arrow`,
-    `to_batches`, `to_reader`, `to_pandas` or `count`, or pass the object to anything that takes an Arrow stream, such
-    as Polars or DuckDB.
+    `to_batches`, `to_reader`, `to_pandas`, `to_polars`, `to_duckdb` or `count`, or pass the object to anything that
+    takes an Arrow stream.
 
     Attributes:
         schema: The chosen columns. To choose from are the table's own, `_change_type` (string; not in the mode
@@ -161,6 +161,14 @@ class Changes(RowReader):
     def __repr__(self) -> str:
         where = f", where={self._request.where!r}" if self._request.where else ""
         return f"Changes({self._store.url!r}, mode={self._request.mode!r}, columns={columns_text(self.schema)}{where})"
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "path": self._store.url,
+            "mode": self._request.mode,
+            "complete until": self.complete_until.isoformat(),
+            "where": self._request.where or "all changes",
+        }
 
     def _read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         readings = (partial(self._read_change, change, schema) for change in self._changes)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,11 +17,14 @@ from tidelog.log.data.file_shape import rows_without_columns
 from tidelog.log.data.reader import DataFile, read_batches
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
 from tidelog.log.format.actions import Metadata
-from tidelog.log.presentable import did_you_mean, printable
+from tidelog.log.presentable import did_you_mean, presentable, printable
 from tidelog.log.pruning.file_pruning import Pruned, prune_values, wholly_matching
 from tidelog.log.read.read_ahead import read_ahead
 from tidelog.log.state.files import FileValues, to_adds
 from tidelog.log.storage import Store
+
+# A notebook shows the beginning of a very wide table's columns.
+_HTML_COLUMNS = 100
 
 
 def columns_text(schema: pa.Schema) -> str:
@@ -27,10 +32,86 @@ def columns_text(schema: pa.Schema) -> str:
     return printable(f"[{', '.join(f'{field.name}: {field.type}' for field in schema)}]")
 
 
-class RowReader:
-    """The reading methods that scans and changes share. Each call reads again."""
+class ArrowReader:
+    """The ways to get rows out that tables, snapshots, scans and changes share. Each call reads again."""
 
     schema: pa.Schema
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Read the rows as a `pyarrow.RecordBatchReader`, as they are consumed."""
+        raise AssertionError
+
+    def to_arrow(self) -> pa.Table:
+        """Read all rows into a `pyarrow.Table`."""
+        return self.to_reader().read_all()
+
+    def to_pandas(self) -> Any:
+        """Read all rows into a pandas DataFrame.
+
+        Raises:
+            PrerequisiteError: pandas is not installed.
+        """
+        _require("pandas", "to_pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Read all rows into a Polars DataFrame.
+
+        Raises:
+            PrerequisiteError: Polars is not installed.
+        """
+        return _require("polars", "to_polars").from_arrow(self.to_arrow())
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """A relation of DuckDB, which reads the rows in batches each time that a query needs them.
+
+        Args:
+            connection: The connection of DuckDB that the relation belongs to; None for DuckDB's default.
+
+        Raises:
+            PrerequisiteError: DuckDB is not installed.
+
+        Example:
+            >>> table.scan("amount > 10").to_duckdb().aggregate("day, sum(amount)").show()
+        """
+        duckdb = _require("duckdb", "to_duckdb")
+        return duckdb.from_arrow(self, connection=connection or duckdb.default_connection())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Export a stream through Arrow's PyCapsule interface, which Polars, DuckDB and pandas read without a copy."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what this is, and its columns. No row is read."""
+        facts = "".join(
+            f"<tr><th>{_html(name)}</th><td>{_html(value)}</td></tr>" for name, value in self._facts().items()
+        )
+        shown = list(self.schema)[:_HTML_COLUMNS]
+        columns = "".join(f"<tr><td>{_html(field.name)}</td><td>{_html(field.type)}</td></tr>" for field in shown)
+        more = len(self.schema) - len(shown)
+        return (
+            f"<table><caption>{type(self).__name__}</caption>{facts}</table>"
+            f"<table><tr><th>column</th><th>type</th></tr>{columns}</table>{f'<p>and {more} more</p>' if more else ''}"
+        )
+
+    def _facts(self) -> dict[str, object]:
+        """What to show of this beside its columns."""
+        raise AssertionError
+
+
+def _html(value: object) -> str:
+    return html.escape(presentable(str(value)))
+
+
+def _require(package: str, method: str) -> Any:
+    """An optional package that a method needs. Raises PrerequisiteError."""
+    if find_spec(package) is None:
+        raise PrerequisiteError(f"{method} needs {package}, which is not installed", advice=f"pip install {package}")
+    return import_module(package)
+
+
+class RowReader(ArrowReader):
+    """What scans and changes can do beside that."""
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Read the rows as record batches of `schema`, as they are consumed."""
@@ -44,19 +125,9 @@ class RowReader:
         """Read all rows into a `pyarrow.Table`."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
-    def to_pandas(self) -> Any:
-        """Read all rows into a pandas DataFrame. Without pandas, which tidelog does not install: PrerequisiteError."""
-        if find_spec("pandas") is None:
-            raise PrerequisiteError("to_pandas needs pandas, which is not installed", advice="pip install pandas")
-        return self.to_arrow().to_pandas()
-
     def count(self) -> int:
         """Count the rows."""
         return sum(batch.num_rows for batch in self.to_batches())
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Export a stream through Arrow's PyCapsule interface, which Polars, DuckDB and pandas read without a copy."""
-        return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
 class Selection:
@@ -114,8 +185,8 @@ class Scan(RowReader):
     requested, and every call reads again. Files that the predicate rules out by partition values and statistics are
     not opened.
 
-    Use `to_arrow`, `to_batches`, `to_reader`, `to_pandas` or `count`, or pass the scan to anything that takes an Arrow
-    stream, such as Polars or DuckDB.
+    Use `to_arrow`, `to_batches`, `to_reader`, `to_pandas`, `to_polars`, `to_duckdb` or `count`, or pass the scan to
+    anything that takes an Arrow stream.
 
     Attributes:
         schema: The chosen columns, in the order in which they were chosen.
@@ -201,6 +272,9 @@ class Scan(RowReader):
     def __repr__(self) -> str:
         where = f", where={self._selection.where!r}" if self._selection.where else ""
         return f"Scan({self._store.url!r}, columns={columns_text(self.schema)}{where})"
+
+    def _facts(self) -> dict[str, object]:
+        return {"path": self._store.url, "where": self._selection.where or "all rows"}
 
     def _read(self, files: pa.Table, selection: Selection) -> Iterator[pa.RecordBatch]:
         readings = (partial(self._read_file, DataFile.of(add), selection) for add in to_adds(files))

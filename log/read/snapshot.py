@@ -15,14 +15,14 @@ from tidelog.log.format import protocol
 from tidelog.log.format.schema import columns_of
 from tidelog.log.predicate import at_time
 from tidelog.log.pruning.partition_scope import in_scope, partition_scope
-from tidelog.log.read.scan import Scan, columns_text
+from tidelog.log.read.scan import ArrowReader, Scan, columns_text
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store
 from tidelog.log.system import REAL_SYSTEM, System, to_datetime
 
 
-class Snapshot:
+class Snapshot(ArrowReader):
     """The table at one ID version, unaffected by later commits; made by `Table.at`.
 
     A snapshot is immutable. It loads the list of files when that is first needed. Reading rows fails with
@@ -140,6 +140,19 @@ class Snapshot:
         head = self._state.head
         where = at_time(where, self._system.now_ms)
         return Scan(self._store, lambda: self._state.files().values, head.metadata, self.schema, where, columns)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Read the rows as a `pyarrow.RecordBatchReader`, as they are consumed."""
+        return self.scan().to_reader()
+
+    def _facts(self) -> dict[str, object]:
+        # The number of rows would need the list of files.
+        return {
+            "path": self._store.url,
+            "version": self.version,
+            "committed": self.timestamp.isoformat(),
+            "partitioned by": ", ".join(self.partition_by) or "nothing",
+        }
 
     def __repr__(self) -> str:
         return f"Snapshot({self._store.url!r}, version={self.version}, columns={columns_text(self.schema)})"

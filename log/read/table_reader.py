@@ -12,7 +12,7 @@ from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.protocol import require_readable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.read.commit_changes import ChangeSource
-from tidelog.log.read.scan import Scan, columns_text
+from tidelog.log.read.scan import ArrowReader, Scan, columns_text
 from tidelog.log.read.snapshot import Snapshot
 from tidelog.log.read.timeline import Timeline, require_version
 from tidelog.log.state.commit_times import CommitTimes
@@ -24,7 +24,7 @@ from tidelog.log.storage import Store, open_store
 from tidelog.log.system import REAL_SYSTEM, System, to_datetime
 
 
-class TableReader:
+class TableReader(ArrowReader):
     """What a `Table` does without writing. Spark's Python processes import only this.
 
     Args:
@@ -210,6 +210,10 @@ class TableReader:
         """
         return self.at().scan(where, columns)
 
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Read the rows of the loaded version as a `pyarrow.RecordBatchReader`, as they are consumed."""
+        return self.scan().to_reader()
+
     @property
     def head(self) -> Head:
         """The loaded version without its file list."""
@@ -242,6 +246,14 @@ class TableReader:
         if state.head.version > self.version:
             self._state = state
             self._seen_s = self._system.monotonic_s()
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "path": self.path,
+            "version": self.version,
+            "committed": to_datetime(self.head.timestamp_ms).isoformat(),
+            "partitioned by": ", ".join(self.partition_by) or "nothing",
+        }
 
     def __repr__(self) -> str:
         partitions = f", partition_by={list(self.partition_by)}" if self.partition_by else ""

@@ -147,7 +147,6 @@ ROW_MISFITS: list[tuple[Any, pa.DataType]] = [
     (2**63, pa.int64()),
     (300, pa.int8()),
     (Decimal("1.555"), pa.decimal128(9, 2)),
-    ("2020-01-01", pa.date32()),
     ("x", pa.bool_()),
     (True, pa.int64()),
     (1, pa.bool_()),
@@ -170,6 +169,43 @@ def test_dicts_follow_the_same_rules(value: Any, kind: pa.DataType) -> None:
     with pytest.raises(SchemaMismatchError) as raised:
         to_arrow_table([{"c": None}, {"c": value}], one(kind))
     assert raised.value.fields["column"].split(".")[0] == "c"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        (pa.date32(), "2026-01-31", dt.date(2026, 1, 31)),
+        (ZONED, "2026-01-31T12:30:00Z", dt.datetime(2026, 1, 31, 12, 30, tzinfo=dt.UTC)),
+        (ZONED, "2026-01-31 13:30:00.000001+01:00", dt.datetime(2026, 1, 31, 12, 30, 0, 1, dt.UTC)),
+        (NTZ, "2026-01-31T12:30:00.25", dt.datetime(2026, 1, 31, 12, 30, 0, 250_000)),  # noqa: DTZ001 - no zone
+    ],
+)
+def test_dicts_may_have_dates_and_times_as_iso_text(kind: pa.DataType, text: str, expected: object) -> None:
+    rows = [{"c": text}, {"c": None}, {"c": expected}]
+    assert to_arrow_table(rows, one(kind))["c"].to_pylist() == [expected, None, expected]
+    nested = to_arrow_table([{"c": [{"a": text}]}], one(pa.list_(pa.struct([("a", kind)]))))
+    assert nested["c"].to_pylist() == [[{"a": expected}]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "advice"),
+    [
+        (pa.date32(), "31.1.2026", "such as 2026-01-31"),
+        (pa.date32(), "2026-01-31T00:00:00", "such as 2026-01-31"),
+        (pa.date32(), "2026-02-30", "such as 2026-01-31"),
+        (ZONED, "2026-01-31", "such as 2026-01-31T12:30:00Z"),
+        (ZONED, "yesterday", "such as 2026-01-31T12:30:00Z"),
+        (ZONED, "2026-01-31T12:30:00", "add the offset from UTC"),
+        (NTZ, "2026-01-31T12:30:00Z", "leave out the time zone"),
+        (NTZ, "2026-01-31T12:30:00.1234567", "such as 2026-01-31T12:30:00"),
+        (NTZ, "", "such as 2026-01-31T12:30:00"),
+    ],
+)
+def test_other_texts_are_no_dates_and_times(kind: pa.DataType, text: str, advice: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=r"column 'c' is .* in the table but the text") as error:
+        to_arrow_table([{"c": text}], one(kind))
+    assert advice in error.value.advice
+    assert error.value.column == "c"
 
 
 def test_an_unknown_struct_field_is_an_error() -> None:

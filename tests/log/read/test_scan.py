@@ -39,8 +39,11 @@ from tidelog.log.errors import (
     DataFileDamagedError,
     DataFileMissingError,
     PredicateError,
+    PrerequisiteError,
 )
 from tidelog.log.format.actions import Protocol
+from tidelog.log.read import scan as scan_module
+from tidelog.log.read.scan import ArrowReader
 from tidelog.log.state.loader import load
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string()), ("p", pa.string())])
@@ -128,7 +131,70 @@ def test_other_libraries_read_changes_and_empty_tables(table: Table) -> None:
 
 
 @pytest.mark.interop
-@pytest.mark.parametrize("kind", ["arrow", "batch", "reader", "polars", "pandas", "duckdb", "dicts", "scan"])
+@pytest.mark.parametrize("kind", ["table", "snapshot", "scan", "changes"])
+def test_tables_and_what_they_give_are_read_in_the_same_ways(table: Table, kind: str) -> None:
+    source = {"table": table, "snapshot": table.at(), "scan": table.scan(), "changes": table.changes(mode="append")}
+    rows: ArrowReader = source[kind]
+    read: list[list[dict[str, Any]]] = [
+        pa.table(rows).select(["n", "p"]).to_pylist(),
+        rows.to_arrow().select(["n", "p"]).to_pylist(),
+        rows.to_pandas()[["n", "p"]].to_dict("records"),
+        rows.to_polars()["n", "p"].to_dicts(),
+        pl.DataFrame(rows)["n", "p"].to_dicts(),
+    ]
+    for found in read:
+        assert by_n(found) == [{"n": row["n"], "p": row["p"]} for row in ROWS]
+    with duckdb.connect() as connection:
+        relation = rows.to_duckdb(connection).aggregate("sum(n)")
+        assert relation.fetchall() == [(15,)]
+
+
+@pytest.mark.interop
+def test_a_relation_of_duckdb_belongs_to_the_default_connection_and_reads_again(table: Table) -> None:
+    relation = table.to_duckdb().filter("n = 1").project("p")
+    assert relation.fetchall() == relation.fetchall() == [(ROWS[1]["p"],)]
+
+
+def test_the_stream_of_a_table_reads_files_as_they_are_consumed(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path), NUMBERS)
+    for n in range(3):
+        table.insert(numbers([n]))
+    for file in live_files(table)[1:]:
+        Path(tmp_path, file.path).unlink()
+    reader = pa.RecordBatchReader.from_stream(table)
+    assert reader.read_next_batch().num_rows == 1
+    with pytest.raises(Exception, match="TIDELOG_DATA_FILE_MISSING"):
+        reader.read_all()
+    with pytest.raises(DataFileMissingError):
+        table.to_arrow()
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars", "duckdb"])
+def test_a_missing_library_is_named(table: Table, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_module, "find_spec", lambda _: None)
+    with pytest.raises(PrerequisiteError, match=f"{package} is not installed|needs {package}") as error:
+        getattr(table, f"to_{package}")()
+    assert error.value.advice == f"pip install {package}"
+
+
+def test_a_notebook_shows_what_it_is_and_its_columns_as_escaped_text(path: str) -> None:
+    schema = pa.schema([("n", pa.int64()), ("<b>\x1b[2J", pa.string())])
+    table = Table.create(path, schema, partition_by=["n"])
+    for shown, name in ((table, "Table"), (table.at(), "Snapshot"), (table.scan("n > 1"), "Scan")):
+        page = shown._repr_html_()
+        assert f"<caption>{name}</caption>" in page
+        assert "<td>n</td><td>int64</td>" in page
+        assert "<td>&lt;b&gt;\\x1b[2J</td><td>string</td>" in page
+        assert path in page
+    assert "n &gt; 1" in table.scan("n > 1")._repr_html_()
+    assert "<th>mode</th><td>cdc</td>" in table.changes()._repr_html_()
+    wide = Table.create(f"{path}-wide", pa.schema([(f"c{n}", pa.int64()) for n in range(120)]))
+    assert "<td>c99</td>" in wide._repr_html_()
+    assert wide._repr_html_().endswith("<p>and 20 more</p>")
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("kind", ["arrow", "batch", "reader", "polars", "lazy", "pandas", "duckdb", "dicts", "scan"])
 def test_an_insert_takes_rows_from_other_libraries(kind: str) -> None:
     rows = pa.Table.from_pylist(ROWS, SCHEMA)
     source = new_table(memory_store(), SCHEMA)
@@ -139,6 +205,7 @@ def test_an_insert_takes_rows_from_other_libraries(kind: str) -> None:
             "batch": lambda: rows.to_batches()[0],
             "reader": rows.to_reader,
             "polars": lambda: pl.from_arrow(rows),
+            "lazy": lambda: pl.from_arrow(rows).lazy(),  # type: ignore[union-attr]
             "pandas": rows.to_pandas,
             "duckdb": lambda: connection.from_arrow(rows),
             "dicts": lambda: ROWS,
