@@ -3,8 +3,9 @@
 What comes from a table or a path is made presentable here (`tidelog.log.presentable`), whether it goes to a terminal or
 not: it can be printed to one later. Only CSV for a file or a pipe holds the values as they are.
 
-Colour and cut-to-fit tables are for terminals only; `NO_COLOR` turns colour off and `FORCE_COLOR` turns it on. In a
-terminal that is too narrow for a table, each row becomes a block with one field per line.
+Colour and tables that fit are for terminals only; `NO_COLOR` turns colour off and `FORCE_COLOR` turns it on. In a
+terminal that is too narrow for a table, cells are folded between words, and if that is not enough, each row becomes a
+block with one field per line. No word is ever cut to make it fit.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from rich.text import Text
 _CELL = 60
 # Without a terminal that sets a width, lines are as long as they need to be.
 _UNBOUNDED = 100_000
-# The fewest characters to which a column is cut, and the fewest in which a long text is folded next to a short one.
-_NARROWEST_CELL = 8
+# The fewest characters in which a long text is folded next to a short one, and a sentence next to a row of numbers.
 _NARROWEST_FOLD = 20
+_NARROWEST_REASON = 30
 _GAP = 2
 
 
@@ -69,30 +70,39 @@ def write_grid(
     *,
     numbers: Iterable[int] = (),
     whole: Iterable[int] = (),
+    optional: Iterable[int] = (),
+    reasons: bool = False,
 ) -> None:
     """Write rows under the names of their columns.
 
-    The columns at `numbers` are aligned to the right. In a terminal the columns that are neither in `numbers` nor in
-    `whole` are cut to make the rest fit.
+    In a terminal that is too narrow, the columns that are neither in `numbers` nor in `whole` are folded between words.
+    If that is not enough, the columns at `optional` are left out, which a line below the table says. Then, with
+    `reasons`, the last column goes below each row. And then each row becomes a block with one field per line.
+
+    Args:
+        columns: The names of the columns.
+        rows: The cells of each row.
+        numbers: The places of columns that are aligned to the right.
+        whole: The places of columns that are not folded either.
+        optional: The places of columns that a table can do without.
+        reasons: Whether the last column holds sentences.
     """
-    right = set(numbers)
     names = [spelled_out(name) for name in columns]
     cells = [[_cell_text(value) for value in row] for row in rows]
+    right, without = set(numbers), set(optional)
     keep = right | set(whole)
-    for gap in (_GAP, 1):
-        found = _widths(names, cells, gap=gap, keep=keep)
-        if found is not None:
-            break
-    else:
-        _write_blocks(names, cells)
+    every = range(len(names))
+    for shown in (every, [index for index in every if index not in without]):
+        for gap in (_GAP, 1):
+            widths = _widths(names, cells, shown, gap=gap, keep=keep, reasons=reasons)
+            if widths is not None:
+                _write_table(names, cells, widths, gap=gap, right=right)
+                if len(shown) < len(names) and cells:
+                    say(f"without {', '.join(names[index] for index in sorted(without))}: the terminal is too narrow")
+                return
+    if reasons and _write_above_reasons(names, cells, right):
         return
-    grid = Grid(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for index, (name, width) in enumerate(zip(names, found, strict=True)):
-        justify = "right" if index in right else "left"
-        grid.add_column(Text(name), justify=justify, no_wrap=True, overflow="ellipsis", width=width)  # type: ignore[arg-type]
-    for row in cells:
-        grid.add_row(*row)
-    _print(grid)
+    _write_blocks(names, cells)
 
 
 def write_fields(fields: Mapping[str, Any]) -> None:
@@ -131,22 +141,71 @@ def terminal_width() -> int | None:
     return _QuietConsole().width if sys.stdout.isatty() else None
 
 
-def _widths(names: Sequence[str], cells: Sequence[Sequence[Text]], *, gap: int, keep: set[int]) -> list[int] | None:
-    """The width of each column; None if the terminal is too narrow for a table of them."""
-    widths = [
-        max(cell_len(name), *(cell_len(row[index].plain) for row in cells)) if cells else cell_len(name)
-        for index, name in enumerate(names)
-    ]
+def _widths(
+    names: Sequence[str],
+    cells: Sequence[Sequence[Text]],
+    shown: Sequence[int],
+    *,
+    gap: int,
+    keep: set[int],
+    reasons: bool,
+) -> dict[int, int] | None:
+    """The width of each column; None if the terminal is too narrow even if they are folded between words."""
+    texts = {index: [names[index], *(row[index].plain for row in cells)] for index in shown}
+    widths = {index: max(map(cell_len, found)) for index, found in texts.items()}
     width = terminal_width()
     if width is None:
         return widths
+    least = {
+        index: widths[index]
+        if index in keep
+        else max(cell_len(word) for text in found for word in text.split() or [""])
+        for index, found in texts.items()
+    }
+    last = shown[-1]
+    if reasons:
+        least[last] = max(least[last], min(widths[last], _NARROWEST_REASON))
     space = width - gap * (len(widths) - 1)
-    while sum(widths) > space:
-        wide = [index for index, found in enumerate(widths) if index not in keep and found > _NARROWEST_CELL]
+    while sum(widths.values()) > space:
+        wide = [index for index, found in widths.items() if found > least[index]]
         if not wide:
             return None
         widths[max(wide, key=widths.__getitem__)] -= 1
     return widths
+
+
+def _write_table(
+    names: Sequence[str], cells: Sequence[Sequence[Text]], widths: Mapping[int, int], *, gap: int, right: set[int]
+) -> None:
+    grid = Grid(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for index, width in widths.items():
+        justify = "right" if index in right else "left"
+        grid.add_column(Text(names[index]), justify=justify, overflow="fold", width=width)  # type: ignore[arg-type]
+    for row in cells:
+        grid.add_row(*(row[index] for index in widths))
+    _print(grid)
+
+
+def _write_above_reasons(names: Sequence[str], cells: Sequence[Sequence[Text]], right: set[int]) -> bool:
+    """Write each row's last cell below the row. False, and nothing is written, if the other cells are too wide."""
+    shown = range(len(names) - 1)
+    for gap in (_GAP, 1):
+        widths = _widths(names, cells, shown, gap=gap, keep=set(shown), reasons=False)
+        if widths is not None:
+            break
+    else:
+        return False
+    lines = Grid.grid()
+    lines.add_column(overflow="fold")
+    for row in ([Text(name, style="bold") for name in names], *cells):
+        padded = []
+        for index in shown:
+            blank = " " * (widths[index] - cell_len(row[index].plain))
+            padded.append(Text.assemble(blank, row[index]) if index in right else Text.assemble(row[index], blank))
+        lines.add_row(Text(" " * gap).join(padded))
+        lines.add_row(Padding(row[-1], (0, 0, 0, _GAP)))
+    _print(lines)
+    return True
 
 
 def _write_blocks(names: Sequence[str], cells: Sequence[Sequence[Text]]) -> None:
@@ -178,7 +237,11 @@ def cell(value: Any) -> str:
     if value is None:
         return ""
     text = spelled_out(plain_text(value)[: _CELL + 1])
-    return text if len(text) <= _CELL else text[: _CELL - 1] + "…"
+    if len(text) <= _CELL:
+        return text
+    # Between two words if there is a place in the second half.
+    end = text.rfind(" ", _CELL // 2, _CELL)
+    return f"{text[: _CELL - 1 if end < 0 else end]}…"
 
 
 def spelled_out(text: str) -> str:

@@ -166,7 +166,7 @@ def _print_section(
 ) -> None:
     output.say("")
     output.say(f"{title}:")
-    output.write_grid(columns, rows, numbers=numbers)
+    output.write_grid(columns, rows, numbers=numbers, reasons=True)
 
 
 def _print_more(count: int, what: str) -> None:

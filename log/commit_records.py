@@ -20,6 +20,15 @@ from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import Store
 from tidelog.log.system import to_datetime
 
+# What tidelog and delta-spark call the counts of rows, and then delta-rs.
+_INSERTED = ("numTargetRowsInserted", "num_target_rows_inserted")
+_WRITTEN = ("numOutputRows", "num_added_rows")
+_UPDATED = ("numUpdatedRows", "numTargetRowsUpdated", "num_updated_rows", "num_target_rows_updated")
+_DELETED = ("numDeletedRows", "numTargetRowsDeleted", "num_deleted_rows", "num_target_rows_deleted")
+_COPIED = ("numCopiedRows", "num_copied_rows", "num_target_rows_copied")
+# No count has more digits.
+_MOST_DIGITS = 18
+
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
@@ -32,8 +41,11 @@ class CommitRecord:
         operation_class: What kind of operation it was for the conflict matrix.
         operation: The writer's name for the operation, such as `MERGE`; None if the commit does not say.
         data_change: Whether the commit changed rows.
-        rows_added: The number of rows of a commit that only inserted. None for any other commit, and if the files have
-            no row counts.
+        rows_added: The number of rows inserted: of a commit that only inserted, from the files; of an upsert, MERGE or
+            overwrite, as its writer counted them. None if that is unknown, or if the commit is none of these.
+        rows_updated: The number of rows that an UPDATE, upsert or MERGE updated, as its writer counted them, else None.
+        rows_deleted: The number of rows that a DELETE, truncate, upsert or MERGE deleted, as its writer counted them,
+            else None.
         files_added: The number of data files added; includes files whose deletion vector changed.
         files_removed: The number of data files removed; includes files whose deletion vector changed.
         engine: The name of the engine that wrote it; None if the commit does not say.
@@ -48,6 +60,8 @@ class CommitRecord:
     operation: str | None
     data_change: bool
     rows_added: int | None
+    rows_updated: int | None
+    rows_deleted: int | None
     files_added: int
     files_removed: int
     engine: str | None
@@ -83,6 +97,7 @@ def recorded(store: Store, commits: Iterable[tuple[Commit, int]]) -> Iterator[tu
 def _record(commit: Commit, timestamp_ms: int, operation_class: OperationClass) -> CommitRecord:
     timestamp = to_datetime(timestamp_ms)
     engine = commit.info.get("engineInfo")
+    metrics = commit_info.metrics(commit.info)
     return CommitRecord(
         version=commit.version,
         timestamp=timestamp,
@@ -90,20 +105,33 @@ def _record(commit: Commit, timestamp_ms: int, operation_class: OperationClass) 
         operation_class=operation_class,
         operation=commit_info.operation_name(commit.info),
         data_change=commit.data_change,
-        rows_added=_rows_added(commit),
+        rows_added=_rows_added(commit, operation_class, metrics),
+        rows_updated=_counted(metrics, _UPDATED) if commit.data_change else None,
+        rows_deleted=_counted(metrics, _DELETED) if commit.data_change else None,
         files_added=len(commit.adds),
         files_removed=len(commit.removes),
         engine=engine if isinstance(engine, str) else None,
-        metrics=commit_info.metrics(commit.info),
+        metrics=metrics,
         user_metadata=commit_info.user_metadata(commit.info),
     )
 
 
-def _rows_added(commit: Commit) -> int | None:
-    if commit.removes or not commit.adds or not commit.data_change:
+def _rows_added(commit: Commit, operation_class: OperationClass, metrics: Mapping[str, str]) -> int | None:
+    if not commit.data_change:
         return None
+    if commit.removes or not commit.adds:
+        inserted = _counted(metrics, _INSERTED)
+        # What an UPDATE or MERGE of whole partitions wrote are not its rows alone: it copied others.
+        whole = operation_class is OperationClass.OVERWRITE and not _counted(metrics, (*_UPDATED, *_COPIED))
+        return _counted(metrics, _WRITTEN) if inserted is None and whole else inserted
     counts = [num_records(add.stats) for add in commit.adds]
     return None if None in counts else sum(count or 0 for count in counts)
+
+
+def _counted(metrics: Mapping[str, str], names: Sequence[str]) -> int | None:
+    """The first of the metrics that the commit has. Another engine's can be anything."""
+    text = next((metrics[name] for name in names if name in metrics), "")
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 class _Before:

@@ -68,9 +68,9 @@ class Statements(TableReader):
         """Add rows.
 
         Args:
-            data: Anything with an Arrow stream (pyarrow, pandas, Polars, DuckDB), or a list of dicts. Columns are
-                matched by name, ignoring case, and cast if no value is lost. Missing columns get their default or what
-                generates them, and else null.
+            data: Anything with an Arrow stream (pyarrow, pandas, Polars, DuckDB), a LazyFrame of Polars, or a list of
+                dicts, in which a date or time can be ISO-8601 text. Columns are matched by name, ignoring case, and
+                cast if no value is lost. Missing columns get their default or what generates them, and else null.
             idempotency_key: (application id, version). If the table has this version of the application or a newer
                 one, nothing is written. Versions of an application must increase.
 

@@ -113,7 +113,7 @@ def _print_ledger(path: str, limit: int | None, storage_option: list[str] | None
     if not found:
         output.say("no conflicts are recorded")
         return
-    output.write_grid(_COLUMNS, (row for _, row in found), numbers=[3, 6, 7, 8], whole=[0])
+    output.write_grid(_COLUMNS, (row for _, row in found), numbers=[3, 6, 7, 8], whole=[0], reasons=True)
     output.say(_summary([entry for entry, _ in found]))
 
 

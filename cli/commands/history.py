@@ -20,7 +20,8 @@ def history_command(
 ) -> None:
     """List the commits of a table, newest first.
 
-    A `*` marks the commits that changed rows, and so have a time version.
+    A `*` marks the commits that changed rows, and so have a time version. Rows are `+` inserted, `~` updated and `-`
+    deleted, as far as the writer says.
 
     Example:
       tidelog history /data/events --limit 20
@@ -34,7 +35,7 @@ def history_command(
                 output.write_json(_as_json(record))
             return
         rows = [_as_row(record) for record in records]
-    output.write_grid(_COLUMNS, rows, numbers=[0, 4, 5], whole=[1])
+    output.write_grid(_COLUMNS, rows, numbers=[0, 4, 5], whole=[1], optional=[6])
 
 
 def _as_json(record: CommitRecord) -> dict[str, Any]:
@@ -46,6 +47,8 @@ def _as_json(record: CommitRecord) -> dict[str, Any]:
         "operation": record.operation,
         "data_change": record.data_change,
         "rows": record.rows_added,
+        "rows_updated": record.rows_updated,
+        "rows_deleted": record.rows_deleted,
         "files_added": record.files_added,
         "files_removed": record.files_removed,
         "engine": record.engine,
@@ -61,7 +64,13 @@ def _as_row(record: CommitRecord) -> list[Any]:
         f"{output.timestamp_text(record.timestamp, timespec='milliseconds')}{' *' if record.time_version else ''}",
         str(record.operation_class),
         record.operation,
-        record.rows_added,
+        _rows(record),
         f"+{record.files_added} -{record.files_removed}",
         record.engine,
     ]
+
+
+def _rows(record: CommitRecord) -> str:
+    """The rows that the commit changed, such as `+2 ~1`; empty if that is unknown, or if there are none."""
+    counts = (("+", record.rows_added), ("~", record.rows_updated), ("-", record.rows_deleted))
+    return " ".join(f"{sign}{count:,}" for sign, count in counts if count)

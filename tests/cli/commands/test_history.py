@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 
 from tests.cli.support import lines, on_terminal, run
@@ -63,3 +67,28 @@ def test_a_narrow_terminal_shows_one_field_per_line(table: Table, columns: int) 
     assert "…" not in shown.text
     labels = [line.split()[0] for line in shown.lines]
     assert labels == ["version", "timestamp", "class", "operation", "rows", "files", "engine"] * 3
+
+
+def test_rows_that_were_updated_and_deleted_are_counted(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "t"), pa.schema([("id", pa.int64()), ("day", pa.string())]))
+    table.insert([{"id": number, "day": "a"} for number in range(5)])
+    table.update("id = 1", {"day": "'b'"})
+    table.delete("id in (2, 3)")
+    table.upsert([{"id": 4, "day": "c"}, {"id": 5, "day": "c"}, {"id": 6, "day": "c"}], keys=["id"])
+    table.upsert([{"id": 0, "day": "gone"}], keys=["id"], delete_where="day = 'gone'")
+    table.overwrite([{"id": 7}])
+    table.truncate()
+    table.set_properties({"delta.appendOnly": True})
+    shown = on_terminal("history", table.path, columns=80)
+    assert max(map(len, shown.lines)) <= 80
+    rows = [" ".join(re.findall(r"[+~-]\d+(?= )", line)[:-1]) for line in shown.lines if re.match(r" *\d", line)]
+    assert rows == ["", "-1", "+1", "-1", "+2 ~1", "-2", "~1", "+5", ""]
+    for word in ("UPDATE_DELETE", "TBLPROPERTIES", "OVERWRITE"):
+        assert word in shown.text.split(), "words stay whole"
+    found = lines(run("history", table.path, "--json"))
+    assert [(line["rows"], line["rows_updated"], line["rows_deleted"]) for line in found[3:7]] == [
+        (0, 0, 1),
+        (2, 1, 0),
+        (None, None, 2),
+        (None, 1, None),
+    ]

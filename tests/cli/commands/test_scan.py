@@ -91,16 +91,24 @@ def test_a_version_that_does_not_exist_is_a_failure_that_names_the_range(table: 
 # --- in a terminal ---------------------------------------------------------------------------------------------------
 
 
-def test_a_terminal_cuts_what_does_not_fit(table: Table) -> None:
-    """In a terminal of 40 columns no line is longer, and what was cut is marked."""
+def test_a_terminal_that_is_too_narrow_for_a_word_shows_one_field_per_line(table: Table) -> None:
     table.insert([{"n": 3, "part": "a" * 30, "text": "x" * 100}])
     shown = in_terminal(
         PROGRAM, "scan", table.path, "--where", "n = 3", "--columns", "n,part,text", "--limit", 5, columns=40
     )
     assert shown.code == 0
-    assert len(shown.lines) == 2
+    assert [line.split()[0] for line in shown.lines[:3]] == ["n", "part", "text"]
     assert all(len(line) <= 40 for line in shown.lines)
-    assert "…" in shown.lines[1]
+    assert "a" * 30 in shown.lines[1]
+
+
+def test_a_terminal_folds_texts_between_words(table: Table) -> None:
+    text = "an event with a text of several words in it"
+    table.insert([{"n": 3, "part": "x", "text": text}])
+    shown = on_terminal("scan", table.path, "--where", "n = 3", "--columns", "n,part,text", columns=40)
+    assert shown.lines[0].split() == ["n", "part", "text"]
+    assert all(len(line) <= 40 for line in shown.lines)
+    assert " ".join(" ".join(shown.lines[1:]).split()) == f"3 x {text}"
 
 
 @pytest.mark.parametrize("columns", [40, 60])
