@@ -19,7 +19,10 @@ _INSTEAD: Mapping[str, str] = {
     "open it with Table.open, pass exist_ok=True, or choose another path": (
         "choose another path, or drop the table with tidelog drop"
     ),
-    "create the table with Table.create or a Sink": "create the table with tidelog create",
+    "create the table with Table.create or a Sink, or make one of parquet files with Table.convert": (
+        "create the table with tidelog create, or make one of parquet files with tidelog adopt"
+    ),
+    "open that one with Table.open": "use that one",
     "leave nullable=False out": "remove NOT NULL",
     "pass keys=[...]": "pass --keys",
     "call Table.drop(path) to finish it": "run tidelog drop PATH --yes to finish it",

@@ -35,6 +35,9 @@ _PLAIN: Mapping[pa.DataType, pa.DataType] = {
     pa.date32(): pa.date32(),
     pa.date64(): pa.date32(),
 }
+# What a parquet file begins with. Writers need not give it the usual ending.
+_MAGIC = b"PAR1"
+_ENDING = ".parquet"
 # From 1.10 on, it leaves the bounds of a column with a NaN out.
 _EXACT_FLOATS = re.compile(rb"parquet-mr version (?:1\.[1-9][0-9]|[2-9]|[1-9][0-9])")
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
@@ -91,6 +94,14 @@ class PlainFiles:
                 path=self._store.url,
             ) from error
         except DataFileDamagedError as error:
+            if not path.endswith(_ENDING) and not self._begins_as_parquet(path):
+                other = f"_{path.rpartition('/')[2]}"
+                raise DataFileDamagedError(
+                    f"{path} of {self._store.url} is not a parquet file, and a table takes all files of its folder",
+                    advice=f"move it away, or rename it to {other}: names with _ or . in front are left out",
+                    path=self._store.url,
+                    file=path,
+                ) from error
             raise DataFileDamagedError(
                 f"{path} of {self._store.url} ({status.size_bytes} bytes) cannot be read as a parquet file: "
                 f"{error.__cause__ or error.message}",
@@ -98,6 +109,12 @@ class PlainFiles:
                 path=self._store.url,
                 file=path,
             ) from error
+
+    def _begins_as_parquet(self, path: str) -> bool:
+        try:
+            return self._store.read_start(path, len(_MAGIC)).startswith(_MAGIC)
+        except OSError:
+            return True  # nothing is known of it
 
     def _columns(
         self, found: pa.Schema, physical: tuple[str, ...], footer: pq.FileMetaData, path: str

@@ -224,9 +224,11 @@ def _require_unicode(store: Store, path: str) -> None:
 
 def _require_files(store: Store, files: _Files, inside: str) -> None:
     if inside:
+        inner, log, _ = f"/{inside}".partition(f"/{filenames.LOG_FOLDER}/")
+        advice = "convert a folder of plain parquet files only"
         raise ConfigurationError(
             f"the folder {store.url} holds another table ({inside}), whose files must not be read without its log",
-            advice="convert a folder of plain parquet files only",
+            advice=f"open that one with Table.open({store.url + inner!r}); {advice}" if log else advice,
             path=store.url,
         )
     if not files:
@@ -329,10 +331,16 @@ def _texts(store: Store, path: str, wanted: Mapping[str, Any]) -> dict[str, str 
         ) from error
     if set(found) == set(wanted):
         return found
+    if found:
+        advice = f"pass partition_by={list(found)!r}"
+    elif path.endswith(".parquet"):
+        advice = "leave partition_by out"
+    else:
+        advice = f"leave partition_by out; if the file is no data, move it away, or rename it to _{path}"
     has, asked = (", ".join(map(repr, names)) or "none" for names in (found, wanted))
     raise ConfigurationError(
         f"the partition columns in the path {path} of {store.url} are {has}, not {asked}",
-        advice=f"pass partition_by={list(found)!r}" if found else "leave partition_by out",
+        advice=advice,
         path=store.url,
     )
 

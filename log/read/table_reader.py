@@ -8,7 +8,8 @@ from typing import Self
 
 import pyarrow as pa
 
-from tidelog.log.errors import ConfigurationError
+from tidelog.log.errors import ConfigurationError, TableNotFoundError, TidelogError
+from tidelog.log.format.filenames import LOG_FOLDER
 from tidelog.log.format.protocol import require_readable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.read.commit_changes import ChangeSource
@@ -22,6 +23,9 @@ from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.table_identity import is_same_commit, require_current, require_not_dropped, require_same_table
 from tidelog.log.storage import Store, open_store
 from tidelog.log.system import REAL_SYSTEM, System, to_datetime
+
+# In how many folders below a path without a table to look for one; each look can take a request.
+_MOST_LOOKS = 20
 
 
 class TableReader(ArrowReader):
@@ -63,7 +67,14 @@ class TableReader(ArrowReader):
         Example:
             >>> table = Table.open("s3://bucket/events", storage_options={"endpoint_url": "https://minio.example:9000"})
         """
-        return cls._load(open_store(path, storage_options), system)
+        store = open_store(path, storage_options)
+        try:
+            return cls._load(store, system)
+        except TableNotFoundError as error:
+            place = _place_of_tables(store)
+            if not place:
+                raise
+            raise TableNotFoundError(f"{error.message}: {place[0]}", advice=place[1], path=store.url) from error
 
     @classmethod
     def _load(cls, store: Store, system: System = REAL_SYSTEM) -> Self:
@@ -259,3 +270,20 @@ class TableReader(ArrowReader):
         partitions = f", partition_by={list(self.partition_by)}" if self.partition_by else ""
         columns = columns_text(self.schema)
         return f"{type(self).__name__}({self.path!r}, version={self.version}, columns={columns}{partitions})"
+
+
+def _place_of_tables(store: Store) -> tuple[str, str] | None:
+    """What is wrong with the path of a folder in a table, or of one that holds tables, and what to do; else None."""
+    above = store.url.partition(f"/{LOG_FOLDER}")[0]
+    if above != store.url:
+        return "it is a folder of a table's log", f"open {above}"
+    try:
+        inner = store.folders()
+        looked_at = inner[:_MOST_LOOKS]
+        tables = [name for name in looked_at if LOG_FOLDER in store.folders(name, until=LOG_FOLDER)]
+    except (TidelogError, OSError):  # the error that is at hand says more
+        return None
+    if not tables:
+        return None
+    more = ", and maybe others" if len(inner) > len(looked_at) else ""
+    return f"it is a folder of tables ({', '.join(tables)}{more})", f"open one of them, such as {store.url}/{tables[0]}"

@@ -98,7 +98,8 @@ def _segment(
     if not commits and not checkpoints:
         raise TableNotFoundError(
             f"there is no table at {store.url}",
-            advice="check the path, or create the table with Table.create or a Sink",
+            advice="check the path, create the table with Table.create or a Sink, or make one of parquet files with "
+            "Table.convert",
             path=store.url,
         )
     checkpointed = {checkpoint.version for checkpoint in usable}
@@ -110,7 +111,8 @@ def _segment(
     earliest = start or _earliest(store, commits, checkpointed, newest)
     wanted = newest if version is None else version
     if not earliest <= wanted <= newest:
-        raise range_error(store, f"version {wanted} is not in the log", earliest, newest)
+        hint = ", which history lists; leave the version out for the newest"
+        raise range_error(store, f"version {wanted} is not in the log", earliest, newest, hint)
     base = next((checkpoint for checkpoint in usable if checkpoint.version <= wanted), None)
     first = base.version if base else 0
     within = tuple(checksum for checksum in checksums if first <= checksum <= wanted)

@@ -27,7 +27,7 @@ def test_a_path_without_a_table_is_one_line(command: str, tmp_path: Path) -> Non
     assert (result.exit_code, result.stdout) == (code, "")
     error = f"{path}TIDELOG_TABLE_NOT_FOUND: there is no table at {tmp_path / 'nothing'}; check the"
     assert result.stderr.startswith(error)
-    assert "create the table with tidelog create [" in result.stderr
+    assert "create the table with tidelog create, or make one of parquet files with tidelog adopt [" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,13 @@ import pytest
 
 from tests.log.support import NUMBERS, memory_url, numbers, read_numbers
 from tidelog.log import Table
-from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TableExistsError, TableNotFoundError
+from tidelog.log.errors import (
+    ConfigurationError,
+    HistoryExpiredError,
+    SchemaMismatchError,
+    TableExistsError,
+    TableNotFoundError,
+)
 from tidelog.log.format import properties
 from tidelog.log.format.actions import Protocol
 from tidelog.log.state.commits import read_commit
@@ -168,3 +175,42 @@ def test_the_help_names_the_defaults_of_properties() -> None:
     assert int(shown[properties.INDEXED_COLUMNS]) == properties.indexed_columns({})
     assert shown[properties.CONFLICT_POLICY] == properties.conflict_policy({})
     assert properties.parse_flag(shown[properties.METADATA_RETRY]) is properties.metadata_retry({})
+
+
+# --- paths beside a table --------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_tables_is_named_as_one(path: str) -> None:
+    for name in ("orders", "users"):
+        Table.create(f"{path}/{name}", NUMBERS)
+    with pytest.raises(TableNotFoundError) as raised:
+        Table.open(path)
+    assert raised.value.message == f"there is no table at {path}: it is a folder of tables (orders, users)"
+    assert raised.value.advice == f"open one of them, such as {path}/orders"
+
+
+def test_the_folder_of_a_log_is_named_as_one(path: str) -> None:
+    Table.create(path, NUMBERS)
+    with pytest.raises(TableNotFoundError, match="it is a folder of a table's log") as raised:
+        Table.open(f"{path}/_delta_log")
+    assert raised.value.advice == f"open {path}"
+
+
+def test_any_other_folder_without_a_table_says_how_to_make_one(tmp_path: Path) -> None:
+    for number in range(25):
+        Path(tmp_path, f"a{number:02}").mkdir()
+    Table.create(str(tmp_path / "z"), NUMBERS)  # beyond what is looked at
+    for place in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(TableNotFoundError) as raised:
+            Table.open(str(place))
+        assert raised.value.message == f"there is no table at {place}"
+        assert "Table.create or a Sink, or make one of parquet files with Table.convert" in raised.value.advice
+
+
+def test_a_version_that_the_log_lacks_says_which_it_has(path: str) -> None:
+    table = Table.create(path, NUMBERS)
+    with pytest.raises(HistoryExpiredError, match="version 99 is not in the log") as raised:
+        table.at(version=99)
+    assert raised.value.advice == (
+        "the available versions are 0 to 0, which history lists; leave the version out for the newest"
+    )

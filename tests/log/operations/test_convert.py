@@ -139,6 +139,8 @@ def test_files_with_other_columns_and_narrower_types_are_joined() -> None:
         ({"A=1/f.parquet": ROWS}, {"partition_by": ["a"]}, "are 'A', not 'a'"),
         ({"sub/f.parquet": ROWS}, {}, "'sub' is not a partition folder"),
         ({"a=1/_delta_log/0.json": b"", "a=1/f.parquet": ROWS}, {"partition_by": ["a"]}, "holds another table"),
+        ({"t/_delta_log/0.json": b"", "f.parquet": ROWS}, {}, "/t'); convert a folder of plain parquet files only"),
+        ({"a=1/f.parquet": ROWS, "README.txt": b"hello"}, {"partition_by": ["a"]}, "rename it to _README.txt"),
         ({".hoodie/x": b"", "f.parquet": ROWS}, {}, "holds another table"),
         ({"f.parquet": ROWS}, {"partition_by": "a"}, "must be a list"),
         ({"a=1/f.parquet": ROWS}, {"partition_by": ["a", "a"]}, "name each partition column once"),
@@ -155,6 +157,14 @@ def test_a_file_that_is_not_parquet_is_named(content: bytes) -> None:
     text = refused(DataFileDamagedError, {"a.parquet": ROWS, "notes.csv": content})
     assert "notes.csv" in text
     assert "move it out of the folder" in text
+
+
+def test_a_file_of_another_kind_says_how_to_leave_it_out() -> None:
+    text = refused(DataFileDamagedError, {"a.parquet": ROWS, "README.txt": b"hello"})
+    assert "README.txt of memory://" in text
+    assert "is not a parquet file, and a table takes all files of its folder" in text
+    assert "rename it to _README.txt: names with _ or . in front are left out" in text
+    assert "a table takes all" not in refused(DataFileDamagedError, {"data": parquet(ROWS)[:-10]})
 
 
 def test_files_that_do_not_fit_are_both_named() -> None:
