@@ -274,6 +274,11 @@ class PrerequisiteError(ConfigurationError, ImportError):
     code = "TIDELOG_PREREQUISITE"
 
 
+def installing(extra: str) -> str:
+    """Advice to install one of tidelog's extras. It is not on PyPI, so pip needs a copy of the repository."""
+    return f"run in a copy of tidelog's repository: pip install '.[{extra}]'"
+
+
 class NotInStreamError(ConfigurationError):
     """A Sink was called, but no streaming query was found. Pass the Sink to `foreachBatch`."""
 

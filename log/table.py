@@ -52,10 +52,10 @@ class Table(Statements, UpkeepMethods):
                 - a local path (`/data/events`, `events`, `~/events`) or `file:///data/events`: a disk, or a mounted
                   file system with hard links
                 - `memory://name`: the memory of this process, for tests
-                - `s3://bucket/folder` or `s3a://`: Amazon S3 and compatible servers; needs `tidelog[s3]`
-                - `gs://bucket/folder` or `gcs://`: Google Cloud Storage; needs `tidelog[gcs]`
+                - `s3://bucket/folder` or `s3a://`: Amazon S3 and compatible servers; needs the extra `s3`
+                - `gs://bucket/folder` or `gcs://`: Google Cloud Storage; needs the extra `gcs`
                 - `az://container/folder`, `abfs://container/folder` or
-                  `abfss://container@account.dfs.core.windows.net/folder`: Azure Storage; needs `tidelog[azure]`
+                  `abfss://container@account.dfs.core.windows.net/folder`: Azure Storage; needs the extra `azure`
             schema: The columns, partition columns included.
             partition_by: The partition columns. At least one column of the schema must not be one.
             properties: Table properties; values are text, numbers or booleans. A new table gets

@@ -17,11 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidelog.log.errors import PrerequisiteError
+from tidelog.log.errors import PrerequisiteError, installing
 
 _INSTALL = (
-    "run: pip install 'tidelog[spark]', which brings PySpark 4.0 or later; on a platform with a Spark of its own, take "
-    "a release with Spark 4.0 or later, and its Python"
+    f"{installing('spark')}, which brings PySpark 4.0 or later; on a platform with a Spark of its own, take a release "
+    "with Spark 4.0 or later, and its Python"
 )
 
 try:
@@ -50,7 +50,7 @@ try:
 except ImportError as _error:
     raise PrerequisiteError(
         f"tidelog.streaming needs the whole of PySpark: {_error}",
-        advice="run: pip install 'tidelog[connect]', also for a client; the package pyspark-client is not enough",
+        advice=f"{installing('connect')}, also for a client; the package pyspark-client is not enough",
     ) from _error
 
 SOURCES_TAKE_LIMITS = INSTALLED >= (4, 2)

@@ -50,7 +50,7 @@ for use in ("import tidelog.streaming", "from tidelog import Sink", "from tidelo
         exec(use)
     except ImportError as error:
         assert isinstance(error, PrerequisiteError)
-        assert "pip install 'tidelog[spark]'" in str(error), error
+        assert "pip install '.[spark]'" in str(error), error
     else:
         raise AssertionError(use)
 try:

@@ -31,6 +31,7 @@ from tidelog.log.errors import (
     StoreNotSupportedError,
     StoreUnavailableError,
     TidelogError,
+    installing,
 )
 from tidelog.log.storage import location
 from tidelog.log.storage.cloud import Cloud, Failure, chain
@@ -360,7 +361,7 @@ class ObjectStore(Store):
         except ModuleNotFoundError as error:
             raise PrerequisiteError(
                 f"{self.url} needs the Python package {error.name!r}, which is not installed",
-                advice=f"run: pip install 'tidelog[{extra}]'",
+                advice=installing(extra),
                 path=self.url,
             ) from error
         try:

@@ -23,10 +23,10 @@ except ImportError as error:
     [
         (
             "raise ModuleNotFoundError(\"No module named 'pyspark'\")",
-            "tidelog.streaming needs PySpark: No module named 'pyspark'; run: pip install 'tidelog[spark]'",
+            "tidelog.streaming needs PySpark: No module named 'pyspark'; run in a copy of tidelog's repository: pip",
         ),
         # Its modules cannot be imported on a Python as new as this one.
-        ("__version__ = '3.2.4'", "PySpark 3.2.4 is too old for tidelog.streaming; run: pip install 'tidelog[spark]'"),
+        ("__version__ = '3.2.4'", "PySpark 3.2.4 is too old for tidelog.streaming; run in a copy"),
         ("__version__ = '3.5.6.dev1'", "PySpark 3.5.6.dev1 is too old for tidelog.streaming"),
         # As the package pyspark-client, which has no classic sessions.
         ("__version__ = '4.1.1'", "tidelog.streaming needs the whole of PySpark: cannot import name 'SparkContext'"),

@@ -142,4 +142,4 @@ def test_a_missing_library_says_how_to_install_it(url: str, extra: str, monkeypa
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(PrerequisiteError, match="thelibrary") as raised:
         ObjectStore(url, {"account_name": "a", "x": extra}).list("")
-    assert raised.value.advice == f"run: pip install 'tidelog[{extra}]'"
+    assert raised.value.advice == f"run in a copy of tidelog's repository: pip install '.[{extra}]'"
