@@ -16,7 +16,7 @@ from tests.log.faults import Around
 from tests.log.support import NUMBERS, numbers
 from tidelog.cli import follow as module
 from tidelog.cli import options
-from tidelog.cli.stopping import Stop
+from tidelog.cli.follow import Stop
 from tidelog.log import Table
 from tidelog.log.consumers.administration import remove_consumer
 from tidelog.log.consumers.consumer_status import consumers

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.cli.stopping import Stop
-from tidelog.cli.waits import NAME_WAIT_LIMIT_MS, OUTAGE_LIMIT_S, Outage, claim_when_free
+from tidelog.cli.follow import NAME_WAIT_LIMIT_MS, OUTAGE_LIMIT_S, Outage, Stop, claim_when_free
 from tidelog.log.errors import ConsumerInUseError, StoreUnavailableError
 from tidelog.log.system import System
 
