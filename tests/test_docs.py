@@ -242,8 +242,9 @@ def heads(page: str) -> list[str]:
 def test_the_extras_of_the_installation_page() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     page = (DOCS / "installation.md").read_text()
-    table = re.findall(r"^\| `tidelog\[(\w+)\]` \| ([^|]+) \| .+ \|$", page, flags=re.MULTILINE)
+    table = re.findall(r"^\| `(\w+)` \| ([^|]+) \| [^|]+ \|$", page, flags=re.MULTILINE)
     assert {name: packages.split(", ") for name, packages in table} == extras
+    assert set(re.findall(r"^\| `(\w+)` \| \d+ MB \|$", page, flags=re.MULTILINE)) == set(extras)
 
 
 def test_the_tables_of_what_runs_where_come_from_the_runs() -> None:

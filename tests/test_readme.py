@@ -70,6 +70,33 @@ def test_the_samples_of_a_page_are_one_program(tmp_path: Path, page: Path) -> No
     run(samples(page), tmp_path)
 
 
+def packages(program: str) -> set[str]:
+    """The packages that a program imports and that installing tidelog alone does not bring."""
+    found = set(re.findall(r"^(?:from|import) (\w+)", program, flags=re.MULTILINE))
+    return found - sys.stdlib_module_names - {"tidelog", "pyarrow"}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "guides"], ids=lambda page: page.stem)
+def test_a_guide_says_what_its_samples_need(page: Path) -> None:
+    text = page.read_text()
+    needed = packages(samples(page))
+    if "to_pandas" in samples(page):
+        needed.add("pandas")
+    said = " ".join(text.split())
+    assert ("the extra `spark`" in said) == ("pyspark" in needed)
+    installed = re.findall(r"`pip install ([^`]+)`", said)
+    assert needed - {"pyspark"} <= {
+        re.split("[<>=]", word.strip('"'))[0] for words in installed for word in words.split()
+    }
+    assert needed or "They need tidelog alone." in said
+
+
+def test_no_two_pages_use_the_same_folder() -> None:
+    folders = [set(re.findall(r"/tmp/tidelog-[a-z-]+", samples(page))) for page in [README, *PAGES]]
+    assert all(len(found) == 1 for found in folders)
+    assert len(set.union(*folders)) == len(folders)
+
+
 def test_every_guide_has_samples() -> None:
     guides = {page.stem for page in (ROOT / "docs" / "guides").glob("*.md")}
     without = {"clusters", "demos", "object-stores", "spark-connect"}
