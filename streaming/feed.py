@@ -18,17 +18,21 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
+from tidelog.log.presentable import presentable
 from tidelog.log.read.scan import Selection
-from tidelog.log.read.timeline import to_timestamp_ms
+from tidelog.log.read.timeline import Point, to_timestamp_ms
 from tidelog.log.storage import Store
 from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource import references
 from tidelog.streaming.datasource.read_options import parse_read
-from tidelog.streaming.executors.session import prepare_session
+from tidelog.streaming.executors.session import prepare_session, stopped_quietly
 from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.feed_planning.limits import NO_LIMITS
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 from tidelog.streaming.jvm_reading.rows import jvm_rows
+
+# The options that a Feed always sets, where they say nothing.
+_DEFAULTS = {("changes", "append"), ("initialSnapshot", "false"), ("skipChangeCommits", "false")}
 
 BatchFunction = Callable[[DataFrame, int], object]
 
@@ -67,9 +71,11 @@ class Feed:
         path: The table: a local path or an fsspec URL.
         changes: `append`: the inserted rows; a commit that removed or changed rows is an error. `cdc`: every change,
             with `_change_type`. Both have `_commit_version` and `_commit_timestamp`.
-        starting_version: Begin after this version; `earliest` (the default) or `latest`. Ignored once the checkpoint
-            has a position, as all options about the start.
-        starting_timestamp: Begin after this time: ISO-8601 with a time zone, or an aware datetime.
+        after: Begin after this version or time, which is not included; `earliest` (the default) or `latest`. A time is
+            ISO-8601 with a time zone, or an aware datetime. Ignored once the checkpoint has a position, as all
+            arguments about the start.
+        starting_version: Begin with this version, as Delta does: it is included.
+        starting_timestamp: Begin with the first commit at or after this time.
         initial_snapshot: Begin with the table as it is, then follow it.
         consumer: A name under which the stream's position keeps `expire` and `vacuum` from what it still needs.
         max_files: The most files in one micro-batch; without any limit, 10,000. Below Spark 4.2 there is no limit then,
@@ -102,6 +108,7 @@ class Feed:
         path: str,
         *,
         changes: str = "append",
+        after: Point | None = None,
         starting_version: int | str | None = None,
         starting_timestamp: datetime | str | None = None,
         initial_snapshot: bool = False,
@@ -118,8 +125,9 @@ class Feed:
         given = {
             "path": path,
             "changes": changes,
+            "after": _point_text(after),
             "startingVersion": starting_version,
-            "startingTimestamp": _time_text(starting_timestamp),
+            "startingTimestamp": _point_text(starting_timestamp),
             "initialSnapshot": str(initial_snapshot).lower(),
             "consumer": consumer,
             "maxFilesPerTrigger": max_files,
@@ -161,6 +169,14 @@ class Feed:
         writer = _without_triggers_that_end(stream.writeStream) if is_cut_short else stream.writeStream
         return writer.foreachBatch(_Call(self, function, table.store, selection))
 
+    def __repr__(self) -> str:
+        """The table and the options that are not the default, without the storage options."""
+        shown = [repr(self._read.path)]
+        for name, value in self._options.items():
+            if name != "path" and not name.startswith("storageOption.") and (name, value) not in _DEFAULTS:
+                shown.append(f"{name}={value!r}")
+        return presentable(f"Feed({', '.join(shown)})")
+
     def __getstate__(self) -> dict[str, Any]:
         """All but the session, which another process cannot use: Spark Connect calls the function in one."""
         return {**self.__dict__, "_spark": None}
@@ -181,8 +197,9 @@ class _Call:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         referenced = references.referenced(batch)
         self._feed.last = _report(batch_id, referenced)
-        frame = jvm_rows(batch.sparkSession, self._store, referenced.changes, *self._selected)
-        self._function(frame, batch_id)
+        with stopped_quietly(batch.sparkSession):
+            frame = jvm_rows(batch.sparkSession, self._store, referenced.changes, *self._selected)
+            self._function(frame, batch_id)
 
 
 def _without_triggers_that_end(writer: DataStreamWriter) -> DataStreamWriter:
@@ -216,8 +233,8 @@ def _report(batch_id: int, referenced: references.ReferencedChanges) -> FeedRepo
     )
 
 
-def _time_text(moment: datetime | str | None) -> str | None:
-    if isinstance(moment, datetime):
-        to_timestamp_ms(moment)  # raises an error for a time without a zone
-        return moment.isoformat()
-    return moment
+def _point_text(point: Point | None) -> str | None:
+    if isinstance(point, datetime):
+        to_timestamp_ms(point)  # raises an error for a time without a zone
+        return point.isoformat()
+    return None if point is None else str(point)

@@ -159,6 +159,20 @@ class Timeline:
             raise self._outside(at_ms, "before the retained history", earliest)
         return self.before_first if found is None else found
 
+    def start_before(self, first: Point) -> int:
+        """The exclusive start of an interval that begins with `first`, as Delta's starts do.
+
+        A version is itself the first one, and can be the next one that will be committed. A time means the first commit
+        at or after it. Raises HistoryExpiredError like `interval_end`.
+        """
+        if isinstance(first, int) and first == self.version + 1:
+            return self.version
+        found = self.interval_end(first)
+        if isinstance(first, int) or found < self.first_version:
+            return max(found - 1, self.before_first)
+        is_included = to_datetime(self.times.at(found)) >= _to_moment(first)
+        return found - 1 if is_included else found
+
     def nth_version(self, n: int) -> int:
         """The ID version of the n-th most recent commit."""
         _require_positive(n)
@@ -231,6 +245,10 @@ def require_version(version: object) -> None:
 
 def to_timestamp_ms(moment: datetime | str) -> int:
     """An aware datetime or ISO-8601 string as whole milliseconds since the epoch. Raises ConfigurationError."""
+    return (_to_moment(moment) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _to_moment(moment: datetime | str) -> datetime:
     if not isinstance(moment, (str, datetime)):
         raise ConfigurationError(f"{moment!r} is not a time", advice="pass an aware datetime or an ISO-8601 string")
     try:
@@ -244,7 +262,7 @@ def to_timestamp_ms(moment: datetime | str) -> int:
             f"{str(moment)!r} has no time zone, so its meaning would depend on the machine",
             advice="add one, such as Z for UTC",
         )
-    return (parsed - _EPOCH) // timedelta(milliseconds=1)
+    return parsed
 
 
 def _require_positive(n: object) -> None:

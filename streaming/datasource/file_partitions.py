@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from tidelog.log.errors import HistoryExpiredError, SchemaMismatchError
+from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.read.commit_changes import read_change_batches
 from tidelog.log.read.rewrites import Change
 from tidelog.log.read.scan import Selection
@@ -17,7 +17,7 @@ from tidelog.log.read.snapshot import Snapshot
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.storage import Store
 from tidelog.streaming import spark_versions
-from tidelog.streaming.datasource.read_options import EXCLUSIVE_START, ReadOptions
+from tidelog.streaming.datasource.read_options import ReadOptions
 from tidelog.streaming.feed_planning.query_columns import QueryColumns
 
 # A task's Python worker costs some tens of milliseconds, so small files share one task. A core reads this number of
@@ -80,10 +80,14 @@ def interval(table: TableReader, options: ReadOptions) -> tuple[int, int]:
 
     Raises ConfigurationError if the end lies before the start, HistoryExpiredError for an end outside the history.
     """
-    try:
-        found = table.timeline.interval(table.version if options.latest else options.start, options.end)
-    except HistoryExpiredError as error:
-        raise HistoryExpiredError(error.message, advice=f"{error.advice}; {EXCLUSIVE_START}", **error.fields) from None
+    timeline, start = table.timeline, options.start
+    if options.latest:
+        start = table.version
+    elif start is not None and options.is_start_included:
+        if not isinstance(start, int):
+            timeline.interval(start, options.end)  # raises for an end before the start
+        start = timeline.start_before(start)
+    found = timeline.interval(start, options.end)
     return found.after, found.until
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from datetime import datetime
 from tidelog.log import predicate
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties
+from tidelog.log.presentable import did_you_mean
 from tidelog.log.read.changes import require_mode
 from tidelog.log.read.commit_changes import Mode
 from tidelog.log.read.timeline import BEFORE_FIRST, Point
@@ -21,13 +23,14 @@ from tidelog.streaming.feed_planning.query_columns import QueryColumns
 
 EARLIEST = "earliest"
 LATEST = "latest"
-EXCLUSIVE_START = "the start is exclusive: reading begins after it, while Delta includes it"
 
+_WHOLE_NUMBER = re.compile(r"-?\d+")
 _SECRET_PREFIX = "storageoption."  # noqa: S105 - the name of an option, not a secret
 READ_OPTIONS = {
     "path": "path",
     "versionasof": "versionAsOf",
     "timestampasof": "timestampAsOf",
+    "after": "after",
     "startingversion": "startingVersion",
     "startingtimestamp": "startingTimestamp",
     "endingversion": "endingVersion",
@@ -52,6 +55,9 @@ _STREAM_ONLY = {
     "maxrowspertrigger",
 }
 _BATCH_ONLY = {"versionasof", "timestampasof", "endingversion", "endingtimestamp"}
+_STARTS = ("after", "startingversion", "startingtimestamp")
+# Options of Delta that have another name here.
+_OF_DELTA = {"readchangefeed": "changes=cdc", "readchangedata": "changes=cdc"}
 # For CREATE TABLE Spark passes the properties of the new catalog entry as options; this one is always among them.
 _OF_CATALOG_TABLE = "owner"
 
@@ -60,12 +66,14 @@ _OF_CATALOG_TABLE = "owner"
 class ReadOptions:
     """The parsed options of a read; the names are those of the reference.
 
-    `zone` is the session's time zone if a timestamp was read with it, else None.
+    `start` is not part of the interval, unless `is_start_included`, as Delta's options say. `zone` is the session's
+    time zone if a timestamp was read with it, else None.
     """
 
     path: str
     snapshot: Point | None
     start: Point | None
+    is_start_included: bool
     end: Point | None
     latest: bool
     changes: Mode | None
@@ -109,6 +117,7 @@ def parse_read(
         path=path,
         snapshot=_one_of(options, "versionasof", "timestampasof", moments),
         start=start,
+        is_start_included=start is not None and start != BEFORE_FIRST and "after" not in options,
         end=_one_of(options, "endingversion", "endingtimestamp", moments),
         latest=latest,
         changes=_mode(options, streaming=streaming),
@@ -142,7 +151,10 @@ def require_known(options: Iterable[str], known: Mapping[str, str]) -> None:
     for key in options:
         if key not in known:
             names = ", ".join([*known.values(), "storageOption.<name>"])
-            raise ConfigurationError(f"unknown option {key!r}", advice=f"use one of {names}")
+            similar = did_you_mean(key, known.values())
+            if key in _OF_DELTA:
+                similar = f"Delta's {key} is {_OF_DELTA[key]} here; "
+            raise ConfigurationError(f"unknown option {key!r}", advice=f"{similar}use one of {names}")
 
 
 def require_path(options: Mapping[str, str], advice: str) -> str:
@@ -176,7 +188,7 @@ def _refuse_misplaced(options: Mapping[str, str], *, streaming: bool | None) -> 
 
 def _refuse_conflicting(options: Mapping[str, str]) -> None:
     if _flag(options, "initialsnapshot"):
-        for key in ("startingversion", "startingtimestamp"):
+        for key in _STARTS:
             if key in options:
                 raise ConfigurationError(
                     f"the options 'initialSnapshot' and {READ_OPTIONS[key]!r} exclude each other",
@@ -236,13 +248,24 @@ def _size(options: Mapping[str, str], key: str) -> int | None:
 
 
 def _start(options: Mapping[str, str], moments: _Moments) -> tuple[Point | None, bool]:
-    """The exclusive lower end of the interval, and whether it is the table's newest version."""
-    word = options.get("startingversion", "").lower()
+    """Where the interval begins, and whether that is after the table's newest version."""
+    given = [key for key in _STARTS if key in options]
+    if len(given) > 1:
+        raise _both(*given[:2])
+    if not given or given == ["startingtimestamp"]:
+        return (moments.parse(options, "startingtimestamp") if given else None), False
+    (key,) = given
+    word = options[key].strip().lower()
     if word in {EARLIEST, LATEST}:
-        if "startingtimestamp" in options:
-            raise _both("startingversion", "startingtimestamp")
         return (BEFORE_FIRST, False) if word == EARLIEST else (None, True)
-    return _one_of(options, "startingversion", "startingtimestamp", moments), False
+    if key == "after" and not _WHOLE_NUMBER.fullmatch(word):
+        return moments.parse(options, key), False
+    version = _version(options, key)
+    if key == "startingversion" and version < 0:
+        raise ConfigurationError(
+            f"the option 'startingVersion' cannot be {options[key]!r}", advice="the first version of a table is 0"
+        )
+    return version, False
 
 
 def _one_of(options: Mapping[str, str], version: str, timestamp: str, moments: _Moments) -> Point | None:
@@ -257,11 +280,9 @@ def _version(options: Mapping[str, str], key: str) -> int:
     try:
         return int(options[key])
     except ValueError as error:
-        advice = "give a whole number"
-        if key == "startingversion":
-            advice += f", 'earliest' or 'latest'; {EXCLUSIVE_START}"
+        others = f", {EARLIEST!r} or {LATEST!r}" if key == "startingversion" else ""
         raise ConfigurationError(
-            f"the option {READ_OPTIONS[key]!r} cannot be {options[key]!r}", advice=advice
+            f"the option {READ_OPTIONS[key]!r} cannot be {options[key]!r}", advice=f"give a whole number{others}"
         ) from error
 
 
@@ -279,8 +300,8 @@ class _Moments:
             moment = datetime.fromisoformat(text.strip())
         except ValueError as error:
             advice = "write ISO-8601, such as 2026-01-31T12:00:00Z or 2026-01-31T12:00:00+01:00"
-            if key == "startingtimestamp":
-                advice += f"; {EXCLUSIVE_START}"
+            if key == "after":
+                advice = f"give a version, a time, {EARLIEST!r} or {LATEST!r}; {advice}"
             raise ConfigurationError(f"the option {name!r} cannot be {text!r}", advice=advice) from error
         if moment.tzinfo is not None:
             return moment
@@ -293,9 +314,9 @@ class _Moments:
         return in_zone(moment, self._session_zone)
 
 
-def _both(version: str, timestamp: str) -> ConfigurationError:
+def _both(first: str, second: str) -> ConfigurationError:
     return ConfigurationError(
-        f"the options {READ_OPTIONS[version]!r} and {READ_OPTIONS[timestamp]!r} exclude each other",
+        f"the options {READ_OPTIONS[first]!r} and {READ_OPTIONS[second]!r} exclude each other",
         advice="leave one out",
     )
 

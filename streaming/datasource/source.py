@@ -42,7 +42,8 @@ class TidelogDataSource(DataSource):
     |---|---|---|---|
     | `path` | yes | yes | the table |
     | `versionAsOf`, `timestampAsOf` | yes | | a snapshot |
-    | `startingVersion`, `startingTimestamp` | yes | yes | the changes after this point, which Delta includes |
+    | `after` | yes | yes | the changes after this version or time, which is not included |
+    | `startingVersion`, `startingTimestamp` | yes | yes | the changes from this point on, included as in Delta |
     | `endingVersion`, `endingTimestamp` | yes | | the changes up to and including this point |
     | `changes` | yes | yes | `append`, `cdc` or `net` (`read` only) |
     | `keys` | yes | | for `net`: comma-separated key columns |
@@ -53,9 +54,9 @@ class TidelogDataSource(DataSource):
     | `columns`, `where` | yes | yes | comma-separated columns; an SQL predicate |
     | `storageOption.<name>` | yes | yes | credentials and endpoints of the store |
 
-    `startingVersion` also takes `earliest`, the default of a stream, and `latest`. A timestamp is ISO-8601; without a
-    time zone it is read in the session's, as `spark.sql.session.timeZone` was at `register(spark)`. If the session has
-    another zone when the query runs, the query fails with an error that says so.
+    `after` and `startingVersion` also take `earliest`, the default of a stream, and `latest`. A timestamp is ISO-8601;
+    without a time zone it is read in the session's, as `spark.sql.session.timeZone` was at `register(spark)`. If the
+    session has another zone when the query runs, the query fails with an error that says so.
 
     `df.write` takes `path`, `partitionBy`, `where`, `partitionOverwriteMode`, `txnAppId`, `txnVersion` and
     `storageOption.<name>`.
@@ -63,7 +64,7 @@ class TidelogDataSource(DataSource):
     Example:
         register(spark)
         spark.read.format("tidelog").option("versionAsOf", 3).load("/data/events")
-        spark.readStream.format("tidelog").option("startingVersion", "latest").load("/data/events")
+        spark.readStream.format("tidelog").option("after", "latest").load("/data/events")
         df.write.format("tidelog").mode("append").save("/data/events")
     """
 

@@ -1,4 +1,4 @@
-"""The Spark session that runs the work, classic or Spark Connect."""
+"""The Spark session that runs the work, classic or Spark Connect, and its streaming queries."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log.errors import ConfigurationError
 from tidelog.streaming.executors.prerequisites import require_jvm, require_spark
 
-# Lets Spark fit the number of a shuffle's tasks to its rows; the session of a stream has it off.
+# The local property of a batch function's thread that has its query's id.
+QUERY_ID = "sql.streaming.queryId"
 _MOST_TASKS = 2**16
+# Lets Spark fit the number of a shuffle's tasks to its rows; the session of a stream has it off.
 FITTED_SHUFFLES = {"spark.sql.adaptive.enabled": "true"}
 
 
@@ -114,3 +118,70 @@ def use_this_interpreter(context: SparkContext) -> None:
     """
     if (context.master or "").startswith("local") and context.pythonExec != sys.executable:
         context.pythonExec = sys.executable
+
+
+def is_running(session: SparkSession, query_id: str) -> bool:
+    """Whether the query with this id has not been stopped; True if this Spark has no way to know.
+
+    `query.stop()` waits until the batch function returns, forever unless `spark.sql.streaming.stopTimeout` is set. It
+    interrupts the JVM's thread, which does not wake a sleep in Python. But it marks the query as ended first, and that
+    can be seen here. Takes about a millisecond, on Spark Connect two calls to the server.
+    """
+    if is_connect(session):
+        try:
+            # A stopped query is listed until its batch function returns. From Spark 4.3 on none is.
+            return all(query.isActive for query in session.streams.active if query.id == query_id)
+        except PySparkException:
+            return True
+    try:
+        query = java_query(session, query_id)
+        return query is not None and bool(query.isActive())
+    except (Py4JError, PySparkException, AttributeError, TypeError):
+        return True
+
+
+def java_query(session: SparkSession, query_id: str) -> Any:
+    """The JVM's object for the streaming query with this id. Raises errors of py4j and PySpark if there is none.
+
+    A batch function's session is a clone that has no queries, so this asks the state that all sessions share, through
+    an internal call of Spark's.
+    """
+    java_session: Any = session._jsparkSession  # noqa: SLF001 - see above; a test pins it
+    jvm: Any = session._jvm  # noqa: SLF001
+    return java_session.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
+
+
+def is_active(query: Any) -> bool:
+    """Whether the JVM's query is still active; False if its session was stopped."""
+    try:
+        return bool(query.isActive())
+    except (Py4JError, PySparkException):
+        return False
+
+
+class QueryStoppedError(Exception):
+    """The query of a batch function was stopped, which interrupted a call of the function into the JVM.
+
+    Its text is one that Spark knows as an interruption.
+    """
+
+    def __init__(self) -> None:
+        # Spark looks for the beginning and the end of this.
+        known = "py4j.protocol.Py4JJavaError: An error occurred while calling the JVM: java.lang.InterruptedException"
+        super().__init__(f"the query was stopped; the batch runs again when it is restarted ({known})")
+
+
+@contextmanager
+def stopped_quietly(session: SparkSession) -> Iterator[None]:
+    """Within a batch function: raise QueryStoppedError for an error of Spark's that comes from the query's stop.
+
+    Spark searches the text of an interrupted function's error with a regular expression, which overflows the JVM's
+    stack on a text as long as that of a real Py4JJavaError, and prints the overflow.
+    """
+    try:
+        yield
+    except (Py4JError, PySparkException):
+        query_id = None if is_connect(session) else session.sparkContext.getLocalProperty(QUERY_ID)
+        if query_id is None or is_running(session, query_id):
+            raise
+        raise QueryStoppedError from None

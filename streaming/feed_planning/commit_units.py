@@ -147,8 +147,7 @@ def _with_options(error: NotAppendOnlyError) -> NotAppendOnlyError:
     """The error with the advice that fits `format("tidelog")` and `Feed`."""
     advice = (
         "read all changes with the option changes=cdc, or leave such commits out with skipChangeCommits=true; a stream "
-        f"with a new checkpoint and startingVersion={error.version} begins after it (a start is exclusive here, and "
-        "inclusive in Delta)"
+        f"with a new checkpoint and after={error.version} begins behind it"
     )
     return NotAppendOnlyError(error.message, advice=advice, **error.fields)
 

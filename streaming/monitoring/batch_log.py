@@ -2,9 +2,9 @@
 
     logging.getLogger("tidelog.streaming").addHandler(handler)
 
-A committed or skipped batch is INFO, an empty one DEBUG, a failed one ERROR. The message is one line of key=value
-pairs. The record's attribute `tidelog` has the same fields as a dictionary, for JSON formatters such as `JsonLines`.
-Neither contains storage options.
+A committed, skipped or stopped batch is INFO, an empty one DEBUG, a failed one ERROR. The message is one line of
+key=value pairs. The record's attribute `tidelog` has the same fields as a dictionary, for JSON formatters such as
+`JsonLines`. Neither contains storage options.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 from tidelog.log.errors import TidelogError
 from tidelog.log.log_records import JsonLines
 from tidelog.log.system import logger
+from tidelog.streaming.executors.session import QueryStoppedError
 from tidelog.streaming.monitoring.batch_report import BatchReport
 
 __all__ = ["JsonLines", "Subscriber", "failures_logged", "publish", "subscribe"]
@@ -78,11 +79,17 @@ def failures_logged(*, sink: str, path: str, batch_id: int) -> Iterator[None]:
 
     For a tidelog error, which holds no secrets, the record has the message and where it was raised; the latter is only
     in the dictionary. For any other error it has just the class: the text could hold anything, and Spark reports it.
+    A batch that its query's stop interrupts has not failed, and is INFO.
     """
+    record: dict[str, Any]
     try:
         yield
+    except QueryStoppedError:
+        record = {"outcome": "stopped", "sink": sink, "path": path, "batch_id": batch_id}
+        _LOGGER.info("%s", _pairs("batch stopped", record), extra={"tidelog": record})
+        raise
     except Exception as error:
-        record: dict[str, Any] = {
+        record = {
             "outcome": "failed",
             "sink": sink,
             "path": path,

@@ -31,7 +31,8 @@ def observed(stream: DataFrame, name: str = "tidelog", *, event_time: str | None
         ConfigurationError: The DataFrame is not a stream, or it lacks the column.
 
     Example:
-        query = observed(events, event_time="at").writeStream.foreachBatch(Sink(path)).start()
+        writer = observed(events, event_time="at").writeStream.foreachBatch(Sink(path))
+        query = writer.option("checkpointLocation", c).start()
         query.lastProgress.observedMetrics["tidelog"].rows
     """
     if not stream.isStreaming:

@@ -24,14 +24,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.log.errors import ConfigurationError, NotInStreamError
 from tidelog.log.storage import Store, open_store
-from tidelog.streaming.executors.session import is_connect, use_this_interpreter
+from tidelog.streaming.executors.session import QUERY_ID, is_active, is_connect, java_query, use_this_interpreter
 from tidelog.streaming.sink.micro_batch import MicroBatch, fingerprint
 
-_QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 # Spark groups the jobs of a query under the id of its run.
 _JOB_GROUP = "spark.jobGroup.id"
 _ADVICE = "use it as df.writeStream.foreachBatch(Sink(path)).option('checkpointLocation', ...).start()"
+# The name that Spark gives to the checkpoint of a query without a location.
+_TEMPORARY = re.compile(r"/temporary-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/?$")
 _CONNECT_ADVICE = "pass the same location twice: Sink(path, checkpoint=c) and .option('checkpointLocation', c)"
 
 
@@ -53,7 +54,7 @@ class Identifier:
         if is_connect(session):
             return self._of_connect(session, batch_id)
         context = session.sparkContext
-        query_id = context.getLocalProperty(_QUERY_ID)
+        query_id = context.getLocalProperty(QUERY_ID)
         if query_id is None or context.getLocalProperty(_BATCH_ID) is None:
             raise NotInStreamError(
                 "a Sink was called outside a streaming query's own thread",
@@ -64,6 +65,7 @@ class Identifier:
             self._require_query(self._checkpoint, lambda found: found == query_id, f"the batch is of query {query_id}")
             return _by_files(self._checkpoint, query_id, _run_in_thread(session, query_id), batch_id)
         run = known_runs.of(session, query_id)
+        _require_kept(run.checkpoint)
         checkpoint = StreamingCheckpoint.of_session(session, run.checkpoint)
         return MicroBatch(query_id, run.run_id, batch_id, _fingerprint(checkpoint, batch_id))
 
@@ -92,6 +94,17 @@ class Identifier:
                 advice=_CONNECT_ADVICE,
             )
         return self._query_id
+
+
+def _require_kept(location: str) -> None:
+    """Raise ConfigurationError for the checkpoint that Spark makes up for a query without a location."""
+    if _TEMPORARY.search(location):
+        raise ConfigurationError(
+            f"the query has no checkpointLocation, so Spark keeps its progress in {location} and deletes that when the "
+            "query stops: a restarted query would begin again, and its rows would come twice or not at all",
+            advice='add .option("checkpointLocation", "/a/folder/of/its/own") before .start(), or set '
+            "spark.sql.streaming.checkpointLocation",
+        )
 
 
 def _by_files(checkpoint: StreamingCheckpoint, query_id: str, run_id: str, batch_id: int) -> MicroBatch:
@@ -141,37 +154,6 @@ def _run_in_thread(session: SparkSession, query_id: str) -> str:
     return group
 
 
-def is_running(session: SparkSession, query_id: str) -> bool:
-    """Whether the query with this id has not been stopped; True if this Spark has no way to know.
-
-    `query.stop()` waits until the batch function returns, forever unless `spark.sql.streaming.stopTimeout` is set. It
-    interrupts the JVM's thread, which does not wake a sleep in Python. But it marks the query as ended first, and that
-    can be seen here. Takes about a millisecond, on Spark Connect two calls to the server.
-    """
-    if is_connect(session):
-        try:
-            # A stopped query is listed until its batch function returns. From Spark 4.3 on none is.
-            return all(query.isActive for query in session.streams.active if query.id == query_id)
-        except PySparkException:
-            return True
-    try:
-        query = java_query(session, query_id)
-        return query is not None and bool(query.isActive())
-    except (Py4JError, PySparkException, AttributeError, TypeError):
-        return True
-
-
-def java_query(session: SparkSession, query_id: str) -> Any:
-    """The JVM's object for the streaming query with this id. Raises errors of py4j and PySpark if there is none.
-
-    A batch function's session is a clone that has no queries, so this asks the state that all sessions share, through
-    an internal call of Spark's.
-    """
-    java_session: Any = session._jsparkSession  # noqa: SLF001 - see above; a test pins it
-    jvm: Any = session._jvm  # noqa: SLF001
-    return java_session.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run of a streaming query: the JVM's query object, the run's id and the checkpoint's location."""
@@ -214,14 +196,6 @@ class Runs:
                     del self._known[next(iter(self._known))]
                 self._known[query_id] = found
         return found
-
-
-def is_active(query: Any) -> bool:
-    """Whether the JVM's query is still active; False if its session was stopped."""
-    try:
-        return bool(query.isActive())
-    except (Py4JError, PySparkException):
-        return False
 
 
 known_runs = Runs()

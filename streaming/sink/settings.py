@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidelog.log import predicate
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties as table_properties
+from tidelog.log.presentable import did_you_mean, presentable
 from tidelog.log.storage import open_store
 from tidelog.log.storage.memory import MemoryStore
 from tidelog.streaming.sink.throttle import Throttle
@@ -20,9 +21,25 @@ ERROR, ADOPT = _ON_RESET = ("error", "adopt")
 # Neither an absolute path nor a URL. An empty text is none of this kind: the store refuses it.
 _RELATIVE = re.compile(r"(?![A-Za-z][A-Za-z0-9+.-]+:)[^/]")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+# The arguments that the representation of a Sink shows where they are not the default.
+_DEFAULTS: dict[str, object] = {
+    "name": "default",
+    "mode": APPEND,
+    "keys": (),
+    "order_by": (),
+    "delete_where": None,
+    "adopt_txn": None,
+    "partition_by": (),
+    "properties": {},
+    "schema_evolution": False,
+    "writer": AUTO,
+    "on_reset": ERROR,
+    "throttle": None,
+    "checkpoint": None,
+}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SinkSettings:
     """The arguments of a Sink, normalised; `path` and `checkpoint` are URLs of stores."""
 
@@ -35,12 +52,22 @@ class SinkSettings:
     adopt_txn: str | None
     partition_by: tuple[str, ...]
     properties: Mapping[str, str]
-    storage_options: Mapping[str, str] | None = field(repr=False)
+    storage_options: Mapping[str, str] | None
     schema_evolution: bool
     writer: str
     on_reset: str
     throttle: Throttle | None
     checkpoint: str | None
+
+    def __repr__(self) -> str:
+        """The call of Sink with these arguments, without its defaults and its storage options."""
+        given = [presentable(repr(self.path))]
+        for name, default in _DEFAULTS.items():
+            value = getattr(self, name)
+            if value and value != default:
+                shown = list(value) if isinstance(value, tuple) else value
+                given.append(presentable(f"{name}={shown!r}"))
+        return f"Sink({', '.join(given)})"
 
     def of_batch(self, now: Callable[[], int]) -> SinkSettings:
         """The settings with `delete_where` at the time of a batch, which is the same for all its rows and attempts."""
@@ -135,4 +162,7 @@ def _names(argument: str, given: Sequence[str]) -> tuple[str, ...]:
 
 def _require_one_of(argument: str, value: object, known: Collection[str]) -> None:
     if value not in known:
-        raise ConfigurationError(f"{argument}={value!r} is not supported", advice=f"use one of {', '.join(known)}")
+        raise ConfigurationError(
+            f"{argument}={value!r} is not supported",
+            advice=f"{did_you_mean(value, known)}use one of {', '.join(known)}",
+        )

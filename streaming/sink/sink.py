@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
+from typing import Self
 
 from pyspark.sql import DataFrame
 
-from tidelog.log.errors import TidelogError
+from tidelog.log.errors import ConfigurationError, TidelogError
+from tidelog.log.presentable import did_you_mean
 from tidelog.streaming.executors.prerequisites import require_jvm, require_spark
+from tidelog.streaming.executors.session import stopped_quietly
 from tidelog.streaming.monitoring.batch_log import failures_logged, publish
 from tidelog.streaming.monitoring.batch_report import BatchReport
 from tidelog.streaming.sink.batch import Batch, SinkParts
@@ -77,6 +81,17 @@ class Sink:
         query = df.writeStream.foreachBatch(Sink(path)).option("checkpointLocation", c).start()
     """
 
+    def __new__(cls, *_: object, **given: object) -> Self:
+        """Refuse an argument that does not exist, naming the one that is like it: Python before 3.13 does not."""
+        known = list(signature(cls.__init__).parameters)[1:]
+        for name in given:
+            if name not in known:
+                raise ConfigurationError(
+                    f"a Sink has no argument {name!r}",
+                    advice=f"{did_you_mean(name, known)}the arguments are {', '.join(known)}",
+                )
+        return super().__new__(cls)
+
     def __init__(  # noqa: PLR0913 - the public signature
         self,
         path: str,
@@ -119,6 +134,9 @@ class Sink:
         self.last: BatchReport | None = None
         self._parts = SinkParts(settings)
 
+    def __repr__(self) -> str:
+        return repr(self._parts.settings)
+
     def __getstate__(self) -> SinkSettings:
         """The arguments alone: Spark Connect calls a copy of the sink, in a process beside the server."""
         return self._parts.settings
@@ -147,15 +165,19 @@ class Sink:
             SchemaMismatchError: The batch does not fit the table's columns.
             DuplicateKeyError: Several rows of an upsert have the same key, and `order_by` does not decide.
             PredicateError: `delete_where` names a column that the batch lacks.
-            ConfigurationError: The table or the driver does not allow what the arguments ask for, or `checkpoint` is
-                not the query's own: it belongs to another query, or is not at this batch.
+            ConfigurationError: The query has no checkpointLocation; or the table or the driver does not allow what the
+                arguments ask for; or `checkpoint` is not the query's own: it belongs to another query, or is not at
+                this batch.
             TableReplacedError: The table at the path is not the one that this sink began with.
             CommitContentionError, StoreUnavailableError: Run the batch again; nothing was committed.
             CommitStateUnknownError: The commit may be durable. Run the batch again: it is skipped if it is.
         """
         settings = self._parts.settings
         try:
-            with failures_logged(sink=settings.name, path=settings.path, batch_id=batch_id):
+            with (
+                failures_logged(sink=settings.name, path=settings.path, batch_id=batch_id),
+                stopped_quietly(batch_df.sparkSession),
+            ):
                 self.last = Batch(self._parts, batch_df, batch_id).run()
                 publish(self.last)
         except TidelogError as error:

@@ -25,7 +25,7 @@ def main(root: str) -> None:
     folder = Folder(Path(root))
     settings = folder.settings
     spark = small_spark(folder.scratch / NAME, "soak fast consumer", STEADY_JVM)
-    feed = Feed(spark, str(folder.table), changes="cdc", starting_version=0, consumer=NAME)
+    feed = Feed(spark, str(folder.table), changes="cdc", after=0, consumer=NAME)
     replica = Replica(folder.replica(NAME))
 
     def apply(changes: DataFrame, batch: int) -> None:

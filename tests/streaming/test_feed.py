@@ -127,15 +127,15 @@ def test_appended_rows_in_five_ways(spark: SparkSession, tmp_path: Path) -> None
     table.insert(rows(5, note="new"))
     expected = table.changes(after=1, mode="append").to_arrow()
     assert expected["id"].to_pylist() == [3, 4, 5]
-    feed = Seen(Feed(spark, table.path, starting_version=1)).run(tmp_path / "feed")
-    (streamed,) = drain_feed(spark, table.path, tmp_path / "format", changes="append", startingVersion=1)
+    feed = Seen(Feed(spark, table.path, after=1)).run(tmp_path / "feed")
+    (streamed,) = drain_feed(spark, table.path, tmp_path / "format", changes="append", after=1)
     assert counted([row.asDict() for row in streamed]) == counted(
         [in_session_zone(row) for row in expected.to_pylist()]
     )
     batches = [
         *feed.batches,
         changes(spark, table.path, after=1, mode="append").toArrow().to_pylist(),
-        read(spark, table.path, startingVersion=1, changes="append").toArrow().to_pylist(),
+        read(spark, table.path, after=1, changes="append").toArrow().to_pylist(),
     ]
     assert [counted(batch) for batch in batches] == [counted(expected.to_pylist())] * 3
 
@@ -145,7 +145,7 @@ def test_net_changes_in_three_ways(spark: SparkSession, table: Table) -> None:
     assert set(expected["_change_type"].to_pylist()) == {"insert", "delete", "update_postimage"}
     for frame in (
         changes(spark, table.path, after=6, until=13, mode="net", keys=["id"]),
-        read(spark, table.path, changes="net", keys="id", startingVersion=6, endingVersion=13),
+        read(spark, table.path, changes="net", keys="id", after=6, endingVersion=13),
     ):
         assert counted(frame.toArrow().to_pylist()) == counted(expected.to_pylist())
 
@@ -285,7 +285,7 @@ def test_errors_while_the_query_runs(spark: SparkSession, tmp_path: Path) -> Non
     with pytest.raises(StreamingQueryException, match="TIDELOG_NOT_APPEND_ONLY: version 2 of"):
         Seen(feed).run(tmp_path / "cp")
     with pytest.raises(StreamingQueryException, match="TIDELOG_HISTORY_RANGE: version 9 does not exist"):
-        Seen(Feed(spark, table.path, starting_version=9)).run(tmp_path / "other")
+        Seen(Feed(spark, table.path, after=9)).run(tmp_path / "other")
 
 
 def test_a_table_in_memory_is_refused(spark: SparkSession) -> None:

@@ -78,20 +78,22 @@ def test_an_older_snapshot(spark: SparkSession, table: Table) -> None:
 
 
 def test_an_interval(spark: SparkSession, table: Table) -> None:
-    """The start is exclusive, the end inclusive. The compaction adds nothing."""
-    assert numbers(spark, table, startingVersion=2, endingVersion=4) == [3, 3, 4, 4]
-    assert numbers(spark, table, startingVersion=3) == [4, 4, 6]
-    assert numbers(spark, table, startingVersion=4, endingVersion=5) == []
-    assert numbers(spark, table, startingVersion="earliest", endingVersion=1) == [1, 1]
-    assert numbers(spark, table, startingVersion="latest") == []
+    """`after` is exclusive, Delta's starts and the ends are inclusive. The compaction adds nothing."""
+    assert numbers(spark, table, after=2, endingVersion=4) == [3, 3, 4, 4]
+    assert numbers(spark, table, startingVersion=3, endingVersion=4) == [3, 3, 4, 4]
+    assert numbers(spark, table, startingTimestamp=moment(table, 3), endingVersion=4) == [3, 3, 4, 4]
+    assert numbers(spark, table, after=3) == [4, 4, 6]
+    assert numbers(spark, table, after=4, endingVersion=5) == []
+    assert numbers(spark, table, after="earliest", endingVersion=1) == [1, 1]
+    assert numbers(spark, table, after="latest") == []
     assert numbers(spark, table, changes="append") == [1, 1, 2, 2, 3, 3, 4, 4, 6]
-    between = {"startingTimestamp": moment(table, 1), "endingTimestamp": moment(table, 3)}
+    between = {"after": moment(table, 1), "endingTimestamp": moment(table, 3)}
     assert numbers(spark, table, **between) == [2, 2, 3, 3]
-    assert numbers(spark, table, startingTimestamp=moment(table, 3), endingVersion=6) == [4, 4, 6]
+    assert numbers(spark, table, after=moment(table, 3), endingVersion=6) == [4, 4, 6]
 
 
 def test_the_commit_columns_of_an_interval(spark: SparkSession, table: Table) -> None:
-    options: dict[str, str | int] = {"changes": "append", "startingVersion": 3, "columns": "n,_commit_version"}
+    options: dict[str, str | int] = {"changes": "append", "after": 3, "columns": "n,_commit_version"}
     frame = read(spark, table.path, **options, where="part = 0")
     assert frame.schema.simpleString() == "struct<n:bigint,_commit_version:bigint>"
     assert sorted(frame.collect()) == [(4, 4), (6, 6)]
@@ -113,7 +115,7 @@ def test_a_timestamp_without_a_zone_is_read_in_the_sessions(spark: SparkSession,
         third = table.at(version=3).timestamp.astimezone(ZoneInfo("America/New_York"))
         for text in (third.replace(tzinfo=None).isoformat(), third.isoformat()):
             assert numbers(spark, table, timestampAsOf=text) == [1, 1, 2, 2, 3, 3]
-            assert numbers(spark, table, startingTimestamp=text) == [4, 4, 6]
+            assert numbers(spark, table, after=text) == [4, 4, 6]
             assert numbers(spark, table, changes="append", endingTimestamp=text) == [1, 1, 2, 2, 3, 3]
 
 

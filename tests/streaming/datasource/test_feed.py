@@ -157,7 +157,7 @@ def test_limit_columns_where_and_commit_columns_on_a_partitioned_table(spark: Sp
         tmp_path / "cp",
         maxFilesPerTrigger=2,
         changes="append",
-        startingVersion=1,
+        after=1,
         columns="text, part, _commit_version, _commit_timestamp",
         where="part <= '2026-01-02'",
     )
@@ -183,7 +183,7 @@ def test_a_starting_timestamp_and_a_given_schema(spark: SparkSession, table: Tab
     put(table, 1)
     moment = table.refresh().at().timestamp.isoformat()
     put(table, 2)
-    stream = spark.readStream.format("tidelog").schema("n int").option("startingTimestamp", moment).load(table.path)
+    stream = spark.readStream.format("tidelog").schema("n int").option("after", moment).load(table.path)
     rows: list[Any] = []
     drain(stream, lambda batch, _: rows.extend(batch.collect()), tmp_path / "cp")
     assert rows == [(2,)]

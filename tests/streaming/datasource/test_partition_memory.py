@@ -22,7 +22,7 @@ from tests.peak_memory import grown_mb
 from tidelog.streaming import TidelogDataSource
 
 def by_partitions(after=1):
-    options = {"path": sys.argv[1], "changes": "append", "startingVersion": str(after), "endingVersion": str(after + 1)}
+    options = {"path": sys.argv[1], "changes": "append", "after": str(after), "endingVersion": str(after + 1)}
     source = TidelogDataSource(options)
     reader = source.reader(source.schema())
     return sum(batch.num_rows for partition in reader.partitions() for batch in reader.read(partition))

@@ -41,6 +41,10 @@ def test_option_names_ignore_case() -> None:
 @pytest.mark.parametrize(
     ("raw", "start", "latest"),
     [
+        ({"after": "7"}, 7, False),
+        ({"after": "earliest"}, BEFORE_FIRST, False),
+        ({"after": "latest"}, None, True),
+        ({"after": "2026-01-01T00:00:00Z"}, datetime(2026, 1, 1, tzinfo=UTC), False),
         ({"startingVersion": "7"}, 7, False),
         ({"startingVersion": "0"}, 0, False),
         ({"startingVersion": "earliest"}, BEFORE_FIRST, False),
@@ -53,6 +57,7 @@ def test_the_start_of_an_interval(raw: dict[str, str], start: object, latest: bo
     options = parse_read(PATH | raw)
     assert (options.start, options.latest) == (start, latest)
     assert options.is_interval
+    assert options.is_start_included == ("after" not in raw and start not in (BEFORE_FIRST, None))
 
 
 @pytest.mark.parametrize("raw", [{"endingVersion": "4"}, {"endingTimestamp": "2026-01-01T00Z"}, {"changes": "append"}])
@@ -70,7 +75,7 @@ def test_storage_options_lose_the_prefix_and_keep_their_case() -> None:
     [
         ({}, None, "Spark did not pass a table path; use .load"),
         ({"path": ""}, None, "Spark did not pass a table path"),
-        (PATH | {"verssionAsOf": "1"}, None, "unknown option 'verssionasof'; use one of path, versionAsOf"),
+        (PATH | {"verssionAsOf": "1"}, None, "unknown option 'verssionasof'; did you mean 'versionAsOf'? use one"),
         (PATH | {"verssionAsOf": "1"}, None, "where, storageOption.<name>"),
         (PATH | {"consumers": "me"}, True, "unknown option 'consumers'"),
         (PATH | {"versionAsOf": "1"}, True, "'versionAsOf' is for batch reads only; leave it out"),
@@ -78,13 +83,12 @@ def test_storage_options_lose_the_prefix_and_keep_their_case() -> None:
         (PATH | {"maxFilesPerTrigger": "1"}, False, "'maxFilesPerTrigger' is for streams only; leave it out"),
         (PATH | {"versionAsOf": "one"}, None, "'versionAsOf' cannot be 'one'; give a whole number"),
         (PATH | {"endingVersion": "latest"}, None, "'endingVersion' cannot be 'latest'; give a whole number"),
-        (
-            PATH | {"startingVersion": "soon"},
-            None,
-            "give a whole number, 'earliest' or 'latest'; the start is exclusive",
-        ),
+        (PATH | {"startingVersion": "soon"}, None, "'soon'; give a whole number, 'earliest' or 'latest'"),
+        (PATH | {"startingVersion": "-1"}, None, "'startingVersion' cannot be '-1'; the first version of a table is 0"),
+        (PATH | {"after": "soon"}, None, "'soon'; give a version, a time, 'earliest' or 'latest'; write ISO-8601"),
+        (PATH | {"after": "1", "startingVersion": "1"}, None, "'after' and 'startingVersion' exclude each other"),
         (PATH | {"timestampAsOf": "soon"}, None, "'timestampAsOf' cannot be 'soon'; write ISO-8601, such as"),
-        (PATH | {"startingTimestamp": "soon"}, None, "the start is exclusive: reading begins after it, while Delta"),
+        (PATH | {"startingTimestamp": "soon"}, None, "'startingTimestamp' cannot be 'soon'; write ISO-8601"),
         (PATH | {"versionAsOf": "1", "timestampAsOf": "2026-01-01Z"}, None, "exclude each other; leave one out"),
         (PATH | {"startingVersion": "latest", "startingTimestamp": "2026-01-01Z"}, None, "exclude each other"),
         (PATH | {"startingVersion": "1", "startingTimestamp": "2026-01-01Z"}, None, "exclude each other"),

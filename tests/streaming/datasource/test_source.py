@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -154,26 +155,37 @@ def test_an_empty_table_gives_only_the_empty_first_batch(table: Table) -> None:
 # --- the start --------------------------------------------------------------------------------------------------------
 
 
-def at(which: int) -> Callable[[Table], str]:
-    """The commit time of a version, as ISO text."""
-    return lambda table: table.at(version=which).timestamp.isoformat()
+def at(which: int, plus_us: int = 0) -> Callable[[Table], str]:
+    """The commit time of a version, or some microseconds later, as ISO text."""
+    return lambda table: (table.at(version=which).timestamp + timedelta(microseconds=plus_us)).isoformat()
 
 
 @pytest.mark.parametrize(
     ("option", "value", "first"),
     [
+        ("after", "earliest", 1),
+        ("after", "0", 1),
+        ("after", "2", 3),
+        ("after", "4", None),
+        ("after", "latest", None),
+        ("after", at(2), 3),
+        ("after", "1970-01-01T00:00:00Z", 1),
+        ("after", at(4), None),
         ("startingVersion", "earliest", 1),
         ("startingVersion", "0", 1),
-        ("startingVersion", "2", 3),
-        ("startingVersion", "4", None),
+        ("startingVersion", "2", 2),
+        ("startingVersion", "4", 4),
+        ("startingVersion", "5", None),
         ("startingVersion", "latest", None),
-        ("startingTimestamp", at(2), 3),
+        ("startingTimestamp", at(2), 2),
+        ("startingTimestamp", at(2, plus_us=1), 3),
         ("startingTimestamp", "1970-01-01T00:00:00Z", 1),
-        ("startingTimestamp", at(4), None),
+        ("startingTimestamp", at(4), 4),
+        ("startingTimestamp", at(4, plus_us=1), None),
     ],
 )
-def test_the_start_of_a_stream_is_exclusive(parts: Table, option: str, value: Any, first: int | None) -> None:
-    """The rows of the start version, or of a commit at exactly the start time, are not read."""
+def test_where_a_stream_begins(parts: Table, option: str, value: Any, first: int | None) -> None:
+    """`after` leaves out the version, or a commit at exactly the time; the starts of Delta include it."""
     text = value(parts) if callable(value) else value
     stream = query(parts, **{option: text})
     versions = sorted({row["n"] for batch in stream.run() for row in batch})
@@ -187,18 +199,16 @@ def test_a_start_time_between_two_commits(table: Table) -> None:
     between = table.at().timestamp.timestamp() + 0.0005
     put(table, 2)
     moment = pa.scalar(int(between * 1_000_000), pa.timestamp("us", "UTC")).as_py().isoformat()
-    assert numbers(query(table, startingTimestamp=moment).run()) == [[2]]
+    assert numbers(query(table, after=moment).run()) == [[2]]
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("startingVersion", "7"), ("startingTimestamp", "2999-01-01T00:00:00Z")], ids=["id", "time"]
+    ("option", "value"), [("startingVersion", "7"), ("after", "7"), ("startingTimestamp", "2999-01-01T00:00:00Z")]
 )
 def test_a_start_in_the_future_is_an_error(table: Table, option: str, value: str) -> None:
     """If the stream waited for it, it would silently skip everything committed until then."""
     put(table, 1)
-    with pytest.raises(
-        HistoryExpiredError, match=r"the available versions are 0 to 1.*; the start is exclusive: "
-    ) as caught:
+    with pytest.raises(HistoryExpiredError, match=r"the available versions are 0 to 1") as caught:
         query(table, **{option: value}).run()
     assert (caught.value.earliest_version, caught.value.latest_version) == (0, 1)
 
@@ -207,7 +217,7 @@ def test_a_start_in_the_future_is_an_error(table: Table, option: str, value: str
 
 
 def test_the_option_changes_adds_the_commit_columns(parts: Table) -> None:
-    (batch,) = query(parts, changes="append", startingVersion="3").run()
+    (batch,) = query(parts, changes="append", after="3").run()
     assert {row["_commit_version"] for row in batch} == {4}
     assert {row["_commit_timestamp"] for row in batch} == {parts.at(version=4).timestamp}
     assert list(batch[0]) == ["part", "n", "text", "_commit_version", "_commit_timestamp"]
@@ -252,7 +262,7 @@ def test_changes_include_rows_deleted_later_but_snapshots_do_not(table: Table) -
     delete_rows(table, [1], data_change=True)
     with pytest.raises(NotAppendOnlyError):
         query(table).run()
-    assert numbers(query(table, startingVersion="2").run()) == [[]]
+    assert numbers(query(table, after="2").run()) == [[]]
     rows = read_batch(table, versionAsOf="2")
     assert [row["n"] for row in rows] == [1, 3]
     assert [row["n"] for row in read_batch(table, versionAsOf="1")] == [1, 2, 3]
@@ -291,12 +301,10 @@ def test_a_commit_that_removed_rows_fails_the_stream(table: Table) -> None:
     stream = query(table)
     stream.run()
     remove_one_file(table)
-    with pytest.raises(
-        NotAppendOnlyError, match=r"version 2 of .* changes=cdc.* skipChangeCommits=true; .* startingVersion=2 "
-    ):
+    with pytest.raises(NotAppendOnlyError, match=r"version 2 of .* changes=cdc.* skipChangeCommits=true; .* after=2 "):
         stream.run()
     put(table, 2)
-    assert numbers(query(table, startingVersion="2").run()) == [[2]]
+    assert numbers(query(table, after="2").run()) == [[2]]
 
 
 @pytest.mark.parametrize("commits", [0, 1, 5])
@@ -333,7 +341,7 @@ def test_expired_history_is_an_error_with_the_available_versions(parts: Table) -
     for late in (query(parts), query(parts, offset=stream.offset), query(parts, startingVersion="earliest")):
         with pytest.raises(HistoryExpiredError, match="the available versions are 3 to 4"):
             late.run()
-    assert numbers(query(parts, startingVersion="3").run()) == [[4, 4, 4]]
+    assert numbers(query(parts, after="3").run()) == [[4, 4, 4]]
 
 
 def test_a_missing_table(tmp_path: Path) -> None:

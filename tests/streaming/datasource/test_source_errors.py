@@ -60,7 +60,9 @@ def read_batch(table: Table, **options: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"verson": "1"}, ConfigurationError, "unknown option 'verson'; use one of"),
+        ({"verson": "1"}, ConfigurationError, "unknown option 'verson'; did you mean 'versionAsOf'? use one of"),
+        ({"startingVersions": "1"}, ConfigurationError, "did you mean 'startingVersion'? use one of"),
+        ({"readChangeFeed": "true"}, ConfigurationError, "Delta's readchangefeed is changes=cdc here; use one of"),
         ({"changes": "net"}, ConfigurationError, "a stream cannot have the change mode 'net'"),
         ({"changes": "all"}, ConfigurationError, "unknown change mode 'all'; use one of append, cdc, net"),
         ({"keys": "n"}, ConfigurationError, "the option 'keys' is for the change mode 'net'"),
@@ -107,7 +109,7 @@ def test_a_wrong_option_of_a_stream(
         ({"initialSnapshot": "true"}, ConfigurationError, "the option 'initialSnapshot' is for streams only"),
         ({"mergeSchema": "true"}, ConfigurationError, "unknown option 'mergeschema'; use one of"),
         (
-            {"startingVersion": "3", "endingVersion": "1"},
+            {"after": "3", "endingVersion": "1"},
             ConfigurationError,
             "the interval ends before it starts: after=3, until=1",
         ),

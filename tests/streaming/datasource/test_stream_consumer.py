@@ -73,7 +73,7 @@ def test_a_crash_in_a_micro_batch_leaves_the_position_before_it(table: Table) ->
 
 def test_part_of_a_version_is_not_processed(table: Table) -> None:
     table.update("n >= 0", {"n": "n + 10"})
-    stream = query(table, startingVersion="4", maxFilesPerTrigger="1")
+    stream = query(table, after="4", maxFilesPerTrigger="1")
     positions = []
     while stream.trigger() is not None:
         positions.append(position(table))

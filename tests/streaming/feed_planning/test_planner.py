@@ -164,7 +164,7 @@ def test_what_comes_before_a_removal_is_read_first() -> None:
     planner = planner_of(table.refresh())
     before = planner.advance(start_of(table), table.version, NO_LIMITS)
     assert at(before) == (1, COMPLETE)
-    with pytest.raises(NotAppendOnlyError, match="with a new checkpoint and startingVersion=2 ") as caught:
+    with pytest.raises(NotAppendOnlyError, match="with a new checkpoint and after=2 ") as caught:
         planner.advance(before, table.version, NO_LIMITS)
     assert caught.value.version == 2
     assert at(planner.advance(start_of(table, 2), table.version, NO_LIMITS)) == (3, COMPLETE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,8 @@ def test_a_sink_with_an_invalid_name_property_or_path_is_refused(
     ("arguments", "message"),
     [
         ({"mode": "merge"}, "mode='merge' is not supported; use one of append, upsert, overwrite-partitions"),
+        ({"mode": "upserts"}, "mode='upserts' is not supported; did you mean 'upsert'? use one of"),
+        ({"key": ["k"]}, "a Sink has no argument 'key'; did you mean 'keys'? the arguments are path, name, mode"),
         ({"writer": "jvm"}, "writer='jvm' is not supported; use one of auto, driver, spark"),
         ({"keys": ["k"]}, "keys needs mode='upsert', but the mode is 'append'"),
         ({"order_by": "k"}, "order_by needs mode='upsert'"),
@@ -131,3 +134,11 @@ def test_java_is_not_required_if_another_process_runs_the_jvm(tmp_path: Path, na
     created, registered = without_java(tmp_path, **{name: "1"})
     assert created == "ok"
     assert registered.startswith("TIDELOG_CONFIGURATION: ")
+
+
+def test_a_sink_shows_its_arguments_without_credentials() -> None:
+    assert repr(Sink("/data/t")) == "Sink('/data/t')"
+    upsert = Sink("/data/t", **UPSERT, order_by="at", storage_options={"key": "secret"}, writer="spark", name="a")
+    assert repr(upsert) == "Sink('/data/t', name='a', mode='upsert', keys=['k'], order_by=['at'], writer='spark')"
+    assert repr(pickle.loads(pickle.dumps(upsert))) == repr(upsert)
+    assert "secret" not in repr(Sink("/data/t", properties={"my.page": "https://me:secret@host"}))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from tests.streaming.support import NUMBERS, PATIENCE_S, Input
+from tests.streaming.support import NUMBERS, PATIENCE_S, Input, wait_until
 from tidelog.log import Table
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.streaming import JsonLines, Sink
@@ -91,3 +96,49 @@ def test_the_error_that_the_batch_function_gets_is_the_typed_one(spark: SparkSes
     (error,) = errors
     assert error.column == "more"
     assert "schema_evolution=True" in error.advice
+
+
+def test_stopping_a_query_in_a_batch_is_an_interruption_in_words_that_spark_knows(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise Spark prints an error with a Java stack of hundreds of lines, although nothing has failed."""
+    begun, fifo = tmp_path / "begun", tmp_path / "fifo"
+    os.mkfifo(fifo)
+    caught: list[Exception] = []
+
+    def waiting(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        begun.touch()
+        fifo.read_bytes()  # until the task is killed
+        yield from batches
+
+    def function(batch: DataFrame, number: int) -> None:
+        try:
+            sink(batch, number)
+        except Exception as error:
+            caught.append(error)
+            raise
+
+    sink = Sink(str(tmp_path / "table"), writer="driver")
+    stream = Input(tmp_path / "input").put().stream(spark).mapInArrow(waiting, "n long")
+    with caplog.at_level(logging.INFO, "tidelog.streaming"):
+        query = stream.writeStream.foreachBatch(function).option("checkpointLocation", str(tmp_path / "cp")).start()
+        wait_until(begun.exists, "the batch runs")
+        query.stop()
+    assert query.exception() is None
+    (error,) = caught
+    # As Spark looks for it: with an expression that needs the JVM's stack for each character between its ends.
+    known = r"py4j.protocol.Py4JJavaError: An error occurred while calling(.|\n)*java.lang.InterruptedException"
+    assert re.search(known, str(error))
+    assert len("".join(traceback.format_exception(error))) < 3000
+    messages = [record.getMessage() for record in caplog.records if record.name == "tidelog.streaming"]
+    assert messages == [f"batch stopped outcome=stopped sink=default path={tmp_path / 'table'} batch_id=0"]
+
+
+def test_a_query_without_a_checkpoint_location_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark makes up a checkpoint and deletes it, so a restart would not know what is in the table."""
+    stream = Input(tmp_path / "input").put().stream(spark)
+    query = stream.writeStream.foreachBatch(Sink(str(tmp_path / "table"))).start()
+    with pytest.raises(StreamingQueryException, match="the query has no checkpointLocation, so Spark keeps") as raised:
+        query.awaitTermination(PATIENCE_S)
+    assert 'add .option("checkpointLocation", ' in str(raised.value)
+    assert not (tmp_path / "table").exists()

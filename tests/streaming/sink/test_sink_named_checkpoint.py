@@ -228,17 +228,17 @@ def test_a_batch_that_another_process_committed_in_this_run_is_not_a_replay(
 
 
 def test_on_connect_a_query_runs_while_the_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "is_connect", lambda _: True)
+    monkeypatch.setattr(session, "is_connect", lambda _: True)
     queries = [SimpleNamespace(id="a", isActive=True), SimpleNamespace(id="b", isActive=False)]
     one = cast("SparkSession", SimpleNamespace(streams=SimpleNamespace(active=queries)))
-    assert [identity.is_running(one, name) for name in ("a", "b", "c")] == [True, False, True]
+    assert [session.is_running(one, name) for name in ("a", "b", "c")] == [True, False, True]
 
 
 def test_on_connect_the_files_identify_a_batch_whose_session_knows_no_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in Spark 4.3, where a batch function has a session of its own."""
-    monkeypatch.setattr(identity, "is_connect", lambda _: True)
+    monkeypatch.setattr(session, "is_connect", lambda _: True)
     batch = cast("DataFrame", SimpleNamespace(sparkSession=SimpleNamespace(streams=SimpleNamespace(active=[]))))
     for name, text in (("metadata", '{"id": "q"}'), ("offsets/0", 'v1\n{}\n{"a": 1}'), ("commits/0", "v1")):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -18,7 +18,7 @@ from tidelog.compaction_daemon import compact
 from tidelog.log import Debt, Table
 from tidelog.log.errors import ConfigurationError, StoreUnavailableError
 from tidelog.log.system import System
-from tidelog.streaming.sink.identity import is_running
+from tidelog.streaming.executors.session import is_running
 from tidelog.streaming.sink.throttle import BackPressure, Brake, Throttle
 
 TEN = Throttle(max_debt_files=10, max_delay_s=8.0)
