@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec
 
 from tidelog.log import predicate
 from tidelog.log.errors import ConfigurationError
@@ -37,6 +39,9 @@ _DEFAULTS: dict[str, object] = {
     "throttle": None,
     "checkpoint": None,
 }
+
+
+_Given = ParamSpec("_Given")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -106,6 +111,23 @@ class SinkSettings:
                 f"{self.path} is in this process's memory, where Spark's executors cannot write",
                 advice="leave writer out, or use a table on a disk or in an object store",
             )
+
+
+def arguments_known(constructor: Callable[_Given, None]) -> Callable[_Given, None]:
+    """Name the argument that an unknown one is like; Python before 3.13 does not."""
+    known = list(signature(constructor).parameters)[1:]
+
+    @wraps(constructor)
+    def checked(*args: _Given.args, **given: _Given.kwargs) -> None:
+        for name in given:
+            if name not in known:
+                raise ConfigurationError(
+                    f"a Sink has no argument {name!r}",
+                    advice=f"{did_you_mean(name, known)}the arguments are {', '.join(known)}",
+                )
+        constructor(*args, **given)
+
+    return checked
 
 
 def sink_settings(

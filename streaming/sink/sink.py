@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from inspect import signature
-from typing import Self
 
 from pyspark.sql import DataFrame
 
-from tidelog.log.errors import ConfigurationError, TidelogError
-from tidelog.log.presentable import did_you_mean
+from tidelog.log.errors import TidelogError
 from tidelog.streaming.executors.prerequisites import require_jvm, require_spark
 from tidelog.streaming.executors.session import stopped_quietly
 from tidelog.streaming.monitoring.batch_log import failures_logged, publish
 from tidelog.streaming.monitoring.batch_report import BatchReport
 from tidelog.streaming.sink.batch import Batch, SinkParts
-from tidelog.streaming.sink.settings import APPEND, AUTO, ERROR, SinkSettings, sink_settings
+from tidelog.streaming.sink.settings import APPEND, AUTO, ERROR, SinkSettings, arguments_known, sink_settings
 from tidelog.streaming.sink.throttle import Throttle
 
 
@@ -81,17 +78,7 @@ class Sink:
         query = df.writeStream.foreachBatch(Sink(path)).option("checkpointLocation", c).start()
     """
 
-    def __new__(cls, *_: object, **given: object) -> Self:
-        """Refuse an argument that does not exist, naming the one that is like it: Python before 3.13 does not."""
-        known = list(signature(cls.__init__).parameters)[1:]
-        for name in given:
-            if name not in known:
-                raise ConfigurationError(
-                    f"a Sink has no argument {name!r}",
-                    advice=f"{did_you_mean(name, known)}the arguments are {', '.join(known)}",
-                )
-        return super().__new__(cls)
-
+    @arguments_known
     def __init__(  # noqa: PLR0913 - the public signature
         self,
         path: str,
