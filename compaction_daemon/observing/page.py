@@ -19,8 +19,8 @@ from tidelog.compaction_daemon.observing.safe_json import json_bytes
 _STYLE, _CHARTS, _PROGRAM = "page.css", "vendor/chart.umd.min.js", "page.js"
 # In any order but for the last one, which starts the program.
 _PROGRAM_PARTS = (
-    *("document", "numbers", "charts", "tables", "timeline", "consumers", "plan", "conflicts", "refusals", "sizes"),
-    *("settings", "work", "table", "main"),
+    *("document", "numbers", "charts", "tables", "timeline", "throughput", "consumers", "plan", "conflicts"),
+    *("refusals", "sizes", "settings", "work", "table", "main"),
 )
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 

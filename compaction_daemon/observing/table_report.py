@@ -22,11 +22,15 @@ from tidelog.compaction_daemon.leases.lease_status import LeaseStatus, lease_of
 from tidelog.compaction_daemon.observing.safe_json import safe_builtins, values_of
 from tidelog.compaction_daemon.observing.version_walk import (
     MAX_VERSIONS,
+    StreamThroughput,
     TableSize,
+    Throughput,
     VersionEntry,
     commit_view,
     newest_versions,
+    streams_of,
     table_size,
+    throughput_of,
 )
 from tidelog.compaction_daemon.planning.plan import MAJOR, Plan, PlannedGroup
 from tidelog.compaction_daemon.planning.planner import NO_HISTORY, NOTHING_APART, plan_snapshot
@@ -161,6 +165,8 @@ class TableReport:
         debt: What compaction and a checkpoint would save.
         file_sizes: How many files there are of each size.
         versions: The newest versions, newest first; at most 500.
+        throughput: What those of them wrote that say how many rows.
+        streams: What the streams among their writers wrote, the newest first; at most 20.
         losses: The newest losses of the conflict ledger, newest first; at most 200.
         consumers: The registered consumers by name; at most 200.
         plans: What is due now, of which a daemon does the best groups first, and all that a major compaction could do.
@@ -189,6 +195,8 @@ class TableReport:
     debt: Debt | None
     file_sizes: tuple[SizeBar, ...]
     versions: tuple[VersionEntry, ...]
+    throughput: Throughput
+    streams: tuple[StreamThroughput, ...]
     losses: tuple[LostRace, ...]
     consumers: tuple[ConsumerStatus, ...]
     plans: tuple[Plan, ...]
@@ -264,6 +272,8 @@ def report_of(
         debt=parts.make("debt", table.debt, None),
         file_sizes=_file_sizes(snapshot),
         versions=versions,
+        throughput=throughput_of(versions),
+        streams=streams_of(versions),
         losses=parts.make("conflicts", lambda: tuple(read_ledger(table.store, MAX_LOSSES)), ()),
         consumers=parts.make("consumers", lambda: _consumers(table, system), ()),
         plans=_plans(table, snapshot, parts, due, apart),

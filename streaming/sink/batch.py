@@ -230,6 +230,8 @@ class Batch:
                     "batchId": batch.batch_id,
                     "sink": self._settings.name,
                     "fingerprint": batch.fingerprint,
+                    # How long it took up to its commit, for who reads the history.
+                    "ms": round(sum(self._phases.seconds.values()) * 1000),
                 }
             },
         )

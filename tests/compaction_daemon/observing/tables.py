@@ -28,6 +28,7 @@ from tidelog.compaction_daemon.upkeep.due import Chore
 from tidelog.log import Debt, Table
 from tidelog.log.consumers.claims import claim
 from tidelog.log.errors import ConflictError
+from tidelog.log.format.actions import SetTransaction
 from tidelog.log.system import REAL_SYSTEM
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("price", pa.float64())])
@@ -57,6 +58,22 @@ def busy_table(place: Path | None = None, *, rounds: int = 4) -> Table:
 def put_rows(table: Table, number: int, rows: int = 50) -> None:
     ids = list(range(number * rows, (number + 1) * rows))
     table.insert(pa.table({"id": ids, "day": [f"2026-01-0{number % 3 + 1}"] * rows, "price": [1.5] * rows}))
+
+
+QUERY, OTHER_QUERY = "886b9b76-4f3c-4a56-87f1-ef26a9ec576e", "c0ffee00-4f3c-4a56-87f1-ef26a9ec576e"
+
+
+def streamed(
+    table: Table, batch_id: int, *, query_id: str = QUERY, sink: str = "orders", rows: int = 40, ms: object = 200
+) -> None:
+    """A micro-batch, committed as a sink commits it."""
+    values = pa.table({"id": list(range(rows)), "day": ["2026-01-01"] * rows, "price": [1.5] * rows})
+    app_id = f"tidelog/{query_id}/{sink}"
+    entries = [SetTransaction(app_id, batch_id), SetTransaction(f"{app_id}/offsets", 7_203_685_477_580 + batch_id)]
+    record = {"queryId": query_id, "runId": "run", "batchId": batch_id, "sink": sink, "fingerprint": 1, "ms": ms}
+    transaction = table.refresh().begin().insert(values)
+    transaction.note(operation="STREAMING UPDATE", transactions=entries, record={"batch": record})
+    transaction.commit()
 
 
 def rebased(table: Table, number: int) -> None:

@@ -3,26 +3,56 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterator
-from typing import get_args
+from datetime import timedelta
+from typing import cast, get_args
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests import lanes
 from tests.compaction_daemon.observing.pages import DESK, PHONE, Theme, Visit, served, serving, visit
-from tests.compaction_daemon.observing.tables import busy_table, daemon_status, put_rows, table_status
-from tidelog.compaction_daemon import DaemonStatus, LeftAlone, PageServer, TableState, TableStatus, WorkTotals
-from tidelog.log import Table
+from tests.compaction_daemon.observing.tables import (
+    NO_VACUUM,
+    NOW,
+    OTHER_QUERY,
+    SCHEMA,
+    busy_table,
+    daemon_status,
+    put_rows,
+    refused,
+    streamed,
+    table_status,
+)
+from tidelog.compaction_daemon import (
+    DaemonStatus,
+    DebtSample,
+    LeftAlone,
+    PageServer,
+    TableState,
+    TableStatus,
+    WorkTotals,
+)
+from tidelog.log import Debt, Table
 from tidelog.log.system import System
 
-THEMES = get_args(Theme)
-SIZES = [pytest.param(DESK, id="desk"), pytest.param(PHONE, id="phone")]
+SIZES = {"desk": DESK, "phone": PHONE}
+LOOKS = [f"{size} {theme}" for size in SIZES for theme in get_args(Theme)]
 
 
 @pytest.fixture(scope="module")
 def busy() -> Table:
-    return busy_table()
+    """A table with everything, and with the batches of two streams and of an application."""
+    table = busy_table()
+    for number in range(3):
+        streamed(table, number, ms=200 + 200 * (number == 1))
+    streamed(table, 0, query_id=OTHER_QUERY, sink="clicks")
+    rows = pa.table({"id": list(range(40)), "day": ["2026-01-01"] * 40, "price": [1.5] * 40})
+    table.refresh().insert(rows, idempotency_key=(f"loader/{OTHER_QUERY}", 7))
+    return table.refresh()
 
 
 class Hurried(System):
@@ -47,7 +77,12 @@ def some_tables(busy: Table) -> list[TableStatus]:
         table_status("/data/damaged", left_alone=LeftAlone(1, "TIDELOG_DATA_FILE_DAMAGED: no footer", "X")),
         table_status("/data/new", TableState.NEW, version=None, debt=(), last_compaction=None),
         table_status("/data/" + "long" * 60),
+        table_status("/data/one", debt=(DebtSample(NOW, 5, Debt(9, 4, 100, 0, 0, 0)),)),
+        table_status("/data/two", debt=tuple(DebtSample(NOW + timedelta(minutes=n), n, NO_DEBT) for n in range(2))),
     ]
+
+
+NO_DEBT = Debt(9, 0, 0, 0, 0, 0)
 
 
 @pytest.fixture(scope="module")
@@ -71,18 +106,16 @@ def is_drawn(page: Page, selector: str) -> bool:
     return found
 
 
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("size", SIZES)
-def test_it_fits_is_readable_and_asks_nobody_else(
-    browser: Browser, site: PageServer, busy: Table, theme: Theme, size: tuple[int, int]
-) -> None:
-    with visit(browser, site.address, size=size, theme=theme) as visited:
-        expect(visited.page.locator(".tables tbody tr")).to_have_count(7)
+@pytest.mark.parametrize("look", lanes.full_but(["desk light", "phone dark"], LOOKS))
+def test_it_fits_is_readable_and_asks_nobody_else(browser: Browser, site: PageServer, busy: Table, look: str) -> None:
+    size, theme = look.split()
+    with visit(browser, site.address, size=SIZES[size], theme=cast("Theme", theme)) as visited:
+        expect(visited.page.locator(".tables tbody tr")).to_have_count(9)
         assert visited.overflow() == []
         assert visited.faults() == []
         page = open_busy(visited, busy)
-        assert is_drawn(page, "#debt canvas")
-        assert is_drawn(page, "#timeline canvas")
+        for selector in ("#debt canvas", "#timeline canvas", "#throughput .chart canvas"):
+            assert is_drawn(page, selector)
         for summary in page.locator("summary").all():
             summary.click()
         assert visited.overflow() == []
@@ -91,7 +124,25 @@ def test_it_fits_is_readable_and_asks_nobody_else(
         assert (dark == "rgb(14, 20, 26)") == (theme == "dark")
 
 
-def test_the_list_says_what_each_table_does(browser: Browser, site: PageServer, busy: Table) -> None:
+def test_wide_tables_scroll_on_a_phone_and_show_that_there_is_more(
+    browser: Browser, site: PageServer, busy: Table
+) -> None:
+    with visit(browser, site.address, size=PHONE) as visited:
+        page = open_busy(visited, busy)
+        consumers = page.get_by_role("region", name="Consumers", exact=True)
+        assert consumers.evaluate("(node) => node.scrollWidth > node.clientWidth + 100")
+        assert consumers.evaluate("(node) => getComputedStyle(node).backgroundImage.split('gradient').length") == 5
+        consumers.evaluate("(node) => node.scrollTo(1000, 0)")
+        assert consumers.evaluate("(node) => node.scrollLeft") > 100
+        assert visited.overflow() == []
+        page.get_by_role("link", name="All tables").click()
+        row = page.locator(".tables tbody tr").filter(has_text="/data/new")
+        expect(row.locator("td:visible")).to_have_count(2)  # its name and its state: what there is not is left out
+
+
+def test_the_list_says_what_each_table_does_and_the_chosen_theme_is_kept(
+    browser: Browser, site: PageServer, busy: Table
+) -> None:
     with visit(browser, site.address) as visited:
         rows = visited.page.locator(".tables tbody tr")
         expect(rows.first).to_contain_text("s3://***@bucket/orders")
@@ -100,8 +151,16 @@ def test_the_list_says_what_each_table_does(browser: Browser, site: PageServer, 
         expect(rows.nth(1)).to_contain_text("1 group left alone: TIDELOG_DATA_FILE_DAMAGED: no footer")
         expect(rows.filter(has_text="/data/elsewhere")).to_contain_text("held by host-b:7:x")
         expect(rows.filter(has_text=busy.path)).to_contain_text(re.compile("versions"))
-        assert is_drawn(visited.page, f"tr:has-text('{busy.path}') canvas")
+        for path in (busy.path, "/data/one", "/data/two"):
+            assert is_drawn(visited.page, f"tr:has-text('{path}') canvas"), path
         assert "hunter2" not in visited.page.content()
+        page = visited.page
+        page.get_by_label("Theme").first.select_option("dark")
+        expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+        assert visited.faults() == []
+        page.reload()
+        expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 20, 26)"
 
 
 def test_a_thousand_tables_can_be_searched(browser: Browser) -> None:
@@ -130,18 +189,16 @@ def test_a_thousand_tables_can_be_searched(browser: Browser) -> None:
 def test_a_table_s_page_shows_every_part(browser: Browser, site: PageServer, busy: Table) -> None:
     with visit(browser, site.address) as visited:
         page = open_busy(visited, busy)
-        titles = page.locator("h2").all_text_contents()
-        assert titles == [
+        assert page.locator("h2").all_text_contents() == [
             *(
                 "Debt and its trend",
                 "Timeline",
+                "Throughput",
                 "Work of this daemon",
                 "Consumers and lag",
                 "Plan and why",
-                "Conflicts",
-                "Refused rewrites",
             ),
-            *("File sizes", "Retentions and clean-up", "Columns"),
+            *("Conflicts", "Refused rewrites", "File sizes", "Retentions and clean-up", "Columns"),
         ]
         expect(page.locator("#consumers")).to_contain_text("billing")
         expect(page.locator("#plan")).to_contain_text("Due now: ")
@@ -149,11 +206,47 @@ def test_a_table_s_page_shows_every_part(browser: Browser, site: PageServer, bus
         expect(page.locator("#conflicts")).to_contain_text("update or delete lost to update or delete")
         expect(page.locator("#refusals")).to_contain_text("No rewrite was refused")
         expect(page.locator("#settings")).to_contain_text("delta.deletedFileRetentionDuration")
-        expect(page.locator("dl.tiles")).to_contain_text("epoch 4")
+        expect(page.locator("dl.tiles").first).to_contain_text("epoch 4")
         page.get_by_text(re.compile(r"The newest \d+ versions as a table")).click()
         rows = page.locator("#timeline tbody tr")
         expect(rows).to_have_count(busy.version + 1)
         expect(rows.filter(has_text="major compaction (OPTIMIZE)")).to_have_count(1)
+
+
+def test_the_throughput_of_the_table_and_of_each_stream(browser: Browser, site: PageServer, busy: Table) -> None:
+    with visit(browser, site.address) as visited:
+        page = open_busy(visited, busy)
+        cards = page.locator("#throughput .card")
+        expect(cards).to_have_count(4)
+        expect(cards.first).to_contain_text("The table")
+        orders = cards.filter(has_text="orders")
+        for text in ("query 886b9b76…", "rows/", "Rows120", "Commits3", "200 ms", "slowest 400 ms", "batch 2"):
+            expect(orders).to_contain_text(text)
+        assert is_drawn(page, "#throughput .card:has-text('orders') canvas")
+        loader = cards.filter(has_text=f"loader/{OTHER_QUERY[:8]}…")
+        expect(loader.locator(".rate")).not_to_contain_text("rows")  # one commit has no rate
+        chart = page.locator("#throughput [role=img]")
+        words = re.compile(r"Rows written per version: orders 120, clicks 40, loader/c0ffee00… 40, others 1,\d+")
+        expect(chart).to_have_attribute("aria-label", words)
+        page.get_by_label("By time").check(force=True)
+        expect(chart).to_have_attribute("aria-label", re.compile(r"Rows written per \d+ (s|min|h|days): orders 120, "))
+
+
+def test_an_id_takes_its_beginning_and_who_points_at_it_sees_the_whole(
+    browser: Browser, site: PageServer, busy: Table
+) -> None:
+    with visit(browser, site.address) as visited:
+        page = open_busy(visited, busy)
+        slider, detail = page.get_by_role("slider"), page.locator("#version-detail")
+        expect(detail).to_contain_text(f"Streamloader/{OTHER_QUERY[:8]}…Batch7")
+        expect(detail.get_by_title(f"loader/{OTHER_QUERY}")).to_be_visible()
+        slider.press("ArrowLeft")
+        expect(detail).to_contain_text("Streamclicksquery c0ffee00…Batch0took 200 ms")
+        expect(detail.get_by_title(OTHER_QUERY)).to_be_visible()
+        assert OTHER_QUERY not in detail.inner_text()
+        # What an application is called is one line, or two on a phone.
+        heights = "(nodes) => nodes.map((node) => node.getBoundingClientRect().height)"
+        assert max(detail.locator("dd").evaluate_all(heights)) < 60
 
 
 def test_the_timeline_is_used_with_the_keyboard(browser: Browser, site: PageServer, busy: Table) -> None:
@@ -182,7 +275,13 @@ def test_the_timeline_is_used_with_the_keyboard(browser: Browser, site: PageServ
             "aria-valuetext",
             re.compile(rf"version {rebased}: minor compaction \(OPTIMIZE\), .*, rebased over {rebased - 1}"),
         )
-        expect(page.locator("#version-detail")).to_contain_text(f"Rebased over{rebased - 1}")
+        detail = page.locator("#version-detail")
+        expect(detail).to_contain_text(f"Rebased over{rebased - 1}")
+        (major,) = (entry.version for entry in busy.history() if entry.operation_class == "MAJOR")
+        for _ in range(major - rebased):
+            page.keyboard.press("ArrowRight")
+        costs = re.compile(r"Predicted cost.* read, .* written, .*Actual cost.* read, .* written, ")
+        expect(detail).to_contain_text(costs)
 
 
 def test_a_click_chooses_a_version_by_version_and_by_time(browser: Browser, site: PageServer, busy: Table) -> None:
@@ -223,44 +322,10 @@ def test_everything_is_reached_by_tab_and_the_focus_is_seen(browser: Browser, si
         assert {"Consumers", "Conflicts by pair", "Clean-ups", "Properties in force", "Columns and protocol"} <= {
             *order
         }
-        assert [name for name in order if name.startswith("Why, file by file")] == ["Why, file by file (4)"] * 2
+        assert [name for name in order if name.startswith("Why, file by file")] == ["Why, file by file (9)"] * 2
 
 
-def test_the_chosen_theme_is_kept(browser: Browser, site: PageServer) -> None:
-    with visit(browser, site.address, theme="light") as visited:
-        page = visited.page
-        expect(page.locator(".tables tbody tr")).to_have_count(7)
-        page.get_by_label("Theme").first.select_option("dark")
-        expect(page.locator("html")).to_have_attribute("data-theme", "dark")
-        assert visited.faults() == []
-        page.reload()
-        expect(page.locator("html")).to_have_attribute("data-theme", "dark")
-        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 20, 26)"
-
-
-def test_news_arrive_and_the_focus_stays(browser: Browser) -> None:
-    table = busy_table(rounds=1)
-    status = daemon_status(table_status(table.path))
-    # Each look at the clock is ten seconds later, so that no report is young enough to be shown again.
-    with serving(lambda: status, Hurried()) as server, visit(browser, "about:blank") as visited:
-        page = visited.page
-        page.clock.install()
-        page.goto(f"{server.address}/#/table/{quote(table.path, safe='')}")
-        slider = page.get_by_role("slider")
-        expect(slider).to_have_attribute("aria-valuenow", str(table.version))
-        slider.focus()
-        put_rows(table, 500)
-        page.clock.run_for(6_000)
-        expect(slider).to_have_attribute("aria-valuenow", str(table.refresh().version))
-        expect(slider).to_be_focused()
-        slider.press("Home")
-        put_rows(table, 501)
-        page.clock.run_for(6_000)
-        expect(slider).to_have_attribute("aria-valuemax", str(table.refresh().version))
-        expect(slider).to_have_attribute("aria-valuenow", "0")
-
-
-def test_what_is_open_stays_open_where_it_is_when_news_arrive(browser: Browser) -> None:
+def test_when_news_arrive_what_is_open_chosen_or_focused_stays_so(browser: Browser) -> None:
     table = busy_table(rounds=1)
     status = daemon_status(table_status(table.path))
     with serving(lambda: status, Hurried()) as server, visit(browser, "about:blank") as visited:
@@ -284,25 +349,22 @@ def test_what_is_open_stays_open_where_it_is_when_news_arrive(browser: Browser) 
         expect(page.locator("details[open]")).to_have_count(opened)
         expect(focused).to_be_focused()
         assert versions.evaluate("(node) => node.scrollTop") == 40
+        # The timeline follows the newest version, unless another one was chosen.
+        slider = page.get_by_role("slider")
+        slider.press("Home")
+        put_rows(table, 503)
+        page.clock.run_for(6_000)
+        expect(slider).to_have_attribute("aria-valuemax", str(table.refresh().version))
+        expect(slider).to_have_attribute("aria-valuenow", "0")
+        expect(slider).to_be_focused()
         page.get_by_role("link", name="All tables").focus()
         page.clock.run_for(6_000)
         expect(page.get_by_role("link", name="All tables")).to_be_focused()
 
 
-def test_a_compaction_shows_what_it_should_have_cost_and_did(browser: Browser, site: PageServer, busy: Table) -> None:
-    with visit(browser, site.address) as visited:
-        page = open_busy(visited, busy)
-        (major,) = (entry.version for entry in busy.history() if entry.operation_class == "MAJOR")
-        page.get_by_role("slider").focus()
-        for _ in range(busy.version - major):
-            page.keyboard.press("ArrowLeft")
-        detail = page.locator("#version-detail")
-        expect(detail).to_contain_text(
-            re.compile(r"Predicted cost.* read, .* written, .*Actual cost.* read, .* written, ")
-        )
-
-
-def test_the_work_of_the_daemon_is_shown(browser: Browser, busy: Table) -> None:
+def test_the_work_of_the_daemon_and_what_went_wrong_are_shown(browser: Browser) -> None:
+    table = busy_table(rounds=1)
+    refused(table)
     totals = WorkTotals(
         compactions={"minor": 5, "major": 1},
         files_removed=4000,
@@ -312,33 +374,54 @@ def test_the_work_of_the_daemon_is_shown(browser: Browser, busy: Table) -> None:
         rebased_over=3,
         refused=1,
         failures=2,
-        files_deleted=7,
         step_seconds=90.0,
     )
-    address = f"/#/table/{quote(busy.path, safe='')}"
-    with (
-        served([table_status(busy.path, totals=totals, left_alone=LeftAlone(3, "TIDELOG_X: no", "X"))]) as server,
-        visit(browser, server.address + address) as visited,
-    ):
-        work = visited.page.locator("#work")
+    left = LeftAlone(3, "TIDELOG_X: no", "X")
+    status = table_status(table.path, totals=totals, left_alone=left, upkeep_errors=(NO_VACUUM,))
+    with served([table_status("/data/a"), status]) as server, visit(browser, server.address) as visited:
+        page, first = visited.page, visited.page.locator(".tables tbody tr").first
+        expect(first).to_contain_text("vacuum from the log fails: a.parquet could not be deleted")
+        first.get_by_role("link").click()
+        work, refusals = page.locator("#work"), page.locator("#refusals")
         for text in ("5 minor, 1 major", "4,000 became 6", "4.8 MiB and 0 B", "2.0 KiB", "3 commits", "1.5 min"):
             expect(work).to_contain_text(text)
         expect(work.locator(".bad")).to_have_text(["1 rewrite", "3 groups", "2"])
         expect(work).to_contain_text("3 groups: TIDELOG_X: no")
+        expect(work).not_to_contain_text("Checkpoints")  # it wrote none
+        trouble = page.locator("main .problem").first
+        expect(trouble).to_contain_text("Upkeep fails (vacuum from the log) since ")
+        expect(trouble).to_contain_text("a.parquet could not be deleted")
+        expect(refusals).to_contain_text("the output has 3 rows instead of 4")
+        expect(refusals).to_contain_text("day=2026-01-01")
+        refusals.locator("summary").click()
+        expect(refusals.locator("tbody tr")).to_have_count(3)
+        assert visited.faults() == []
+        assert visited.overflow() == []
 
 
-def test_a_daemon_that_is_gone_is_said(browser: Browser) -> None:
-    with served([table_status("/data/a")]) as server, visit(browser, "about:blank") as visited:
-        page = visited.page
-        page.clock.install()
-        page.goto(server.address)
-        expect(page.locator(".tables tbody tr")).to_have_count(1)
-        server.stop()
-        page.clock.run_for(6_000)
-        expect(page.get_by_role("alert")).to_contain_text("The daemon does not answer since")
-        expect(page.locator(".tables tbody tr")).to_have_count(1)
-        assert all("ERR_CONNECTION_REFUSED" in complaint for complaint in visited.complaints)
-        visited.complaints.clear()
+def test_parts_with_nothing_to_show_are_one_line(browser: Browser) -> None:
+    table = Table.create(f"memory://{uuid.uuid4()}", SCHEMA)
+    status = table_status(table.path, debt=(), totals=WorkTotals(), last_compaction=None)
+    address = f"/#/table/{quote(table.path, safe='')}"
+    with (
+        serving(lambda: daemon_status(status), Hurried()) as server,
+        visit(browser, server.address + address) as visited,
+    ):
+        parts = visited.page.locator("section.bare")
+        expect(parts.locator("h2")).to_have_text(
+            [
+                *("Debt and its trend", "Throughput", "Work of this daemon", "Consumers and lag", "Plan and why"),
+                *("Conflicts", "Refused rewrites", "File sizes"),
+            ]
+        )
+        assert max(parts.evaluate_all("(nodes) => nodes.map((node) => node.offsetHeight)")) < 65
+        for text in ("No consumer is registered.", "No operation lost", "No rewrite was refused", "has no files."):
+            expect(visited.page.locator("main")).to_contain_text(text)
+        expect(visited.page.locator("#version-detail")).to_contain_text("CREATE TABLE")
+        put_rows(table, 1)
+        visited.page.reload()
+        expect(visited.page.get_by_role("slider")).to_have_attribute("aria-valuenow", "1")
+        assert is_drawn(visited.page, "#debt canvas")
 
 
 def test_a_daemon_that_is_stuck_is_said(browser: Browser) -> None:
@@ -349,7 +432,7 @@ def test_a_daemon_that_is_stuck_is_said(browser: Browser) -> None:
         assert visited.overflow() == []
 
 
-def test_a_table_that_cannot_be_read_says_why(browser: Browser) -> None:
+def test_a_table_that_cannot_be_read_or_is_not_watched_says_why(browser: Browser) -> None:
     status = table_status("memory://nowhere", TableState.MISSING, error="there is no table", version=None)
     address = "/#/table/" + "memory%3A%2F%2Fnowhere"
     with served([status]) as server, visit(browser, server.address + address) as visited:
@@ -357,16 +440,13 @@ def test_a_table_that_cannot_be_read_says_why(browser: Browser) -> None:
         expect(visited.page.locator("h1")).to_have_text("memory://nowhere")
         assert all("502" in complaint for complaint in visited.complaints)
         visited.complaints.clear()
-
-
-def test_a_table_that_is_not_watched_says_so(browser: Browser, site: PageServer) -> None:
-    with visit(browser, f"{site.address}/#/table/%2Fetc") as visited:
+        visited.page.goto(f"{server.address}/#/table/%2Fetc")
         expect(visited.page.get_by_text("the daemon does not watch this table")).to_be_visible()
         assert all("404" in complaint for complaint in visited.complaints)
         visited.complaints.clear()
 
 
-def test_tables_come_and_go(browser: Browser) -> None:
+def test_tables_come_and_go_and_a_daemon_that_is_gone_is_said(browser: Browser) -> None:
     status: list[DaemonStatus] = [daemon_status(table_status("/a"), table_status("/b"))]
     with serving(lambda: status[0]) as server, visit(browser, "about:blank") as visited:
         page = visited.page
@@ -377,3 +457,9 @@ def test_tables_come_and_go(browser: Browser) -> None:
         page.clock.run_for(6_000)
         expect(page.locator(".tables tbody tr").first).to_contain_text("/b")
         assert [text.strip() for text in page.locator(".tables .name a").all_text_contents()] == ["/b", "/c"]
+        server.stop()
+        page.clock.run_for(6_000)
+        expect(page.get_by_role("alert")).to_contain_text("The daemon does not answer since")
+        expect(page.locator(".tables tbody tr")).to_have_count(2)
+        assert all("ERR_CONNECTION_REFUSED" in complaint for complaint in visited.complaints)
+        visited.complaints.clear()

@@ -11,9 +11,9 @@ import pytest
 from playwright.sync_api import Browser, Error, expect
 
 from scripts.vendor_chart import FOLDER, PACKAGES
+from tests import lanes
 from tests.compaction_daemon.observing.pages import PHONE, Theme, served, visit
 from tests.compaction_daemon.observing.tables import busy_table
-from tests.compaction_daemon.support import memory_table
 from tidelog.compaction_daemon import report_of, report_page
 from tidelog.compaction_daemon.observing import page as page_module
 from tidelog.log import Table
@@ -31,7 +31,7 @@ def file(busy: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", lanes.full_but(["dark"], ["light", "dark"]))
 def test_it_works_from_a_disk_and_asks_nobody_for_anything(
     browser: Browser, file: Path, busy: Table, theme: Theme
 ) -> None:
@@ -64,16 +64,6 @@ def test_it_could_not_ask_even_if_it_tried(browser: Browser, file: Path) -> None
         assert all("Content Security Policy" in complaint for complaint in visited.complaints)
         visited.complaints.clear()
         visited.requests.clear()
-
-
-def test_an_empty_table_has_a_page(browser: Browser, tmp_path: Path) -> None:
-    path = tmp_path / "empty.html"
-    path.write_bytes(report_page(report_of(memory_table()).to_dict()))
-    with visit(browser, path.as_uri()) as visited:
-        for text in ("No consumer is registered.", "No operation lost", "No rewrite was refused", "has no files."):
-            expect(visited.page.locator("main")).to_contain_text(text)
-        expect(visited.page.locator("#plan")).to_contain_text("Due now: nothing to rewrite")
-        assert visited.faults() == []
 
 
 def test_the_policy_allows_the_scripts_of_the_file_and_nothing_else(file: Path) -> None:

@@ -29,8 +29,8 @@ SECRET = "s3://key:hunter2@bucket/t?X-Amz-Signature=hunter2"
 class Site:
     """A server whose daemon can be changed."""
 
-    def __init__(self) -> None:
-        self.table = busy_table(rounds=1)
+    def __init__(self, table: Table) -> None:
+        self.table = table
         secret = table_status(
             SECRET, TableState.FAILING, error=f"TIDELOG_X: {SECRET} does not answer", held_by="https://u:hunter2@host"
         )
@@ -66,9 +66,14 @@ class Site:
         return json.loads(self.get(target)[2])
 
 
+@pytest.fixture(scope="module")
+def table() -> Table:
+    return busy_table(rounds=1)
+
+
 @pytest.fixture
-def site() -> Iterator[Site]:
-    found = Site()
+def site(table: Table) -> Iterator[Site]:
+    found = Site(table)
     yield found
     found.server.stop()
 

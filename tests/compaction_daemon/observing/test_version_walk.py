@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
+import uuid
 
 import pyarrow as pa
 import pytest
 
-from tests.compaction_daemon.observing.tables import busy_table
+from tests.compaction_daemon.observing.tables import OTHER_QUERY, QUERY, SCHEMA, busy_table, put_rows, streamed
 from tests.compaction_daemon.support import delete_rows, memory_table, put
+from tests.compaction_daemon.upkeep.support import Both
+from tests.log.support import memory_store, new_table
+from tidelog.compaction_daemon import compact
 from tidelog.compaction_daemon.observing import version_walk
-from tidelog.compaction_daemon.observing.version_walk import VersionEntry, newest_versions, table_size
+from tidelog.compaction_daemon.observing.version_walk import (
+    StreamBatch,
+    Throughput,
+    VersionEntry,
+    newest_versions,
+    streams_of,
+    table_size,
+    throughput_of,
+)
 from tidelog.log import Table
+from tidelog.log.format.actions import SetTransaction
 
 
 def walk(table: Table, limit: int = 500) -> list[VersionEntry]:
@@ -96,11 +109,100 @@ def test_a_file_counts_as_small_by_the_target_size_of_today() -> None:
     assert [entry.size.small_files for entry in walk(table.refresh())] == [0, 0, 0]
 
 
-def test_a_stream_s_commit_names_its_application() -> None:
+def test_a_micro_batch_says_which_it_is_how_many_rows_it_wrote_and_how_long_it_took() -> None:
+    table = Table.create(f"memory://{uuid.uuid4()}", SCHEMA)
+    streamed(table, 7, rows=40, ms=1250)
+    entry = walk(table.refresh())[0]
+    app_id = f"tidelog/{QUERY}/orders"
+    assert entry.applications == (app_id, f"{app_id}/offsets")
+    assert entry.batch == StreamBatch(app_id, 7, QUERY, "orders", 1.25)
+    assert entry.rows_written == 40
+
+
+@pytest.mark.parametrize("ms", [None, -1, "5", 1e9, 2**62, [1]])
+def test_a_time_that_others_wrote_otherwise_is_unknown(ms: object) -> None:
+    table = Table.create(f"memory://{uuid.uuid4()}", SCHEMA)
+    streamed(table, 7, ms=ms)
+    (stream,) = streams_of(walk(table.refresh()))
+    assert (stream.seconds, stream.max_seconds, stream.last_batch, stream.throughput.rows) == (None, None, 7, 40)
+
+
+def test_another_application_s_write_is_a_batch_and_tidelog_s_own_entries_are_none() -> None:
     table = memory_table()
     rows = pa.table({"part": ["a"], "n": [1]})
     table.insert(rows, idempotency_key=("loader", 7))
-    assert walk(table.refresh())[0].applications == ("loader",)
+    table.begin().insert(rows).note(transactions=[SetTransaction("tidelog/floor", 3)]).commit()
+    compact(table.refresh())
+    found = walk(table.refresh())
+    assert [entry.batch for entry in found] == [None, None, StreamBatch("loader", 7), None]
+    assert [entry.rows_written for entry in found] == [None, 1, 1, None]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "rows"),
+    [
+        ({"numOutputRows": "12"}, 12),
+        ({"numSourceRows": "5", "numOutputRows": "9"}, 5),
+        ({"numOutputRows": "-1"}, 3),
+        ({"numOutputRows": "9" * 500}, 3),
+        ({"numOutputRows": "many"}, 3),
+        ({}, 3),
+    ],
+)
+def test_rows_are_those_of_the_metrics_or_else_those_added(metrics: dict[str, str], rows: int) -> None:
+    table = memory_table()
+    put(table, 1, 2, 3)  # by the log alone: the commit has no metrics
+    put_record(table.refresh(), {}, metrics=metrics, adds_of=table.version)
+    assert walk(table.refresh())[0].rows_written == rows
+
+
+def test_the_throughput_of_streams_and_of_the_table() -> None:
+    clock = Both()
+    table = new_table(memory_store(clock), SCHEMA, system=clock)
+    for number in range(4):
+        clock.ms += 10_000
+        streamed(table, number, rows=40 + number, ms=100 * (number + 1))
+        clock.ms += 10_000
+        streamed(table, 90 + number, query_id=OTHER_QUERY, sink="events", rows=5, ms=None)
+    put_rows(table.refresh(), 1, rows=1000)
+    table.delete("id = 1")
+    entries = walk(table.refresh())
+    events, orders = streams_of(entries)
+    assert (orders.query_id, orders.sink, orders.last_batch) == (QUERY, "orders", 3)
+    assert (orders.seconds, orders.max_seconds) == (0.25, 0.4)
+    assert (orders.throughput.commits, orders.throughput.rows) == (4, 166)
+    assert orders.throughput.rows_per_second == pytest.approx((41 + 42 + 43) / 60, rel=0.01)
+    assert (events.sink, events.last_batch, events.seconds, events.throughput.rows) == ("events", 93, None, 20)
+    whole = throughput_of(entries)
+    assert (whole.commits, whole.rows) == (9, 166 + 20 + 1000), "a delete writes no rows"
+    assert whole.bytes == sum(entry.bytes_added for entry in entries if entry.rows_written)
+    assert whole.last == entries[1].commit.timestamp
+
+
+def test_a_pause_does_not_count_as_slow() -> None:
+    clock = Both()
+    table = new_table(memory_store(clock), SCHEMA, system=clock)
+    for number, seconds in enumerate([10, 10, 10, 3 * 86_400, 10, 10]):
+        clock.ms += 1000 * seconds
+        streamed(table, number, rows=50)
+    assert throughput_of(walk(table.refresh())).rows_per_second == pytest.approx(5.0, rel=0.01)
+
+
+def test_one_commit_has_no_rate_and_no_commit_has_no_times() -> None:
+    table = Table.create(f"memory://{uuid.uuid4()}", SCHEMA)
+    assert throughput_of(walk(table)) == Throughput(0, 0, 0, None, None, None)
+    streamed(table, 0)
+    (stream,) = streams_of(walk(table.refresh()))
+    assert stream.throughput.rows_per_second is None
+
+
+def test_the_newest_streams_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(version_walk, "MAX_STREAMS", 2)
+    table = Table.create(f"memory://{uuid.uuid4()}", SCHEMA)
+    for sink in ("a", "b", "c", "a"):
+        streamed(table, 1, sink=sink)
+    found = streams_of(walk(table.refresh()))
+    assert [(stream.sink, stream.throughput.commits) for stream in found] == [("a", 2), ("c", 1)]
 
 
 @pytest.mark.parametrize("written", [5, [], {"over": 3}, {"over": [1, "2"], "rules": 5}, {"over": [1, 2, 3]}])
@@ -110,7 +212,14 @@ def test_what_others_wrote_as_a_rebase_is_left_out(written: object) -> None:
     assert walk(table.refresh())[0].rebased_over is None
 
 
-def put_record(table: Table, record: dict[str, object]) -> None:
+def put_record(
+    table: Table, record: dict[str, object], *, metrics: dict[str, str] | None = None, adds_of: int | None = None
+) -> None:
+    """A commit with this record of tidelog, and with the added files of another version, if asked for."""
     version = table.refresh().version + 1
     info = {"timestamp": 1, "inCommitTimestamp": table.head.timestamp_ms + 1, "operation": "X", "tidelog": record}
-    table.store.put_if_absent(f"_delta_log/{version:020d}.json", json.dumps({"commitInfo": info}).encode())
+    lines = [json.dumps({"commitInfo": info | {"operationMetrics": metrics or {}}})]
+    if adds_of is not None:
+        known = table.store.read(f"_delta_log/{adds_of:020d}.json").decode().splitlines()
+        lines += [line.replace(".parquet", "-again.parquet") for line in known if line.startswith('{"add"')]
+    table.store.put_if_absent(f"_delta_log/{version:020d}.json", "\n".join(lines).encode())

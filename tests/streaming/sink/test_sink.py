@@ -50,7 +50,8 @@ def test_a_commit_records_its_query_batch_sink_and_fingerprint(
     spark: SparkSession, source: Input, tmp_path: Path
 ) -> None:
     path, checkpoint = tmp_path / "table", tmp_path / "cp"
-    drain(source.put().stream(spark), Sink(str(path), name="in-1"), checkpoint)
+    sink = Sink(str(path), name="in-1")
+    drain(source.put().stream(spark), sink, checkpoint)
     query_id = json.loads((checkpoint / "metadata").read_text())["id"]
     lines = [json.loads(line) for line in (path / "_delta_log" / f"{1:020d}.json").read_text().splitlines()]
     info = lines[0]["commitInfo"]
@@ -60,6 +61,9 @@ def test_a_commit_records_its_query_batch_sink_and_fingerprint(
     assert info["operationParameters"] == {"outputMode": "Append", "queryId": query_id, "epochId": "0"}
     record = info["tidelog"]["batch"]
     assert (record["queryId"], record["batchId"], record["sink"]) == (query_id, 0, "in-1")
+    assert sink.last is not None
+    before_s = sum(seconds for phase, seconds in sink.last.seconds.items() if phase != "commit")
+    assert record["ms"] == round(before_s * 1000) > 0
     assert entries[f"tidelog/{query_id}/in-1"]["version"] == 0
     assert entries[f"tidelog/{query_id}/in-1/offsets"]["version"] == record["fingerprint"]
     assert "tidelog/sink/in-1" in entries

@@ -91,19 +91,22 @@ function axisY(extra) {
     ...extra,
   };
 }
-function sparkline(canvas, trend) {
+// A line as small as a word. Its newest point is marked, and so is each of a few, which would make no line.
+function sparkline(canvas, points, { name = "--insert", stepped = true } = {}) {
+  const few = points.length < 3;
   return new Chart(canvas, {
     type: "line",
     data: {
       datasets: [
         {
-          data: trend.map(([at, small]) => ({ x: Date.parse(at), y: small })),
-          borderColor: colour("--insert"),
-          backgroundColor: colour("--insert", 0.15),
+          data: points,
+          borderColor: colour(name),
+          backgroundColor: colour(name, 0.15),
+          pointBackgroundColor: colour(name),
           fill: "origin",
           borderWidth: 1.5,
-          pointRadius: 0,
-          stepped: true,
+          pointRadius: (context) => (few || context.dataIndex === points.length - 1 ? 2 : 0),
+          stepped: stepped && !few,
         },
       ],
     },
@@ -112,7 +115,11 @@ function sparkline(canvas, trend) {
       parsing: false,
       normalized: true,
       events: [],
-      scales: { x: { type: "linear", display: false, bounds: "data" }, y: { display: false, beginAtZero: true } },
+      layout: { padding: 3 },
+      scales: {
+        x: { type: "linear", display: false, bounds: "data", offset: points.length === 1 },
+        y: { display: false, beginAtZero: true, suggestedMax: few ? 1 : undefined },
+      },
       plugins: { legend: { display: false }, tooltip: { enabled: false } },
     },
   });

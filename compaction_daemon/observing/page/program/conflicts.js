@@ -16,11 +16,10 @@ function lossText(loss) {
 
 function conflictsPart(report) {
   if (!report.losses.length)
-    return section(
+    return bare(
       "conflicts",
       "Conflicts",
-      "",
-      empty("No operation lost to another commit, as far as the table’s ledger goes back."),
+      "No operation lost to another commit, as far as the table’s ledger goes back.",
     );
   const pairs = new Map();
   for (const loss of report.losses) {

@@ -3,6 +3,12 @@
 const CONSUMER_STATES = { live: "good", silent: "warn", withdrawn: "bad", unreadable: "bad" };
 
 function consumersPart(report) {
+  if (!report.consumers.length)
+    return bare(
+      "consumers",
+      "Consumers and lag",
+      "No consumer is registered. A stream that reads the change feed with the option “consumer” appears here.",
+    );
   const columns = [
     { name: "Consumer" },
     { name: "State" },
@@ -33,10 +39,6 @@ function consumersPart(report) {
     "consumers",
     "Consumers and lag",
     "Clean-ups wait for a consumer while it is live.",
-    rows.length
-      ? grid("Consumers", columns, rows)
-      : empty(
-          "No consumer is registered. A stream that reads the change feed with the option “consumer” appears here.",
-        ),
+    grid("Consumers", columns, rows),
   );
 }

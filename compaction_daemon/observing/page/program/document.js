@@ -13,6 +13,9 @@ function h(tag, attributes, ...children) {
 const byId = (id) => document.getElementById(id);
 // Text that comes from a table: apart from the direction of what is around it.
 const own = (text) => h("bdi", {}, text === null || text === undefined ? "" : String(text));
+// Ids by their beginnings: who needs all of them points at the text.
+const shortened = (text) => String(text).replace(/\b([0-9a-f]{8})(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b/g, "$1…");
+const brief = (text) => h("bdi", { title: shortened(text) === String(text) ? null : text }, shortened(text));
 const code = (text) => h("code", {}, own(text));
 
 function setText(node, text) {
@@ -26,6 +29,14 @@ function section(id, title, note, ...children) {
     children,
   );
 }
+// A part with nothing to show: its title, and why in one line.
+const bare = (id, title, text) =>
+  h(
+    "section",
+    { class: "panel bare", id, "aria-labelledby": `${id}-title` },
+    h("h2", { id: `${id}-title` }, title),
+    h("p", {}, text),
+  );
 const empty = (text) => h("p", { class: "empty" }, text);
 
 // A column of numbers, of long texts, or of texts that stay on one line.

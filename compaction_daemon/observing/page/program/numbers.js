@@ -26,6 +26,17 @@ function duration(seconds) {
   }
   return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
 }
+// Rows in the unit of time in which they are at least one.
+function rate(perSecond) {
+  if (perSecond === null || perSecond === undefined) return "–";
+  const [unit, length] = [
+    ["s", 1],
+    ["min", 60],
+    ["h", 3600],
+  ].find(([, seconds]) => perSecond * seconds >= 1) || ["day", 86400];
+  const value = perSecond * length;
+  return `${value >= 100 ? count(Math.round(value)) : value.toFixed(1)} rows/${unit}`;
+}
 const pad = (number) => String(number).padStart(2, "0");
 function clock(date, withSeconds) {
   return `${pad(date.getHours())}:${pad(date.getMinutes())}${withSeconds ? `:${pad(date.getSeconds())}` : ""}`;

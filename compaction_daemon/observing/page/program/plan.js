@@ -7,6 +7,9 @@ const PLANS = {
   major: { title: "With a major compaction", note: "All that it could do now: tidelog compact PATH --level major" },
 };
 function planPart(report) {
+  const idle = report.plans.every((plan) => !plan.groups && !plan.notes.length && !plan.reasons.length);
+  if (report.plans.length && idle)
+    return bare("plan", "Plan and why", "There is nothing to rewrite, now or with a major compaction.");
   return section(
     "plan",
     "Plan and why",

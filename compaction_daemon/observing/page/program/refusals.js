@@ -7,6 +7,8 @@ function fileSummary(refusal) {
   return shown < all ? `${files} (the first ${count(shown)})` : files;
 }
 function refusalsPart(report) {
+  if (!report.refusals.length)
+    return bare("refusals", "Refused rewrites", "No rewrite was refused. One would be listed here with its evidence.");
   const found = report.refusals.map((refusal, index) =>
     h(
       "div",
@@ -42,9 +44,7 @@ function refusalsPart(report) {
   return section(
     "refusals",
     "Refused rewrites",
-    found.length
-      ? "Nothing of these was committed. The written files and the records in _tidelog/refused/ are kept as evidence: report them as a bug."
-      : "",
-    found.length ? found : empty("No rewrite was refused. One would be listed here with its evidence."),
+    "Nothing of these was committed. The written files and the records in _tidelog/refused/ are kept as evidence: report them as a bug.",
+    found,
   );
 }

@@ -10,8 +10,9 @@ class TableView {
     this.head = h("div", {});
     this.problems = h("div", {});
     this.charts = new Charts(this);
+    this.throughput = new ThroughputPart(this);
     this.parts = h("div", {});
-    this.root = h("div", {}, this.head, this.problems, this.charts.root, this.parts);
+    this.root = h("div", {}, this.head, this.problems, this.charts.root, this.throughput.root, this.parts);
     this.places = new Map();
     for (const name of ["work", "consumers", "plan", "conflicts", "refusals", "sizes", "settings", "columns"]) {
       const place = h("div", {});
@@ -30,12 +31,13 @@ class TableView {
   update(report, live) {
     this.report = report;
     this.live = live;
-    this.parts.hidden = this.charts.root.hidden = !report;
+    this.parts.hidden = this.charts.root.hidden = this.throughput.root.hidden = !report;
     renew(this.head, ...this.header());
     if (!report) return;
     this.problems.replaceChildren(...this.faults());
     this.fill("work", live && [live.totals, live.last_compaction, live.next_look], () => workPart(live));
     this.fill("versions", [report.versions, report.losses], () => this.charts.update(report));
+    this.fill("throughput", [report.versions, report.streams], () => this.throughput.update(report));
     this.fill("consumers", report.consumers, () => consumersPart(report));
     this.fill("plan", report.plans, () => planPart(report));
     this.fill("conflicts", report.losses, () => conflictsPart(report));
@@ -133,11 +135,10 @@ class TableView {
     if (this.bars) this.bars.destroy();
     this.bars = null;
     if (!report.size.files)
-      return section(
+      return bare(
         "sizes",
         "File sizes",
-        "",
-        empty("The table has no files. They are counted here after the first commit with rows."),
+        "The table has no files. They are counted here after the first commit with rows.",
       );
     queueMicrotask(() => {
       this.bars = sizesChart(canvas, bars, label);
@@ -162,6 +163,7 @@ class TableView {
   }
   redraw() {
     this.charts.draw();
+    this.throughput.draw();
     if (this.bars) {
       this.slices.delete("sizes");
       this.fill("sizes", this.report.file_sizes, () => this.sizesPart(this.report));
@@ -169,6 +171,7 @@ class TableView {
   }
   close() {
     this.charts.close();
+    this.throughput.close();
     if (this.bars) this.bars.destroy();
   }
 }

@@ -212,11 +212,14 @@ class TablesView {
       row.trend = trend;
       row.points = table.trend;
       row.stale = true;
-      row.canvas.hidden = row.points.length < 2;
+      row.canvas.hidden = !row.points.length;
       row.flat.hidden = !row.canvas.hidden;
       this.seen.unobserve(row.canvas);
       this.seen.observe(row.canvas);
     }
+    // A narrow window leaves out what there is not.
+    for (const each of cell)
+      each.classList.toggle("none", each.textContent === "–" && !each.querySelector("canvas:not([hidden])"));
     return row;
   }
   newRow(path) {
@@ -256,7 +259,12 @@ class TablesView {
     if (!row.stale) return;
     row.stale = false;
     if (row.chart) row.chart.destroy();
-    row.chart = row.points.length > 1 ? sparkline(canvas, row.points) : null;
+    row.chart = row.points.length
+      ? sparkline(
+          canvas,
+          row.points.map(([at, files]) => ({ x: Date.parse(at), y: files })),
+        )
+      : null;
   }
   redraw() {
     for (const row of this.rows.values()) {

@@ -47,27 +47,30 @@ class Charts {
     this.detail = h("div", { class: "detail", "aria-live": "polite", id: "version-detail" });
     this.table = h("div", {});
     const measures = Object.fromEntries(Object.entries(MEASURES).map(([key, { label }]) => [key, label]));
+    this.debt = section(
+      "debt",
+      "Debt and its trend",
+      "After each version, from the log alone.",
+      h(
+        "div",
+        { class: "tools" },
+        choice("What to draw", "measure", measures, view.measure, (value) => {
+          view.measure = value;
+          this.draw();
+        }),
+        choice("Axis", "axis", { version: "By version", time: "By time" }, view.axis, (value) => {
+          view.axis = value;
+          this.draw();
+          view.throughput.draw();
+        }),
+      ),
+      this.debtBox,
+    );
+    this.debtPlace = h("div", {});
     this.root = h(
       "div",
       {},
-      section(
-        "debt",
-        "Debt and its trend",
-        "After each version, from the log alone.",
-        h(
-          "div",
-          { class: "tools" },
-          choice("What to draw", "measure", measures, view.measure, (value) => {
-            view.measure = value;
-            this.draw();
-          }),
-          choice("Axis", "axis", { version: "By version", time: "By time" }, view.axis, (value) => {
-            view.axis = value;
-            this.draw();
-          }),
-        ),
-        this.debtBox,
-      ),
+      this.debtPlace,
       section(
         "timeline",
         "Timeline",
@@ -100,10 +103,16 @@ class Charts {
   }
   draw() {
     this.close();
-    const none = !this.versions || !this.versions.length;
-    this.slider.hidden = this.debtBox.hidden = none;
-    if (none) {
-      this.detail.replaceChildren(empty("The log has no versions that can be read."));
+    const number = this.versions ? this.versions.length : 0,
+      few = number < 2;
+    // One version makes no line.
+    this.slider.hidden = few;
+    if (!few && !this.debt.isConnected) this.debtPlace.replaceChildren(this.debt);
+    if (few) {
+      const text = "The trend begins with the next version.";
+      this.debtPlace.replaceChildren(bare("debt", "Debt and its trend", text));
+      const none = empty("The log has no versions that can be read.");
+      this.detail.replaceChildren(number ? this.details(this.versions[0]) : none);
       return;
     }
     const points = this.versions.map((entry) => this.x(entry));
@@ -290,9 +299,9 @@ class Charts {
         ["Time version", entry.time_version ? "set to this time" : "stays"],
         ["What", own(what(entry))],
         ["Files", changedFiles(entry) || "none"],
-        entry.rows_added !== null ? ["Rows added", count(entry.rows_added)] : null,
+        entry.rows_written !== null ? ["Rows written", count(entry.rows_written)] : null,
         entry.engine ? ["Engine", own(entry.engine)] : null,
-        entry.applications.length ? ["Application", own(entry.applications.join(", "))] : null,
+        ...applicationFacts(entry),
         entry.rebased_over
           ? [
               "Rebased over",
@@ -321,6 +330,7 @@ class Charts {
       { name: "Committed" },
       { name: "What" },
       { name: "Files", long: true },
+      { name: "Rows written", num: true },
       { name: "Rebased over" },
       { name: "Lost to it", num: true },
       { name: "Small files after", num: true },
@@ -332,6 +342,7 @@ class Charts {
       moment(entry.timestamp),
       own(what(entry)),
       changedFiles(entry),
+      entry.rows_written === null ? "" : count(entry.rows_written),
       entry.rebased_over ? span(entry.rebased_over) : "",
       (this.losses.get(entry.version) || []).length || "",
       count(entry.size.small_files),
@@ -369,6 +380,18 @@ function changedFiles(entry) {
   if (entry.files_removed) parts.push(`−${counted(entry.files_removed, "file")} (${size(entry.bytes_removed)})`);
   if (entry.files_added) parts.push(`+${counted(entry.files_added, "file")} (${size(entry.bytes_added)})`);
   return parts.join(" ");
+}
+// Who wrote it: the batch of a stream, or the applications that it names.
+function applicationFacts({ batch, applications }) {
+  if (!batch) return applications.length ? [["Application", brief(applications.join(", "))]] : [];
+  const of = batch.query_id === null ? null : h("small", {}, "query ", brief(batch.query_id));
+  return [
+    ["Stream", [brief(streamName(batch)), of]],
+    [
+      "Batch",
+      [count(batch.batch_id), batch.seconds === null ? null : h("small", {}, `took ${duration(batch.seconds)}`)],
+    ],
+  ];
 }
 // What a compaction should have cost, and did.
 function costFacts({ predicted, actual }) {
