@@ -21,8 +21,8 @@ from types import FrameType
 
 import pyarrow as pa
 
-from tidelog.cli import output, rows
-from tidelog.cli.rows import OutputFormat
+from tidelog.cli import output, row_formats
+from tidelog.cli.row_formats import OutputFormat
 from tidelog.log import Table
 from tidelog.log.consumers.claims import claim
 from tidelog.log.consumers.consumer import Consumer
@@ -221,17 +221,17 @@ class _Writer:
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the rows of a batch."""
         if self.chosen is OutputFormat.TABLE:
-            values = [list(row.values()) for row in rows.rows_of(batch)]
-            output.write_grid(batch.schema.names, values, numbers=rows.number_columns(batch.schema))
+            values = [list(row.values()) for row in row_formats.rows_of(batch)]
+            output.write_grid(batch.schema.names, values, numbers=row_formats.number_columns(batch.schema))
             return
         if self.chosen is OutputFormat.CSV and self.columns != batch.schema.names:
             self.columns = batch.schema.names
-            rows.write_csv_header(self.columns)
-        for row in rows.rows_of(batch):
+            row_formats.write_csv_header(self.columns)
+        for row in row_formats.rows_of(batch):
             if self.chosen is OutputFormat.JSON:
                 output.write_json(row)
             else:
-                rows.write_csv_row(row.values())
+                row_formats.write_csv_row(row.values())
 
 
 # --- what it waits for -----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from tidelog.cli import options, output
+from tidelog.cli import output, parameters
 from tidelog.cli.app import NOTHING_TO_DO
 from tidelog.cli.wrong_use import byte_size, seconds
 
@@ -43,7 +43,7 @@ def request_of(
         "level": level,
         "where": where,
         "growth": DaemonConfig().growth if level == "auto" else 1.0,
-        "cluster_by": options.split_columns(cluster_by) or (),
+        "cluster_by": parameters.split_columns(cluster_by) or (),
         "purge": purge,
         "cluster_order": cluster_order,
     }

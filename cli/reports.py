@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
-from tidelog.cli import options, output
+from tidelog.cli import output, parameters
 from tidelog.cli.app import NOTHING_TO_DO
 from tidelog.log import Committed, ExpiryReport, Table, VacuumReport
 from tidelog.log.format import properties
@@ -125,7 +125,7 @@ def log_cleanup(table: Table) -> dict[str, Any]:
     configuration = {properties.ENABLE_EXPIRED_LOG_CLEANUP: "true", **table.properties}
     if properties.clean_up(configuration) or properties.flag(configuration, properties.ENABLE_EXPIRED_LOG_CLEANUP):
         return {"enabled": True, "advice": None}
-    age = options.age_text(properties.duration_ms(table.properties, properties.LOG_RETENTION))
+    age = parameters.age_text(properties.duration_ms(table.properties, properties.LOG_RETENTION))
     advice = f"run `tidelog expire {shlex.quote(table.path)} --older-than {age}`, or set {properties.CLEAN_UP}=true"
     return {"enabled": False, "advice": advice}
 

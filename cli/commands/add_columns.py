@@ -6,19 +6,19 @@ from typing import Annotated
 
 import typer
 
-from tidelog.cli import options
-from tidelog.cli.progress import Progress
+from tidelog.cli import parameters
 from tidelog.cli.reports import print_commit
 from tidelog.cli.schema_text import parse_schema
+from tidelog.cli.spinner import Progress
 
 
 def add_columns_command(
-    path: options.TablePath,
+    path: parameters.TablePath,
     columns: Annotated[
         str, typer.Argument(metavar="COLUMNS", help='The new columns, such as "c bigint, d array<string>".')
     ],
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Add columns to a table.
 
@@ -30,6 +30,6 @@ def add_columns_command(
     """
     new = parse_schema(columns)
     with Progress(f"adding columns to {path}"):
-        table = options.open_table(path, storage_option)
+        table = parameters.open_table(path, storage_option)
         committed = table.add_columns(new)
     print_commit(table.path, committed, f"added {', '.join(new.names)}", changed=True, as_json=as_json)

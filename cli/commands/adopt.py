@@ -11,10 +11,10 @@ import msgspec
 import pyarrow as pa
 import typer
 
-from tidelog.cli import options, output
+from tidelog.cli import output, parameters
 from tidelog.cli.app import FAILED, NOTHING_TO_DO
-from tidelog.cli.progress import Progress
 from tidelog.cli.schema_text import parse_schema
+from tidelog.cli.spinner import Progress
 from tidelog.compaction_daemon import plan
 from tidelog.log import OperationClass, Table
 from tidelog.log.adoption import Adoption, PropertyChange, adoption_of
@@ -61,8 +61,8 @@ def adopt_command(
             "values.",
         ),
     ] = None,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Say what adopting another engine's table means, or do it.
 
@@ -77,7 +77,7 @@ def adopt_command(
       tidelog adopt /data/parquet --partition-by "day, month int" --apply
     """
     with Progress(f"looking at {path}"):
-        storage_options = options.parse_storage_options(storage_option)
+        storage_options = parameters.parse_storage_options(storage_option)
         store = open_store(path, storage_options)
         try:
             head = load(store).head

@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from tidelog.cli import options, rows
+from tidelog.cli import parameters, row_formats
 from tidelog.cli.follow import Follow, follow
-from tidelog.cli.progress import Progress
+from tidelog.cli.spinner import Progress
 from tidelog.log.errors import ConfigurationError
 
 
 def changes_command(
-    path: options.TablePath,
+    path: parameters.TablePath,
     after: Annotated[
         str | None, typer.Option(metavar="POINT", help="Start after this version or time; by default at the beginning.")
     ] = None,
@@ -28,8 +28,8 @@ def changes_command(
             autocompletion=lambda: ["append", "cdc", "net"],
         ),
     ] = None,
-    where: options.Where = None,
-    columns: options.Columns = None,
+    where: parameters.Where = None,
+    columns: parameters.Columns = None,
     keys: Annotated[
         list[str] | None, typer.Option(metavar="NAMES", help="For net: the key columns, separated by commas.")
     ] = None,
@@ -43,10 +43,10 @@ def changes_command(
     initial_snapshot: Annotated[
         bool, typer.Option("--initial-snapshot", help="With --follow: first the table as it is.")
     ] = False,
-    limit: options.Limit = None,
-    output_format: rows.FormatOption = None,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    limit: parameters.Limit = None,
+    output_format: row_formats.FormatOption = None,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Print the rows that changed between two versions or times.
 
@@ -61,25 +61,25 @@ def changes_command(
       tidelog changes /data/events --follow --consumer billing --json
       tidelog changes /data/events --after 2026-01-31T00:00:00Z --mode net --keys id --json
     """
-    chosen = rows.require_format(output_format, as_json=as_json)
+    chosen = row_formats.require_format(output_format, as_json=as_json)
     if is_followed:
         _require_endless(until=until, keys=keys, limit=limit, net=mode == "net" or None)
-        wanted = Follow(mode or "cdc", options.parse_point(after), where, options.split_columns(columns))
-        table = options.open_table(path, storage_option)
+        wanted = Follow(mode or "cdc", parameters.parse_point(after), where, parameters.split_columns(columns))
+        table = parameters.open_table(path, storage_option)
         follow(table, wanted, chosen, consumer=consumer, initial_snapshot=initial_snapshot)
         return
     _require_follow(consumer=consumer, initial_snapshot=initial_snapshot)
     # What was not given is left to the table's own defaults.
-    given: dict[str, Any] = {"mode": mode, "keys": options.split_columns(keys)}
+    given: dict[str, Any] = {"mode": mode, "keys": parameters.split_columns(keys)}
     with Progress(f"reading the changes of {path}") as progress:
-        reader = options.open_table(path, storage_option).changes(
-            after=options.parse_point(after),
-            until=options.parse_point(until),
+        reader = parameters.open_table(path, storage_option).changes(
+            after=parameters.parse_point(after),
+            until=parameters.parse_point(until),
             where=where,
-            columns=options.split_columns(columns),
+            columns=parameters.split_columns(columns),
             **{name: value for name, value in given.items() if value is not None},
         )
-        rows.write_rows(reader, chosen, limit, progress)
+        row_formats.write_rows(reader, chosen, limit, progress)
 
 
 def _require_endless(**given: object) -> None:

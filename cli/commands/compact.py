@@ -8,30 +8,30 @@ from typing import Annotated, Any
 
 import typer
 
-from tidelog.cli import options, plans
+from tidelog.cli import parameters, plans
 from tidelog.cli.app import NOTHING_TO_DO
-from tidelog.cli.progress import Progress
 from tidelog.cli.reports import print_compaction
+from tidelog.cli.spinner import Progress
 from tidelog.compaction_daemon import Budget, DroppedGroup, Plan, check_plan, compact, default_budget, plan
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
 
 
 def compact_command(
-    path: options.TablePath,
-    level: options.LevelOrPlan = None,
-    where: options.Partitions = None,
-    cluster_by: options.ClusterBy = None,
-    purge: options.Purge = False,
-    cluster_order: options.ClusterOrder = None,
+    path: parameters.TablePath,
+    level: parameters.LevelOrPlan = None,
+    where: parameters.Partitions = None,
+    cluster_by: parameters.ClusterBy = None,
+    purge: parameters.Purge = False,
+    cluster_order: parameters.ClusterOrder = None,
     max_bytes: plans.MaxBytes = None,
     max_seconds: plans.MaxSeconds = None,
     plan_file: Annotated[
         Path | None, typer.Option("--plan", metavar="FILE", help="Apply what `tidelog plan --json` printed.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, and change nothing.")] = False,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Compact a table once.
 
@@ -56,7 +56,7 @@ def compact_command(
         kept, request = _read_plan(plan_file), {}
     budget = plans.budget_of(max_bytes, max_seconds)
     with Progress(f"{'planning a compaction of' if dry_run else 'compacting'} {path}"):
-        table = options.open_table(path, storage_option)
+        table = parameters.open_table(path, storage_option)
         if dry_run:
             found, dropped = _dry_run(table, kept, request, budget)
         else:

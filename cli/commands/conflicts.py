@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from tidelog.cli import options, output
-from tidelog.cli.progress import Progress
+from tidelog.cli import output, parameters
+from tidelog.cli.spinner import Progress
 from tidelog.log.commit.conflict_ledger import LostRace, read_ledger
 from tidelog.log.conflict.policies import POLICIES, Policy
 from tidelog.log.errors import ConfigurationError, CorruptLogError
@@ -31,9 +31,9 @@ def conflicts_command(
             metavar="NAME", help=f"The policy to print: {', '.join(POLICIES)}.", autocompletion=lambda: list(POLICIES)
         ),
     ] = None,
-    limit: options.Limit = None,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    limit: parameters.Limit = None,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Print a conflict policy, or the conflicts of a table.
 
@@ -101,7 +101,7 @@ _COLUMNS = ("when", "lost", "to", "version", "winner", "outcome", "rows", "bytes
 
 def _print_ledger(path: str, limit: int | None, storage_option: list[str] | None, *, as_json: bool) -> None:
     with Progress(f"reading the conflicts of {path}") as progress:
-        store = options.open_table(path, storage_option).store
+        store = parameters.open_table(path, storage_option).store
         winners = _Winners(store)
         entries = read_ledger(store, limit)
         if as_json:

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tidelog.cli import options, output
-from tidelog.cli.progress import Progress
+from tidelog.cli import output, parameters
 from tidelog.cli.reports import age
+from tidelog.cli.spinner import Progress
 from tidelog.cli.wrong_use import wrong_value
 from tidelog.log import Table
 from tidelog.log.consumers.administration import remove_consumer, reset_consumer
@@ -27,7 +27,7 @@ def consumers_command(
             metavar="list|reset|remove", help="What to do.", autocompletion=lambda: list(_ACTIONS), show_default=False
         ),
     ],
-    path: options.TablePath,
+    path: parameters.TablePath,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="The consumer; `list` prints all without one.")
     ] = None,
@@ -35,8 +35,8 @@ def consumers_command(
         str | None,
         typer.Option(metavar="POINT", help="For reset: a version, a time, earliest or latest."),
     ] = None,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """List, move or remove the registered consumers of a table.
 
@@ -61,7 +61,7 @@ def consumers_command(
             f"{action} needs the name of a consumer", advice="list them with: tidelog consumers list"
         )
     with Progress(f"reading the consumers of {path}"):
-        table = options.open_table(path, storage_option)
+        table = parameters.open_table(path, storage_option)
         if action == "list":
             found = consumers(table.store, table.head, REAL_SYSTEM)
         else:
@@ -80,7 +80,7 @@ def _change(table: Table, action: str, name: str, to: str | None) -> dict[str, A
     if action == "remove":
         remove_consumer(table.store, table.head, name, REAL_SYSTEM)
         return {"removed": True}
-    point = to if to in ("earliest", "latest") else options.parse_point(to)
+    point = to if to in ("earliest", "latest") else parameters.parse_point(to)
     return {"position": reset_consumer(table.timeline, table.head, name, point or 0).position}
 
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from tidelog.cli import options, output
-from tidelog.cli.progress import Progress
+from tidelog.cli import output, parameters
 from tidelog.cli.schema_text import parse_schema
+from tidelog.cli.spinner import Progress
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
 
@@ -30,8 +30,8 @@ def create_command(
     table_property: Annotated[
         list[str] | None, typer.Option("--property", metavar="K=V", help="A table property. Repeatable.")
     ] = None,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Create an empty table.
 
@@ -49,9 +49,9 @@ def create_command(
         table = Table.create(
             path,
             columns,
-            partition_by=options.split_columns(partition_by) or (),
-            properties=options.parse_properties(table_property),
-            storage_options=options.parse_storage_options(storage_option),
+            partition_by=parameters.split_columns(partition_by) or (),
+            properties=parameters.parse_properties(table_property),
+            storage_options=parameters.parse_storage_options(storage_option),
         )
     if as_json:
         output.write_json(

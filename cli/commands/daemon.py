@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from tidelog.cli import options, output
+from tidelog.cli import output, parameters
 from tidelog.cli.app import FAILED
 from tidelog.cli.daemon_process import DaemonOptions, logging_as, run_daemon
-from tidelog.cli.progress import Progress
 from tidelog.cli.reports import print_compaction
+from tidelog.cli.spinner import Progress
 from tidelog.cli.wrong_use import chosen, in_options, seconds
 from tidelog.compaction_daemon import Daemon, StepReport, TableState, TableStep
 from tidelog.compaction_daemon.settings.config import ListenAddress
@@ -57,8 +57,8 @@ def daemon_command(
         ),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Exit as soon as there is nothing left to do.")] = False,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Compact tables continuously, alongside their writers.
 
@@ -73,7 +73,7 @@ def daemon_command(
       tidelog daemon --config /etc/tidelog.toml --check-config
       tidelog daemon /data/events --once
     """
-    given = options.parse_storage_options(storage_option)
+    given = parameters.parse_storage_options(storage_option)
     wanted = DaemonOptions(
         sources=tuple(source_at(path, given) for path in paths or ()),
         config=config,

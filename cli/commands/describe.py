@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from tidelog.cli import options, output
-from tidelog.cli.progress import Progress
+from tidelog.cli import output, parameters
 from tidelog.cli.reports import log_cleanup
+from tidelog.cli.spinner import Progress
 from tidelog.log import Snapshot, Table
 from tidelog.log.data.type_names import sql_type
 from tidelog.log.errors import CorruptLogError
@@ -22,9 +22,9 @@ _COUNTS = ("files", "rows", "dead_rows", "bytes", "small_files", "small_bytes", 
 
 
 def describe_command(
-    path: options.TablePath,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    path: parameters.TablePath,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Describe a table: schema, properties, size, log and streams.
 
@@ -33,7 +33,7 @@ def describe_command(
       tidelog describe /data/events --json | jq .version
     """
     with Progress(f"reading the log of {path}"):
-        table = options.open_table(path, storage_option)
+        table = parameters.open_table(path, storage_option)
         found = _description(table)
     if as_json:
         output.write_json(found)
@@ -99,7 +99,7 @@ def _as_text(table: Table, found: dict[str, Any]) -> dict[str, Any]:
 def _cleanup_text(table: Table, cleanup: dict[str, Any]) -> Any:
     if not cleanup["enabled"]:
         return output.coloured(f"off ({cleanup['advice']})", "yellow")
-    age = options.age_text(properties.duration_ms(table.properties, properties.LOG_RETENTION))
+    age = parameters.age_text(properties.duration_ms(table.properties, properties.LOG_RETENTION))
     return f"on (`tidelog expire` deletes entries older than {age})"
 
 

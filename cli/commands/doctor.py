@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from tidelog.cli import options, output
+from tidelog.cli import output, parameters
 from tidelog.cli.app import FAILED
-from tidelog.cli.progress import Progress
+from tidelog.cli.spinner import Progress
 from tidelog.cli.wrong_use import whole_number
 from tidelog.log.storage.doctor import examine
 
@@ -22,8 +22,8 @@ def doctor_command(
     rounds: Annotated[
         int, typer.Option(metavar="N", parser=whole_number("--rounds"), help="How many races to run.")
     ] = 10,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Check that a store is safe to keep tables in.
 
@@ -34,7 +34,7 @@ def doctor_command(
     Example:
       tidelog doctor s3://bucket/events --storage-option endpoint_url=https://minio.example:9000
     """
-    given = options.parse_storage_options(storage_option)
+    given = parameters.parse_storage_options(storage_option)
     with Progress(f"checking the store at {path}"):
         diagnosis = examine(path, storage_options=given, writers=writers, rounds=rounds)
     if as_json:

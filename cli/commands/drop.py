@@ -7,19 +7,19 @@ from typing import Annotated
 
 import typer
 
-from tidelog.cli import options, output
+from tidelog.cli import output, parameters
 from tidelog.cli.app import NOTHING_TO_DO
-from tidelog.cli.progress import Progress
+from tidelog.cli.spinner import Progress
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, CorruptLogError
 from tidelog.log.storage import open_store
 
 
 def drop_command(
-    path: options.TablePath,
+    path: parameters.TablePath,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Drop without asking; needed in scripts.")] = False,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Drop a table and delete its data files.
 
@@ -30,7 +30,7 @@ def drop_command(
       tidelog drop /data/events
       tidelog drop /data/events --yes
     """
-    given = options.parse_storage_options(storage_option)
+    given = parameters.parse_storage_options(storage_option)
     url = open_store(path, given).url
     dropped = yes or _confirm(path, given)
     if dropped:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from tidelog.cli import options
-from tidelog.cli.progress import Progress
+from tidelog.cli import parameters
 from tidelog.cli.reports import log_cleanup, print_cleanup
+from tidelog.cli.spinner import Progress
 from tidelog.compaction_daemon import expire, retentions
 
 
 def expire_command(
-    path: options.TablePath,
-    older_than: options.OlderThan = None,
-    dry_run: options.DryRun = False,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    path: parameters.TablePath,
+    older_than: parameters.OlderThan = None,
+    dry_run: parameters.DryRun = False,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Delete log entries that are past their retention.
 
@@ -25,9 +25,9 @@ def expire_command(
       tidelog expire /data/events --dry-run
       tidelog expire /data/events --older-than 30d
     """
-    cutoff = options.parse_older_than(older_than)
+    cutoff = parameters.parse_older_than(older_than)
     with Progress(f"cleaning up the log of {path}"):
-        table = options.open_table(path, storage_option)
+        table = parameters.open_table(path, storage_option)
         report = expire(table, older_than=cutoff, dry_run=dry_run)
     counts = {"commit": report.commits, "checkpoint": report.checkpoints, "other log file": report.others}
     reason, advice = report.reason, None

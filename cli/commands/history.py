@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidelog.cli import options, output
-from tidelog.cli.progress import Progress
+from tidelog.cli import output, parameters
+from tidelog.cli.spinner import Progress
 from tidelog.log import CommitRecord
 from tidelog.log.commit_records import commit_records
 
@@ -13,10 +13,10 @@ _COLUMNS = ("version", "timestamp", "class", "operation", "rows", "files", "engi
 
 
 def history_command(
-    path: options.TablePath,
-    limit: options.Limit = None,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    path: parameters.TablePath,
+    limit: parameters.Limit = None,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """List the commits of a table, newest first.
 
@@ -27,7 +27,7 @@ def history_command(
       tidelog history /data/events --limit 20
     """
     with Progress(f"reading the log of {path}") as progress:
-        table = options.open_table(path, storage_option)
+        table = parameters.open_table(path, storage_option)
         records = commit_records(table.timeline, limit)
         if as_json:
             for record in records:

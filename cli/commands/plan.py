@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from tidelog.cli import options, plans
-from tidelog.cli.progress import Progress
+from tidelog.cli import parameters, plans
+from tidelog.cli.spinner import Progress
 from tidelog.compaction_daemon import plan
 
 
 def plan_command(
-    path: options.TablePath,
-    level: options.Level = "minor",
-    where: options.Partitions = None,
-    cluster_by: options.ClusterBy = None,
-    purge: options.Purge = False,
-    cluster_order: options.ClusterOrder = None,
+    path: parameters.TablePath,
+    level: parameters.Level = "minor",
+    where: parameters.Partitions = None,
+    cluster_by: parameters.ClusterBy = None,
+    purge: parameters.Purge = False,
+    cluster_order: parameters.ClusterOrder = None,
     max_bytes: plans.MaxBytes = None,
     max_seconds: plans.MaxSeconds = None,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Print what a compaction would do and cost, and why, file by file.
 
@@ -30,7 +30,7 @@ def plan_command(
       tidelog plan /data/events --json > plan.json && tidelog compact /data/events --plan plan.json
     """
     with Progress(f"planning a compaction of {path}"):
-        table = options.open_table(path, storage_option)
+        table = parameters.open_table(path, storage_option)
         request = plans.request_of(level, where, cluster_by, cluster_order, purge=purge)
         found = plan(table, budget=plans.budget_of(max_bytes, max_seconds), **request)
     plans.print_plan(table.path, found, as_json=as_json)

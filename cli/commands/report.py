@@ -8,19 +8,19 @@ from typing import Annotated
 
 import typer
 
-from tidelog.cli import options, output
-from tidelog.cli.progress import Progress
+from tidelog.cli import output, parameters
+from tidelog.cli.spinner import Progress
 from tidelog.compaction_daemon import report_of, report_page
 from tidelog.log.errors import ConfigurationError
 
 
 def report_command(
-    path: options.TablePath,
+    path: parameters.TablePath,
     file: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="The HTML file to write; it is replaced.")
     ] = None,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Write what the log says about a table as an HTML file.
 
@@ -35,7 +35,7 @@ def report_command(
     if file is None and not as_json:
         raise ConfigurationError("there is no file to write to", advice="write -o FILE, or --json")
     with Progress(f"reading the log of {path}"):
-        found = report_of(options.open_table(path, storage_option)).to_dict()
+        found = report_of(parameters.open_table(path, storage_option)).to_dict()
         if file is not None:
             _write(file, report_page(found))
     if as_json:

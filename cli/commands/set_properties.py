@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from tidelog.cli import options
-from tidelog.cli.progress import Progress
+from tidelog.cli import parameters
 from tidelog.cli.reports import print_commit
+from tidelog.cli.spinner import Progress
 from tidelog.log.errors import ConfigurationError
 
 
 def set_properties_command(
-    path: options.TablePath,
+    path: parameters.TablePath,
     properties: Annotated[
         list[str] | None, typer.Argument(metavar="K=V", help="The properties to set, such as delta.appendOnly=true.")
     ] = None,
@@ -25,8 +25,8 @@ def set_properties_command(
             help="Allow properties that need a newer protocol; older readers or writers then refuse the table.",
         ),
     ] = False,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Set or remove table properties.
 
@@ -36,7 +36,7 @@ def set_properties_command(
       tidelog set-properties /data/events delta.enableExpiredLogCleanup=true tidelog.targetFileSize="64 MiB"
       tidelog set-properties /data/events --unset tidelog.minorSpan
     """
-    changes: dict[str, str | None] = {**options.parse_properties(properties)}
+    changes: dict[str, str | None] = {**parameters.parse_properties(properties)}
     for key in unset or ():
         if key in changes:
             raise ConfigurationError(f"the table property {key!r} is both set and unset", advice="leave one out")
@@ -45,7 +45,7 @@ def set_properties_command(
         raise ConfigurationError("there is no property to set", advice="give K=V, or --unset K")
     allowed: dict[str, Any] = {"allow_protocol_upgrade": True} if allow_protocol_upgrade else {}
     with Progress(f"setting properties of {path}"):
-        table = options.open_table(path, storage_option)
+        table = parameters.open_table(path, storage_option)
         before = table.version
         committed = table.set_properties(changes, **allowed)
     changed = committed.version > before

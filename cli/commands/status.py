@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tidelog.cli import options, output
+from tidelog.cli import output, parameters
 from tidelog.cli.app import FAILED
-from tidelog.cli.progress import Progress
 from tidelog.cli.reports import age
+from tidelog.cli.spinner import Progress
 from tidelog.cli.wrong_use import in_options
 from tidelog.compaction_daemon.observing.table_report import TableBrief, brief_of
 from tidelog.compaction_daemon.settings.config_file import read_config
@@ -48,8 +48,8 @@ def status_command(
     url: Annotated[
         str | None, typer.Option(metavar="URL", help="Ask the daemon whose page is here, instead of the tables.")
     ] = None,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Print the state of tables, and which daemon has them.
 
@@ -67,7 +67,7 @@ def status_command(
             raise ConfigurationError("--url asks the daemon about its own tables", advice="leave PATH and --config out")
         _print_live(fetch_status(url), as_json=as_json)
         return
-    given = options.parse_storage_options(storage_option)
+    given = parameters.parse_storage_options(storage_option)
     sources = [*(read_config(config).sources if config else ())]
     sources += [source_at(path, given) for path in paths or ()]
     if not sources:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import typer
 
-from tidelog.cli import options, output
+from tidelog.cli import output, parameters
 from tidelog.cli.app import FAILED
-from tidelog.cli.progress import Progress
 from tidelog.cli.reports import print_cleanup
+from tidelog.cli.spinner import Progress
 from tidelog.compaction_daemon import retentions, vacuum
 
 
 def vacuum_command(
-    path: options.TablePath,
-    older_than: options.OlderThan = None,
-    dry_run: options.DryRun = False,
-    no_listing: options.NoListing = False,
-    storage_option: options.StorageOptions = None,
-    as_json: options.AsJson = False,
+    path: parameters.TablePath,
+    older_than: parameters.OlderThan = None,
+    dry_run: parameters.DryRun = False,
+    no_listing: parameters.NoListing = False,
+    storage_option: parameters.StorageOptions = None,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Delete data files that no retained version needs.
 
@@ -30,9 +30,9 @@ def vacuum_command(
       tidelog vacuum /data/events --older-than 14d
       tidelog vacuum s3://bucket/events --no-listing
     """
-    cutoff = options.parse_older_than(older_than)
+    cutoff = parameters.parse_older_than(older_than)
     with Progress(f"cleaning up the data files of {path}"):
-        table = options.open_table(path, storage_option)
+        table = parameters.open_table(path, storage_option)
         report = vacuum(table, older_than=cutoff, dry_run=dry_run, listing=not no_listing)
     for file, error in report.failed:
         output.complain(f"{file}: {error}")

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from tests.log.support import START_MS
 from tidelog import cli
-from tidelog.cli import progress
+from tidelog.cli import spinner
 
 # Clear the screen, set the title, ring, colour by a C1 control, reverse the direction, isolate, next line, return.
 NASTY = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2066\x85\u2028\r."
@@ -214,7 +214,7 @@ def _broken(folder: Path) -> dict[str, Path]:
 def main() -> None:
     """Run all commands, each with the options from the command line, as the program would."""
     folder, options = Path(sys.argv[1]), sys.argv[2:]
-    progress.DELAY_S = 600
+    spinner.DELAY_S = 600
     for arguments in commands(folder):
         if options and "--format" in arguments:
             continue

@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tidelog import cli
-from tidelog.cli import progress
+from tidelog.cli import spinner
 
 # The commands that first take the path of a table that exists, with the other arguments that they need.
 ON_A_TABLE: dict[str, list[str]] = {
@@ -105,7 +105,7 @@ def on_terminal(*arguments: object, columns: int = 80, **environment: str) -> Sh
     """Run the command in this process, as if in a terminal; too fast for a spinner."""
     terminal = Terminal()
     with pytest.MonkeyPatch.context() as patched, redirect_stdout(terminal), redirect_stderr(terminal):
-        patched.setattr(progress, "DELAY_S", 600)
+        patched.setattr(spinner, "DELAY_S", 600)
         for name in ("NO_COLOR", "FORCE_COLOR"):
             patched.delenv(name, raising=False)
         for name, value in {"COLUMNS": str(columns), "TERM": "xterm", **environment}.items():

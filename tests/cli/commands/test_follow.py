@@ -21,7 +21,7 @@ from tests.cli.support import PROGRAM, run
 from tests.log.support import NUMBERS, numbers
 from tidelog.cli import follow as module
 from tidelog.cli import output
-from tidelog.cli.rows import OutputFormat
+from tidelog.cli.row_formats import OutputFormat
 from tidelog.log import Table
 from tidelog.log.consumers.claims import claim
 from tidelog.log.consumers.consumer_status import ConsumerStatus, consumers

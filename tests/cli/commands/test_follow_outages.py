@@ -15,7 +15,7 @@ from tests.cli.support import run
 from tests.log.faults import Around
 from tests.log.support import NUMBERS, numbers
 from tidelog.cli import follow as module
-from tidelog.cli import options
+from tidelog.cli import parameters
 from tidelog.cli.follow import Stop
 from tidelog.log import Table
 from tidelog.log.consumers.administration import remove_consumer
@@ -105,7 +105,7 @@ def following(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Re
 
         with monkeypatch.context() as patched:
             patched.setattr(Stop, "wait", wait)
-            patched.setattr(options, "open_table", lambda *_: Table(store, load(store)))
+            patched.setattr(parameters, "open_table", lambda *_: Table(store, load(store)))
             return run("changes", store.url, "--follow", "--json", *arguments)
 
     return follow

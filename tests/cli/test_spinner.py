@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.support import Terminal, in_terminal, on_terminal
-from tidelog.cli import progress
-from tidelog.cli.progress import Progress
+from tidelog.cli import spinner
+from tidelog.cli.spinner import Progress
 from tidelog.log import Table
 
 # Runs `tidelog compact`, which waits until the spinner has been drawn.
@@ -22,11 +22,11 @@ _SLOW = """
 import sys, threading
 import rich.live
 from tidelog import cli
-from tidelog.cli import progress
+from tidelog.cli import spinner
 from tidelog.cli.commands import compact as module
 
 drawn = threading.Event()
-progress.DELAY_S = 0
+spinner.DELAY_S = 0
 start, compact = rich.live.Live.start, module.compact
 
 def start_and_say_so(live, *rest, **named):
@@ -60,7 +60,7 @@ def await_text(terminal: Terminal, text: str) -> None:
 
 
 def test_a_long_command_says_what_it_does_and_counts(stderr: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "DELAY_S", 0)
+    monkeypatch.setattr(spinner, "DELAY_S", 0)
     with redirect_stderr(stderr), Progress("reading /data/\x1bt") as shown:
         await_text(stderr, r"reading /data/\x1bt")
         shown.count(12_000, "rows")
@@ -74,7 +74,7 @@ def test_a_long_command_says_what_it_does_and_counts(stderr: Terminal, monkeypat
 
 
 def test_a_narrow_terminal_cuts_the_path(stderr: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "DELAY_S", 0)
+    monkeypatch.setattr(spinner, "DELAY_S", 0)
     monkeypatch.setenv("COLUMNS", "40")
     with redirect_stderr(stderr), Progress(f"reading {'x' * 100}"):
         await_text(stderr, "…")
@@ -84,15 +84,15 @@ def test_a_narrow_terminal_cuts_the_path(stderr: Terminal, monkeypatch: pytest.M
 
 
 def test_a_short_command_shows_nothing(stderr: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "DELAY_S", 600)
+    monkeypatch.setattr(spinner, "DELAY_S", 600)
     with redirect_stderr(stderr), Progress("reading") as shown:
         shown.count(1, "row")
     assert stderr.getvalue() == ""
-    assert progress.DELAY_S == 600
+    assert spinner.DELAY_S == 600
 
 
 def test_an_error_ends_the_spinner(stderr: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "DELAY_S", 0)
+    monkeypatch.setattr(spinner, "DELAY_S", 0)
 
     def fail() -> None:
         with redirect_stderr(stderr), Progress("reading"):
@@ -106,7 +106,7 @@ def test_an_error_ends_the_spinner(stderr: Terminal, monkeypatch: pytest.MonkeyP
 
 def test_nothing_is_shown_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
-    monkeypatch.setattr(progress, "DELAY_S", 0)
+    monkeypatch.setattr(spinner, "DELAY_S", 0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     with redirect_stderr(pipe), Progress("reading") as shown:
         shown.count(1000, "rows")

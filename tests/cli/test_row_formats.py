@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.cli.support import run
 from tests.log.strategies import PRIMITIVES
-from tidelog.cli import output, rows
+from tidelog.cli import output, row_formats
 from tidelog.log import Table
 
 
@@ -22,7 +22,7 @@ from tidelog.log import Table
 def test_every_scalar_is_json_and_comes_back(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(list(PRIMITIVES)))
     value = pa.array([data.draw(PRIMITIVES[kind])], kind).to_pylist()[0]
-    found = json.loads(json.dumps(rows.to_json(value, kind), allow_nan=False))
+    found = json.loads(json.dumps(row_formats.to_json(value, kind), allow_nan=False))
     assert output.cell(found).isprintable()
     assert len(output.cell(found)) <= 60
     if isinstance(value, Decimal):
@@ -60,7 +60,7 @@ def test_dates_and_times_in_all_years_are_shown() -> None:
         (far.cast(pa.timestamp("us")), texts),
         (far.cast(pa.timestamp("us", tz="UTC")), [text and f"{text}Z" for text in texts]),
     ]:
-        found = list(rows.rows_of(pa.record_batch([column], names=["c"])))
+        found = list(row_formats.rows_of(pa.record_batch([column], names=["c"])))
         assert [row["c"] for row in found] == expected
 
 
@@ -68,7 +68,7 @@ def test_dates_inside_of_nested_values_are_shown() -> None:
     entries = pa.MapArray.from_arrays([0, 2], ["a", "b"], pa.array([2_932_897, None], pa.int32()).cast(pa.date32()))
     struct = pa.StructArray.from_arrays([entries, pa.array([1])], names=["m", "n"])
     column = pa.ListArray.from_arrays([0, 1], struct)
-    (row,) = rows.rows_of(pa.record_batch([column], names=["c"]))
+    (row,) = row_formats.rows_of(pa.record_batch([column], names=["c"]))
     assert row == {"c": [{"m": {"a": "+10000-01-01", "b": None}, "n": 1}]}
 
 

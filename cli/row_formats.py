@@ -24,7 +24,7 @@ import pyarrow.types as pt
 import typer
 
 from tidelog.cli import output
-from tidelog.cli.progress import Progress
+from tidelog.cli.spinner import Progress
 from tidelog.cli.wrong_use import wrong_value
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.read.scan import RowReader
