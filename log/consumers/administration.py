@@ -6,7 +6,7 @@ import msgspec
 
 from tidelog.log.consumers import bounds, epochs
 from tidelog.log.consumers.consumer_record import Record, State, require_name
-from tidelog.log.consumers.registration import draft, look_or_withdraw, stamped
+from tidelog.log.consumers.registration import draft, is_proven, look_or_withdraw, stamped, time_to_live_ms
 from tidelog.log.errors import ConfigurationError, StoreUnavailableError
 from tidelog.log.numbered_files import LatestRecord, UnreadableRecordError
 from tidelog.log.read.timeline import Point, Timeline
@@ -45,11 +45,18 @@ def reset_consumer(timeline: Timeline, head: Head, name: str, to: Point) -> Reco
     bounds.look(store, head.metadata.id, position)
     for _ in range(_ATTEMPTS):
         latest, before = _registered(store, head, name)
+        was_fence = before is not None and is_proven(store, latest, time_to_live_ms(head))
         record = stamped(store, system, draft(head, name, position))
         written = epochs.put_next(store, system, latest, record)
-        if written is not None:
-            look_or_withdraw(store, system, written, back_to=before)
-            return record
+        if written is None:
+            continue
+        if before is not None:
+            # Meanwhile clean-ups went by the new position.
+            before = msgspec.structs.replace(before, kept=was_fence and position <= before.position)
+        look_or_withdraw(store, system, written, back_to=before)
+        looked = msgspec.structs.replace(record, id=system.uuid(), kept=True)
+        epochs.put_next(store, system, written, looked)
+        return record
     raise _contended(store, name)
 
 

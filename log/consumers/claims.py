@@ -12,6 +12,7 @@ from tidelog.log.consumers.consumer_record import Record, State, require_name, r
 from tidelog.log.consumers.registration import (
     current_record,
     draft,
+    is_proven,
     look_or_withdraw,
     stamped,
     takeover_ms,
@@ -19,6 +20,7 @@ from tidelog.log.consumers.registration import (
 )
 from tidelog.log.consumers.store_clock import store_clock_ms
 from tidelog.log.errors import ConfigurationError, ConsumerInUseError, StoreUnavailableError
+from tidelog.log.numbered_files import LatestRecord
 from tidelog.log.state.head import Head
 from tidelog.log.storage import Store
 from tidelog.log.system import System
@@ -92,16 +94,19 @@ class _Claimant:
     def try_once(self) -> Consumer | None:
         """Write first, look second. None if another writer's record came first."""
         began_s, began_ms = self.system.monotonic_s(), self.system.now_ms()
+        ttl_ms = time_to_live_ms(self.head)
         latest = current_record(self.store, self.head.metadata.id, self.name)
         before = latest.record
         if before is None or before.state is State.REMOVED:
-            before, written_ms = None, 0
+            before, is_kept = None, False
         else:
             try:
                 written_ms = self.store.modified_ms(latest.path)
             except FileNotFoundError:
                 return None
-            self._require_free(before, store_clock_ms(self.store, self.system) - written_ms)
+            silent_ms = store_clock_ms(self.store, self.system) - written_ms
+            self._require_free(before, silent_ms)
+            is_kept = silent_ms < ttl_ms and self._is_fence(latest, before)
         position, started = self._start(before)
         is_same = before is not None and (before.owner, before.position) == (self.owner, position)
         record = msgspec.structs.replace(
@@ -111,24 +116,26 @@ class _Claimant:
             started=started,
             checkpoint=before.checkpoint if before and is_same else None,
             takeover_after_ms=self.takeover_after_ms,
+            kept=is_kept,
         )
         record = stamped(self.store, self.system, record, before)
         written = epochs.put_next(self.store, self.system, latest, record)
         if written is None:
             return None
-        if before is None or not self._is_kept(before, written_ms):
+        if not is_proven(self.store, written, ttl_ms):
             look_or_withdraw(self.store, self.system, written)
+            if started:
+                # Whoever claims it next must not look again: a horizon may have passed it until then.
+                looked = msgspec.structs.replace(record, id=self.system.uuid(), kept=True)
+                written = epochs.put_next(self.store, self.system, written, looked)
+                if written is None:
+                    return None
         return Consumer(self.store, self.head, self.system, written, began_s, began_ms)
 
-    def _is_kept(self, before: Record, written_ms: int) -> bool:
-        """Whether clean-ups have kept without a break what the consumer needs. Call it after the new record is there.
-
-        If so, there is no need to look, and no right to: a horizon can have passed a consumer that registered before
-        it was committed, and then the vacuum left what that one needs.
-        """
-        if not before.started or before.state is not State.REGISTERED:
-            return False
-        return store_clock_ms(self.store, self.system) - written_ms < time_to_live_ms(self.head)
+    def _is_fence(self, latest: LatestRecord[Record], before: Record) -> bool:
+        """Whether clean-ups wait for what the newest record needs since it was written, and did before."""
+        is_registered = before.started and before.state is State.REGISTERED
+        return is_registered and is_proven(self.store, latest, time_to_live_ms(self.head))
 
     def _start(self, before: Record | None) -> tuple[int, bool]:
         """The position to register, and whether processing had begun there."""

@@ -8,6 +8,7 @@ from tidelog.log.consumers import epochs
 from tidelog.log.consumers.consumer_record import Record, State
 from tidelog.log.consumers.registration import (
     current_record,
+    is_proven,
     look_or_withdraw,
     record_of,
     stamped,
@@ -47,6 +48,8 @@ class Consumer:
         self._record = record
         # No later than the record's file, by the two clocks of this machine. Either can stand still or jump.
         self._written_s, self._written_ms = written_s, written_ms
+        # Whether clean-ups had kept what the newest record needs when it was written; None if only the files tell.
+        self._is_proven: bool | None = True
         self._is_released = False
 
     @property
@@ -110,11 +113,14 @@ class Consumer:
     def _write(
         self, position: int, *, checkpoint: int | None = None, confirms: bool = True, releases: bool = False
     ) -> None:
-        """Write the next record."""
+        """Write the next record, and look if clean-ups may have given this consumer up before it was there."""
         checkpoint = self._record.checkpoint if position == self._record.position else checkpoint
         if self._is_released:
             raise self._fenced("was released by this process")
+        ttl_ms = time_to_live_ms(self._head)
         for _ in range(_ATTEMPTS):
+            if self._is_proven is None:
+                self._is_proven = is_proven(self._store, self._latest, ttl_ms)
             began_s, began_ms = self._system.monotonic_s(), self._system.now_ms()
             record = msgspec.structs.replace(
                 self._record,
@@ -123,16 +129,22 @@ class Consumer:
                 started=self._record.started or confirms,
                 position=position,
                 checkpoint=checkpoint,
+                kept=self._is_proven and self._is_still_kept(ttl_ms),
             )
             record = stamped(self._store, self._system, record, self._record)
-            before = self._latest
-            written = epochs.put_next(self._store, self._system, before, record)
-            if written is not None:
-                self._latest, self._record = written, record
-                self._require_not_forgotten(before)
-                self._written_s, self._written_ms = began_s, began_ms
+            written = epochs.put_next(self._store, self._system, self._latest, record)
+            if written is None:
+                position = max(position, self._look_again())
+                continue
+            is_sure = record.kept and not self._may_be_forgotten(ttl_ms)
+            self._latest, self._record, self._is_proven = written, record, True if is_sure else None
+            self._written_s, self._written_ms = began_s, began_ms
+            if is_sure or is_proven(self._store, written, ttl_ms):
+                self._is_proven = True
                 return
-            position = max(position, self._look_again())
+            look_or_withdraw(self._store, self._system, written)
+            # Whoever claims it next must not look again, so another record says that somebody has.
+            self._is_proven = True
         raise StoreUnavailableError(
             f"others wrote the record of the consumer {self.name!r} of {self._store.url} first, {_ATTEMPTS} times in a "
             "row",
@@ -150,21 +162,22 @@ class Consumer:
             raise self._fenced("was withdrawn, because a clean-up had passed its position")
         if record.owner != self.owner:
             raise self._fenced(f"now belongs to {record.owner}" if record.owner else "was released or reset by another")
-        self._record = record
+        self._record, self._is_proven = record, None
         return record.position
 
-    def _require_not_forgotten(self, before: LatestRecord[Record]) -> None:
-        """Look at the log if clean-ups may have given this consumer up before its newest record was written."""
-        ttl_ms = time_to_live_ms(self._head)
-        if self._silent_ms() * 2 < ttl_ms:
-            return
+    def _is_still_kept(self, ttl_ms: int) -> bool:
+        """Whether clean-ups still wait for the newest record."""
+        if not self._may_be_forgotten(ttl_ms):
+            return True
         now_ms = store_clock_ms(self._store, self._system)
         try:
-            is_kept = now_ms - self._store.modified_ms(before.path) < ttl_ms
+            return now_ms - self._store.modified_ms(self._latest.path) < ttl_ms
         except FileNotFoundError:
-            is_kept = False
-        if not is_kept:
-            look_or_withdraw(self._store, self._system, self._latest)
+            return False
+
+    def _may_be_forgotten(self, ttl_ms: int) -> bool:
+        """Whether this process was silent for so long that its clocks do not tell whether clean-ups wait for it."""
+        return self._silent_ms() * 2 >= ttl_ms
 
     def _silent_ms(self) -> float:
         """How long ago this process wrote its newest record, or longer."""

@@ -48,6 +48,8 @@ class Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
             file, by the store's clock.
         takeover_after_ms: How long the owner must have been silent before another one may take over; None means the
             table's time to live.
+        kept: Whether its writer knew that clean-ups had kept what the record before needed. Only then does the record
+            continue that one. Otherwise its writer looks at the log, and writes another record if nothing was passed.
     """
 
     format: Annotated[int, msgspec.Meta(ge=FORMAT, le=FORMAT)] = FORMAT
@@ -63,6 +65,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     checkpoint: int | None = None
     heartbeat: datetime
     takeover_after_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    kept: bool = True
 
 
 _DECODER = msgspec.json.Decoder(Record)

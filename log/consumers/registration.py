@@ -19,6 +19,8 @@ from tidelog.log.system import System, to_datetime
 # A query that crashed before its identity was durable cannot come back, so its name is soon free again. Spark stores
 # the identity within seconds.
 PROVISIONAL_TAKEOVER_MS = 10_000
+# A record, and the one that it continues.
+_CONTINUED = 2
 
 
 def current_record(store: Store, table_id: str, name: str) -> LatestRecord[Record]:
@@ -46,6 +48,7 @@ def draft(head: Head, name: str, position: int) -> Record:
         position=position,
         position_time=None,
         heartbeat=to_datetime(0),
+        kept=False,
     )
 
 
@@ -62,6 +65,25 @@ def stamped(store: Store, system: System, record: Record, before: Record | None 
     return msgspec.structs.replace(
         record, id=system.uuid(), position_time=position_time, heartbeat=to_datetime(system.now_ms())
     )
+
+
+def is_proven(store: Store, latest: LatestRecord[Record], ttl_ms: int) -> bool:
+    """Whether clean-ups had kept what the newest record needs when it was written.
+
+    If so, there is no need to look at the log, and no right to: a horizon can have passed a consumer that registered
+    before it was committed, and then the vacuum left what that one needs.
+
+    A record is written before its writer looks, and the look can fail or never come. So a record alone proves nothing:
+    it must continue another one, and the time between the two files must be shorter than the time to live.
+    """
+    record = record_of(latest)
+    if not record.kept or len(latest.own) < _CONTINUED:
+        return False
+    before, newest = (epochs.path_of(record.name, number) for number in latest.own[-_CONTINUED:])
+    try:
+        return store.modified_ms(newest) - store.modified_ms(before) < ttl_ms
+    except FileNotFoundError:
+        return False
 
 
 def look_or_withdraw(

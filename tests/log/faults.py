@@ -181,7 +181,7 @@ class Paused(Around):
     def __init__(self, inner: Store, *, before: int = -1, meanwhile: Callable[[], object] | None = None) -> None:
         super().__init__(inner)
         self.calls = 0
-        self._before = before
+        self.before = before
         self._meanwhile = meanwhile
 
     def read(self, path: str) -> bytes:
@@ -223,5 +223,5 @@ class Paused(Around):
     def _step(self) -> None:
         number = self.calls
         self.calls += 1
-        if number == self._before and self._meanwhile:
+        if number == self.before and self._meanwhile:
             self._meanwhile()

@@ -7,7 +7,6 @@ command keeps nothing but what it has printed: each of its lives is another owne
 from __future__ import annotations
 
 import contextlib
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -43,8 +42,8 @@ _IDLE: Outcome = (Told.IDLE, None)
 class Progress:
     """What a consumer of a table has processed since its start.
 
-    `spans` are the intervals that it processed, `began_ms` when its last call began that succeeded, by the store's
-    clock; None if it was never registered.
+    `spans` are the intervals that it processed. `began_ms` is when its last call began that succeeded, by the store's
+    clock, and `kept_ms` the time of the newest record then; None if it was never registered.
     """
 
     table_id: str
@@ -53,6 +52,7 @@ class Progress:
     position: int
     spans: list[tuple[int, int]] = field(default_factory=list)
     began_ms: int | None = None
+    kept_ms: int = 0
 
     @property
     def end(self) -> int:
@@ -113,11 +113,13 @@ class Consume(Job):
             consumer.confirm()
         except ConsumerInUseError:
             return None
+        if actor.world.progress.get(self.name_) is not known:
+            raise FencedError(f"a second copy of {self.name_} was told that it is cut off, and has begun again")
         if known.began_ms is None:
             known.start = known.position = consumer.position
         elif self.is_command and consumer.position > known.end:
             actor.world.object("consumer", f"{self.name_} goes on at {consumer.position}, and processed {known.end}")
-        known.began_ms = began_ms
+        known.began_ms, known.kept_ms = began_ms, actor.world.signs.newest_ms(self.name_)
         return consumer
 
     def _follow(self, actor: Actor, record: Record, table: Table, consumer: Consumer, known: Progress) -> None:
@@ -135,6 +137,7 @@ class Consume(Job):
                     raise
             consumer.heartbeat_if_due()
             known.began_ms = max(known.began_ms or 0, began_ms)
+            known.kept_ms = actor.world.signs.newest_ms(self.name_)
             actor.process.system.sleep_s(self.pause_ms / 1000)
 
     def _start_again(self, table: Table) -> None:
@@ -172,15 +175,5 @@ def judge(world: World, name: str, known: Progress, error: Exception) -> None:
         return
     silent_ms = world.store_ms - known.began_ms
     is_alive = silent_ms < TIME_TO_LIVE_MS * 3 // 4 and not world.scenario.store_jump_chance
-    written_ms = _written_ms(world, name)
-    if is_alive or (written_ms is not None and world.store_ms - written_ms < TIME_TO_LIVE_MS):
+    if is_alive or world.signs.are_unbroken(name, known.table_id, known.kept_ms, world.store_ms, TIME_TO_LIVE_MS):
         world.object("consumer", f"{name} at {known.position} is cut off after {silent_ms} ms: {error}"[:300])
-
-
-def _written_ms(world: World, name: str) -> int | None:
-    """The time of the newest record that is a fence."""
-    folder = re.compile(rf"_tidelog/consumers/{name}/\d{{20}}\.json")
-    newest = max((path for path in world.files.names if folder.fullmatch(path)), default=None)
-    if newest is None or b'"state": "registered"' not in world.files.names[newest].content:
-        return None
-    return world.files.names[newest].modified_ms

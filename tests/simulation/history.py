@@ -10,13 +10,14 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.log.oracle.view import Line, actions, vector_id, vector_path
 from tests.simulation.files import File
 from tests.simulation.process import owner
 
 _COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
+_CONSUMER = re.compile(r"_tidelog/consumers/([^/]+)/\d{20}\.json")
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4000-8000-[0-9a-f]{12}")
 _DATA = re.compile(r"(?!_delta_log/).*(\.parquet|\.bin|\.arrow)")
 Owner = tuple[int, int]
@@ -194,6 +195,43 @@ class History:
     def _older(self) -> set[str]:
         """The files of tables that ended."""
         return {path for table in self.incarnations[:-1] for path in (*table.removed_ms, *table.live)}
+
+
+class Sign(NamedTuple):
+    """A record of a consumer of a table that appeared. Clean-ups wait for it if `is_fence`."""
+
+    name: str
+    table_id: str
+    ms: int
+    is_fence: bool
+
+
+@dataclass
+class Signs:
+    """The records of all consumers, in the order in which they appeared, with the times of their files."""
+
+    found: list[Sign] = field(default_factory=list)
+
+    def appeared(self, path: str, file: File) -> None:
+        match = _CONSUMER.fullmatch(path)
+        if match is not None:
+            record = json.loads(file.content)
+            self.found.append(Sign(match[1], record["table"], file.modified_ms, record["state"] == "registered"))
+
+    def newest_ms(self, name: str) -> int:
+        """The time of the newest record of a consumer."""
+        return max(sign.ms for sign in self.found if sign.name == name)
+
+    def are_unbroken(self, name: str, table_id: str, since_ms: int, now_ms: int, ttl_ms: int) -> bool:
+        """Whether clean-ups had to wait for the consumer all the time from its record of `since_ms` until now."""
+        later_ms = now_ms
+        for sign in reversed([sign for sign in self.found if (sign.name, sign.table_id) == (name, table_id)]):
+            if not sign.is_fence or later_ms - sign.ms >= ttl_ms:
+                return False
+            if sign.ms <= since_ms:
+                return True
+            later_ms = sign.ms
+        return False
 
 
 def _vector_path(action: dict[str, Any]) -> str | None:

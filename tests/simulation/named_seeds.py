@@ -291,6 +291,17 @@ _LATE_CONSUMER: tuple[Job, ...] = (
 )
 # The version before the last one needs a file that a vacuum two days later deletes, and a commit that an expire does.
 _OVERWRITTEN: tuple[Job, ...] = (_insert(19), _insert(20), _overwrite(21), Checkpoint())
+# They pass whoever registered at first and has given no sign of life since.
+_LATE_CLEAN_UPS: dict[str, tuple[Job, ...]] = {
+    "vacuum-2": (Vacuum(after_ms=9 * DAY_MS),),
+    "expire-3": (Expire(after_ms=10 * DAY_MS),),
+}
+
+
+def _record(number: int) -> str:
+    return rf"_tidelog/consumers/c/{number:020d}\.json"
+
+
 _CONSUMERS = (
     named(
         "a vacuum between a consumer's steps",
@@ -358,6 +369,48 @@ _CONSUMERS = (
             ),
         },
         holds=(Hold("consumer-1", "open_input", _DATA_FILE, dies=True),),
+    ),
+    named(
+        "a consumer that comes back too late and dies before its look",
+        "its record is there, but proves nothing to the next life, which must look though it comes an hour later",
+        "",
+        {
+            "overwrite-0": _OVERWRITTEN,
+            "consumer-1": (
+                Consume("c", back=1, rounds=0, after_ms=1000),
+                Consume("c", after_ms=12 * DAY_MS),
+                Consume("c", after_ms=HOUR_MS),
+            ),
+            **_LATE_CLEAN_UPS,
+        },
+        # The second life has put record 2, and reads whether the one before is still there.
+        holds=(Hold("consumer-1", "read", _record(1), nth=2, dies=True),),
+    ),
+    named(
+        "a consumer that comes back too late and cannot withdraw",
+        "it was silent for longer than the time to live, and the record by which it came back says nothing else",
+        "",
+        {
+            "overwrite-0": _OVERWRITTEN,
+            "consumer-1": (Consume("c", back=1, rounds=0, after_ms=1000), Consume("c", after_ms=12 * DAY_MS)),
+            **_LATE_CLEAN_UPS,
+        },
+        faults=_fault("a full disk", "link", _record(3), When.NEVER, errno.ENOSPC),
+    ),
+    named(
+        "two copies of a command that comes back too late",
+        "one is told that it is cut off, and moves the consumer; the other one, which had looked before, goes on there",
+        "",
+        {
+            "overwrite-0": _OVERWRITTEN,
+            "consumer-1": (
+                Consume("c", back=1, rounds=0, is_command=True, after_ms=1000),
+                Consume("c", is_command=True, after_ms=12 * DAY_MS),
+            ),
+            "consumer-1-again": (Consume("c", is_command=True, after_ms=12 * DAY_MS - HOUR_MS),),
+            **_LATE_CLEAN_UPS,
+        },
+        holds=(Hold("consumer-1-again", "link", _RECORD, until="consumer-1"),),
     ),
 )
 

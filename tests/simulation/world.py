@@ -19,7 +19,7 @@ from tests.simulation import cloud, disk
 from tests.simulation.epochs import Epochs
 from tests.simulation.faults import Faults
 from tests.simulation.files import File, Files
-from tests.simulation.history import History, Owner
+from tests.simulation.history import History, Owner, Signs
 from tests.simulation.process import Process, SimSystem
 from tests.simulation.record import Record
 from tests.simulation.scenario import HOUR_MS, Scenario
@@ -69,6 +69,7 @@ class World:
         self.records: dict[Owner, Record] = {}
         self.cleaned_ms: list[int] = []
         self.progress: dict[str, Progress] = {}
+        self.signs = Signs()
         self.active: Process | None = None
         self._ahead_ms = 0
         self._held: Counter[int] = Counter()
@@ -95,6 +96,7 @@ class World:
         """A name appeared."""
         self.history.appeared(path, file)
         self.epochs.appeared(path, file)
+        self.signs.appeared(path, file)
 
     def vanished(self, path: str) -> None:
         """A name disappeared."""

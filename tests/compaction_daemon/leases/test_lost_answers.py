@@ -169,7 +169,7 @@ def test_two_that_take_over_at_the_same_moment() -> None:
         paused = Paused(world.store, before=-1, meanwhile=meanwhile)
         second = world.host("c", store=paused)
         found = held(second, "c")
-        paused._before = paused.calls + before
+        paused.before = paused.calls + before
         world.time.s += 15
         result = Lease.take(second, owner="c", seen=found)
         if isinstance(result, Lease):

@@ -40,6 +40,7 @@ def test_a_record_can_be_read_by_people(table: Table, clock: Watch) -> None:
         "positionTime": "2023-11-17T22:13:20Z",
         "heartbeat": "2023-11-26T22:13:20Z",
         "takeoverAfterMs": None,
+        "kept": True,
     }
     assert table.store.read(f"_tidelog/consumers/c/{1:020d}.json").count(b"\n") > 10
 

@@ -29,7 +29,7 @@ from tidelog.log import Table
 from tidelog.log.consumers.administration import remove_consumer, reset_consumer
 from tidelog.log.consumers.claims import claim
 from tidelog.log.consumers.consumer import Consumer
-from tidelog.log.errors import FencedError, HistoryExpiredError
+from tidelog.log.errors import FencedError, HistoryExpiredError, StoreUnavailableError
 from tidelog.log.format.actions import SetTransaction
 from tidelog.log.state.loader import load
 from tidelog.log.storage import FileStatus
@@ -232,6 +232,89 @@ def test_who_comes_back_too_late_is_told(table: Table, clock: Watch) -> None:
         claimed(table, clock)
     assert only(table, clock).position == POSITION
     assert vacuum(table, older_than=ONE_DAY).held_by == ()
+
+
+def no_answer() -> None:
+    raise StoreUnavailableError("no answer")
+
+
+def _claims(seen: Table, clock: Watch) -> Callable[[], object]:
+    return lambda: claimed(seen, clock)
+
+
+def _goes_on(seen: Table, clock: Watch) -> Callable[[], object]:
+    return confirmed(seen, clock).heartbeat_if_due
+
+
+@pytest.mark.parametrize("comeback", [_claims, _goes_on])
+def test_who_comes_back_too_late_and_cannot_look_is_told_the_next_time(
+    clock: Watch, comeback: Callable[[Table, Watch], Callable[[], object]]
+) -> None:
+    """A record that was written, but whose writer could not look at the log, is no proof for the one after it."""
+    before, left = 0, 0
+    while True:
+        table = overwritten(clock, days=4)
+        confirmed(table, clock)
+        paused = Paused(table.store, before=-1, meanwhile=no_answer)
+        act = comeback(on(paused, clock), clock)
+        clock.ms += 8 * DAY
+        clean_up(table)
+        known = len(records(table))
+        paused.calls, paused.before = 0, before
+        try:
+            act()
+        except HistoryExpiredError:
+            if paused.calls <= before:
+                break
+        except StoreUnavailableError:
+            left += len(records(table)) > known
+        clock.ms += 5 * DAY
+        with pytest.raises((HistoryExpiredError, FencedError)):
+            act()
+        with pytest.raises(HistoryExpiredError):
+            claimed(table, clock)
+        before += 1
+    assert left
+
+
+@pytest.mark.parametrize("comeback", [_claims, _goes_on])
+def test_who_comes_back_in_time_is_kept_from_then_on(
+    table: Table, clock: Watch, comeback: Callable[[Table, Watch], Callable[[], object]]
+) -> None:
+    """Though the horizon passes it, which the next owner must not take for its end."""
+    confirmed(table, clock)
+    act = comeback(table, clock)
+    clock.ms += 8 * DAY
+    act()
+    put_foreign(table, SetTransaction(app_id="tidelog/horizon", version=8))
+    assert claimed(table, clock).position == only(table, clock).position
+    clean_up(table)
+    assert can_read(table, only(table, clock).position or 0)
+
+
+def test_a_reset_that_cannot_look_is_no_proof(table: Table, clock: Watch) -> None:
+    """A clean-up comes before its record, and then the log does not answer."""
+    confirmed(table, clock, position=10)
+
+    class Late(Around):
+        is_down = False
+
+        def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+            clean_up(table)
+            self.is_down = True
+            super().put_if_absent(path, content, durable=durable)
+
+        def list(self, folder: str) -> list[FileStatus]:
+            if self.is_down and folder == "_delta_log":
+                raise StoreUnavailableError("no answer")
+            return super().list(folder)
+
+    seen = on(Late(table.store), clock)
+    with pytest.raises(StoreUnavailableError):
+        reset_consumer(seen.timeline, seen.head, "c", POSITION)
+    assert only(table, clock).position == POSITION
+    with pytest.raises(HistoryExpiredError):
+        claimed(table, clock)
 
 
 # --- at the same time ------------------------------------------------------------------------------------------------
