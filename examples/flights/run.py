@@ -22,8 +22,7 @@ from examples.flights.folder import Folder
 from examples.flights.interrupts import InterruptedRunError, Interrupts
 from examples.flights.progress import Progress, Watch
 from examples.flights.session import spark_session
-from examples.shared.child_process import ChildEndedError, ChildProcess
-from examples.shared.daemon_process import daemon_process
+from examples.shared.child_process import ChildEndedError, ChildProcess, daemon_process
 from examples.shared.working_folder import WrongUseError
 from tidelog.compaction_daemon import compact, report_of, report_page
 from tidelog.log import Table

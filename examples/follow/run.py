@@ -13,9 +13,8 @@ from examples.follow.board import Board
 from examples.follow.checks import Lag, checks, lag
 from examples.follow.folder import Folder
 from examples.follow.position import batches, followed_version
-from examples.shared.child_process import ChildProcess
+from examples.shared.child_process import ChildProcess, daemon_process
 from examples.shared.command import Clock, StuckError, parser, run_in, say
-from examples.shared.daemon_process import daemon_process
 from examples.shared.departures import Departures
 
 _DAYS_BEFORE = 3

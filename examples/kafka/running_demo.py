@@ -14,8 +14,7 @@ from examples.kafka.broker import Broker, broker
 from examples.kafka.folder import Folder
 from examples.kafka.producer import Producer, Sent
 from examples.kafka.topics import CHANGES, EVENTS, Reader, Record
-from examples.shared.child_process import ChildProcess
-from examples.shared.daemon_process import daemon_process
+from examples.shared.child_process import ChildProcess, daemon_process
 from tidelog.log import Table
 
 _PRODUCERS = 3

@@ -1,4 +1,4 @@
-"""A child process in its own session that ends with the demo, with its output in a log file."""
+"""A child process in its own session that ends with the demo, with its output in a log file: the daemon is one."""
 
 from __future__ import annotations
 
@@ -117,3 +117,9 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     assert process.stdin
     process.stdin.close()
+
+
+def daemon_process(logs: Path, *tables: Path) -> ChildProcess:
+    """`tidelog daemon TABLE ... --json`, as an operator runs it. When asked to end, it completes its step first."""
+    program = "from tidelog import cli; cli.main()"
+    return ChildProcess("daemon", [sys.executable, "-c", program, "daemon", *map(str, tables), "--json"], logs)

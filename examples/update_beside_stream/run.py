@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import pyarrow.compute as pc
 
 from examples.shared.check import Check, same_rows
+from examples.shared.child_process import daemon_process
 from examples.shared.command import Clock, parser, run_in, say
-from examples.shared.daemon_process import daemon_process
 from examples.shared.departures import Departures
 from examples.update_beside_stream.flights import CHECKED, Flights
 from examples.update_beside_stream.folder import Folder
