@@ -15,20 +15,20 @@ from tidelog.log.commit import loop
 from tidelog.log.commit.discard import deleting_on_error, discard
 from tidelog.log.commit.result import Committed, Superseded
 from tidelog.log.commit.version_put import require_durable
+from tidelog.log.conflict.horizon import FLOOR, HORIZON
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
+from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, Metadata, SetTransaction
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
+from tidelog.log.format.text import is_unicode
 from tidelog.log.operations import add_columns, delete_update, schema_evolution, set_properties, upsert
-from tidelog.log.operations.insert import stage_insert
 from tidelog.log.operations.keys import key_columns
-from tidelog.log.operations.overwrite import stage_overwrite
-from tidelog.log.operations.progress import progress
+from tidelog.log.operations.overwrite import stage_overwrite, stage_truncate
 from tidelog.log.operations.restore import restore_target, stage_restore
-from tidelog.log.operations.truncate import stage_truncate
 from tidelog.log.rules import RowRules
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.table_identity import BaseLook
@@ -123,7 +123,7 @@ class Transaction:
             ConfigurationError: The log cannot hold the key.
             CommitStateUnknownError: The table has this version, but a crash of the machine may undo it.
         """
-        found = progress(self.transactions, key, self._system.now_ms())
+        found = _progress(self.transactions, key, self._system.now_ms())
         if found is None:
             self.require_durable_base()
         return found
@@ -209,7 +209,18 @@ class Transaction:
     def stage_adds(self, adds: Sequence[AddFile], *, transactions: Sequence[SetTransaction] = ()) -> Transaction:
         """Stage files of new rows that are already written and durable, with the progress of applications."""
         self._require_unstaged()
-        self._staged = stage_insert(adds, transactions)
+        self._staged = Staged(
+            operation="WRITE",
+            operation_class=OperationClass.INSERT if adds else OperationClass.NONE,
+            adds=tuple(adds),
+            transactions=tuple(transactions),
+            parameters={"mode": "Append"},
+            metrics={
+                "numFiles": len(adds),
+                "numOutputRows": sum(statistics.num_records(add.stats) or 0 for add in adds),
+                "numOutputBytes": sum(add.size for add in adds),
+            },
+        )
         return self
 
     def require_row_changes(self) -> None:
@@ -391,4 +402,25 @@ class Transaction:
             raise ConfigurationError(
                 "an operation is already staged, and a transaction holds only one",
                 advice="commit it, and start another transaction with Table.begin()",
+            )
+
+
+def _progress(known: Mapping[str, int], key: tuple[str, int], now_ms: int) -> SetTransaction | None:
+    """The action that records `key`, an application id and its version. None if `known` has it or a newer one.
+
+    Raises ConfigurationError if the log cannot hold the key.
+    """
+    match key:
+        case (app_id, _) if app_id in (HORIZON, FLOOR):
+            raise ConfigurationError(f"{app_id!r} is tidelog's own application id", advice="choose another one")
+        case (str(app_id), int(version)) if (
+            app_id and is_unicode(app_id) and not isinstance(version, bool) and abs(version) < 2**63
+        ):
+            if known.get(app_id, version - 1) >= version:
+                return None
+            return SetTransaction(app_id=app_id, version=version, last_updated=now_ms)
+        case _:
+            raise ConfigurationError(
+                f"{key!r} is not an idempotency key",
+                advice="give (application id, version), such as ('daily-load', 7)",
             )

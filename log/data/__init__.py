@@ -3,8 +3,6 @@
 From rows to a file:
 
 - `conform`: Arrow tables, frames and lists of dicts as an Arrow table with exactly the table's schema
-- `cast`: one column cast to the table's type, if no value changes
-- `python_rows`: dicts as Arrow columns of the table's types
 - `type_names`: Arrow types under their SQL names
 - `blocks`: rows in blocks that a single Arrow array can hold
 - `grouping`: number rows by the values of some columns
@@ -21,7 +19,6 @@ From rows to a file:
 From a file to rows:
 
 - `reader`: the live rows of a data file, in the table's schema
-- `file_shape`: the rows of a data file in the table's columns
 - `deletion_vectors`: the positions of a file's dead rows
 - `spill`: rows in a temporary file, for more than fit into the memory
 - `row_maps`: where a compaction moved each row

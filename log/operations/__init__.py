@@ -11,19 +11,14 @@ Table and schema:
 
 Rows:
 
-- `insert`: INSERT, and files of new rows that something else wrote
-- `progress`: idempotency keys
 - `delete_update`: DELETE and UPDATE by a predicate
 - `upsert`: replace or delete rows by key
-- `overwrite`: OVERWRITE of the whole table or of partitions
-- `truncate`: TRUNCATE of the whole table or of partitions
+- `overwrite`: OVERWRITE and TRUNCATE of the whole table or of partitions
 - `restore`: bring back an earlier version
 
 Shared parts:
 
 - `row_matcher`: find files with matching rows, and delete rows by deletion vector or by rewriting files
 - `keys`: rows identified by key columns
-- `upsert_data`: split an upsert's data into rows to write and keys to delete
-- `update_images`: the addresses of the new rows that an UPDATE writes
 - `staged_parts`: stage an operation in parts, over some of the files each
 """

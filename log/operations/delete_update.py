@@ -7,22 +7,25 @@ The changes of a delete by vectors are the difference between the old and the ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidelog.log import predicate
+from tidelog.log.conflict.moves import located, starts
 from tidelog.log.conflict.operation_class import OperationClass
-from tidelog.log.conflict.staged import Reads, Staged
+from tidelog.log.conflict.staged import Reads, RowDelete, Staged, UpdateImages
+from tidelog.log.data.grouping import group_numbers
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import AppendOnlyError, ConfigurationError, PredicateError
-from tidelog.log.format import properties
+from tidelog.log.format import properties, statistics
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.row_tracking import ROW_ID, kind_of
 from tidelog.log.operations.row_matcher import Matched, RowMatcher, file_metrics, free_name
-from tidelog.log.operations.update_images import with_image_addresses
 from tidelog.log.presentable import did_you_mean
 from tidelog.log.read.change_files import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from tidelog.log.read.scan import Selection
@@ -184,3 +187,23 @@ def require_row_changes(configuration: Mapping[str, str], path: str) -> None:
 def _predicate_parameter(where: str) -> str:
     """A JSON list with the predicate, as delta-spark records it."""
     return msgspec.json.encode([where]).decode()
+
+
+def with_image_addresses(
+    deletes: Sequence[RowDelete], writer: DataWriter, rows: pa.Table, adds: Sequence[AddFile]
+) -> list[RowDelete]:
+    """The deletes, with the addresses of their images.
+
+    `rows` are the images in the order of the deletes and their positions. `adds` are the files in which
+    `DataWriter.write` stored them: partition by partition, each in the order of the rows.
+    """
+    partition_columns = writer.metadata.partition_columns
+    order = np.argsort(group_numbers(writer.prepared(rows), partition_columns).to_numpy(), kind="stable")
+    written = located(np.arange(rows.num_rows), starts([statistics.num_records(add.stats) or 0 for add in adds]))
+    files, positions = np.empty_like(written.files), np.empty_like(written.positions)
+    files[order], positions[order] = written.files, written.positions
+    begins = starts([len(delete.positions) for delete in deletes]).tolist()
+    return [
+        replace(delete, images=UpdateImages(files[begin:end], positions[begin:end]))
+        for delete, begin, end in zip(deletes, begins, [*begins[1:], rows.num_rows], strict=True)
+    ]

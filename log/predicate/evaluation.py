@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidelog.log.data.cast import cast
+from tidelog.log.data.conform import cast
 from tidelog.log.data.type_names import sql_type
 from tidelog.log.errors import PredicateError, SchemaMismatchError
 from tidelog.log.predicate.binding import bind

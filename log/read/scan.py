@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.log import predicate
-from tidelog.log.data.file_shape import rows_without_columns
-from tidelog.log.data.reader import DataFile, read_batches
+from tidelog.log.data.reader import DataFile, read_batches, rows_without_columns
 from tidelog.log.errors import ConfigurationError, PrerequisiteError
 from tidelog.log.format.actions import Metadata
 from tidelog.log.presentable import did_you_mean, presentable, printable

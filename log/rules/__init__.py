@@ -8,7 +8,6 @@ RESTORE) are not looked at again.
 - `row_rules`: the rules, applied to rows.
 - `lengths`: columns of the type varchar(n).
 - `expressions`: their SQL, evaluated on Arrow's rows, or refused if tidelog cannot evaluate it.
-- `quotation`: double quotation marks, which engines read in two ways.
 - `refusals`: what is refused whatever the rows are.
 - `violations`: the errors for rows that break a rule.
 - `spark_work`: what Spark computes in tidelog's place, for expressions that tidelog cannot evaluate.

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.log.data import conform, python_rows
+from tidelog.log.data import conform
 from tidelog.log.data.blocks import repeated
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
@@ -44,9 +44,11 @@ class RowRules:
         of a type such as char(n).
         """
         rules = declared(writer.metadata, writer.store.url)
+        if not rules:
+            return cls(writer, rules)
         for error in refusals.of_rules(rules, writer.schema.names, writer.store.url):
             raise error
-        return cls(writer, rules.at(writer.system.now_ms()) if rules else rules)
+        return cls(writer, rules.at(writer.system.now_ms()))
 
     @property
     def schema(self) -> pa.Schema:
@@ -78,10 +80,10 @@ class RowRules:
         held = conform.hold(data)
         if isinstance(held, pa.Table):
             return self.of_table(conform.without_index(held, self.schema))
-        python_rows.require_dicts(held)
+        conform.require_dicts(held)
         held = self.with_defaults(held)
         names = list(dict.fromkeys(str(name) for row in held for name in row))
-        return self._ruled(python_rows.to_table(held, self._own(names)), names)
+        return self._ruled(conform.to_table(held, self._own(names)), names)
 
     def of_table(self, rows: pa.Table) -> pa.Table:
         """New rows for the table from an Arrow table. Raises the errors of `rows`."""

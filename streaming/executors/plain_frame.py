@@ -12,8 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 from pyspark.sql.pandas.types import from_arrow_type
 
-from tidelog.log.data.cast import match_names
-from tidelog.log.data.conform import conform
+from tidelog.log.data.conform import conform, match_names
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.format import properties
 from tidelog.log.format.schema import has_variant

@@ -30,8 +30,15 @@ from tidelog.log.format.statistics import num_records
 from tidelog.log.operations.keys import Keys, key_columns
 from tidelog.log.operations.row_matcher import Matched
 from tidelog.log.operations.staged_parts import state_of, without_progress
-from tidelog.log.operations.upsert import NEW_ROW, UPSERT_METRICS, KeyMatcher, Pairs, staged_upsert, with_kept_ids
-from tidelog.log.operations.upsert_data import split_upsert
+from tidelog.log.operations.upsert import (
+    NEW_ROW,
+    UPSERT_METRICS,
+    KeyMatcher,
+    Pairs,
+    split_upsert,
+    staged_upsert,
+    with_kept_ids,
+)
 from tidelog.log.rules import RowRules
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState

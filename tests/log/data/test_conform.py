@@ -11,12 +11,18 @@ import pyarrow as pa
 import pytest
 
 from tests.log.support import memory_store, new_table
-from tidelog.log.data.conform import to_arrow_table
+from tidelog.log.data.conform import conform, hold, to_table, without_index
 from tidelog.log.errors import SchemaMismatchError
 
 UTC = dt.UTC
 ZONED, NTZ = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
+
+
+def to_arrow_table(data: Any, schema: pa.Schema) -> pa.Table:
+    """All of `data` as an Arrow table with exactly `schema`, as an insert reads it."""
+    held = hold(data)
+    return conform(without_index(held, schema), schema) if isinstance(held, pa.Table) else to_table(held, schema)
 
 
 def one(kind: pa.DataType) -> pa.Schema:

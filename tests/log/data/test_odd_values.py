@@ -13,10 +13,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from tests.log.data.test_conform import to_arrow_table
 from tests.log.support import memory_store, new_table
-from tidelog.log.data import blocks, conform, python_rows
-from tidelog.log.data.cast import cast
-from tidelog.log.data.conform import to_arrow_table
+from tidelog.log.data import blocks, conform
+from tidelog.log.data.conform import cast
 from tidelog.log.errors import SchemaMismatchError
 
 NUMBER = pa.schema([("c", pa.int64())])
@@ -91,7 +91,7 @@ def test_an_endless_value_in_a_column_that_the_table_lacks_is_refused(make: Call
 def test_values_that_are_only_repeated_are_not_endless() -> None:
     shared = [1]
     values = [[shared, shared, None], [], None, [shared] * 1000, {"a": {1, 2}, "b": np.array([1, 2])}]
-    python_rows.require_end(values, "c")
+    conform.require_end(values, "c")
 
 
 # --- values of the wrong kind ----------------------------------------------------------------------------------------
