@@ -7,22 +7,47 @@ make it true, and can a row make it false? NOT swaps the two; a null makes neith
     NOT n < 5 can be false  =  n < 5 can be true   =  the lowest n < 5
 
 If a fact about a file is unknown (no statistics, an unreadable value, a function), both answers are "maybe" and the
-file is kept. A part that uses only partition columns or constants is evaluated exactly. See `file_facts`.
+file is kept. A part that uses only partition columns or constants is evaluated exactly. Bounds are
+compared as rows are, so both are rounded alike, and casts keep the order of values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from tidelog.log import predicate
+from tidelog.log.errors import PredicateError
 from tidelog.log.format.actions import Metadata
-from tidelog.log.predicate import Expression
-from tidelog.log.pruning.file_outcomes import FileOutcomes
-from tidelog.log.state.files import FileValues
+from tidelog.log.format.schema import is_variant, physical_name
+from tidelog.log.format.statistics_reader import has_bounds
+from tidelog.log.predicate import (
+    FUNCTIONS,
+    And,
+    Arithmetic,
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    Condition,
+    Expression,
+    In,
+    Interval,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+    like_prefix,
+    result_type,
+)
+from tidelog.log.state.files import FileValues, Leaf
 
 
 class File(Protocol):
@@ -108,3 +133,398 @@ def wholly_matching(
 
 def _keep(files: pa.Table, answers: pa.BooleanArray) -> pa.Table:
     return files if answers.true_count == len(answers) else files.filter(answers)
+
+
+# --- whether a row of a file can make a predicate true or false -------------------------------------------------------
+
+_OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+# A longer IN list is tested as the range that it spans.
+_MAX_TESTED_VALUES = 50
+
+
+class FileOutcomes:
+    """What rows of files can give for a predicate, judged by facts about the files.
+
+    Each method answers for all files at once. `outcome` says which outcome is asked for.
+    """
+
+    def __init__(self, values: FileValues, schema: pa.Schema, metadata: Metadata) -> None:
+        self.values = values
+        self._facts = FileFacts(values, schema, metadata)
+
+    def leaves_of(self, expression: Expression) -> list[Leaf]:
+        """The leaf columns whose statistics can help to judge `expression`."""
+        return self._facts.leaves_of(expression)
+
+    def answer(self, expression: Expression, *, with_statistics: bool) -> pa.BooleanArray:
+        """For each file, whether a row can make `expression` true."""
+        self._facts.with_statistics = with_statistics
+        if with_statistics:
+            self.values.load(self.leaves_of(expression))
+        return self._may(expression, outcome=True)
+
+    def certainty(self, expression: Expression) -> pa.BooleanArray:
+        """For each file, whether `expression` is certainly true for all its rows: no row can make it false or null."""
+        self._facts.with_statistics = True
+        self.values.load(self.leaves_of(expression))
+        return pc.invert(pc.or_(self._may(expression, outcome=False), self._may_have_no_outcome(expression)))
+
+    def _may(  # noqa: PLR0911, PLR0912 - a case for each kind of node
+        self, expression: Expression, *, outcome: bool
+    ) -> pa.BooleanArray:
+        """Whether a row of a file can give `expression` this outcome."""
+        facts = self._facts
+        if facts.is_exact(expression):
+            exact = facts.outcomes(expression)
+            if exact is None:
+                return facts.always(answer=True)
+            wanted = exact if outcome else pc.invert(exact)
+            return pc.or_(pc.fill_null(wanted, False), facts.unknown(expression))  # noqa: FBT003 - a value
+        match expression:
+            case Not(inner):
+                return self._may(inner, outcome=not outcome)
+            case And(left, right) | Or(left, right):
+                both = self._may(left, outcome=outcome), self._may(right, outcome=outcome)
+                return pc.and_(*both) if isinstance(expression, And) == outcome else pc.or_(*both)
+            case Comparison(symbol, left, right):
+                return self._may_compare(symbol, left, right, outcome=outcome)
+            case In(inner, values):
+                return self._may_be_in(inner, values, outcome=outcome)
+            case IsNull(Column() as column) | Call("isnull", (Column() as column,)):
+                return facts.may_be_null(column, outcome=outcome)
+            case Call("isnotnull", (Column() as column,)):
+                return facts.may_be_null(column, outcome=not outcome)
+            case Like(Column() as column, pattern, escape):
+                return self._may_start(column, *like_prefix(pattern, escape), outcome=outcome)
+            case Call("startswith", (Column() as column, Literal(str(prefix)))):
+                return self._may_start(column, prefix, True, outcome=outcome)  # noqa: FBT003 - as `like_prefix` has it
+            case Column():
+                return self._may_compare("=", expression, Literal(outcome), outcome=True)
+            case Call(name, arguments):
+                return self._may_call(name, arguments, outcome=outcome)
+            case _:
+                return facts.always(answer=True)
+
+    def _may_call(self, name: str, arguments: Sequence[Expression], *, outcome: bool) -> pa.BooleanArray:
+        """Operators that are kept as functions."""
+        match name, arguments:
+            case "between", (value, low, high):
+                both = And(Comparison(">=", value, low), Comparison("<=", value, high))
+                return self._may(both, outcome=outcome)
+            case "in", (value, *others):
+                tests = [self._may(Comparison("=", value, other), outcome=outcome) for other in others]
+                return functools.reduce(pc.or_ if outcome else pc.and_, tests)
+            case "istrue" | "isfalse", (inner,) if outcome:
+                return self._may(inner, outcome=name == "istrue")
+            case "<=>", (value, Literal(None)) | (Literal(None), value):
+                return self._may(IsNull(value), outcome=outcome)
+            case "<=>", (left, right) if outcome and (isinstance(left, Literal) or isinstance(right, Literal)):
+                return self._may(Comparison("=", left, right), outcome=True)
+            case _:
+                return self._facts.always(answer=True)
+
+    def _may_have_no_outcome(self, expression: Expression) -> pa.BooleanArray:
+        """Whether a row of a file can make `expression` null, or an error."""
+        facts = self._facts
+        if facts.is_exact(expression):
+            exact = facts.outcomes(expression)
+            if exact is None:
+                return facts.always(answer=True)
+            return pc.or_(pc.is_null(exact), facts.unknown(expression))
+        match expression:
+            case Not(inner):
+                return self._may_have_no_outcome(inner)
+            case And(left, right) | Or(left, right):
+                return pc.or_(self._may_have_no_outcome(left), self._may_have_no_outcome(right))
+            case IsNull(Column()):
+                return facts.always(answer=False)
+            case Comparison(_, left, right):
+                return self._some_null(left, right)
+            case In(inner, values):
+                return self._some_null(inner, *map(Literal, values))
+            case Like(inner, _, _):
+                return self._some_null(inner)
+            case _:
+                return self._some_null(expression)
+
+    def _some_null(self, *parts: Expression) -> pa.BooleanArray:
+        """Whether one of the parts can be null, or something else than a column and a constant."""
+        facts = self._facts
+        if any(part == Literal(None) or not isinstance(part, (Column, Literal)) for part in parts):
+            return facts.always(answer=True)
+        nulls = [facts.may_be_null(part, outcome=True) for part in parts if isinstance(part, Column)]
+        return functools.reduce(pc.or_, nulls, facts.always(answer=False))
+
+    def _may_compare(self, symbol: str, left: Expression, right: Expression, *, outcome: bool) -> pa.BooleanArray:
+        facts = self._facts
+        if Literal(None) in (left, right):
+            return facts.always(answer=False)
+        # Bounds ignore NaN, which is unequal to every value and neither below nor above it.
+        if (symbol == "!=") == outcome and (facts.is_float(left) or facts.is_float(right)):
+            return self._some_value(left, right)
+        lows = facts.bound(left, "low"), facts.bound(right, "low")
+        highs = facts.bound(left, "high"), facts.bound(right, "high")
+        if None in (*lows, *highs):
+            return facts.always(answer=True)
+        match symbol if outcome else _OPPOSITE[symbol]:
+            case "=":
+                possible = pc.and_(facts.holds("<=", lows[0], highs[1]), facts.holds(">=", highs[0], lows[1]))
+            case "!=":
+                possible = pc.or_(facts.holds("<", lows[0], highs[1]), facts.holds(">", highs[0], lows[1]))
+            case ("<" | "<=") as below:
+                possible = facts.holds(below, lows[0], highs[1])
+            case above:
+                possible = facts.holds(above, highs[0], lows[1])
+        return pc.and_(possible, self._some_value(left, right))
+
+    def _may_be_in(self, inner: Expression, values: Sequence[predicate.Value], *, outcome: bool) -> pa.BooleanArray:
+        if len(values) > _MAX_TESTED_VALUES:
+            present: list[Any] = [value for value in values if value is not None]
+            numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in present)
+            texts = all(isinstance(value, str) for value in present) and self._facts.is_text(inner)
+            if not outcome or not present or not (numbers or texts):
+                return self._facts.always(answer=True)
+            low, high = Literal(min(present)), Literal(max(present))
+            return self._may(And(Comparison(">=", inner, low), Comparison("<=", inner, high)), outcome=True)
+        tests = [self._may(Comparison("=", inner, Literal(value)), outcome=outcome) for value in values]
+        return functools.reduce(pc.or_ if outcome else pc.and_, tests)
+
+    def _may_start(self, column: Column, prefix: str, open_end: bool, *, outcome: bool) -> pa.BooleanArray:  # noqa: FBT001
+        """Whether a text can begin with `prefix`. With an `open_end`, each such text matches."""
+        facts = self._facts
+        starts = facts.starts(column, prefix) if facts.is_text(column) else None
+        if starts is None:
+            return facts.always(answer=True)
+        if outcome:
+            below = pc.or_(
+                facts.holds("<=", facts.bound(column, "low"), Literal(prefix)),
+                pc.fill_null(starts[0], True),  # noqa: FBT003 - a value
+            )
+            possible = pc.and_(facts.holds(">=", facts.bound(column, "high"), Literal(prefix)), below)
+        elif open_end:
+            possible = pc.fill_null(pc.invert(pc.and_(*starts)), True)  # noqa: FBT003 - a value
+        else:
+            possible = facts.always(answer=True)
+        return pc.and_(possible, self._some_value(column))
+
+    def _some_value(self, *sides: Expression) -> pa.BooleanArray:
+        """Whether a row can have a value on each side. A comparison with null is neither true nor false."""
+        columns = [column for column in map(self._facts.grows_with, sides) if column is not None]
+        conditions = [self._facts.may_be_null(column, outcome=False) for column in columns]
+        return functools.reduce(pc.and_, conditions, self._facts.always(answer=True))
+
+
+# --- facts about files ------------------------------------------------------------------------------------------------
+
+# Prefix of the columns that hold facts, so that they cannot clash with partition columns.
+_FACT = "\x1f"
+
+
+class FileFacts:
+    """Facts as columns of a table with one row for each file, and conditions that are evaluated on them.
+
+    Facts are added as expressions need them. Answers are for each file, and never null.
+    """
+
+    def __init__(self, values: FileValues, schema: pa.Schema, metadata: Metadata) -> None:
+        self.values = values
+        self.partition_columns = frozenset(metadata.partition_columns)
+        self.with_statistics = True
+        self._schema = schema
+        # A column widened from float to double may have bounds written as the shortest text of the float, which is
+        # not exact as a double.
+        self._doubles_exact = "delta.typeChanges" not in metadata.schema_string
+        self._columns: dict[str, pa.Array] = {}
+
+    def always(self, *, answer: bool) -> pa.BooleanArray:
+        """The same answer for all files."""
+        return pa.repeat(pa.scalar(answer), self.values.files.num_rows)
+
+    def leaves_of(self, expression: Expression) -> list[Leaf]:
+        """The leaf columns whose statistics can help to judge `expression`."""
+        found = (self._leaf(column) for column in predicate.column_nodes(expression))
+        return list(dict.fromkeys(leaf for leaf in found if leaf is not None))
+
+    def is_exact(self, expression: Expression) -> bool:
+        """Whether the partition values are enough to evaluate it."""
+        return predicate.columns(expression) <= self.partition_columns
+
+    def outcomes(self, expression: Expression) -> pa.BooleanArray | None:
+        """The outcomes of an exact expression, which can be null; None if it fails for a file."""
+        for name in predicate.columns(expression):
+            self._known(name)
+        try:
+            return self._evaluated(expression)
+        except pa.ArrowException:  # arithmetic overflowed or divided by zero; the reader raises if a row does so
+            return None
+
+    def unknown(self, expression: Expression) -> pa.BooleanArray:
+        """Whether a partition value that the expression reads is not known."""
+        names = sorted(predicate.columns(expression))
+        known = [self._columns[self._known(name)] for name in names]
+        return pc.invert(functools.reduce(pc.and_, known)) if known else self.always(answer=False)
+
+    def bound(self, side: Expression, which: str) -> Expression | None:
+        """The lowest or highest value of an expression, in terms of facts; None if it is not known."""
+        names = predicate.columns(side)
+        if names <= self.partition_columns:
+            for name in names:
+                self._known(name)
+            return side
+        column = self.grows_with(side)
+        fact = None if column is None else self._fact(which, column)
+        return None if column is None or fact is None else with_column(side, column, Column((fact,)))
+
+    def grows_with(self, side: Expression) -> Column | None:
+        """The column whose bounds give the bounds of `side`; see `column_of`."""
+        return column_of(side, self._schema)
+
+    def holds(self, symbol: str, left: Expression | None, right: Expression | None) -> pa.BooleanArray:
+        """Whether a comparison of bounds is true; also where a bound is not known."""
+        if left is None or right is None:
+            return self.always(answer=True)
+        try:
+            found = self._evaluated(Comparison(symbol, left, right))
+        except (PredicateError, pa.ArrowException):  # too many digits to compare, or the expression fails for a bound
+            return self.always(answer=True)
+        return pc.fill_null(found, True)  # noqa: FBT003 - a value
+
+    def starts(self, column: Column, prefix: str) -> tuple[pa.BooleanArray, pa.BooleanArray] | None:
+        """Whether the lowest and the highest value begin with `prefix`, which can be null."""
+        bounds = [self.bound(column, which) for which in ("low", "high")]
+        if not all(isinstance(bound, Column) for bound in bounds):
+            return None
+        low, high = (pc.starts_with(self._columns[bound.path[0]], prefix) for bound in bounds)  # type: ignore[union-attr]
+        return low, high
+
+    def may_be_null(self, column: Column, *, outcome: bool) -> pa.BooleanArray:
+        """Whether a row can be null, or for `outcome` False, whether a row can have a value."""
+        nulls = self._fact("nulls", column)
+        if nulls is None:
+            return self.always(answer=True)
+        # The count may include dead rows. It still proves that no row, or every row, is null.
+        never = pa.scalar(0) if outcome else self._rows()
+        return pc.fill_null(pc.not_equal(self._columns[nulls], never), True)  # noqa: FBT003 - a value
+
+    def is_float(self, side: Expression) -> bool:
+        """Whether a column in it can have NaN, which bounds ignore."""
+        kinds = (predicate.column_type(column, self._schema) for column in predicate.column_nodes(side))
+        return any(pt.is_floating(kind) for kind in kinds)
+
+    def is_text(self, side: Expression) -> bool:
+        """Whether it is a column of texts."""
+        return isinstance(side, Column) and bool(pt.is_string(predicate.column_type(side, self._schema)))
+
+    def _evaluated(self, expression: Expression) -> pa.BooleanArray:
+        names = sorted(predicate.columns(expression))
+        columns = [self._columns[name] for name in names] or [pa.nulls(self.values.files.num_rows)]
+        facts = pa.RecordBatch.from_arrays(columns, names or ["row"])
+        return Condition(expression, facts.schema).outcomes(facts)
+
+    def _known(self, name: str) -> str:
+        """Add a partition column, and one that says where its value is known; return the name of the latter."""
+        known = f"{_FACT}known {name}"
+        if known not in self._columns:
+            field = self._schema.field(name)
+            found = self.values.partition(physical_name(field), field.type)
+            self._add(zip((name, known), found, strict=True))
+        return known
+
+    def _fact(self, which: str, column: Column) -> str | None:
+        """The name of the column with a leaf's low, high or nulls; None if statistics cannot provide it."""
+        leaf = self._leaf(column)
+        if leaf is None or not self.with_statistics:
+            return None
+        _, kind = leaf
+        if which != "nulls" and not (has_bounds(kind) and (self._doubles_exact or kind != pa.float64())):
+            return None
+        name = f"{_FACT}{which} {column.path}"
+        if name not in self._columns:
+            self._add([(name, getattr(self.values.bounds(leaf), which))])
+        return name
+
+    def _rows(self) -> pa.Array:
+        name = f"{_FACT}rows"
+        if name not in self._columns:
+            self._add([(name, self.values.rows())])
+        return self._columns[name]
+
+    def _add(self, columns: Iterable[tuple[str, pa.ChunkedArray]]) -> None:
+        self._columns |= {name: column.combine_chunks() for name, column in columns}
+
+    def _leaf(self, column: Column) -> Leaf | None:
+        """A column's physical path and type; None if it has no statistics."""
+        kind: pa.DataType = pa.struct(list(self._schema))
+        path = []
+        for name in column.path:
+            index = kind.get_field_index(name) if pt.is_struct(kind) else -1
+            if index < 0 or is_variant(kind.field(index)):
+                return None
+            path.append(physical_name(kind.field(index)))
+            kind = kind.field(index).type
+        is_partition = column.path[0] in self.partition_columns
+        return None if is_partition or pt.is_struct(kind) else (tuple(path), kind)
+
+
+# --- expressions that grow with one column ----------------------------------------------------------------------------
+#
+# Their bounds in a file are those of the column, put into the expression.
+
+
+def column_of(expression: Expression, schema: pa.Schema) -> Column | None:
+    """The column with which `expression` grows, or at least never falls; None if there is none.
+
+    Such an expression is null where the column is.
+    """
+    match expression:
+        case Column():
+            return expression
+        case Cast(inner, kind):
+            return column_of(inner, schema) if _is_ordered(inner, schema) and _keeps_order(kind) else None
+        case Arithmetic("+" | "-" as symbol, left, right):
+            inner, step = (right, left) if symbol == "+" and not predicate.columns(left) else (left, right)
+            if predicate.columns(step) or not _can_step(expression, step, schema):
+                return None
+            return column_of(inner, schema)
+        case Call(name, arguments):
+            place = FUNCTIONS[name].monotone
+            if place is None or not _is_ordered(arguments[place], schema):
+                return None
+            if any(predicate.columns(other) for other in (*arguments[:place], *arguments[place + 1 :])):
+                return None
+            return column_of(arguments[place], schema)
+        case _:
+            return None
+
+
+def with_column(expression: Expression, old: Column, new: Column) -> Expression:
+    """The expression with another column."""
+    if expression == old:
+        return new
+    return predicate.with_parts(expression, [with_column(part, old, new) for part in predicate.parts(expression)])
+
+
+def _keeps_order(kind: pa.DataType) -> bool:
+    return not pt.is_string(kind) and not pt.is_boolean(kind)
+
+
+def _is_ordered(inner: Expression, schema: pa.Schema) -> bool:
+    """Whether the values are numbers, dates or timestamps. Texts of them have another order."""
+    kind = _type(inner, schema)
+    return kind is not None and not (pt.is_string(kind) or pt.is_boolean(kind) or pt.is_nested(kind))
+
+
+def _can_step(sum_: Expression, step: Expression, schema: pa.Schema) -> bool:
+    """Whether adding `step` keeps the order. Adding infinity does not, nor do months that shorten days to one."""
+    kind = _type(sum_, schema)
+    if kind is None or pt.is_floating(kind):
+        return False
+    has_months = isinstance(step, Literal) and isinstance(step.value, Interval) and step.value.months != 0
+    return not (has_months and pt.is_timestamp(kind))
+
+
+def _type(expression: Expression, schema: pa.Schema) -> pa.DataType | None:
+    try:
+        return result_type(expression, schema)
+    except PredicateError:
+        return None
