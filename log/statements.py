@@ -92,7 +92,9 @@ class Statements(TableReader):
             TableReplacedError, TableNotFoundError: The path now holds a different table, or the table was dropped.
         """
         held = conform.hold(data)
-        made = self._insert_without_refresh(held, idempotency_key) if self._is_alone and self._store.trusted_s else None
+        if not self._store.trusted_s:
+            return committed(self.begin().insert(held, idempotency_key=idempotency_key).commit())
+        made = self._insert_without_refresh(held, idempotency_key) if self._is_alone else None
         if made is not None:
             return made
         before = self.version

@@ -31,7 +31,7 @@ from tidelog.log.operations.overwrite import stage_overwrite, stage_truncate
 from tidelog.log.operations.restore import restore_target, stage_restore
 from tidelog.log.rules import RowRules
 from tidelog.log.state.loader import LogState
-from tidelog.log.state.table_identity import BaseLook
+from tidelog.log.state.table_identity import BaseLook, require_not_dropped
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime
 
@@ -71,6 +71,7 @@ class Transaction:
         on_commit: Callable[[LogState], None],
         began_s: float | None = None,
     ) -> None:
+        require_not_dropped(store.url, state.head)
         require_writable(state.head.protocol, state.head.metadata, store.url)
         self._store = store
         # The commit follows `_base`. Operations are staged on `_state`, which differs only by an evolved schema.

@@ -24,8 +24,7 @@ from pyroaring import BitMap64
 
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
 from tidelog.log.arrays import Int64Array
-from tidelog.log.data.new_file import Layout
-from tidelog.log.data.writer import DataWriter
+from tidelog.log.data.writer import DataWriter, Layout
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.statistics import num_records
 

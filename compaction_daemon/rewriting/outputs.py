@@ -9,8 +9,7 @@ from itertools import repeat
 import pyarrow as pa
 import pyarrow.types as pt
 
-from tidelog.log.data.new_file import Layout
-from tidelog.log.data.writer import DataWriter
+from tidelog.log.data.writer import DataWriter, Layout
 from tidelog.log.format import paths
 from tidelog.log.format.actions import AddFile
 

@@ -26,8 +26,7 @@ from tidelog.compaction_daemon.rewriting.refusals import refuse
 from tidelog.compaction_daemon.rewriting.verification import ClusteredRows, RowsInOrder, verify
 from tidelog.log.conflict.staged import MoveGroup
 from tidelog.log.data.deletion_vectors import read_dead_rows
-from tidelog.log.data.new_file import Layout
-from tidelog.log.data.writer import DataWriter
+from tidelog.log.data.writer import DataWriter, Layout
 from tidelog.log.errors import CompactionGrowthError
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.clustering import CUBE_COLUMNS_TAG, CUBE_ID_TAG, LIQUID, cube_columns

@@ -87,7 +87,8 @@ def _finished(staged: Staged, actions: list[Action], vectors: _Vectors, store: S
             lineage = msgspec.structs.replace(lineage, row_map=path)
             written.append(path)
         groups.append(lineage)
-    actions += vectors.write()
+    if vectors.pending:
+        actions += vectors.write()
     return Prepared(actions, Lineage(tuple(groups)) if groups else None, (*written, *vectors.written))
 
 
@@ -131,6 +132,9 @@ class _Vectors:
 
     def without_dead(self, adds: Sequence[AddFile], dead: Mapping[str, BitMap64]) -> Iterator[AddFile]:
         """New files without dead rows. Files with some become `pending`; files with only dead rows are dropped."""
+        if not dead:
+            yield from adds
+            return
         for add in adds:
             rows = dead.get(canonical(add.path))
             if not rows:
@@ -213,10 +217,13 @@ def commit_info_of(
 
 def metrics_of(staged: Staged, actions: Sequence[Action]) -> dict[str, int]:
     """The staged metrics, with the file counts taken from the actions: a rebase can have changed them."""
-    removes = {canonical(action.path): action for action in actions if isinstance(action, RemoveFile)}
-    adds = {canonical(action.path): action for action in actions if isinstance(action, AddFile)}
-    removed = [remove for path, remove in removes.items() if path not in adds]
-    added = [add for path, add in adds.items() if path not in removes]
+    removes = [action for action in actions if isinstance(action, RemoveFile)]
+    adds = [action for action in actions if isinstance(action, AddFile)]
+    removed, added = removes, adds
+    if removes and adds:
+        gone, there = {canonical(remove.path) for remove in removes}, {canonical(add.path) for add in adds}
+        removed = [remove for remove in removes if canonical(remove.path) not in there]
+        added = [add for add in adds if canonical(add.path) not in gone]
     counted = {
         "numRemovedFiles": len(removed),
         "numRemovedBytes": sum(remove.size or 0 for remove in removed),

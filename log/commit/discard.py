@@ -31,7 +31,8 @@ def files_written_for(staged: Staged) -> set[str]:
 
 def discard(store: Store, staged: Staged, commit: Commit | None = None) -> None:
     """Delete the files of `staged`, except those that its own `commit` names."""
-    named = set() if commit is None else {file.path for file in commit.adds} | {file.path for file in commit.cdc}
+    adds, cdc = (commit.adds, commit.cdc) if commit is not None else ([], [])
+    named = {add.path for add in adds} | {file.path for file in cdc}
     delete_unnamed(store, [to_storage_path(path) for path in sorted(files_written_for(staged) - named)])
 
 

@@ -44,7 +44,6 @@ from tidelog.log.state.table_identity import (
     BaseLook,
     foreign_table,
     require_current,
-    require_not_dropped,
     require_same_table,
 )
 from tidelog.log.storage import Store
@@ -78,7 +77,7 @@ def commit(
 
     Args:
         store: The table's store.
-        base: The base version.
+        base: The base version, of a table that the caller knows to exist and to be writable.
         staged: What to commit.
         system: The clock and randomness.
         metadata_retry: Whether to rebase over winners that the table's conflict policy refuses, if the result is right;
@@ -98,11 +97,12 @@ def commit(
         FencedError: A higher epoch than that of the fence has begun. Nothing was committed.
         CompactionVerificationError: A row map is not stored as it was written. Nothing was committed.
     """
+    configuration = base.head.metadata.configuration
     if metadata_retry is None:
-        metadata_retry = properties.metadata_retry(base.head.metadata.configuration)
+        metadata_retry = properties.metadata_retry(configuration)
+    policy = properties.conflict_policy(configuration)
     attempt = _Attempt(store, staged, base, system, metadata_retry=metadata_retry, base_look=base_look)
     began_s = system.monotonic_s() if began_s is None else began_s
-    policy = properties.conflict_policy(base.head.metadata.configuration)
     loser = LostWork(store, system, staged, base.head.version, policy, began_s)
     try:
         result = _until_decided(attempt, store, system)
@@ -126,8 +126,6 @@ def _until_decided(attempt: _Attempt, store: Store, system: System) -> Result:
     turn = turn_after_others(store, system, attempt.state.head.timestamp_ms)
     try:
         for number in range(MAX_ATTEMPTS):
-            require_not_dropped(store.url, attempt.state.head)
-            require_writable(attempt.state.head.protocol, attempt.state.head.metadata, store.url)
             result = attempt.put()
             if result:
                 return result
@@ -283,10 +281,12 @@ class _Attempt:
         table_id = self._base.head.metadata.id
         other = foreign_table(new, table_id)
         require_same_table(self._store.url, table_id, other or table_id, advice=_OPEN_AGAIN)
-        require_current(self._store.url, table_id, self.state.head, advice=_OPEN_AGAIN)
+        head = self.state.head
+        require_current(self._store.url, table_id, head, advice=_OPEN_AGAIN)
         outcome = self.race.judge(new)
         match outcome:
             case Rebased(staged, dropped, rules):
+                require_writable(head.protocol, head.metadata, self._store.url)
                 self._staged, self._dropped, self._rules = staged, dropped, rules
                 return None
             case NothingLeft(by):
@@ -312,9 +312,10 @@ class _Attempt:
 
     def _committed(self, written: Commit) -> Result:
         """The result of a successful put."""
-        stamp = commit_info.written_timestamp_ms(written.info) or 0
         if self._after is not None:
             stamp = self._after.head.timestamp_ms
+        else:
+            stamp = commit_info.written_timestamp_ms(written.info) or 0
         return Result(self._outcome(written.version, stamp, self._metrics), self._after, self._dropped, written)
 
     def _outcome(self, version: int, timestamp_ms: int, metrics: Mapping[str, int]) -> Committed:

@@ -85,8 +85,10 @@ class Turn:
 
     def _looks_now(self) -> bool:
         """Whether it is time to look. Where a look costs money, a writer looks once in LOOK_EVERY_S."""
+        if not self._store.trusted_s:
+            return True
         now_s = self._system.monotonic_s()
-        if now_s - _LOOKED_S.get(self._store, -LOOK_EVERY_S) < LOOK_EVERY_S and self._store.trusted_s:
+        if now_s - _LOOKED_S.get(self._store, -LOOK_EVERY_S) < LOOK_EVERY_S:
             return False
         _LOOKED_S[self._store] = now_s
         return True

@@ -9,9 +9,8 @@ From rows to a file:
 - `row_values`: compare and show rows, also with dates that Python lacks
 - `row_hashes`: a number for each row, to find equal rows among many
 - `physical_schema`: a table's columns under the names, ids and types that its data files use
-- `new_file`: a data file that is being written, row group by row group
 - `dictionaries`: which columns of a data file have a dictionary
-- `writer`: write data files and change files, one partition each, with statistics
+- `writer`: write data files and change files, one partition each, row group by row group, with statistics
 - `external_files`: the `add` actions of files that another program wrote, such as Spark's JVM
 - `plain_files`: parquet files that no table has written, described by their footers
 - `file_sink_log`: which files of a folder Spark's streaming file sink has committed

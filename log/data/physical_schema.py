@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tidelog.log.errors import UnsupportedFeatureError
-from tidelog.log.format.schema import PARQUET_ID, field_id, is_variant, physical_name, variant_mark
+from tidelog.log.format.schema import PARQUET_ID, field_id, is_variant, physical_fields, physical_name
 
 
 def find_fields(wanted: Sequence[pa.Field], found: Sequence[pa.Field]) -> list[int | None]:
@@ -29,10 +29,8 @@ def find_fields(wanted: Sequence[pa.Field], found: Sequence[pa.Field]) -> list[i
         if number is not None:
             by_id.setdefault(number, index)
     ids = [field_id(field) for field in wanted]
-    return [
-        by_name.get(physical_name(field)) if number is None else by_id.get(number)
-        for field, number in zip(wanted, ids, strict=True)
-    ]
+    names = [physical_name(field) for field in wanted]
+    return [by_name.get(name) if number is None else by_id.get(number) for name, number in zip(names, ids, strict=True)]
 
 
 def reshape(values: pa.Array, field: pa.Field) -> pa.Array:
@@ -62,7 +60,8 @@ def to_physical(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
     Columns with codes (Arrow dictionaries) keep them.
     """
-    fields = [_coded_like(physical_field(schema.field(field.name)), field.type) for field in rows.schema]
+    own = physical_fields([schema.field(name) for name in rows.column_names])
+    fields = [_coded_like(field, kind) for field, kind in zip(own, rows.schema.types, strict=True)]
     if pa.schema(fields).equals(rows.schema, check_metadata=True):
         return rows
     columns = [
@@ -89,23 +88,8 @@ def physical_path(path: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
     return tuple(found)
 
 
-def physical_field(field: pa.Field) -> pa.Field:
-    """A column of the table as it is in data files. A variant is still marked as one."""
-    number = (field.metadata or {}).get(PARQUET_ID)
-    metadata = ({} if number is None else {PARQUET_ID: number}) | variant_mark(field)
-    return pa.field(physical_name(field), _physical_type(field.type), nullable=field.nullable, metadata=metadata)
-
-
 def _coded_like(field: pa.Field, kind: pa.DataType) -> pa.Field:
     return field.with_type(kind) if pt.is_dictionary(kind) else field
-
-
-def _physical_type(kind: pa.DataType) -> pa.DataType:
-    if pt.is_struct(kind):
-        return pa.struct([physical_field(kind.field(index)) for index in range(kind.num_fields)])
-    if pt.is_map(kind):
-        return pa.map_(physical_field(kind.key_field), physical_field(kind.item_field))
-    return pa.list_(physical_field(kind.value_field)) if pt.is_list(kind) else kind
 
 
 def _is_other_list(kind: pa.DataType) -> bool:

@@ -216,9 +216,10 @@ def _parquet_file(
     In memory there is a buffer for each column, whatever the size of the file. Where a reader mostly waits, and the row
     groups are not too large, there is one row group, whose columns are fetched at the same time.
     """
+    buffer_bytes, waits = store.buffer_bytes, store.small_reads_at_once > 1
     options = {
         "page_checksum_verification": True,  # Spark and tidelog write one for each page
-        "buffer_size": store.buffer_bytes,
+        "buffer_size": buffer_bytes,
         "pre_buffer": False,
         # In nanoseconds, a time outside the years 1678 to 2261 would silently become another one.
         "coerce_int96_timestamp_unit": "us",
@@ -229,9 +230,7 @@ def _parquet_file(
     special: dict[str, Any] = {}
     if texts := _coded_columns(parquet, 0 if coded else BATCH_ROWS):
         special["read_dictionary"] = texts
-    if store.small_reads_at_once > 1 and all(
-        _size_bytes(metadata.row_group(group)) <= _GATHERED_BYTES for group in groups
-    ):
+    if waits and all(_size_bytes(metadata.row_group(group)) <= _GATHERED_BYTES for group in groups):
         special["pre_buffer"] = True
     if special:
         parquet = pq.ParquetFile(source, metadata=metadata, **{**options, **special})
@@ -367,6 +366,7 @@ class Shape:
         self._coded = coded
         self._schema = schema
         own = [field for field in schema if physical_name(field) not in values]
+        self._kinds = [row_tracking.kind_of(field) for field in schema]
         indices = zip(own, find_fields(own, list(found)), strict=True)
         self._sources = {field.name: found.names[index] for field, index in indices if index is not None}
         self._constants: dict[str, Constant] = {}
@@ -377,10 +377,10 @@ class Shape:
         if not self._schema.names:
             return rows_without_columns(rows)
         columns = []
-        for field in self._schema:
+        for field, kind in zip(self._schema, self._kinds, strict=True):
             source = self._sources.get(field.name)
-            if row_tracking.kind_of(field) is not None:
-                columns.append(self._tracked(field, None if source is None else raw.column(source), start, rows))
+            if kind is not None:
+                columns.append(self._tracked(kind, None if source is None else raw.column(source), start, rows))
             elif source is None:
                 columns.append(self._constant(field).rows(rows))
             elif self._coded and pt.is_string(field.type) and pt.is_dictionary((values := raw.column(source)).type):
@@ -392,11 +392,11 @@ class Shape:
         fields = [field.with_type(column.type) for field, column in zip(self._schema, columns, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
-    def _tracked(self, field: pa.Field, stored: pa.Array | None, start: int, rows: int) -> pa.Array:
+    def _tracked(self, kind: bytes, stored: pa.Array | None, start: int, rows: int) -> pa.Array:
         """The ids or commit versions of rows: those that the file stores and, where it stores none, its own."""
         if stored is not None and not stored.null_count:
             return stored.cast(pa.int64())
-        is_id = row_tracking.kind_of(field) == row_tracking.ROW_ID
+        is_id = kind == row_tracking.ROW_ID
         first = self._base_row_id if is_id else self._commit_version
         if is_id and first is not None:
             own = pa.array(np.arange(first + start, first + start + rows), pa.int64())

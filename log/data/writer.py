@@ -6,29 +6,183 @@ Files are named `<2 hex>/part-<uuid>.parquet`; paths do not depend on partition 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from tidelog.log.data.blocks import blocks
+from tidelog.log.data.blocks import blocks, repeated
+from tidelog.log.data.dictionaries import leaves, with_dictionary
 from tidelog.log.data.grouping import group_numbers
-from tidelog.log.data.new_file import USUAL_LAYOUT, Layout, NewFile, parquet_writer, without_void
-from tidelog.log.data.physical_schema import to_physical
+from tidelog.log.data.physical_schema import physical_path, to_physical
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata
 from tidelog.log.format.row_tracking import tracked_fields
-from tidelog.log.format.schema import columns_of, physical_name
+from tidelog.log.format.schema import columns_of, physical_fields, physical_name
 from tidelog.log.presentable import did_you_mean
 from tidelog.log.storage import Store
 from tidelog.log.system import System
+
+# --- one file ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a data file is encoded, apart from its rows.
+
+    `row_groups` are the lengths of the row groups, by default as long as Parquet writers usually make them.
+    `dictionaries` are the leaf columns with a dictionary, by default all, and `dictionary_bytes` is how large the one
+    of a column in a row group can become. With `sampled_dictionaries`, a sample of the first row group decides instead
+    which columns have one. `encodings` maps top-level columns without a dictionary, by their physical names, to an
+    encoding other than plain.
+    """
+
+    compression: str = "snappy"
+    dictionary_bytes: int = 2**20
+    row_groups: tuple[int, ...] = ()
+    encodings: Mapping[str, str] = field(default_factory=dict)
+    dictionaries: tuple[str, ...] | None = None
+    sampled_dictionaries: bool = False
+
+
+USUAL_LAYOUT = Layout()
+
+
+class NewFile:
+    """A data file that is being written; see DataWriter.new_file."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        schema: pa.Schema,
+        tracked: Sequence[pa.Field],
+        values: dict[str, str | None],
+        layout: Layout,
+    ) -> None:
+        named = properties.statistics_columns(metadata.configuration)
+        indexed_columns = properties.indexed_columns(metadata.configuration)
+        self._partition_columns = metadata.partition_columns
+        self._tracked = [field.name for field in tracked]
+        self._schema = pa.schema([*schema, *tracked])
+        self._values = values
+        self._layout = layout
+        self._statistics = statistics.Collector(
+            indexed_columns=indexed_columns,
+            only=None if named is None else [physical_path(name, schema) for name in named],
+        )
+        self._size_bytes = 0
+        self._sink: BinaryIO | None = None
+        self._parquet: pq.ParquetWriter | None = None
+        self._add: AddFile | None = None
+
+    @property
+    def add(self) -> AddFile:
+        """The action for the written file."""
+        assert self._add is not None, "the file is still being written"
+        return self._add
+
+    def append(self, rows: pa.Table) -> None:
+        """Write rows (without the partition columns) as a row group, or as several if they are very many.
+
+        Text may have codes (an Arrow dictionary) if it has codes in each table.
+        """
+        assert self._sink is not None, "the file has ended"
+        physical = to_physical(without_void(rows), self._schema)
+        tracked = [name for name in self._tracked if name in physical.column_names]
+        # The columns of row tracking are not the table's, so readers know no statistics of them.
+        self._statistics.add(physical.drop_columns(tracked))
+        stored = self._with_partition(physical)
+        if self._parquet is None:
+            layout = self._layout
+            if layout.sampled_dictionaries:
+                layout = replace(layout, dictionaries=tuple(with_dictionary(stored)))
+            if tracked:
+                layout = _with_compact(layout, stored.schema, tracked)
+            self._parquet = parquet_writer(self._sink, stored.schema, layout)
+        self._parquet.write_table(stored)
+
+    @contextmanager
+    def written_to(self, sink: BinaryIO) -> Iterator[None]:
+        """Write to `sink`, and complete the file when the block ends."""
+        self._sink = sink
+        try:
+            yield
+            assert self._parquet is not None, "nothing was appended"
+            self._parquet.close()
+            self._size_bytes = sink.tell()
+        except BaseException:
+            with suppress(Exception):  # of a file that is going to be removed
+                if self._parquet is not None:
+                    self._parquet.close()
+            raise
+        finally:
+            self._sink = self._parquet = None
+
+    def end(self, path: str, modification_time: int, *, data_change: bool) -> None:
+        """Note that the file is complete, at `path` below the table."""
+        self._add = AddFile(
+            path=paths.to_uri(path),
+            partition_values=self._values,
+            size=self._size_bytes,
+            modification_time=modification_time,
+            data_change=data_change,
+            stats=self._statistics.text(),
+        )
+
+    def _with_partition(self, physical: pa.Table) -> pa.Table:
+        """The file's columns plus the partition columns, in the table's order.
+
+        Partition values count only as the log has them, but Polars reads them from the files if they are not in the
+        folders' names.
+        """
+        if not self._partition_columns:
+            return physical
+        columns = {name: physical[name] for name in physical.column_names}
+        fields = {field.name: field for field in physical.schema}
+        for own in physical_fields([self._schema.field(name) for name in self._partition_columns]):
+            value = partition_values.from_text(self._values.get(own.name), own.type)
+            columns[own.name] = repeated(pa.scalar(value, own.type), physical.num_rows)
+            fields[own.name] = own
+        order = [name for name in map(physical_name, self._schema) if name in fields]
+        return pa.table([columns[name] for name in order], schema=pa.schema([fields[name] for name in order]))
+
+
+def _with_compact(layout: Layout, schema: pa.Schema, names: Sequence[str]) -> Layout:
+    """The layout with an encoding that suits columns of consecutive or equal integers."""
+    wanted = leaves(schema) if layout.dictionaries is None else layout.dictionaries
+    encodings = {**layout.encodings, **dict.fromkeys(names, "DELTA_BINARY_PACKED")}
+    return replace(layout, dictionaries=tuple(name for name in wanted if name not in encodings), encodings=encodings)
+
+
+def parquet_writer(file: BinaryIO, schema: pa.Schema, layout: Layout) -> pq.ParquetWriter:
+    """A writer of parquet that every reader supports."""
+    options: dict[str, Any] = {
+        "compression": layout.compression,
+        "dictionary_pagesize_limit": layout.dictionary_bytes,
+        "store_schema": False,
+        "data_page_version": "1.0",
+        "version": "2.6",
+        "write_page_checksum": True,
+        "use_dictionary": True if layout.dictionaries is None else [*layout.dictionaries],
+        "column_encoding": dict(layout.encodings) or None,
+    }
+    return pq.ParquetWriter(file, schema, **options)
+
+
+def without_void(rows: pa.Table) -> pa.Table:
+    """`rows` without void columns, which parquet cannot hold; readers see a missing column as null."""
+    return rows.select([field.name for field in rows.schema if not pt.is_null(field.type)])
+
+
+# --- the files of a table ---------------------------------------------------------------------------------------------
 
 # The Delta protocol prescribes both names.
 CHANGE_FOLDER = "_change_data"
@@ -124,19 +278,20 @@ class DataWriter:
         """
         name = self.system.uuid()
         path = f"{name[:2]}/part-{name}.parquet"
-        file = NewFile(self.metadata, self.schema, values, layout)
+        file = NewFile(self.metadata, self.schema, self.tracked, values, layout)
         with self._created(path, durable=durable) as sink, file.written_to(sink):
             yield file
         file.end(path, self.system.now_ms(), data_change=data_change)
 
-    def write_changes(self, table: pa.Table, change_type: str) -> list[AddCDCFile]:
-        """Write change rows of one type: one file per partition, none if there are no rows.
+    def write_changes(self, changes: Iterable[tuple[str, pa.Table]]) -> list[AddCDCFile]:
+        """Write change rows: for each type and its rows one file per partition, none if there are no rows.
 
-        `table` has the table's schema.
+        The rows have the table's schema. All files are made durable together.
         """
         written = []
         names = []
-        for values, rows in self._by_partition(table):
+        parts = [(kind, values, rows) for kind, found in changes for values, rows in self._by_partition(found)]
+        for change_type, values, rows in parts:
             path = f"{CHANGE_FOLDER}/cdc-{self.system.uuid()}.parquet"
             types = pa.repeat(pa.scalar(change_type), rows.num_rows)
             physical = to_physical(without_void(rows), self.schema).append_column(CHANGE_TYPE, types)

@@ -108,6 +108,25 @@ def physical_name(field: pa.Field) -> str:
     return str(field.name) if name is None else name.decode()
 
 
+def physical_fields(fields: Iterable[pa.Field]) -> list[pa.Field]:
+    """Columns of the table as they are in data files. A variant is still marked as one."""
+    return [_physical_field(field) for field in fields]
+
+
+def _physical_field(field: pa.Field) -> pa.Field:
+    number = (field.metadata or {}).get(PARQUET_ID)
+    metadata = ({} if number is None else {PARQUET_ID: number}) | _variant_mark(field)
+    return pa.field(physical_name(field), _physical_type(field.type), nullable=field.nullable, metadata=metadata)
+
+
+def _physical_type(kind: pa.DataType) -> pa.DataType:
+    if pt.is_struct(kind):
+        return pa.struct([_physical_field(kind.field(index)) for index in range(kind.num_fields)])
+    if pt.is_map(kind):
+        return pa.map_(_physical_field(kind.key_field), _physical_field(kind.item_field))
+    return pa.list_(_physical_field(kind.value_field)) if pt.is_list(kind) else kind
+
+
 def field_id(field: pa.Field) -> int | None:
     """A field's parquet field id in data files; None if the table does not map columns by id."""
     text = (field.metadata or {}).get(_FIELD_ID)
@@ -119,7 +138,7 @@ def is_variant(field: pa.Field) -> bool:
     return (field.metadata or {}).get(_TYPE) == b"variant"
 
 
-def variant_mark(field: pa.Field) -> dict[bytes, bytes]:
+def _variant_mark(field: pa.Field) -> dict[bytes, bytes]:
     """The metadata that makes another field a variant if this one is; else empty."""
     return {_TYPE: b"variant"} if is_variant(field) else {}
 

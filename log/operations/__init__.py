@@ -11,14 +11,14 @@ Table and schema:
 
 Rows:
 
-- `delete_update`: DELETE and UPDATE by a predicate
+- `delete_update`: DELETE and UPDATE by a predicate; find the rows, and delete them by deletion vector or by
+  rewriting files
 - `upsert`: replace or delete rows by key
 - `overwrite`: OVERWRITE and TRUNCATE of the whole table or of partitions
 - `restore`: bring back an earlier version
 
 Shared parts:
 
-- `row_matcher`: find files with matching rows, and delete rows by deletion vector or by rewriting files
 - `keys`: rows identified by key columns
 - `staged_parts`: stage an operation in parts, over some of the files each
 """

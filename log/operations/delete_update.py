@@ -8,29 +8,125 @@ The changes of a delete by vectors are the difference between the old and the ne
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from tidelog.log import predicate
+from tidelog.log.arrays import Int64Array
 from tidelog.log.conflict.moves import located, starts
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Reads, RowDelete, Staged, UpdateImages
 from tidelog.log.data.grouping import group_numbers
+from tidelog.log.data.reader import DataFile, physical_rows, read_numbered_batches
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import AppendOnlyError, ConfigurationError, PredicateError
 from tidelog.log.format import properties, statistics
-from tidelog.log.format.actions import AddFile
+from tidelog.log.format.actions import AddCDCFile, AddFile
+from tidelog.log.format.protocol import has_change_data_feed, has_deletion_vectors
 from tidelog.log.format.row_tracking import ROW_ID, kind_of
-from tidelog.log.operations.row_matcher import Matched, RowMatcher, file_metrics, free_name
+from tidelog.log.format.schema import columns_of
+from tidelog.log.predicate import Expression
 from tidelog.log.presentable import did_you_mean
+from tidelog.log.pruning.file_pruning import prune_values
 from tidelog.log.read.change_files import DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from tidelog.log.read.scan import Selection
 from tidelog.log.rules import RowRules
+from tidelog.log.state import files
 from tidelog.log.state.loader import LogState
+
+# --- find rows, and delete them ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """The matching rows of one file, and their positions. The rows have no columns if they are not needed."""
+
+    add: AddFile
+    positions: BitMap64
+    rows: pa.Table
+
+
+class RowMatcher:
+    """The base of operations that change rows: it finds the files and deletes rows in the way that the table needs."""
+
+    def __init__(self, state: LogState, writer: DataWriter) -> None:
+        head = state.head
+        self.schema = columns_of(head.metadata, writer.store.url)
+        self.vectors = has_deletion_vectors(head.protocol, head.metadata)
+        self.feed = has_change_data_feed(head.protocol, head.metadata)
+        self._state = state
+        self._writer = writer
+        # The row counts in the footers that were read, dead rows included, by path.
+        self._physical_rows: dict[str, int] = {}
+
+    def candidates(self, expression: Expression) -> list[AddFile]:
+        """The live files that can have a row for which `expression` is true."""
+        found = prune_values(self._state.files().values, expression, self.schema, self._writer.metadata)
+        return files.to_adds(found.files)
+
+    def delete(self, matched: Matched) -> RowDelete:
+        """Stage deleting the matched rows of one file."""
+        count = self._physical_rows.pop(matched.add.path, None)
+        if count is None:
+            count = physical_rows(self._writer.store, DataFile.of(matched.add))
+        if self.vectors:
+            return RowDelete(matched.add, matched.positions, count)
+        return RowDelete(matched.add, matched.positions, count, tuple(self._survivors(matched)))
+
+    def read(
+        self, add: AddFile, schema: pa.Schema, only: BitMap64 | None = None
+    ) -> Iterator[tuple[Int64Array, pa.RecordBatch]]:
+        """The file's live rows as `read_numbered_batches` gives them. Keeps its row count for `delete`."""
+
+        def keep(footer: pq.FileMetaData) -> None:
+            self._physical_rows[add.path] = footer.num_rows
+
+        return read_numbered_batches(self._writer.store, DataFile.of(add), schema, only=only, on_footer=keep)
+
+    def cdc(self, *changes: tuple[str, pa.Table]) -> list[AddCDCFile]:
+        """Write change rows: types of changes, each with its rows."""
+        return self._writer.write_changes(changes)
+
+    def _survivors(self, matched: Matched) -> Iterator[AddFile]:
+        """Write the file's remaining live rows to new files."""
+        inside = [field for field in self.schema if field.name not in self._writer.metadata.partition_columns]
+        schema = pa.schema([*inside, *self._writer.tracked])
+        dead = np.fromiter(matched.positions, dtype=np.int64, count=len(matched.positions))
+        batches = []
+        for positions, batch in self.read(matched.add, schema):
+            batches.append(batch.filter(pa.array(~np.isin(positions, dead))))
+        rows = pa.Table.from_batches(batches, schema=schema)
+        if rows.num_rows:
+            yield from self._writer.write_partition(rows, matched.add.partition_values, data_change=True)
+
+
+def free_name(schema: pa.Schema) -> str:
+    """A name that no column has."""
+    name = "position"
+    while name in {known.lower() for known in schema.names}:
+        name += "_"
+    return name
+
+
+def file_metrics(deletes: Sequence[RowDelete], adds: Sequence[AddFile]) -> dict[str, int]:
+    """The commit's metrics about files."""
+    survivors = [add for delete in deletes for add in delete.survivors or ()]
+    copied = sum(statistics.num_records(add.stats) or 0 for add in survivors)
+    whole = sum(1 for delete in deletes if not delete.needs_vector)
+    return {
+        "numRemovedFiles": whole,
+        "numAddedFiles": len(adds) + len(survivors),
+        "numCopiedRows": copied,
+        "numDeletionVectorsAdded": sum(1 for delete in deletes if delete.needs_vector),
+    }
+
+
+# --- DELETE and UPDATE ------------------------------------------------------------------------------------------------
 
 
 def stage_delete(state: LogState, writer: DataWriter, where: str) -> Staged:
@@ -41,7 +137,7 @@ def stage_delete(state: LogState, writer: DataWriter, where: str) -> Staged:
     for matched in change.matches():
         deletes.append(change.delete(matched))
         if change.feed and not change.vectors:
-            cdc += change.cdc(matched.rows, DELETE)
+            cdc += change.cdc((DELETE, matched.rows))
     rows = sum(len(delete.positions) for delete in deletes)
     return Staged(
         operation="DELETE",
@@ -70,8 +166,7 @@ def stage_update(state: LogState, writer: DataWriter, where: str, assignments: M
         deletes.append(change.delete(matched))
         images.append(change.with_ids_of(matched.rows, image))
         if change.feed:
-            cdc += change.cdc(old, UPDATE_PREIMAGE)
-            cdc += change.cdc(image, UPDATE_POSTIMAGE)
+            cdc += change.cdc((UPDATE_PREIMAGE, old), (UPDATE_POSTIMAGE, image))
     adds: list[AddFile] = []
     if images:
         new = pa.concat_tables(images)

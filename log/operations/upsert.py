@@ -27,8 +27,8 @@ from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.row_tracking import ROW_ID, kind_of
 from tidelog.log.format.schema import table_schema
+from tidelog.log.operations.delete_update import Matched, RowMatcher, file_metrics, free_name
 from tidelog.log.operations.keys import Keys
-from tidelog.log.operations.row_matcher import Matched, RowMatcher, file_metrics, free_name
 from tidelog.log.predicate import at_time
 from tidelog.log.read.change_files import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from tidelog.log.read.scan import Selection
@@ -62,7 +62,8 @@ def stage_upsert(
     `names` are the key columns. A row for which `delete_where` is true deletes its key and adds nothing.
     Raises SchemaMismatchError, DuplicateKeyError, PredicateError.
     """
-    delete_where = at_time(delete_where, writer.system.now_ms)
+    if delete_where is not None:
+        delete_where = at_time(delete_where, writer.system.now_ms)
     written, deleted = split_upsert(data, RowRules.of(writer), names, delete_where)
     written, deleted = writer.prepared(written), writer.prepared(deleted)
     if not written.num_rows and not deleted.num_rows:
@@ -149,6 +150,16 @@ def staged_upsert(
     )
 
 
+def old_changes(old: pa.Table, follows: BoolArray) -> list[tuple[str, pa.Table]]:
+    """The changes of deleted rows; `follows` marks those that a new row replaces."""
+    return [(UPDATE_PREIMAGE, old.filter(pa.array(follows))), (DELETE, old.filter(pa.array(~follows)))]
+
+
+def new_changes(new: pa.Table, known: BoolArray) -> list[tuple[str, pa.Table]]:
+    """The changes of added rows; `known` marks those whose key existed."""
+    return [(UPDATE_POSTIMAGE, new.filter(pa.array(known))), (INSERT, new.filter(pa.array(~known)))]
+
+
 class KeyMatcher(RowMatcher):
     """Finds the table rows that have one of some keys."""
 
@@ -169,16 +180,6 @@ class KeyMatcher(RowMatcher):
                 waiting, length = [], 0
         if waiting:
             yield from self._looked_up(waiting)
-
-    def old_changes(self, old: pa.Table, follows: BoolArray) -> list[AddCDCFile]:
-        """The change rows for deleted rows; `follows` marks those that a new row replaces."""
-        before = self.cdc(old.filter(pa.array(follows)), UPDATE_PREIMAGE)
-        return before + self.cdc(old.filter(pa.array(~follows)), DELETE)
-
-    def new_changes(self, new: pa.Table, known: BoolArray) -> list[AddCDCFile]:
-        """The change rows for added rows; `known` marks those whose key existed."""
-        after = self.cdc(new.filter(pa.array(known)), UPDATE_POSTIMAGE)
-        return after + self.cdc(new.filter(pa.array(~known)), INSERT)
 
     def _looked_up(self, waiting: Sequence[tuple[AddFile, Int64Array, pa.Table]]) -> Iterator[Matches]:
         places = self._keys.places(pa.concat_tables([rows for _, _, rows in waiting]))
@@ -231,10 +232,10 @@ class _Upsert(KeyMatcher):
 
     def changes(self, written: pa.Table) -> list[AddCDCFile]:
         """All change rows of the commit, because readers of a version with change files read nothing else."""
-        cdc = []
+        changes = []
         if self._old_rows:
-            cdc += self.old_changes(pa.concat_tables(self._old_rows), np.concatenate(self._new_rows_follow))
-        return cdc + self.new_changes(written, self.pairs.matched[: written.num_rows])
+            changes += old_changes(pa.concat_tables(self._old_rows), np.concatenate(self._new_rows_follow))
+        return self.cdc(*changes, *new_changes(written, self.pairs.matched[: written.num_rows]))
 
 
 def _parameters(names: Sequence[str], delete_where: str | None) -> dict[str, str]:

@@ -18,7 +18,6 @@ From tree to values:
 
 - `nan_order`: a tree whose comparisons have Spark's order of floating numbers.
 - `evaluation`: a predicate, or the value of an expression, for rows.
-- `binding`: the types of a tree's parts, and how each is computed.
 - `rows`: the rows to compute on, and what a bound part is.
 - `types`, `casts`, `text_casts`, `constants`: Spark's types, and the conversions between them.
 - `logic`, `comparisons`, `like`, `choices`, `arithmetic`: the operators.
@@ -51,6 +50,7 @@ from tidelog.log.predicate.tree import (
     column_nodes,
     column_type,
     columns,
+    columns_of_parts,
     parts,
     with_parts,
 )
@@ -79,6 +79,7 @@ __all__ = [
     "column_nodes",
     "column_type",
     "columns",
+    "columns_of_parts",
     "double_quoted",
     "evaluate",
     "like_prefix",

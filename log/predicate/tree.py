@@ -152,6 +152,19 @@ def columns(expression: Expression) -> set[str]:
     return {column.path[0] for column in column_nodes(expression)}
 
 
+def columns_of_parts(expression: Expression) -> dict[int, frozenset[str]]:
+    """What `columns` gives for the expression and for each part of it, however deep: by the part's identity, `id`."""
+    found: dict[int, frozenset[str]] = {}
+
+    def note(node: Expression) -> frozenset[str]:
+        own = frozenset(node.path[:1]) if isinstance(node, Column) else frozenset()
+        found[id(node)] = own.union(*map(note, parts(node)))
+        return found[id(node)]
+
+    note(expression)
+    return found
+
+
 def column_nodes(expression: Expression) -> list[Column]:
     """The columns and fields in `expression`, in order and with repetitions."""
     if isinstance(expression, Column):

@@ -106,15 +106,15 @@ def _items(values: Mapping[str, str | None] | None) -> list[tuple[str, str | Non
 def prune_values(values: FileValues, expression: Expression, schema: pa.Schema, metadata: Metadata) -> Pruned:
     """Like `prune`, with decoded columns that the caller keeps, and counts of the files that each rule dropped."""
     total = values.files.num_rows
-    facts = FileOutcomes(values, schema, metadata)
-    asked = facts.leaves_of(expression)
-    by_partition = _keep(values.files, facts.answer(expression, with_statistics=False))
+    facts = FileOutcomes(values, expression, schema, metadata)
+    asked = facts.leaves
+    by_partition = _keep(values.files, facts.answer(with_statistics=False))
     left = by_partition.num_rows
     if not left or not asked:
         return Pruned(by_partition, total, total - left, 0)
     if left < total * _FEW and not values.has(asked):
-        facts = FileOutcomes(FileValues(by_partition), schema, metadata)
-    answers = facts.answer(expression, with_statistics=True)
+        facts = FileOutcomes(FileValues(by_partition), expression, schema, metadata)
+    answers = facts.answer(with_statistics=True)
     kept = _keep(facts.values.files, answers)
     return Pruned(kept, total, total - left, left - kept.num_rows)
 
@@ -128,7 +128,7 @@ def wholly_matching(
     values: FileValues, expression: Expression, schema: pa.Schema, metadata: Metadata
 ) -> pa.BooleanArray:
     """For each file, whether `expression` is certainly true for all its rows, according to the log."""
-    return FileOutcomes(values, schema, metadata).certainty(expression)
+    return FileOutcomes(values, expression, schema, metadata).certainty()
 
 
 def _keep(files: pa.Table, answers: pa.BooleanArray) -> pa.Table:
@@ -143,31 +143,31 @@ _MAX_TESTED_VALUES = 50
 
 
 class FileOutcomes:
-    """What rows of files can give for a predicate, judged by facts about the files.
+    """What rows of files can give for `expression`, judged by facts about the files.
 
     Each method answers for all files at once. `outcome` says which outcome is asked for.
     """
 
-    def __init__(self, values: FileValues, schema: pa.Schema, metadata: Metadata) -> None:
+    def __init__(self, values: FileValues, expression: Expression, schema: pa.Schema, metadata: Metadata) -> None:
         self.values = values
-        self._facts = FileFacts(values, schema, metadata)
+        self._expression = expression
+        self._facts = FileFacts(values, expression, schema, metadata)
+        self.leaves = self._facts.leaves
 
-    def leaves_of(self, expression: Expression) -> list[Leaf]:
-        """The leaf columns whose statistics can help to judge `expression`."""
-        return self._facts.leaves_of(expression)
-
-    def answer(self, expression: Expression, *, with_statistics: bool) -> pa.BooleanArray:
-        """For each file, whether a row can make `expression` true."""
+    def answer(self, *, with_statistics: bool) -> pa.BooleanArray:
+        """For each file, whether a row can make the expression true."""
         self._facts.with_statistics = with_statistics
         if with_statistics:
-            self.values.load(self.leaves_of(expression))
-        return self._may(expression, outcome=True)
+            self.values.load(self.leaves)
+        return self._may(self._expression, outcome=True)
 
-    def certainty(self, expression: Expression) -> pa.BooleanArray:
-        """For each file, whether `expression` is certainly true for all its rows: no row can make it false or null."""
+    def certainty(self) -> pa.BooleanArray:
+        """For each file, whether the expression is certainly true for all its rows: no row makes it false or null."""
         self._facts.with_statistics = True
-        self.values.load(self.leaves_of(expression))
-        return pc.invert(pc.or_(self._may(expression, outcome=False), self._may_have_no_outcome(expression)))
+        self.values.load(self.leaves)
+        return pc.invert(
+            pc.or_(self._may(self._expression, outcome=False), self._may_have_no_outcome(self._expression))
+        )
 
     def _may(  # noqa: PLR0911, PLR0912 - a case for each kind of node
         self, expression: Expression, *, outcome: bool
@@ -323,10 +323,11 @@ _FACT = "\x1f"
 class FileFacts:
     """Facts as columns of a table with one row for each file, and conditions that are evaluated on them.
 
-    Facts are added as expressions need them. Answers are for each file, and never null.
+    Facts are added as the parts of `expression` need them. Answers are for each file, and never null. `leaves` are the
+    leaf columns whose statistics can help to judge the expression.
     """
 
-    def __init__(self, values: FileValues, schema: pa.Schema, metadata: Metadata) -> None:
+    def __init__(self, values: FileValues, expression: Expression, schema: pa.Schema, metadata: Metadata) -> None:
         self.values = values
         self.partition_columns = frozenset(metadata.partition_columns)
         self.with_statistics = True
@@ -335,23 +336,23 @@ class FileFacts:
         # not exact as a double.
         self._doubles_exact = "delta.typeChanges" not in metadata.schema_string
         self._columns: dict[str, pa.Array] = {}
+        self._expression = expression  # its parts stay, so that no other expression gets the identity of one
+        self._names = predicate.columns_of_parts(expression)
+        columns = dict.fromkeys(predicate.column_nodes(expression))
+        self._leaves = {column: self._leaf(column) for column in columns}
+        self.leaves = list(dict.fromkeys(leaf for leaf in self._leaves.values() if leaf is not None))
 
     def always(self, *, answer: bool) -> pa.BooleanArray:
         """The same answer for all files."""
         return pa.repeat(pa.scalar(answer), self.values.files.num_rows)
 
-    def leaves_of(self, expression: Expression) -> list[Leaf]:
-        """The leaf columns whose statistics can help to judge `expression`."""
-        found = (self._leaf(column) for column in predicate.column_nodes(expression))
-        return list(dict.fromkeys(leaf for leaf in found if leaf is not None))
-
     def is_exact(self, expression: Expression) -> bool:
         """Whether the partition values are enough to evaluate it."""
-        return predicate.columns(expression) <= self.partition_columns
+        return self._names_in(expression) <= self.partition_columns
 
     def outcomes(self, expression: Expression) -> pa.BooleanArray | None:
         """The outcomes of an exact expression, which can be null; None if it fails for a file."""
-        for name in predicate.columns(expression):
+        for name in self._names_in(expression):
             self._known(name)
         try:
             return self._evaluated(expression)
@@ -360,13 +361,13 @@ class FileFacts:
 
     def unknown(self, expression: Expression) -> pa.BooleanArray:
         """Whether a partition value that the expression reads is not known."""
-        names = sorted(predicate.columns(expression))
+        names = sorted(self._names_in(expression))
         known = [self._columns[self._known(name)] for name in names]
         return pc.invert(functools.reduce(pc.and_, known)) if known else self.always(answer=False)
 
     def bound(self, side: Expression, which: str) -> Expression | None:
         """The lowest or highest value of an expression, in terms of facts; None if it is not known."""
-        names = predicate.columns(side)
+        names = self._names_in(side)
         if names <= self.partition_columns:
             for name in names:
                 self._known(name)
@@ -415,6 +416,11 @@ class FileFacts:
         """Whether it is a column of texts."""
         return isinstance(side, Column) and bool(pt.is_string(predicate.column_type(side, self._schema)))
 
+    def _names_in(self, part: Expression) -> frozenset[str]:
+        """The names of the columns in a part of the expression, or in another one."""
+        names = self._names.get(id(part))
+        return frozenset(predicate.columns(part)) if names is None else names
+
     def _evaluated(self, expression: Expression) -> pa.BooleanArray:
         names = sorted(predicate.columns(expression))
         columns = [self._columns[name] for name in names] or [pa.nulls(self.values.files.num_rows)]
@@ -432,7 +438,7 @@ class FileFacts:
 
     def _fact(self, which: str, column: Column) -> str | None:
         """The name of the column with a leaf's low, high or nulls; None if statistics cannot provide it."""
-        leaf = self._leaf(column)
+        leaf = self._leaves[column] if column in self._leaves else self._leaf(column)
         if leaf is None or not self.with_statistics:
             return None
         _, kind = leaf

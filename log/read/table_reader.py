@@ -157,15 +157,18 @@ class TableReader(ArrowReader):
             self._times = CommitTimes(self._store)
             recent = RecentCommits()
         advice = "open it again; a stream that read the old table needs a new checkpoint"
-        require_current(self.path, self.id, state.head, advice=advice)
-        require_readable(state.head.protocol, self.path)
+        path = self.path
+        require_current(path, self.id, state.head, advice=advice)
+        require_readable(state.head.protocol, path)
         self._state, self._recent = state, recent
         self._seen_s = self._system.monotonic_s()
         return self
 
     def _was_seen_lately(self) -> bool:
         """Whether the loaded version was seen to be the newest so recently that its commit needs no further look."""
-        return self._seen_s is not None and self._system.monotonic_s() - self._seen_s < self._store.trusted_s
+        if self._seen_s is None or not (trusted_s := self._store.trusted_s):
+            return False
+        return self._system.monotonic_s() - self._seen_s < trusted_s
 
     def at(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Snapshot:
         """A snapshot of the table at a version or a time; the loaded version by default.

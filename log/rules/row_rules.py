@@ -77,9 +77,10 @@ class RowRules:
         UnsupportedFeatureError for an expression that tidelog cannot evaluate, and for an identity column without
         values.
         """
+        schema = self.schema
         held = conform.hold(data)
         if isinstance(held, pa.Table):
-            return self.of_table(conform.without_index(held, self.schema))
+            return self.of_table(conform.without_index(held, schema))
         conform.require_dicts(held)
         held = self.with_defaults(held)
         names = list(dict.fromkeys(str(name) for row in held for name in row))

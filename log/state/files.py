@@ -305,8 +305,9 @@ def apply(state: FileState, commits: Iterable[Commit]) -> FileState:
     """
     adds, removes = _Side(state.adds, add_table), _Side(state.removes, remove_table)
     for number, commit in enumerate(commits, start=1):
-        adds.extend(number, commit.adds)
-        removes.extend(number, commit.removes)
+        added, removed = commit.adds, commit.removes
+        adds.extend(number, added)
+        removes.extend(number, removed)
     adds.flush()
     removes.flush()
     if len(adds.tables) == 1 and len(removes.tables) == 1:

@@ -66,6 +66,18 @@ class Head:
         """The version that created the table; older ones belong to a table that was dropped."""
         return properties.first_version(self.metadata.configuration)
 
+    def partial(self) -> PartialHead:
+        """The head as one that is being folded."""
+        return PartialHead(
+            self.protocol,
+            self.metadata,
+            self.transactions,
+            self.domains,
+            self.totals,
+            self.time_version_ms,
+            self.commit_id,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PartialHead:
@@ -101,17 +113,49 @@ class PartialHead:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a commit says about the head, collected from its actions once.
+
+    `num_files` and `size_bytes` are how many files and bytes it adds; None if the commit alone does not say.
+    """
+
+    others: Sequence[Protocol | Metadata | SetTransaction | DomainMetadata]
+    changes_rows: bool
+    num_files: int | None
+    size_bytes: int
+    commit_id: str | None
+
+    @classmethod
+    def of(cls, commit: Commit) -> _Step:
+        adds, removes, others, changes_rows = commit.adds, commit.removes, commit.others, commit.data_change
+        sizes = sum([add.size for add in adds]) - sum([remove.size or 0 for remove in removes])
+        # Two legal kinds of actions cannot be counted: a remove without a size, and adding a live logical file again,
+        # for example with new statistics, which a writer marks with dataChange=false. tidelog's compactions can be
+        # counted despite dataChange=false: they record their lineage and add only new files.
+        is_countable = None not in [remove.size for remove in removes] and (
+            False not in [add.data_change for add in adds]
+            or lineage.from_builtins(commit_info.tidelog(commit.info).get("lineage")) is not None
+        )
+        num_files = len(adds) - len(removes) if is_countable else None
+        return cls(others, changes_rows, num_files, sizes, commit_info.txn_id(commit.info))
+
+
 def fold(head: PartialHead, commit: Commit, timestamp_ms: int) -> PartialHead:
     """The head after `commit`: the newest action of each kind (or application, or domain) wins.
 
     A commit that creates a table on the path of a dropped one starts afresh: nothing of the old table is left.
     """
-    if _creates_again(head, commit):
+    return _after(head, _Step.of(commit), timestamp_ms)
+
+
+def _after(head: PartialHead, step: _Step, timestamp_ms: int) -> PartialHead:
+    if _creates_again(head, step):
         head = PartialHead(totals=head.totals)
     protocol, metadata = head.protocol, head.metadata
     transactions: dict[str, SetTransaction] = {}
     domains: dict[str, DomainMetadata] = {}
-    for action in commit.others:
+    for action in step.others:
         match action:
             case Protocol():
                 protocol = action
@@ -126,36 +170,46 @@ def fold(head: PartialHead, commit: Commit, timestamp_ms: int) -> PartialHead:
         metadata,
         {**head.transactions, **transactions} if transactions else head.transactions,
         _merge_domains(head.domains, domains),
-        _add_totals(head.totals, commit),
-        timestamp_ms if commit.data_change else head.time_version_ms,
-        commit_info.txn_id(commit.info),
+        _added(head.totals, step),
+        timestamp_ms if step.changes_rows else head.time_version_ms,
+        step.commit_id,
     )
 
 
-def _creates_again(head: PartialHead, commit: Commit) -> bool:
-    if head.protocol is None or head.metadata is None or not protocols.is_dropped(head.protocol):
+def _creates_again(head: PartialHead, step: _Step) -> bool:
+    if head.protocol is None or head.metadata is None:
         return False
-    return any(isinstance(action, Metadata) and action.id != head.metadata.id for action in commit.others)
+    ids = [action.id for action in step.others if isinstance(action, Metadata)]
+    return any(found != head.metadata.id for found in ids) and protocols.is_dropped(head.protocol)
 
 
 def advance(head: Head, commits: Sequence[Commit], timestamp_ms: Callable[[Commit], int], path: str) -> Head:
-    """The head after more commits.
+    """The head after more commits; see `advance_all`."""
+    return advance_all([head], commits, timestamp_ms, path)[0]
+
+
+def advance_all(
+    heads: Sequence[Head], commits: Sequence[Commit], timestamp_ms: Callable[[Commit], int], path: str
+) -> list[Head]:
+    """Several heads of the same version after more commits.
 
     `timestamp_ms` gives the time of a commit, which can be a request to the store. So it is called only for the commits
     whose time the head may keep: the newest one, and the newest one that changed rows.
     """
     if not commits:
-        return head
-    newest = commits[-1]
-    changed = next((commit for commit in reversed(commits) if commit.data_change), None)
-    partial = PartialHead(
-        head.protocol, head.metadata, head.transactions, head.domains, head.totals, head.time_version_ms, head.commit_id
-    )
-    for commit in commits:
-        # The time of any other commit is replaced by that of `changed`, or forgotten with a table that was dropped.
-        stamp = timestamp_ms(commit) if commit is newest or commit is changed else 0
-        partial = fold(partial, commit, stamp)
-    return partial.complete(newest.version, stamp, path)
+        return list(heads)
+    steps = [_Step.of(commit) for commit in commits]
+    newest = len(steps) - 1
+    changed = max((number for number, step in enumerate(steps) if step.changes_rows), default=newest)
+    # The time of any other commit is replaced by that of `changed`, or forgotten with a table that was dropped.
+    stamps = {number: timestamp_ms(commits[number]) for number in sorted({changed, newest})}
+    after = []
+    for head in heads:
+        partial = head.partial()
+        for number, step in enumerate(steps):
+            partial = _after(partial, step, stamps.get(number, 0))
+        after.append(partial.complete(commits[-1].version, stamps[newest], path))
+    return after
 
 
 def with_totals(head: Head, totals: Totals) -> Head:
@@ -171,34 +225,16 @@ def _merge_domains(
     return {name: domain for name, domain in {**old, **new}.items() if not domain.removed}
 
 
-def _add_totals(totals: Totals | None, commit: Commit) -> Totals | None:
+def _added(totals: Totals | None, step: _Step) -> Totals | None:
     """The totals after the commit; None if the commit alone does not determine them."""
-    if totals is None:
+    if totals is None or step.num_files is None:
         return None
-    adds, removes = commit.adds, commit.removes
-    if not _is_countable(commit):
-        return None
-    sizes = sum(add.size for add in adds) - sum(remove.size or 0 for remove in removes)
-    return Totals(totals.num_files + len(adds) - len(removes), totals.size_bytes + sizes)
-
-
-def _is_countable(commit: Commit) -> bool:
-    """Whether every add is a new logical file and every remove takes a live one of known size.
-
-    Two legal kinds of actions cannot be counted: a remove without a size, and adding a live logical file again, for
-    example with new statistics, which a writer marks with dataChange=false. tidelog's compactions are countable despite
-    dataChange=false: they record their lineage and add only new files.
-    """
-    if any(remove.size is None for remove in commit.removes):
-        return False
-    compacted = lineage.from_builtins(commit_info.tidelog(commit.info).get("lineage")) is not None
-    return compacted or all(add.data_change for add in commit.adds)
-
-
-_LOGGER = logger(__name__)
+    return Totals(totals.num_files + step.num_files, totals.size_bytes + step.size_bytes)
 
 
 # --- its file, the version checksum -----------------------------------------------------------------------------------
+
+_LOGGER = logger(__name__)
 
 
 class _Checksum(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -76,9 +76,10 @@ class LogState:
         """The state after `new_commits`, which must directly follow this version."""
         with self._lock:
             base, pending, replayed = self._base, (*self._pending, *new_commits), self._replayed
-        new_head = _advanced(self._store, self.head, new_commits)
+        heads = [self.head] if replayed is None or replayed is self.head else [self.head, replayed]
+        new_head, *others = _advanced(self._store, heads, new_commits)
         if replayed is not None:
-            replayed = new_head if replayed is self.head else _advanced(self._store, replayed, new_commits)
+            replayed = others[0] if others else new_head
         if new_head.totals is None:
             new_head = _with_foreign_totals(self._store, new_head)
         if len(pending) > _MAX_PENDING_COMMITS:
@@ -96,7 +97,7 @@ class LogState:
                 _LOGGER.info("log files of %s have disappeared; listing the log again", self._store.url)
             else:
                 if replayed is not None:
-                    self._replayed = _advanced(self._store, replayed, self._pending)
+                    (self._replayed,) = _advanced(self._store, [replayed], self._pending)
                 return state
         self._pending = ()
         state, self._replayed = load_files(self._store, find_segment(self._store, self.head.version))
@@ -133,7 +134,7 @@ def _load_segment(store: Store, segment: Segment) -> LogState:
     if start is not None:
         rest = range(start.version + 1, segment.version + 1)
         for commit in commits.read_commits(store, rest):
-            start = _advanced(store, start, [commit])
+            (start,) = _advanced(store, [start], [commit])
         return LogState(store, start, segment, ())
     table_head, state = _replay(store, segment)
     return LogState(store, table_head, state if state is not None else segment, (), replayed=table_head)
@@ -213,9 +214,9 @@ class _HeadFold:
         self._stamp = commits.timestamp_ms(self._store, commit)
 
 
-def _advanced(store: Store, table_head: Head, new_commits: Sequence[Commit]) -> Head:
-    """The head after more commits."""
-    return head.advance(table_head, new_commits, lambda commit: commits.timestamp_ms(store, commit), store.url)
+def _advanced(store: Store, heads: Sequence[Head], new_commits: Sequence[Commit]) -> list[Head]:
+    """Heads of the same version after more commits."""
+    return head.advance_all(heads, new_commits, lambda commit: commits.timestamp_ms(store, commit), store.url)
 
 
 def _with_foreign_totals(store: Store, table_head: Head) -> Head:

@@ -27,14 +27,16 @@ from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.statistics import num_records
+from tidelog.log.operations.delete_update import Matched
 from tidelog.log.operations.keys import Keys, key_columns
-from tidelog.log.operations.row_matcher import Matched
 from tidelog.log.operations.staged_parts import state_of, without_progress
 from tidelog.log.operations.upsert import (
     NEW_ROW,
     UPSERT_METRICS,
     KeyMatcher,
     Pairs,
+    new_changes,
+    old_changes,
     split_upsert,
     staged_upsert,
     with_kept_ids,
@@ -194,7 +196,8 @@ def _old_changes(
 ) -> list[AddCDCFile]:
     matcher = KeyMatcher(state_of(head, writer, ()), writer, keys)
     rows = [matcher.whole_rows(add, positions) for add, positions, _ in part]
-    return matcher.old_changes(pa.concat_tables(rows), np.concatenate([follows for _, _, follows in part]))
+    follows = np.concatenate([follows for _, _, follows in part])
+    return matcher.cdc(*old_changes(pa.concat_tables(rows), follows))
 
 
 def _new_changes(
@@ -203,7 +206,7 @@ def _new_changes(
     matcher = KeyMatcher(state_of(head, writer, ()), writer, keys)
     batches = [batch for add in adds for batch in read_batches(writer.store, DataFile.of(add), writer.schema)]
     rows = pa.Table.from_batches(batches, schema=writer.schema)
-    return matcher.new_changes(rows, matched[keys.places(rows)])
+    return matcher.cdc(*new_changes(rows, matched[keys.places(rows)]))
 
 
 def _task_parts_of_matches(

@@ -31,9 +31,9 @@ from tidelog.log.errors import ConfigurationError, DuplicateKeyError, SchemaMism
 from tidelog.log.format import partition_values, properties
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.schema import physical_name
+from tidelog.log.operations.delete_update import free_name
 from tidelog.log.operations.keys import key_columns
 from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
-from tidelog.log.operations.row_matcher import free_name
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store, open_store
 from tidelog.log.storage.memory import MemoryStore

@@ -21,7 +21,7 @@ from tests.log.predicate.values import SCHEMA, rows
 from tests.log.support import memory_store, new_table
 from tidelog.log import predicate
 from tidelog.log.errors import PredicateError
-from tidelog.log.predicate.binding import bind
+from tidelog.log.predicate.evaluation import bind
 from tidelog.log.predicate.rows import RowBlock
 
 ROWS = rows(24, seed=1)
