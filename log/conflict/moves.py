@@ -66,9 +66,6 @@ class Move(Protocol):
     def forward(self, path: str, positions: Int64Array) -> Addresses:
         """The addresses in the outputs of these rows of one input, in ascending order; NOWHERE for a row not moved."""
 
-    def backward(self, path: str, positions: Int64Array) -> Addresses:
-        """The addresses in the inputs of these rows of one output."""
-
 
 def move_of(group: LineageGroup, blobs: Blobs) -> Move:
     """The move that one group of a lineage records. Reads deletion vectors and row maps only when needed."""
@@ -102,17 +99,6 @@ class OrderedMove:
         addresses.files[was_dead] = NOWHERE
         return addresses
 
-    def backward(self, path: str, positions: Int64Array) -> Addresses:
-        ranks = self._output_starts[self.outputs.index(path)] + positions
-        found = located(ranks, self._input_starts)
-        for number in np.unique(found.files):
-            here = found.files == number
-            dead = self._dead_of(int(number))
-            inside = found.positions[here]
-            # There are dead[j] - j live rows before the j-th dead one.
-            found.positions[here] = inside + np.searchsorted(dead - np.arange(len(dead)), inside, side="right")
-        return found
-
     @cached_property
     def _input_starts(self) -> Int64Array:
         live = [entry.rows - len(self._dead_of(number)) for number, entry in enumerate(self._group.inputs)]
@@ -144,12 +130,6 @@ class MappedMove:
 
     def forward(self, path: str, positions: Int64Array) -> Addresses:
         return _looked_up(self._from, self._to, self.inputs.index(path), positions)
-
-    def backward(self, path: str, positions: Int64Array) -> Addresses:
-        order = np.lexsort((self._to.positions, self._to.files))
-        to = Addresses(self._to.files[order], self._to.positions[order])
-        back = Addresses(self._from.files[order], self._from.positions[order])
-        return _looked_up(to, back, self.outputs.index(path), positions)
 
     @cached_property
     def _from(self) -> Addresses:

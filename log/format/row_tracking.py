@@ -94,11 +94,6 @@ def kind_of(field: pa.Field) -> bytes | None:
     return (field.metadata or {}).get(_KIND)
 
 
-def with_tracked(schema: pa.Schema, metadata: Metadata) -> pa.Schema:
-    """Columns of the table, followed by those of `tracked_fields`."""
-    return pa.schema([*schema, *tracked_fields(metadata)])
-
-
 def require_consistent(protocol: Protocol, metadata: Metadata, path: str) -> None:
     """Raise UnsupportedFeatureError if ids would have to be kept but the table lacks what that takes."""
     features = protocol.writer_features or ()

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.log.format.schema import TIMESTAMP
-from tidelog.log.predicate.casts import cast_to, converted
+from tidelog.log.predicate.casts import converted
 from tidelog.log.predicate.rows import Bound, Datum, Kernel, as_array, computed, null_of, per_value
 from tidelog.log.predicate.text_casts import NUMBERS
 from tidelog.log.predicate.tree import Interval
@@ -28,7 +28,6 @@ from tidelog.log.predicate.types import (
 )
 
 _CHECKED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked, "/": pc.divide_checked}
-_MONTHS_OF_YEAR = 12
 
 
 def arithmetic(
@@ -176,11 +175,3 @@ def months_later(values: Datum, months: Datum | int) -> Datum:
 
 def _moved(values: Datum, step: int, kind: pa.DataType) -> Datum:
     return pc.add_checked(values.cast(kind), pa.scalar(step, kind)).cast(values.type)
-
-
-def date_of(value: Bound) -> Bound:
-    """The value as a date. Raises TypeMismatch."""
-    found = cast_to(value, DATE) if not is_number(value.kind) else None
-    if found is None:
-        raise TypeMismatch
-    return found

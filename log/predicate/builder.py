@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -109,9 +109,8 @@ class Builder:
             return Comparison(_COMPARISONS[type(node)], *self._sides(node))
         if type(node) in _ARITHMETIC:
             return _arithmetic(_ARITHMETIC[type(node)], self.build(node.this), self.build(node.expression), node)
-        method = _METHODS.get(type(node))
-        found: Expression = getattr(self, method)(node) if method else Literal(self._constant(node))
-        return found
+        method = self._METHODS.get(type(node))
+        return method(self, node) if method else Literal(self._constant(node))
 
     def _inner(self, node: exp.Paren) -> Expression:
         return self.build(node.this)
@@ -302,32 +301,31 @@ class Builder:
                 pass
         raise unsupported(node)
 
-
-_METHODS: dict[type[exp.Expr], str] = {
-    exp.Paren: "_inner",
-    exp.And: "_chain",
-    exp.Or: "_chain",
-    exp.Not: "_not",
-    exp.Is: "_is",
-    exp.In: "_in",
-    exp.Between: "_between",
-    exp.Like: "_like",
-    exp.ILike: "_like",
-    exp.Escape: "_escape",
-    exp.NullSafeEQ: "_null_safe",
-    exp.NullSafeNEQ: "_null_safe",
-    exp.Column: "_column",
-    exp.Dot: "_column",
-    exp.Case: "_case",
-    exp.If: "_if",
-    exp.Anonymous: "_function",
-    exp.DPipe: "_pipe",
-    exp.Neg: "_negative",
-    exp.Cast: "_cast",
-    exp.TryCast: "_cast",
-    exp.Interval: "_interval",
-    **dict.fromkeys(sql_names.OWN_SYNTAX, "_renamed"),
-}
+    _METHODS: ClassVar[Mapping[type[exp.Expr], Callable[[Builder, Any], Expression]]] = {
+        exp.Paren: _inner,
+        exp.And: _chain,
+        exp.Or: _chain,
+        exp.Not: _not,
+        exp.Is: _is,
+        exp.In: _in,
+        exp.Between: _between,
+        exp.Like: _like,
+        exp.ILike: _like,
+        exp.Escape: _escape,
+        exp.NullSafeEQ: _null_safe,
+        exp.NullSafeNEQ: _null_safe,
+        exp.Column: _column,
+        exp.Dot: _column,
+        exp.Case: _case,
+        exp.If: _if,
+        exp.Anonymous: _function,
+        exp.DPipe: _pipe,
+        exp.Neg: _negative,
+        exp.Cast: _cast,
+        exp.TryCast: _cast,
+        exp.Interval: _interval,
+        **dict.fromkeys(sql_names.OWN_SYNTAX, _renamed),
+    }
 
 
 def _is_constant(node: exp.Expr) -> bool:

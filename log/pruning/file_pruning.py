@@ -341,6 +341,7 @@ class FileFacts:
         columns = dict.fromkeys(predicate.column_nodes(expression))
         self._leaves = {column: self._leaf(column) for column in columns}
         self.leaves = list(dict.fromkeys(leaf for leaf in self._leaves.values() if leaf is not None))
+        self._bounded = {leaf for leaf in self.leaves if has_bounds(leaf[1])}
 
     def always(self, *, answer: bool) -> pa.BooleanArray:
         """The same answer for all files."""
@@ -441,12 +442,13 @@ class FileFacts:
         leaf = self._leaves[column] if column in self._leaves else self._leaf(column)
         if leaf is None or not self.with_statistics:
             return None
-        _, kind = leaf
-        if which != "nulls" and not (has_bounds(kind) and (self._doubles_exact or kind != pa.float64())):
+        if which != "nulls" and (leaf not in self._bounded or not (self._doubles_exact or leaf[1] != pa.float64())):
             return None
         name = f"{_FACT}{which} {column.path}"
         if name not in self._columns:
-            self._add([(name, getattr(self.values.bounds(leaf), which))])
+            found = self.values.bounds(leaf)
+            known = {"low": found.low, "high": found.high, "nulls": found.nulls}
+            self._add((f"{_FACT}{bound} {column.path}", values) for bound, values in known.items())
         return name
 
     def _rows(self) -> pa.Array:

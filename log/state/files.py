@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -259,8 +259,6 @@ REMOVE = pa.schema(
     ]
 )
 
-_T = TypeVar("_T", AddFile, RemoveFile)
-
 # Arrow's default allocator returns memory to the system and faults it in again; a replay of a million files took twice
 # as long with it as with the C library's.
 POOL = pa.system_memory_pool()
@@ -479,12 +477,7 @@ def remove_table(actions: Sequence[RemoveFile]) -> pa.Table:
 
 def to_adds(table: pa.Table) -> list[AddFile]:
     """Convert the rows of a table with the schema ADD to actions. Slow, so meant for few files."""
-    return [_from_row(row, AddFile) for row in _rows(table)]
-
-
-def to_removes(table: pa.Table) -> list[RemoveFile]:
-    """Convert the rows of a table with the schema REMOVE to actions. Slow, so meant for few files."""
-    return [_from_row(row, RemoveFile) for row in _rows(table)]
+    return [_from_row(row) for row in _rows(table)]
 
 
 def keys(table: pa.Table) -> pa.ChunkedArray:
@@ -545,14 +538,12 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
         ) from error
 
 
-def _from_row(row: dict[str, Any], kind: type[_T]) -> _T:
+def _from_row(row: dict[str, Any]) -> AddFile:
     values = {name: value for name, value in row.items() if value is not None}
-    for name in ("partitionValues", "tags"):
-        if name in values:
-            values[name] = dict(values[name])
-    if "partitionValues" not in values and kind is AddFile:
-        values["partitionValues"] = {}
-    return msgspec.convert(values, kind)
+    if "tags" in values:
+        values["tags"] = dict(values["tags"])
+    values["partitionValues"] = dict(values.get("partitionValues", ()))
+    return msgspec.convert(values, AddFile)
 
 
 def _newest_rows(logical_files: Int64Array, orders: Int64Array) -> BoolArray:

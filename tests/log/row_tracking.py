@@ -11,7 +11,7 @@ import pyarrow as pa
 from tests.log.support import PROTOCOL, memory_store, metadata, put_commit
 from tidelog.log import Table
 from tidelog.log.data.reader import DataFile, read_batches
-from tidelog.log.format.row_tracking import ENABLED, ID_COLUMN, VERSION_COLUMN, high_water_mark, with_tracked
+from tidelog.log.format.row_tracking import ENABLED, ID_COLUMN, VERSION_COLUMN, high_water_mark, tracked_fields
 from tidelog.log.state import files
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
@@ -41,7 +41,7 @@ def tracked_table(
 def rows_with_ids(table: Table) -> pa.Table:
     """All rows, with their row ids and commit versions as the columns `id` and `version`."""
     head = load(table.store).head
-    schema = with_tracked(table.schema, head.metadata)
+    schema = pa.schema([*table.schema, *tracked_fields(head.metadata)])
     live = files.to_adds(load(table.store).files().adds)
     batches = [batch for add in live for batch in read_batches(table.store, DataFile.of(add), schema)]
     return pa.Table.from_batches(batches, schema).rename_columns([*table.schema.names, "id", "version"])

@@ -75,7 +75,7 @@ def addresses(found: Addresses, names: Sequence[str]) -> list[Address | None]:
 
 
 @given(rewrites())
-def test_forward_and_backward_are_inverse_maps(
+def test_each_row_is_where_the_rewrite_put_it(
     rewrite: tuple[LineageGroup, KnownBlobs, dict[Address, Address]],
 ) -> None:
     group, blobs, truth = rewrite
@@ -84,12 +84,6 @@ def test_forward_and_backward_are_inverse_maps(
         rows = np.arange(entry.rows)
         assert addresses(move.forward(entry.path, rows), move.outputs) == [
             truth.get((entry.path, row)) for row in range(entry.rows)
-        ]
-    back = {to: source for source, to in truth.items()}
-    for output in group.outputs:
-        known = np.array([row for row in range(output.rows) if (output.path, row) in back], np.int64)
-        assert addresses(move.backward(output.path, known), move.inputs) == [
-            back[output.path, row] for row in known.tolist()
         ]
 
 
@@ -122,7 +116,6 @@ def test_the_worked_example() -> None:
     move = move_of(group, blobs)
     assert addresses(move.forward("a", np.array([1, 3])), move.outputs) == [None, ("o", 2)]
     assert addresses(move.forward("b", np.array([1])), move.outputs) == [("o", 5)]
-    assert addresses(move.backward("o", np.array([0, 2, 5])), move.inputs) == [("a", 0), ("a", 3), ("b", 1)]
 
 
 def test_empty_stretches_hold_no_rank() -> None:

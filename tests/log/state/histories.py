@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 import msgspec
+import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.log.support import PROTOCOL, START_MS, add, metadata, put_commit, remove
@@ -59,6 +60,17 @@ STEPS: st.SearchStrategy[Step] = st.tuples(st.sampled_from(_KINDS), st.integers(
 HISTORIES = st.lists(st.lists(STEPS, max_size=4), min_size=3, max_size=12).map(
     lambda steps: [[(Kind.ADD, number) for number in range(4)], *steps]
 )
+
+
+def removes_of(table: pa.Table) -> list[RemoveFile]:
+    """The tombstones of a state as actions."""
+    found = []
+    for row in table.to_pylist():
+        values = {name: value for name, value in row.items() if value is not None}
+        if "partitionValues" in values:
+            values["partitionValues"] = dict(values["partitionValues"])
+        found.append(msgspec.convert(values, RemoveFile))
+    return found
 
 
 def logical(action: AddFile | RemoveFile) -> FileKey:

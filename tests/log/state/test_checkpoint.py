@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log import strategies
+from tests.log.state.histories import removes_of
 from tests.log.support import (
     NUMBERS,
     PROTOCOL,
@@ -149,7 +150,7 @@ def test_any_state_survives_a_round_trip(
     found = checkpoint_reader.read_files(store, classic(3))
     assert files.to_adds(found.adds) == adds
     plain = [remove_without_statistics(action) for action in removes]
-    assert files.to_removes(found.removes) == plain
+    assert removes_of(found.removes) == plain
 
 
 def remove_without_statistics(action: Any) -> Any:

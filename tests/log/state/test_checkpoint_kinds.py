@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.log.state.foreign_checkpoints import KINDS, classic_rows, parquet, put_parts
+from tests.log.state.histories import removes_of
 from tests.log.support import (
     PROTOCOL,
     add,
@@ -53,7 +54,7 @@ def everything(store: Store, version: int | None = None) -> tuple[Any, ...]:
     state = load(store, version)
     found = state.files()
     head = state.head
-    adds, removes = files.to_adds(found.adds), files.to_removes(found.removes)
+    adds, removes = files.to_adds(found.adds), removes_of(found.removes)
     return head.version, head.metadata, head.protocol, head.transactions, head.domains, adds, removes
 
 

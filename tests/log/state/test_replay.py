@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.log.state.histories import HISTORIES, Expected, History, Kind, build
+from tests.log.state.histories import HISTORIES, Expected, History, Kind, build, removes_of
 from tests.log.support import PROTOCOL, add, memory_store, metadata, put_commit
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import SetTransaction
@@ -35,7 +35,7 @@ def check(state: LogState, expected: Expected) -> None:
     assert head.time_version_ms in (None, expected.time_version_ms)
     found = state.files()
     assert files.to_adds(found.adds) == list(expected.live.values())
-    assert files.to_removes(found.removes) == list(expected.tombstones.values())
+    assert removes_of(found.removes) == list(expected.tombstones.values())
 
 
 def put_checkpoint(store: Store, version: int) -> None:
