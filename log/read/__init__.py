@@ -8,8 +8,7 @@
 - `timeline`: the retained commits, by ID version and by time
 - `commit_changes`: the changes of one commit, as units that can be read independently
 - `change_files`: a unit that is one file
-- `rewrites`: a unit that took rows away and added rows, of which some may be the same
-- `rewritten_rows`: the rows of such a unit that changed
+- `mixed_commits`: a unit that took rows away and added rows, of which some may be the same, and its rows that changed
 - `changes`: `Changes`, the rows changed between two points in the history
 - `net_changes`: the net effect of a run of changes, one row per key
 - `large_net_changes`: the same for an interval of any size, in bounded memory

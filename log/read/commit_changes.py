@@ -3,7 +3,7 @@
 - A version with `cdc` files has its changes in them and nowhere else.
 - Otherwise the rows of an added file were inserted, and those of a removed file deleted. A file removed and added again
   with another deletion vector changed the rows in which the two vectors differ.
-- A commit that did both can have rewritten rows that did not change: see `rewrites`. An overwrite has not, because it
+- A commit that did both can have copied rows that did not change: see `mixed_commits`. An overwrite has not, because it
   replaces whatever is there.
 - A compaction (`dataChange=false`) changes no rows.
 
@@ -37,8 +37,7 @@ from tidelog.log.read.change_files import (
     VectorDifference,
     read_change_file,
 )
-from tidelog.log.read.rewrites import Change, Rewrite, split
-from tidelog.log.read.rewritten_rows import read_rewrite
+from tidelog.log.read.mixed_commits import Change, MixedFiles, read_mixed, split
 from tidelog.log.state.loader import partition_values_at
 from tidelog.log.storage import Store
 
@@ -99,15 +98,15 @@ def commit_changes(
     sides = _Sides(commit, timestamp_ms, source)
     if not (sides.removed and sides.added) or _is_overwrite(commit, source):
         return [*sides.removed, *sides.added]
-    rewrite = Rewrite(tuple(sides.removed), tuple(sides.added), source.schema, _keys(commit, source))
+    mixed = MixedFiles(tuple(sides.removed), tuple(sides.added), source.schema, _keys(commit, source))
     # Whether the keys of a foreign MERGE are known depends on a property, and its units must not.
-    return [rewrite] if _is_foreign_merge(commit) else split(rewrite, source.partition_columns)
+    return [mixed] if _is_foreign_merge(commit) else split(mixed, source.partition_columns)
 
 
 def read_change_batches(store: Store, change: Change, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a unit with exactly `schema`: any of the table's columns and the change columns."""
-    if isinstance(change, Rewrite):
-        return read_rewrite(store, change, schema)
+    if isinstance(change, MixedFiles):
+        return read_mixed(store, change, schema)
     return read_change_file(store, change, schema)
 
 

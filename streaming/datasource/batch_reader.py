@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.read.rewrites import Change
+from tidelog.log.read.mixed_commits import Change
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.system import REAL_SYSTEM
 from tidelog.streaming.datasource.errors_first import error_first

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tidelog.log.errors import TidelogError
-from tidelog.log.read.rewrites import Change
+from tidelog.log.read.mixed_commits import Change
 from tidelog.log.system import REAL_SYSTEM, to_datetime, utc_text
 from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.file_partitions import (

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.read.commit_changes import read_change_batches
-from tidelog.log.read.rewrites import Change
+from tidelog.log.read.mixed_commits import Change
 from tidelog.log.read.scan import Selection
 from tidelog.log.read.snapshot import Snapshot
 from tidelog.log.read.table_reader import TableReader

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from tidelog.log.read.rewrites import Change
+from tidelog.log.read.mixed_commits import Change
 from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.feed_reader import FeedReader, stream_reader
 from tidelog.streaming.executors.session import is_connect

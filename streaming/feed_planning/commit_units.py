@@ -15,7 +15,7 @@ from tidelog.log.format.actions import Commit, Metadata
 from tidelog.log.pruning.file_pruning import may_match
 from tidelog.log.read.change_files import ChangeFile
 from tidelog.log.read.commit_changes import Mode, changed_rows, commit_changes
-from tidelog.log.read.rewrites import Change
+from tidelog.log.read.mixed_commits import Change
 from tidelog.log.read.scan import Selection
 from tidelog.log.read.table_reader import TableReader
 from tidelog.streaming.feed_planning.limits import Admission

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tidelog.log.errors import NotAppendOnlyError, SchemaChangedError
 from tidelog.log.format.actions import Metadata
-from tidelog.log.read.rewrites import Change
+from tidelog.log.read.mixed_commits import Change
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.state.segment import range_error
 from tidelog.log.system import System, to_datetime, utc_text

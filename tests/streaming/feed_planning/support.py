@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidelog.log import Table
-from tidelog.log.read.rewrites import Change
+from tidelog.log.read.mixed_commits import Change
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.read.timeline import BEFORE_FIRST
 from tidelog.log.state.commits import read_commits

@@ -18,9 +18,9 @@ from tidelog.log import Table, predicate
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import NotAppendOnlyError
 from tidelog.log.format.actions import Action, AddFile, Commit
-from tidelog.log.read import rewritten_rows
+from tidelog.log.read import mixed_commits
 from tidelog.log.read.commit_changes import changed_rows, commit_changes, read_change_batches
-from tidelog.log.read.rewrites import Change, Rewrite, pruned
+from tidelog.log.read.mixed_commits import Change, MixedFiles, pruned
 from tidelog.log.state.loader import load
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("p", pa.string())])
@@ -161,7 +161,7 @@ def test_keys_that_the_table_no_longer_has_are_ignored() -> None:
     other = msgspec.structs.replace(head.metadata, configuration={"tidelog.primaryKey": "gone"})
     source = type(table.change_source)(table.store, other)
     (change,) = commit_changes(commit, stamp, "cdc", source)
-    assert isinstance(change, Rewrite)
+    assert isinstance(change, MixedFiles)
     assert change.keys == ()
 
 
@@ -291,7 +291,7 @@ def test_a_rewrite_is_split_by_partition_and_picklable() -> None:
     table = table_of(*[(n, n, "abcd"[n % 4]) for n in range(16)], partitioned=True)
     table.delete("k = 0 OR k = 1 OR p = 'c'")
     found = units(table)
-    assert [type(unit).__name__ for unit in found] == ["ChangeFile", "Rewrite", "Rewrite"]
+    assert [type(unit).__name__ for unit in found] == ["ChangeFile", "MixedFiles", "MixedFiles"]
     for unit in found:
         assert unit.version == table.version
         assert unit.num_files == len(unit.files)
@@ -318,7 +318,7 @@ def test_partitions_are_the_same_if_their_values_are() -> None:
     foreign(table, remove(file), msgspec.structs.replace(new, partition_values={"t": "1970-01-01 00:00:00"}))
     assert table.changes(after=1).count() == 0
     (unit,) = units(table)
-    assert isinstance(unit, Rewrite)
+    assert isinstance(unit, MixedFiles)
 
 
 @pytest.mark.parametrize("partitioned", [False, True])
@@ -367,8 +367,8 @@ def test_with_keys_the_change_type_does_not_depend_on_the_predicate() -> None:
 @pytest.mark.parametrize("bound", [2**23, 64, 8])
 def test_the_result_does_not_depend_on_the_memory_that_is_used(bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With little memory there are several passes over the hashes, many if no row has an equal."""
-    monkeypatch.setattr(rewritten_rows, "MAX_WAITING_ROWS", bound)
-    monkeypatch.setattr(rewritten_rows, "_FIRST_COMPARISON_ROWS", min(bound, 16))
+    monkeypatch.setattr(mixed_commits, "MAX_WAITING_ROWS", bound)
+    monkeypatch.setattr(mixed_commits, "_FIRST_COMPARISON_ROWS", min(bound, 16))
     randomness = random.Random(seed())
     for share in (0.02, 0.5, 1.0):
         old = [(n % 40, randomness.randrange(3), "a") for n in range(120)]

@@ -1,15 +1,16 @@
-"""The rows of a rewrite: find those without an equal on the other side, then read them.
+"""A commit that took rows away and added rows, without change files: which rows changed, and how.
 
-The rows are read twice: all of them for their hashes, then those that changed for their values. In between, memory
-holds 24 bytes for each row whose equal has not been seen yet, and the positions of the rows that changed. Both sides
-are read at the same pace, because writers keep the order of what they copy: usually few rows wait for their equals. If
-too many wait, the pass goes on with the lower half of the hashes only, and another pass reads the rest.
+A copy-on-write writer removes a file and writes those of its rows that stay into a new one. Such rows have not changed.
+So the rows of both sides are compared: equal rows cancel each other, one by one, and what is left are the changes.
+Rows are equal if all columns are, bit by bit; null is equal to null, and NaN to NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,12 @@ from pyroaring import BitMap64
 
 from tidelog.log.arrays import Int64Array, UInt64Array
 from tidelog.log.data.row_hashes import row_hashes
+from tidelog.log.errors import CorruptLogError
+from tidelog.log.format import partition_values
+from tidelog.log.format.actions import Metadata
+from tidelog.log.format.schema import physical_name
+from tidelog.log.predicate import Expression
+from tidelog.log.pruning.file_pruning import may_match
 from tidelog.log.read.change_files import (
     DELETE,
     INSERT,
@@ -27,8 +34,125 @@ from tidelog.log.read.change_files import (
     ChangeFile,
     read_change_file,
 )
-from tidelog.log.read.rewrites import Rewrite
 from tidelog.log.storage import Store
+
+
+@dataclass(frozen=True, slots=True)
+class MixedFiles:
+    """The files of one commit whose rows are to be compared; picklable.
+
+    The rows are those of `removed` without an equal row in `added`, in file order, and then the other way round. The
+    columns in `schema` are compared. Each row has the change type of its file, unless there are `keys`: then a row
+    whose key is on both sides is a pre- or post-image. As a key, null is equal to null and -0.0 to 0.0.
+    """
+
+    removed: tuple[ChangeFile, ...]
+    added: tuple[ChangeFile, ...]
+    schema: pa.Schema
+    keys: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[ChangeFile, ...]:
+        """The files of both sides."""
+        return self.removed + self.added
+
+    @property
+    def version(self) -> int:
+        """The version of the commit."""
+        return self.files[0].version
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The commit time, in ms since the epoch."""
+        return self.files[0].timestamp_ms
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all files."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def rows(self) -> int | None:
+        """An upper bound for the number of rows; None if a file has no statistics."""
+        known = [file.rows for file in self.files if file.rows is not None]
+        return sum(known) if len(known) == len(self.files) else None
+
+    @property
+    def num_files(self) -> int:
+        """The number of files."""
+        return len(self.files)
+
+
+Change: TypeAlias = ChangeFile | MixedFiles
+"""A unit of the change feed: it is read as a whole, and independently of the other units."""
+
+
+def split(mixed: MixedFiles, partition_columns: Sequence[str]) -> list[Change]:
+    """Split mixed files into units that can be read independently, one or more for each partition.
+
+    Rows of different partitions are never equal, because the partition is a part of the row. With keys, this needs the
+    partition columns among the keys. A file that has no counterpart is a unit by itself: those that only take rows away
+    come first, those that only add rows come last.
+    """
+    fields = [mixed.schema.field(name) for name in partition_columns]
+    if not fields or (mixed.keys and not set(mixed.keys).issuperset(partition_columns)):
+        return [mixed]
+    try:
+        removed = _by_partition(mixed.removed, fields)
+        added = _by_partition(mixed.added, fields)
+    except (KeyError, CorruptLogError):  # a value that is in the file only, or one that the reader will refuse
+        return [mixed]
+    gone = [file for key, files in removed.items() if key not in added for file in files]
+    new = [file for key, files in added.items() if key not in removed for file in files]
+    both = [
+        replace(mixed, removed=tuple(files), added=tuple(added[key])) for key, files in removed.items() if key in added
+    ]
+    return [*gone, *both, *new]
+
+
+def _by_partition(files: Iterable[ChangeFile], fields: Sequence[pa.Field]) -> dict[tuple[Any, ...], list[ChangeFile]]:
+    """The files by the values of their partition: writers do not agree on the text of a value."""
+    found: dict[tuple[Any, ...], list[ChangeFile]] = {}
+    for file in files:
+        texts = [file.partition_values[physical_name(field)] for field in fields]
+        values = [partition_values.from_text(text, field.type) for text, field in zip(texts, fields, strict=True)]
+        key = tuple("NaN" if value != value else value for value in values)  # noqa: PLR0124 - only NaN differs
+        found.setdefault(key, []).append(file)
+    return found
+
+
+def pruned(changes: Sequence[Change], tree: Expression, schema: pa.Schema, metadata: Metadata) -> list[Change]:
+    """The units that may hold a row for which `tree` is true, without the files that hold none; `schema` is the feed's.
+
+    Mixed files lose such files on both sides. A row that has lost its equal by that is not true either, and the
+    predicate takes it out. With keys, all files stay: the change type of a row depends on rows of the other side.
+    """
+    answers = may_match([file for change in changes for file in change.files], tree, schema, metadata)
+    found: list[Change] = []
+    start = 0
+    for change in changes:
+        keep = answers[start : start + change.num_files]
+        start += change.num_files
+        if isinstance(change, ChangeFile) or change.keys:
+            found += [change] if any(keep) else []
+            continue
+        middle = len(change.removed)
+        removed, added = compress(change.removed, keep[:middle]), compress(change.added, keep[middle:])
+        found += _without_need(replace(change, removed=tuple(removed), added=tuple(added)))
+    return found
+
+
+def _without_need(mixed: MixedFiles) -> list[Change]:
+    """The mixed files, or each file if they are all on one side: then there is nothing to compare."""
+    return [mixed] if mixed.removed and mixed.added else [*mixed.files]
+
+
+# --- the rows that changed --------------------------------------------------------------------------------------------
+#
+# The rows are read twice: all of them for their hashes, then those that changed for their values. In between, memory
+# holds 24 bytes for each row whose equal has not been seen yet, and the positions of the rows that changed. Both sides
+# are read at the same pace, because writers keep the order of what they copy: usually few rows wait for their equals.
+# If too many wait, the pass goes on with the lower half of the hashes only, and another pass reads the rest.
 
 # Waiting rows take 24 bytes each, and comparing them about as much again: 400 MB at most.
 MAX_WAITING_ROWS = 2**23
@@ -44,17 +168,17 @@ _Rows: TypeAlias = UInt64Array
 _Positions: TypeAlias = Sequence[BitMap64 | None]
 
 
-def read_rewrite(store: Store, rewrite: Rewrite, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a rewrite with exactly `schema`, which can have change columns."""
-    removed, added = _changed(store, rewrite, rewrite.schema)
-    if not rewrite.keys:
-        for file, only in (*zip(rewrite.removed, removed, strict=True), *zip(rewrite.added, added, strict=True)):
+def read_mixed(store: Store, mixed: MixedFiles, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of mixed files that changed, with exactly `schema`, which can have change columns."""
+    removed, added = _changed(store, mixed, mixed.schema)
+    if not mixed.keys:
+        for file, only in (*zip(mixed.removed, removed, strict=True), *zip(mixed.added, added, strict=True)):
             yield from read_change_file(store, file, schema, only=only)
         return
-    keys = pa.schema([rewrite.schema.field(name) for name in rewrite.keys])
-    gone, new = _changed(store, rewrite, keys, (removed, added))
-    yield from _labelled(store, zip(rewrite.removed, removed, gone, strict=True), schema, UPDATE_PREIMAGE, DELETE)
-    yield from _labelled(store, zip(rewrite.added, added, new, strict=True), schema, UPDATE_POSTIMAGE, INSERT)
+    keys = pa.schema([mixed.schema.field(name) for name in mixed.keys])
+    gone, new = _changed(store, mixed, keys, (removed, added))
+    yield from _labelled(store, zip(mixed.removed, removed, gone, strict=True), schema, UPDATE_PREIMAGE, DELETE)
+    yield from _labelled(store, zip(mixed.added, added, new, strict=True), schema, UPDATE_POSTIMAGE, INSERT)
 
 
 def _labelled(
@@ -76,10 +200,10 @@ def _labelled(
 
 
 def _changed(
-    store: Store, rewrite: Rewrite, columns: pa.Schema, within: tuple[_Positions, _Positions] | None = None
+    store: Store, mixed: MixedFiles, columns: pa.Schema, within: tuple[_Positions, _Positions] | None = None
 ) -> tuple[_Positions, _Positions]:
     """The rows of each side without an equal in `columns` on the other. Equal rows cancel each other one by one."""
-    sides = rewrite.removed, rewrite.added
+    sides = mixed.removed, mixed.added
     if within is None:
         within = [None] * len(sides[0]), [None] * len(sides[1])
     found = tuple([BitMap64() for _ in side] for side in sides)
