@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
-from tidelog.log.conflict.files_by_partition import FilesByPartition
 from tidelog.log.conflict.operation_class import OperationClass, classify
+from tidelog.log.conflict.partitions import FilesByPartition
 from tidelog.log.errors import ConfigurationError, CorruptLogError, HistoryExpiredError
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddFile, Commit, Metadata, Protocol, RemoveFile

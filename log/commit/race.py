@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidelog.log.arrays import Int64Array
-from tidelog.log.conflict.files_by_partition import FilesByPartition
 from tidelog.log.conflict.operation_class import OperationClass, classify, is_own
 from tidelog.log.conflict.outcome import Answer, Conflict, Question, RebaseOutcome
+from tidelog.log.conflict.partitions import FilesByPartition
 from tidelog.log.conflict.policies import POLICIES, WRITE_SERIALIZABLE
 from tidelog.log.conflict.policy_check import check_policy
 from tidelog.log.conflict.rebase import Rebase

@@ -15,17 +15,14 @@ Nothing here does I/O, except that a rebase reads deletion vectors and row maps 
 The values:
 
 - `staged`: a staged transaction, with its deletes, moves, adds, reads and metadata.
-- `effects`: what a commit did to rows, from its actions.
+- `effects`: what a commit did to rows, from its actions; the live files that the transaction and its winners name.
 - `outcome`: what a rebase ends with: a rebased transaction, nothing left, a conflict, or a question to the caller.
 
 The rebase, with the rules in full in `rebase`:
 
-- `rebase`: fold the winners in, then judge the transaction.
-- `deletes`: the deleted rows, followed through winners (rules 1 and 4).
+- `rebase`: fold the winners in, then judge the transaction (rules 1, 4 and 5).
 - `groups`: one compaction group, followed through winners (rules 2 and 3).
 - `moves`: old addresses to new ones, through lineage or a row map.
-- `candidate_files`: files with rows from winners, which rule 5 checks.
-- `live_files`: the live files that the transaction and its winners name.
 - `metadata_conflicts`: rules 6 and 7.
 - `fences`: rule 7 for daemons and clean-ups, which carry an epoch.
 - `horizon`: rule 8, and the horizon of clean-up.
@@ -33,9 +30,7 @@ The rebase, with the rules in full in `rebase`:
 The policies:
 
 - `policies`: the four matrices as data.
-- `policy_check`: one winner against a matrix.
+- `policy_check`: one winner against a matrix, if the two overlap in scope.
 - `operation_class`: the class of a commit, of any engine.
-- `overlap`: whether two transactions overlap in scope.
-- `partitions`: partition values as typed values.
-- `files_by_partition`: the files of each partition, to classify commits.
+- `partitions`: partition values as typed values; the files of each partition, to classify commits.
 """

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
+
+from pyroaring import BitMap64
 
 from tidelog.log.conflict.moves import Blobs, Move, move_of
 from tidelog.log.conflict.operation_class import OperationClass, is_own
 from tidelog.log.format import commit_info, lineage
-from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor
+from tidelog.log.format.actions import AddFile, Commit, DeletionVectorDescriptor, RemoveFile
 from tidelog.log.format.paths import canonical
 
 
@@ -87,3 +90,34 @@ def brings_back(vectored: Vectored, blobs: Blobs) -> bool:
     if new is None or new.cardinality < old.cardinality:
         return True
     return not blobs.dead_rows(old).issubset(blobs.dead_rows(new))
+
+
+LogicalFile: TypeAlias = AddFile | RemoveFile
+"""A data file with its deletion vector. A staged compaction knows its inputs only by the removes that it will write."""
+
+
+class LiveFiles:
+    """Files by canonical path. `rows` holds the physical row counts of the files whose rows are followed."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self.files: dict[str, LogicalFile] = {}
+        self.rows: dict[str, int] = {}
+        self._blobs = blobs
+
+    def dead(self, path: str) -> BitMap64:
+        """The dead rows of a live file."""
+        return self.dead_in(self.files[path].deletion_vector)
+
+    def dead_in(self, vector: DeletionVectorDescriptor | None) -> BitMap64:
+        """The rows in a vector."""
+        return BitMap64() if vector is None else self._blobs.dead_rows(vector)
+
+    def apply(self, effect: Effect) -> None:
+        """Move to the state after one more commit."""
+        for path in effect.removed:
+            self.files.pop(path, None)
+        for files in (effect.added, effect.arrived):
+            self.files.update(files)
+        self.files.update({path: vectored.file for path, vectored in effect.vectored.items()})
+        for move in effect.moves:
+            self.rows.update(zip(move.outputs, move.output_rows, strict=True))

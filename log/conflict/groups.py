@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from tidelog.log.arrays import Int64Array
-from tidelog.log.conflict.live_files import LiveFiles, LogicalFile
+from tidelog.log.conflict.effects import LiveFiles, LogicalFile
 from tidelog.log.conflict.moves import Addresses, Move, Rows, concatenated, located, starts, to_bitmap, to_numbers
 from tidelog.log.conflict.staged import MoveGroup
 from tidelog.log.data.row_maps import ROW_MAP_COLUMNS, row_map_schema

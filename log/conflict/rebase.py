@@ -28,22 +28,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
+import numpy as np
 from pyroaring import BitMap64
 
 from tidelog.log.arrays import Int64Array
-from tidelog.log.conflict.candidate_files import CandidateFiles
-from tidelog.log.conflict.deletes import FollowedDeletes
-from tidelog.log.conflict.effects import Effect, brings_back, effect_of
+from tidelog.log.conflict.effects import Effect, LiveFiles, brings_back, effect_of
 from tidelog.log.conflict.groups import FollowedGroup, JudgedGroup
 from tidelog.log.conflict.horizon import horizon_conflict
-from tidelog.log.conflict.live_files import LiveFiles
 from tidelog.log.conflict.metadata_conflicts import (
     application_conflict,
     metadata_conflict,
     named_version_taken,
     protocol_and_metadata_after,
 )
-from tidelog.log.conflict.moves import Blobs, Move
+from tidelog.log.conflict.moves import Blobs, Move, Rows, concatenated, starts, to_bitmap, to_numbers
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.outcome import Answer, Conflict, NothingLeft, Question, Rebased, RebaseOutcome
 from tidelog.log.conflict.staged import RowDelete, Staged
@@ -368,3 +366,157 @@ def _counted(metrics: Mapping[str, int], difference: int) -> dict[str, int]:
     if "numTargetRowsInserted" in counted:
         counted["numTargetRowsInserted"] = max(0, counted["numTargetRowsInserted"] - difference)
     return counted
+
+
+# --- rule 5: the live files with rows from winners, which the transaction might have read -----------------------------
+
+
+class CandidateFiles:
+    """Files with rows that winners added, followed through compactions.
+
+    A compacted file also holds older rows. Those that match are already among the transaction's deletes.
+    """
+
+    def __init__(self, live: LiveFiles, blobs: Blobs) -> None:
+        self._live = live
+        self._blobs = blobs
+        # The newest winner with rows in each file.
+        self._versions: dict[str, int] = {}
+        # For each file, the winners' files that its rows came from. Rows that cannot match by the statistics of the
+        # file that brought them cannot match in a larger file either.
+        self._origins: dict[str, dict[str, AddFile]] = {}
+        self._held: set[str] = set()
+
+    def apply(self, effect: Effect, *, held: bool = False) -> None:
+        """Add the files of one more winner. Call this before `LiveFiles.apply`.
+
+        `held` files are not candidates until `release` is called: their winner can be ordered after the transaction.
+        If a compaction mixes held rows with rows that are not, its output is not held.
+        """
+        if held:
+            self._held.update(effect.added)
+        for move in effect.moves:
+            self._carry(move.inputs, move.outputs, effect.version)
+        self._carry([path for path, died in effect.removed.items() if not died], effect.arrived, effect.version)
+        for path in effect.removed:
+            # Its rows have been carried to other files. Forgetting it keeps a long race small.
+            self._versions.pop(path, None)
+            self._origins.pop(path, None)
+            self._held.discard(path)
+        for path, add in effect.added.items():
+            live = self._live.files.get(path)
+            if live is None or live.key != add.key:
+                self._versions[path] = effect.version
+                self._origins[path] = {path: add}
+        if not effect.keeps_dead_rows_dead:
+            for path, vectored in effect.vectored.items():
+                if brings_back(vectored, self._blobs):
+                    self._versions[path] = effect.version
+                    self._origins[path] = {path: vectored.file}
+
+    def release(self) -> None:
+        """Make held files candidates: another winner may have built on them, so they cannot be ordered later."""
+        self._held.clear()
+
+    def at_head(self) -> dict[str, AddFile]:
+        """The candidate files that are live."""
+        found = {path: self._live.files.get(path) for path in self._versions if path not in self._held}
+        return {path: file for path, file in found.items() if isinstance(file, AddFile)}
+
+    def origins(self, paths: Iterable[str]) -> dict[str, dict[str, AddFile]]:
+        """For each of these files, the winners' files that its rows came from, by path."""
+        return {path: self._origins[path] for path in paths}
+
+    def _carry(self, sources: Iterable[str], targets: Iterable[str], version: int) -> None:
+        carried = [path for path in sources if path in self._versions]
+        if not carried:
+            return
+        origins: dict[str, AddFile] = {}
+        for path in carried:
+            origins |= self._origins[path]
+        held = all(path in self._held for path in carried)
+        for target in targets:
+            self._versions[target] = version
+            self._origins[target] = self._origins.get(target, {}) | origins
+            if held:
+                self._held.add(target)
+            else:
+                self._held.discard(target)
+
+    def brought_by(self, path: str) -> int:
+        """The newest winner with rows in the file."""
+        return self._versions[path]
+
+
+# --- rules 1 and 4: the rows that a transaction deletes, followed through winners -------------------------------------
+
+
+class FollowedDeletes:
+    """The rows that the transaction deletes, at their current addresses."""
+
+    def __init__(self, staged: Staged, live: LiveFiles) -> None:
+        self._staged = staged
+        self._live = live
+        self.moved = False
+        self._starts = starts([len(delete.positions) for delete in staged.deletes])
+        at = {}
+        for delete, start in zip(staged.deletes, self._starts.tolist(), strict=True):
+            path = canonical(delete.file.path)
+            live.files[path] = delete.file
+            live.rows[path] = delete.physical_rows
+            positions = to_numbers(delete.positions)
+            at[path] = positions, start + np.arange(len(positions))
+        self.rows = Rows(at)
+
+    def follow(self, move: Move) -> None:
+        """Translate the addresses of rows that the move relocates."""
+        followed = self.rows.follow(move)
+        self.moved = self.moved or followed is not self.rows
+        self.rows = followed
+
+    def live_in(self, path: str) -> bool:
+        """Whether any of them is live in this file after the winners folded so far."""
+        if path not in self.rows.at or path not in self._live.files:
+            return False
+        positions, _ = self.rows.at[path]
+        return bool(to_bitmap(positions) - self._live.dead(path))
+
+    def judge(self) -> tuple[dict[str, BitMap64], Int64Array]:
+        """The rows that are still live, by file path, and the numbers of those that winners deleted."""
+        alive: dict[str, BitMap64] = {}
+        lost = []
+        for path, (positions, numbers) in self.rows.at.items():
+            if path not in self._live.files:
+                lost.append(numbers)
+                continue
+            mine = to_bitmap(positions)
+            left = mine - self._live.dead(path)
+            if left:
+                alive[path] = left
+            if len(left) < len(mine):
+                lost.append(numbers[~np.isin(positions, to_numbers(left))])
+        return alive, concatenated(lost)
+
+    def lost_of_each(self, lost: Int64Array) -> list[Int64Array]:
+        """The numbers of the lost rows of each staged delete, counted from its own first row."""
+        ordered = np.sort(lost)
+        bounds = [(start, start + len(delete.positions)) for start, delete in self._with_starts()]
+        cuts = np.searchsorted(ordered, np.array(bounds, np.int64).reshape(-1, 2))
+        return [ordered[low:high] - start for (start, _), (low, high) in zip(bounds, cuts.tolist(), strict=True)]
+
+    def _with_starts(self) -> list[tuple[int, RowDelete]]:
+        return [*zip(self._starts.tolist(), self._staged.deletes, strict=True)]
+
+    def dead_images(self, lost: Int64Array) -> dict[str, BitMap64]:
+        """The positions of the images of lost rows, by the path of the added file that holds them."""
+        dead: dict[str, BitMap64] = {}
+        if not len(lost):
+            return dead
+        for delete, inside in zip(self._staged.deletes, self.lost_of_each(lost), strict=True):
+            if delete.images is None:
+                continue
+            adds, positions = delete.images.adds[inside], delete.images.positions[inside]
+            for number in np.unique(adds).tolist():
+                path = canonical(self._staged.adds[number].path)
+                dead[path] = dead.get(path, BitMap64()) | to_bitmap(positions[adds == number])
+        return dead

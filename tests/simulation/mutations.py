@@ -314,7 +314,7 @@ MUTATIONS = (
     Mutation("the groups that are left are not checked again", f"{_APPLYING}._check_rest", gives(None)),
     Mutation("the position moves before processing", "tests.simulation.consuming:step", advances_first),
     Mutation("new rows are not checked", "tidelog.log.conflict.rebase:Rebase._possible_matches", gives({})),
-    Mutation("rows deleted by winners stay", "tidelog.log.conflict.deletes:FollowedDeletes.dead_images", gives({})),
+    Mutation("rows deleted by winners stay", "tidelog.log.conflict.rebase:FollowedDeletes.dead_images", gives({})),
 )
 
 

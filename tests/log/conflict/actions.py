@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from tests.log.support import add, metadata, remove
-from tidelog.log.conflict.files_by_partition import FilesByPartition
+from tidelog.log.conflict.partitions import FilesByPartition
 from tidelog.log.format.actions import AddCDCFile, AddFile, Commit, DeletionVectorDescriptor, RemoveFile
 from tidelog.log.state import files
 

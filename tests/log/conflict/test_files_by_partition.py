@@ -8,7 +8,7 @@ import msgspec
 
 from tests.log.conflict.actions import NEW, PARTITIONED, A, B, at, commit, dead, live_files
 from tests.log.support import remove
-from tidelog.log.conflict.files_by_partition import FilesByPartition
+from tidelog.log.conflict.partitions import FilesByPartition
 from tidelog.log.state import files
 
 
