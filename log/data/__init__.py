@@ -8,7 +8,6 @@ From rows to a file:
 - `grouping`: number rows by the values of some columns
 - `row_values`: compare and show rows, also with dates that Python lacks
 - `row_hashes`: a number for each row, to find equal rows among many
-- `physical_schema`: a table's columns under the names, ids and types that its data files use
 - `dictionaries`: which columns of a data file have a dictionary
 - `writer`: write data files and change files, one partition each, row group by row group, with statistics
 - `external_files`: the `add` actions of files that another program wrote, such as Spark's JVM
@@ -17,7 +16,7 @@ From rows to a file:
 
 From a file to rows:
 
-- `reader`: the live rows of a data file, in the table's schema
+- `reader`: the live rows of a data file, in the table's schema, whatever names, ids and types the file has
 - `deletion_vectors`: the positions of a file's dead rows
 - `spill`: rows in a temporary file, for more than fit into the memory
 - `row_maps`: where a compaction moved each row

@@ -11,12 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidelog.log.data.physical_schema import physical_path
 from tidelog.log.data.writer import DataWriter, partition_text
 from tidelog.log.errors import DataFileMissingError, WriteVerificationError
 from tidelog.log.format import footer_statistics, paths, properties
 from tidelog.log.format.actions import AddFile
-from tidelog.log.format.schema import physical_name
+from tidelog.log.format.schema import physical_name, physical_path
 from tidelog.log.storage import FileStatus
 
 

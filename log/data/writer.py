@@ -21,12 +21,11 @@ import pyarrow.types as pt
 from tidelog.log.data.blocks import blocks, repeated
 from tidelog.log.data.dictionaries import leaves, with_dictionary
 from tidelog.log.data.grouping import group_numbers
-from tidelog.log.data.physical_schema import physical_path, to_physical
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata
 from tidelog.log.format.row_tracking import tracked_fields
-from tidelog.log.format.schema import columns_of, physical_fields, physical_name
+from tidelog.log.format.schema import columns_of, physical_fields, physical_name, physical_path
 from tidelog.log.presentable import did_you_mean
 from tidelog.log.storage import Store
 from tidelog.log.system import System
@@ -175,6 +174,28 @@ def parquet_writer(file: BinaryIO, schema: pa.Schema, layout: Layout) -> pq.Parq
         "column_encoding": dict(layout.encodings) or None,
     }
     return pq.ParquetWriter(file, schema, **options)
+
+
+def to_physical(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`rows` under the names and ids that data files use; their columns are some of those in `schema`.
+
+    Columns with codes (Arrow dictionaries) keep them.
+    """
+    own = physical_fields([schema.field(name) for name in rows.column_names])
+    fields = [_coded_like(field, kind) for field, kind in zip(own, rows.schema.types, strict=True)]
+    if pa.schema(fields).equals(rows.schema, check_metadata=True):
+        return rows
+    columns = [
+        column
+        if pt.is_dictionary(field.type)
+        else pa.chunked_array([chunk.view(field.type) for chunk in column.chunks], field.type)
+        for column, field in zip(rows.columns, fields, strict=True)
+    ]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def _coded_like(field: pa.Field, kind: pa.DataType) -> pa.Field:
+    return field.with_type(kind) if pt.is_dictionary(kind) else field
 
 
 def without_void(rows: pa.Table) -> pa.Table:

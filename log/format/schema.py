@@ -17,7 +17,7 @@ the log; `physical_name` and `field_id` read them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -125,6 +125,21 @@ def _physical_type(kind: pa.DataType) -> pa.DataType:
     if pt.is_map(kind):
         return pa.map_(_physical_field(kind.key_field), _physical_field(kind.item_field))
     return pa.list_(_physical_field(kind.value_field)) if pt.is_list(kind) else kind
+
+
+def physical_path(path: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
+    """The path of a column, or of a field in one, in the names that data files use; case does not matter.
+
+    An unknown name stays as it is.
+    """
+    fields = list(schema)
+    found = []
+    for name in path:
+        field = next((candidate for candidate in fields if candidate.name.lower() == name.lower()), None)
+        found.append(name if field is None else physical_name(field))
+        kind: Any = field.type if field is not None and pt.is_struct(field.type) else pa.struct([])
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+    return tuple(found)
 
 
 def field_id(field: pa.Field) -> int | None:
