@@ -10,6 +10,5 @@
 - `change_files`: a unit that is one file
 - `mixed_commits`: a unit that took rows away and added rows, of which some may be the same, and its rows that changed
 - `changes`: `Changes`, the rows changed between two points in the history
-- `net_changes`: the net effect of a run of changes, one row per key
-- `large_net_changes`: the same for an interval of any size, in bounded memory
+- `net_changes`: the net effect of a run of changes of any size, one row per key
 """

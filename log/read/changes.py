@@ -19,8 +19,8 @@ from tidelog.log.format.actions import Commit, Metadata
 from tidelog.log.format.schema import TIMESTAMP
 from tidelog.log.read.change_files import COMMIT_TIMESTAMP, COMMIT_VERSION
 from tidelog.log.read.commit_changes import CHANGE_MODES, ChangeSource, Mode, commit_changes, read_change_batches
-from tidelog.log.read.large_net_changes import net_change_batches
 from tidelog.log.read.mixed_commits import Change, pruned
+from tidelog.log.read.net_changes import net_change_batches
 from tidelog.log.read.read_ahead import read_ahead
 from tidelog.log.read.scan import RowReader, Selection, columns_text
 from tidelog.log.storage import Store

@@ -14,9 +14,8 @@ from tidelog.log.data.blocks import repeated
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.rules import expressions, refusals
-from tidelog.log.rules.declared import Computed, Declared, Identity, declared
-from tidelog.log.rules.lengths import fitted
-from tidelog.log.rules.violations import require_generated, require_true
+from tidelog.log.rules.declared import Computed, Declared, Identity, Length, declared
+from tidelog.log.rules.violations import require_generated, require_short, require_true
 
 _Rule = TypeVar("_Rule", Computed, Identity)
 
@@ -251,3 +250,28 @@ def _lacking(rules: Iterable[_Rule], names: Iterable[str]) -> list[_Rule]:
     """The rules whose column is not among the names; case does not matter."""
     present = {name.lower() for name in names}
     return [rule for rule in rules if rule.column.lower() not in present]
+
+
+# --- columns of the type varchar(n): no text has more than n characters -----------------------------------------------
+#
+# As in Spark, spaces at the end that are too many are cut off, and any other text that is too long is an error.
+
+
+def fitted(rows: pa.Table, rules: Iterable[Length], path: str, touched: Collection[str] | None = None) -> pa.Table:
+    """The rows without spaces that are too many. Raises ConstraintViolationError for another text that is too long.
+
+    With `touched`, only these columns are looked at. The rows can lack columns.
+    """
+    for rule in rules:
+        if rule.column not in rows.column_names or (touched is not None and rule.column not in touched):
+            continue
+        texts = rows[rule.column]
+        is_long = pc.fill_null(pc.greater(pc.utf8_length(texts), rule.limit), False)  # noqa: FBT003 - a value
+        if not pc.any(is_long).as_py():
+            continue
+        beyond = pc.fill_null(pc.utf8_rtrim(pc.utf8_slice_codeunits(texts, rule.limit), " "), "")
+        require_short(rule, pc.equal(beyond, "").combine_chunks(), rows, path)
+        index = rows.schema.get_field_index(rule.column)
+        cut = pc.utf8_slice_codeunits(texts, 0, rule.limit)
+        rows = rows.set_column(index, rows.schema.field(index), cut)
+    return rows

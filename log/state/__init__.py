@@ -12,7 +12,6 @@ Folding commits into a state is pure; loading them is not.
 - `files`: `FileState`, the live files and tombstones as Arrow columns: their order, partition values and statistics
 - `loader`: load a version as a `LogState`, and advance it by new commits
 - `checkpoint_reader`: read checkpoints of every kind
-- `checkpoint_parquet`: read columns of a checkpoint's parquet file, in pieces
 - `checkpoint_writer`: write classic checkpoints
 - `checkpointing`: `Table.checkpoint`: check the state, drop expired tombstones, write
 """

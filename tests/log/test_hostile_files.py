@@ -293,6 +293,6 @@ def test_a_checkpoint_is_not_read_whole_if_it_is_too_large(table: Table, monkeyp
         return original(store, path)
 
     monkeypatch.setattr(type(table.store), "open_input", look)
-    monkeypatch.setattr("tidelog.log.state.checkpoint_parquet.MAX_WHOLE_BYTES", 100)
+    monkeypatch.setattr("tidelog.log.state.checkpoint_reader.MAX_WHOLE_BYTES", 100)
     assert count(table) == ROWS
     assert filenames.checkpoint_path(1) in opened

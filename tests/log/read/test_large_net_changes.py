@@ -16,7 +16,7 @@ from tests.randomness import seed
 from tidelog.log import Table
 from tidelog.log.data import spill
 from tidelog.log.errors import DuplicateKeyError, StoreUnavailableError
-from tidelog.log.read import large_net_changes
+from tidelog.log.read import net_changes
 
 HISTORIES = 20
 
@@ -24,7 +24,7 @@ HISTORIES = 20
 @pytest.fixture
 def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any change reaches the bound, and each part is split as often as a hash allows."""
-    monkeypatch.setattr(large_net_changes, "NET_BYTES", 1)
+    monkeypatch.setattr(net_changes, "NET_BYTES", 1)
     monkeypatch.setattr(spill, "BUFFER_BYTES", 1)
 
 
@@ -45,7 +45,7 @@ def test_net_changes_of_random_histories_do_not_depend_on_the_bound(
         for keys in (["k"], ["k", "v"]):
             expected = outcome(table, after, until, keys)
             with monkeypatch.context() as patched:
-                patched.setattr(large_net_changes, "NET_BYTES", bound)
+                patched.setattr(net_changes, "NET_BYTES", bound)
                 found = outcome(table, after, until, keys)
             assert found == expected
             outcomes["error" if isinstance(expected, str) else "rows"] += 1
@@ -90,7 +90,7 @@ def test_equal_keys_meet_in_one_part(kind: str) -> None:
 
 
 def test_the_order_is_that_of_the_last_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_net_changes, "NET_BYTES", 20_000)
+    monkeypatch.setattr(net_changes, "NET_BYTES", 20_000)
     table = table_with()
     table.insert(pa.table({"k": np.arange(1000), "v": np.arange(1000)}))
     start = table.version
@@ -138,9 +138,10 @@ import pandas.util
 from tests.peak_memory import grown_mb
 from tidelog.log import Table
 from tidelog.log.data import spill
-from tidelog.log.read import large_net_changes, read_ahead
+from tidelog.log.read import read_ahead
+from tidelog.log.read import net_changes
 
-large_net_changes.NET_BYTES, spill.BUFFER_BYTES, read_ahead.QUEUED_BYTES = (2**int(n) for n in sys.argv[2:5])
+net_changes.NET_BYTES, spill.BUFFER_BYTES, read_ahead.QUEUED_BYTES = (2**int(n) for n in sys.argv[2:5])
 
 table = Table.open(sys.argv[1])
 assert table.changes(mode="net", until=1).count()  # what is imported and made on first use

@@ -13,7 +13,7 @@ import pytest
 from tests.log.support import PROTOCOL, add, classic, metadata, put_commit, remove
 from tests.peak_memory import grown_mb, in_a_process, needs_proc
 from tidelog.log.format import filenames
-from tidelog.log.state import checkpoint_parquet, checkpoint_reader, checkpoint_writer
+from tidelog.log.state import checkpoint_reader, checkpoint_writer
 from tidelog.log.state.checkpoint_reader import UnreadableCheckpointError
 from tidelog.log.state.files import FileState
 from tidelog.log.state.loader import load
@@ -45,9 +45,9 @@ def store(tmp_path: Path) -> LocalStore:
 @pytest.fixture
 def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read any file in pieces."""
-    monkeypatch.setattr(checkpoint_parquet, "_WHOLE_BYTES", 0)
-    monkeypatch.setattr(checkpoint_parquet, "_SLICE_ROWS", 1000)
-    monkeypatch.setattr(checkpoint_parquet, "_PIECE_BYTES", 100_000)
+    monkeypatch.setattr(checkpoint_reader, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(checkpoint_reader, "_SLICE_ROWS", 1000)
+    monkeypatch.setattr(checkpoint_reader, "_PIECE_BYTES", 100_000)
 
 
 def as_another_writer(store: LocalStore, *, shuffled: bool = False) -> None:
@@ -78,7 +78,7 @@ def test_pieces_give_what_the_whole_gives(
         as_another_writer(store, shuffled="shuffled" in writer)
     whole = read(store)
     request.getfixturevalue("in_pieces")
-    monkeypatch.setattr(checkpoint_parquet, "read_whole", None)
+    monkeypatch.setattr(checkpoint_reader, "read_whole", None)
     assert same(read(store), whole)
     assert whole.adds.num_rows == FILES - len(range(0, FILES, 3))
     assert whole.removes.num_rows == len(range(0, FILES, 3))
