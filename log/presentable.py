@@ -21,10 +21,9 @@ HIDDEN = "***"
 _CONTAINER_SCHEMES = ("abfs", "abfss", "wasb", "wasbs", "az")
 # How alike a name and a known one are, of 1, to be worth a question: `ammount` and `amount` are, `day` and `date` not.
 _ALIKE = 0.7
-# Nobody mistypes a longer name, and the comparison of two long ones is slow.
-_LONGEST_NAME = 100
-# A comparison with each of more names would take longer than the call that failed.
-_MOST_NAMES = 10_000
+# The comparison of two long names can be slow, so that more or longer ones of a hostile table would take seconds.
+_LONGEST_NAME = 64
+_MOST_NAMES = 1000
 _ADDRESS = re.compile(r"\S+")
 _PORT = re.compile(r"\d{1,5}(?![^/?#])")
 # Parts of connection strings, and parameters of URLs.
