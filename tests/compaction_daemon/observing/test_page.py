@@ -306,6 +306,14 @@ FOCUS_IS_SEEN = """() => {
 }"""
 
 
+# Whether what has the focus begins below the bar that stays on top, unless it is part of the bar.
+FOCUS_IS_NOT_COVERED = """() => {
+    const node = document.activeElement, bar = document.querySelector(".bar");
+    const isAbove = bar.contains(node) || node.matches(".skip");
+    return isAbove || node.getBoundingClientRect().top >= bar.getBoundingClientRect().bottom - 1;
+}"""
+
+
 def test_everything_is_reached_by_tab_and_the_focus_is_seen(browser: Browser, site: PageServer, busy: Table) -> None:
     with visit(browser, f"{site.address}/#/table/{quote(busy.path, safe='')}") as visited:
         expect(visited.page.get_by_role("slider")).to_have_attribute("aria-valuenow", str(busy.version))
@@ -317,11 +325,16 @@ def test_everything_is_reached_by_tab_and_the_focus_is_seen(browser: Browser, si
                 break
             order.append(name)
             assert visited.page.evaluate(FOCUS_IS_SEEN), name
+            assert visited.page.evaluate(FOCUS_IS_NOT_COVERED), name
         first = ["Skip to the content", "home", "theme", "back", "Small files", "By version", "timeline-slider"]
         assert order[: len(first)] == first
         assert {"Consumers", "Conflicts by pair", "Clean-ups", "Properties in force", "Columns and protocol"} <= {
             *order
         }
+        # Backwards, what comes into view comes from above.
+        for _ in range(len(order)):
+            visited.page.keyboard.press("Shift+Tab")
+            assert visited.page.evaluate(FOCUS_IS_NOT_COVERED), visited.focused()
         assert [name for name in order if name.startswith("Why, file by file")] == ["Why, file by file (9)"] * 2
 
 
