@@ -77,6 +77,13 @@ $(SPARK_STAMP): $(STAMP)
 	$(RUN) UV="$$UV" bash scripts/spark_environment.sh "$(SPARK_VENV)" "$(RELEASE_$(SPARK))"
 	@touch $@
 
+.PHONY: spark-environments
+spark-environments: setup ## make the environments of the oldest and the newest Spark, which CI uses
+	@for release in 4.0 4.3; do $(MAKE) --no-print-directory spark-environment SPARK=$$release || exit 1; done
+
+.PHONY: spark-environment
+spark-environment: setup $(SPARK_STAMP)
+
 .PHONY: test-spark
 test-spark: setup $(SPARK_STAMP) ## run the streaming tests on another Spark: SPARK=4.0, 4.1, 4.2 or 4.3
 	$(SPARK_PYTEST) -m "not full and not nightly" $(or $(TESTARGS),tests/streaming)
