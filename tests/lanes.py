@@ -6,8 +6,10 @@
     make nightly     random and exhaustive tests
     make test-spark  the streaming tests on another Spark; make test-oldest and test-newest: a short set
 
-A test is `full` or `nightly` because its file says so. `spark` and `server` follow from the fixtures that it uses and
-from its folder, so that a new test cannot slip into the fast lane by mistake.
+A test is `full`, `nightly` or `oldest` because its file says so. `oldest` is the short set that CI also runs on the
+oldest and the newest Spark: one test for each part of Spark that tidelog calls, and what only an old one does. `spark`
+and `server` follow from the fixtures that it uses and from its folder, so that a new test cannot slip into the fast
+lane by mistake.
 """
 
 from __future__ import annotations
@@ -20,21 +22,6 @@ import pytest
 SPARK_FIXTURES = frozenset({"spark", "delta", "delta_spark"})
 SERVER_FIXTURES = frozenset({"s3", "server_of", "broker", "browser"})
 SERVER_FOLDERS = ("tests/kafka/",)
-
-# The short set that CI also runs on the oldest and the newest Spark: `make test-oldest`, `make test-newest`.
-OLDEST = (
-    "tests/streaming/sink/test_sink.py::test_each_batch_is_one_commit_with_a_report",
-    "tests/streaming/sink/test_sink.py::test_a_batch_adds_one_file_for_each_partition",
-    "tests/streaming/sink/test_sink_once.py::test_a_replay_is_skipped",
-    "tests/streaming/test_limits_and_restarts.py::",
-    "tests/streaming/datasource/test_self_limited.py::",
-    "tests/streaming/datasource/test_batch_read.py::test_the_newest_snapshot",
-    "tests/streaming/datasource/test_batch_read.py::test_an_interval",
-    "tests/streaming/datasource/test_batch_write.py::test_an_append_creates_the_table_and_is_one_commit",
-    "tests/streaming/executors/test_spark_table.py::test_updates",
-    "tests/streaming/executors/test_spark_table.py::test_upserts",
-    "tests/streaming/jvm_reading/test_dead_rows.py::",
-)
 
 
 def full_but(main: Iterable[Any], every: Iterable[Any]) -> list[Any]:
@@ -59,7 +46,5 @@ def mark(items: Iterable[pytest.Item]) -> None:
         fixtures: Sequence[str] = getattr(item, "fixturenames", ())
         if SPARK_FIXTURES.intersection(fixtures):
             item.add_marker(pytest.mark.spark)
-        if item.nodeid.startswith(OLDEST):
-            item.add_marker(pytest.mark.oldest)
         if SERVER_FIXTURES.intersection(fixtures) or item.nodeid.startswith(SERVER_FOLDERS):
             item.add_marker(pytest.mark.server)

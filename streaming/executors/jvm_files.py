@@ -7,19 +7,23 @@ their footers. Their rows must add up to the number that Spark counted in the sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.types as pt
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log.commit.discard import delete_unnamed
 from tidelog.log.data.external_files import take_up
 from tidelog.log.data.writer import DataWriter
-from tidelog.log.errors import SchemaMismatchError, TidelogError
+from tidelog.log.errors import SchemaMismatchError, StoreUnavailableError, TidelogError
 from tidelog.log.format.actions import AddFile
 from tidelog.log.storage import FileStatus, Store
 from tidelog.log.storage.local import LocalStore
@@ -51,6 +55,7 @@ _LOCAL_OPTIONS = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
+_FULL = re.compile(r"IOException: (No space left on device|Disk quota exceeded)")
 _FOLDER_KEY = "p"
 _MAX_KEY = 120
 # Up to this number of files, the driver reads the footers; beyond it, the executors do.
@@ -106,7 +111,25 @@ def _save(frame: DataFrame, writer: DataWriter, folder: str, rows_per_file: int 
         output = frame.write.format("parquet").mode("append").options(**_options(writer.store))
         if rows_per_file is not None:
             output = output.option("maxRecordsPerFile", rows_per_file)
-        (output.partitionBy(name) if keyed else output).save(f"{_url(writer.store)}/{folder}")
+        with _full_disk_named(writer.store, folder):
+            (output.partitionBy(name) if keyed else output).save(f"{_url(writer.store)}/{folder}")
+
+
+@contextmanager
+def _full_disk_named(store: Store, folder: str) -> Iterator[None]:
+    """Raise for a full disk what tidelog's own writer raises: StoreUnavailableError. Spark has no error of its own."""
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        full = _FULL.search(str(error))
+        if full is None:
+            raise
+        raise StoreUnavailableError(
+            f"Spark failed to write files to {folder} of {store.url}: {full[1]}",
+            advice="free up space there and in Spark's local folder (spark.local.dir), then retry; nothing was "
+            "committed",
+            path=store.url,
+        ) from error
 
 
 def _url(store: Store) -> str:

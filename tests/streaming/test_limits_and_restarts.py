@@ -55,6 +55,7 @@ def batches(spark: SparkSession, way: str, table: Table, checkpoint: Path, count
     return seen
 
 
+@pytest.mark.oldest
 @pytest.mark.parametrize("way", ["readStream", "Feed"])
 def test_each_micro_batch_is_bounded_across_restarts(
     spark: SparkSession, table: Table, tmp_path: Path, way: str
@@ -70,6 +71,7 @@ def test_each_micro_batch_is_bounded_across_restarts(
     assert batches(spark, way, table, checkpoint, 3) == [(4, [5]), (5, [6]), (6, [7])]
 
 
+@pytest.mark.oldest
 @BEFORE_LIMITS
 def test_available_now_is_one_micro_batch_with_everything(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     assert drain_feed(spark, table.path, tmp_path / "cp") == [[(1,), (2,), (3,)]]
@@ -77,6 +79,7 @@ def test_available_now_is_one_micro_batch_with_everything(spark: SparkSession, t
     assert drain_feed(spark, table.path, tmp_path / "cp") == [[(4,), (5,)]]
 
 
+@pytest.mark.oldest
 @BEFORE_LIMITS
 @pytest.mark.parametrize("trigger", ["availableNow", "once"])
 def test_a_feed_with_a_limit_refuses_triggers_that_end(spark: SparkSession, table: Table, trigger: str) -> None:
@@ -94,6 +97,7 @@ def test_a_feed_without_limits_runs_with_available_now(spark: SparkSession, tabl
     assert seen == [3]
 
 
+@pytest.mark.oldest
 @BEFORE_LIMITS
 def test_sparks_wrapper_for_available_now_is_refused_before_the_checkpoint_changes(
     spark: SparkSession, table: Table, tmp_path: Path

@@ -42,6 +42,7 @@ def numbers(spark: SparkSession, table: Table, **options: str | int) -> list[int
     return sorted(row["n"] for row in read(spark, table.path, **options).collect())
 
 
+@pytest.mark.oldest
 def test_the_newest_snapshot(spark: SparkSession, table: Table) -> None:
     frame = read(spark, table.path)
     assert frame.schema.simpleString() == "struct<part:int,n:bigint,tags:array<string>>"
@@ -92,6 +93,7 @@ def test_an_interval(spark: SparkSession, table: Table) -> None:
     assert numbers(spark, table, after=moment(table, 3), endingVersion=6) == [4, 4, 6]
 
 
+@pytest.mark.oldest
 def test_the_commit_columns_of_an_interval(spark: SparkSession, table: Table) -> None:
     options: dict[str, str | int] = {"changes": "append", "after": 3, "columns": "n,_commit_version"}
     frame = read(spark, table.path, **options, where="part = 0")

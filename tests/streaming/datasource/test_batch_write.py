@@ -42,6 +42,7 @@ def data_files(path: Path) -> list[Path]:
     return [file for file in path.rglob("*.parquet") if "_delta_log" not in file.parts]
 
 
+@pytest.mark.oldest
 def test_an_append_creates_the_table_and_is_one_commit(spark: SparkSession, path: Path) -> None:
     append(frame(spark, 0, 10), path)
     table = Table.open(str(path))

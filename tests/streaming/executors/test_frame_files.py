@@ -21,7 +21,7 @@ from tidelog.log import Table
 from tidelog.log.data.conform import conform
 from tidelog.log.data.external_files import take_up
 from tidelog.log.data.writer import DataWriter
-from tidelog.log.errors import SchemaMismatchError, WriteVerificationError
+from tidelog.log.errors import SchemaMismatchError, StoreUnavailableError, WriteVerificationError
 from tidelog.log.format import statistics
 from tidelog.log.format.actions import AddFile, Protocol
 from tidelog.log.state.loader import load
@@ -377,6 +377,14 @@ def test_a_failed_job_leaves_no_file(spark: SparkSession, tmp_path: Path) -> Non
     failing = spark.range(0, 4, 1, 2).selectExpr("if(id = 3, raise_error('the third row fails'), id) n")
     with pytest.raises(Exception, match="the third row fails"):
         write_frame(failing, writer_of(table))
+    assert files_below(table) == []
+
+
+def test_a_full_disk_is_the_error_that_the_drivers_writer_raises(spark: SparkSession, tmp_path: Path) -> None:
+    table = made(tmp_path / "table", pa.schema([("n", pa.int64())]))
+    full = "raise_error('java.io.IOException: No space left on device')"
+    with pytest.raises(StoreUnavailableError, match=r"failed to write .*: No space left on device; free up space"):
+        write_frame(spark.range(0, 4, 1, 2).selectExpr(f"if(id = 3, {full}, id) n"), writer_of(table))
     assert files_below(table) == []
 
 

@@ -78,6 +78,7 @@ def test_overwrites(twins: Twins, spark: SparkSession) -> None:
         twins.check(methodcaller("overwrite", data, **arguments), on_spark)
 
 
+@pytest.mark.oldest
 def test_upserts(twins: Twins, spark: SparkSession) -> None:
     """Later upserts meet rows of earlier ones. In the last but two a key has two rows in the table."""
     schema = f"{FRAME}, op string"

@@ -49,6 +49,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.oldest
 @pytest.mark.parametrize("settings", full_but(["splits"], SETTINGS))
 def test_dead_rows_and_differences(spark: SparkSession, table: Table, settings: str) -> None:
     with session_settings(spark, SETTINGS[settings]):

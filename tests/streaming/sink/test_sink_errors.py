@@ -98,6 +98,7 @@ def test_the_error_that_the_batch_function_gets_is_the_typed_one(spark: SparkSes
     assert "schema_evolution=True" in error.advice
 
 
+@pytest.mark.oldest
 def test_stopping_a_query_in_a_batch_is_an_interruption_in_words_that_spark_knows(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,6 +135,7 @@ def test_stopping_a_query_in_a_batch_is_an_interruption_in_words_that_spark_know
     assert messages == [f"batch stopped outcome=stopped sink=default path={tmp_path / 'table'} batch_id=0"]
 
 
+@pytest.mark.oldest
 def test_a_query_without_a_checkpoint_location_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """Spark makes up a checkpoint and deletes it, so a restart would not know what is in the table."""
     stream = Input(tmp_path / "input").put().stream(spark)

@@ -21,6 +21,7 @@ def source(tmp_path: Path) -> Input:
     return Input(tmp_path / "input")
 
 
+@pytest.mark.oldest
 def test_a_batch_that_spark_has_not_recorded_is_skipped_on_restart(
     spark: SparkSession, source: Input, tmp_path: Path
 ) -> None:
