@@ -57,7 +57,7 @@ from tidelog.compaction_daemon.planning.plan import (
     Prediction,
     ScopeDebt,
 )
-from tidelog.compaction_daemon.planning.request import Budget
+from tidelog.compaction_daemon.planning.request import Budget, CompactionRequest
 from tidelog.compaction_daemon.process.daemon import Daemon
 from tidelog.compaction_daemon.process.daemon_status import (
     DaemonStatus,
@@ -78,6 +78,7 @@ from tidelog.log import ExpiryReport, VacuumReport
 __all__ = [
     "Budget",
     "CompactionReport",
+    "CompactionRequest",
     "Daemon",
     "DaemonConfig",
     "DaemonStatus",

@@ -16,7 +16,8 @@ from tidelog.log.state import checkpointing
 from tidelog.log.state.segment import find_segment
 
 if TYPE_CHECKING:
-    from tidelog.compaction_daemon.compaction.compaction import CompactionReport
+    from tidelog.compaction_daemon.compaction.compaction_report import CompactionReport
+    from tidelog.compaction_daemon.planning.request import Budget
 
 
 class UpkeepMethods(TableReader):
@@ -45,28 +46,27 @@ class UpkeepMethods(TableReader):
         """
         return debt_of(self._store, self._state)
 
-    def compact(
+    def compact(  # noqa: D417 - CompactionRequest describes the other arguments, which users know by name
         self,
         level: str = "minor",
         *,
         where: str | None = None,
+        growth: float = 1.0,
         cluster_by: Sequence[str] = (),
         purge: bool = False,
         cluster_order: str | None = None,
         executor: Executor | None = None,
+        budget: Budget | None = None,
     ) -> CompactionReport:
-        """Rewrite files in one commit that changes no rows and is invisible to time travel by timestamp.
+        """Rewrite groups of files in commits that change no rows and are invisible to time travel by timestamp.
 
-        One call rewrites a bounded number of bytes. Other writers are not disturbed: if one of them takes a file first,
-        its group is left out. `tidelog.compaction_daemon.compact` describes the bounds.
+        It is `tidelog.compaction_daemon.compact` for this table, where the bounds and the commits of a call are
+        described. `level`, `where`, `growth`, `cluster_by`, `purge` and `cluster_order` are those of its
+        `CompactionRequest`. Other writers are not disturbed: if one of them takes a file first, its group is left out.
 
         Args:
-            level: `minor` merges small files; `major` rewrites a whole scope.
-            where: SQL text over partition columns; compact only the partitions that it describes.
-            cluster_by: For `major`, the columns to cluster rows by; by default those of `tidelog.clusterBy`.
-            purge: For `major`, also rewrite every file that has a dead row.
-            cluster_order: For `major`, `hilbert` or `sort`; by default that of `tidelog.clusterOrder`.
-            executor: A `concurrent.futures` executor that rewrites groups in parallel; None uses this thread.
+            executor: A `concurrent.futures` executor that rewrites groups in parallel; by default some threads do.
+            budget: The most to take on; by default 512 MiB to read for `minor` and `auto`, 8 GiB for `major`.
 
         Raises:
             ConfigurationError: An argument is wrong.
@@ -80,10 +80,12 @@ class UpkeepMethods(TableReader):
             table,
             level,
             where=where,
+            growth=growth,
             cluster_by=cluster_by,
             purge=purge,
             cluster_order=cluster_order,
             executor=executor,
+            budget=budget,
         )
 
     def expire(self, *, older_than: timedelta | datetime | None = None, dry_run: bool = False) -> ExpiryReport:

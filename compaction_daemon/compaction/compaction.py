@@ -8,15 +8,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from tidelog.compaction_daemon.compaction.applying import Conduct, apply_groups, stage_groups
-from tidelog.compaction_daemon.compaction.compaction_report import NOTHING
-from tidelog.compaction_daemon.compaction.compaction_report import CompactionReport as CompactionReport  # noqa: PLC0414 - for Table.compact
+from tidelog.compaction_daemon.compaction.compaction_report import NOTHING, CompactionReport
 from tidelog.compaction_daemon.compaction.executors import require_usable
 from tidelog.compaction_daemon.compaction.purge import close_purge
 from tidelog.compaction_daemon.planning.checking import DroppedGroup, check, require_applicable
 from tidelog.compaction_daemon.planning.history import CommitFacts, History, Moment, facts_of, facts_of_large
 from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, Plan, total
 from tidelog.compaction_daemon.planning.planner import NO_BUDGET, NO_HISTORY, plan_snapshot
-from tidelog.compaction_daemon.planning.request import Budget, CompactionRequest, column_names
+from tidelog.compaction_daemon.planning.request import Budget, CompactionRequest
 from tidelog.log import Snapshot, Table, Transaction
 from tidelog.log.errors import ConfigurationError, CorruptLogError
 from tidelog.log.format import commit_info
@@ -38,7 +37,7 @@ MAX_COMMIT_BYTES = 2**20
 CLOCK_DIFFERENCE_MS = 300_000
 
 
-def plan(
+def plan(  # noqa: D417 - CompactionRequest describes the other arguments
     table: Table,
     level: str = "minor",
     *,
@@ -51,19 +50,12 @@ def plan(
 ) -> Plan:
     """Plan a compaction of the table's newest version; nothing is rewritten.
 
-    The same version and arguments always give the same groups. Predictions follow the table's recent commits, and at
-    the level `auto` also the time since the last one.
+    `level`, `where`, `growth`, `cluster_by`, `purge` and `cluster_order` are those of a `CompactionRequest`. The same
+    version and arguments always give the same groups. Predictions follow the table's recent commits, and at the level
+    `auto` also the time since the last one.
 
     Args:
         table: The table; it is refreshed.
-        level: `minor` packs small files. `major` also rewrites files with many dead rows and clusters rows. `auto` is
-            what a daemon would do next: `minor` in partitions that are being written, `major` in quiet ones.
-        where: SQL over partition columns that chooses partitions; None for all of them.
-        growth: For `minor` and `auto`, about how many times its largest file a group must be. 1.0 packs all that it
-            can; the daemon uses 2.0, which waits until a rewrite pays.
-        cluster_by: For `major`, the columns to cluster rows by; by default those of `tidelog.clusterBy`.
-        purge: For `major`, rewrite every file that has a dead row, not only those with many.
-        cluster_order: For `major`, `hilbert` or `sort`; by default that of `tidelog.clusterOrder`.
         budget: The most that the groups together may cost; by default only the number of input files is bounded.
 
     Returns:
@@ -77,7 +69,7 @@ def plan(
         for entry in plan(table, "major", purge=True).reasons:
             print(entry.path, entry.chosen, entry.reason)
     """
-    request = CompactionRequest(level, where, growth, column_names(cluster_by), purge, cluster_order)
+    request = CompactionRequest(level, where, growth, cluster_by, purge, cluster_order)
     return plan_newest(table, request, budget or NO_BUDGET)
 
 
@@ -88,7 +80,7 @@ def plan_newest(table: Table, request: CompactionRequest, budget: Budget) -> Pla
     return plan_snapshot(snapshot, request, history=read_history(table), now_ms=now_ms, budget=budget, explain=True)
 
 
-def stage(
+def stage(  # noqa: D417 - as above
     table: Table,
     level: str = "minor",
     *,
@@ -100,16 +92,11 @@ def stage(
 ) -> Transaction:
     """Rewrite files as `compact` does, and leave the commit to the caller.
 
-    Readers see nothing of it until `commit()`; `abort()` deletes the written files.
+    `level` (`minor` or `major`), `where`, `growth`, `cluster_by`, `purge` and `cluster_order` are those of a
+    `CompactionRequest`. Readers see nothing of it until `commit()`; `abort()` deletes the written files.
 
     Args:
         table: The table, an opened one.
-        level: `minor` or `major`, as for `compact`, like the rest.
-        where: SQL over partition columns; None for all partitions.
-        growth: For `minor`, about how many times its largest file a group must be.
-        cluster_by: For `major`, the columns to cluster rows by; by default those of `tidelog.clusterBy`.
-        purge: For `major`, rewrite every file that has a dead row.
-        cluster_order: For `major`, `hilbert` or `sort`; by default that of `tidelog.clusterOrder`.
 
     Returns:
         The transaction. Its `commit()` writes no version if there was nothing to rewrite, and returns `Superseded` if
@@ -120,7 +107,7 @@ def stage(
         PredicateError: `where` is not valid.
         CompactionVerificationError: Written files do not hold the rows that were read.
     """
-    request = CompactionRequest(level, where, growth, column_names(cluster_by), purge, cluster_order)
+    request = CompactionRequest(level, where, growth, cluster_by, purge, cluster_order)
     if request.level not in (MINOR, MAJOR):
         raise ConfigurationError(
             f"the level {level!r} can need several commits, and a transaction is one",
@@ -132,7 +119,7 @@ def stage(
     return stage_groups(transaction, table, snapshot, planned.groups, level)
 
 
-def compact(  # noqa: PLR0913 - a public function whose options users know by name
+def compact(  # noqa: D417, PLR0913 - as above; a public function whose options users know by name
     table: Table | str,
     level: str = "minor",
     *,
@@ -152,18 +139,12 @@ def compact(  # noqa: PLR0913 - a public function whose options users know by na
     is finished about every 20 s, so that a crash or a conflict loses no more than that. A crash at any moment leaves
     the table readable, and at most files that `vacuum` deletes.
 
+    `level`, `where`, `growth`, `cluster_by`, `purge` and `cluster_order` are those of a `CompactionRequest`. Once a
+    purge leaves no dead row, a commit without rows closes it: the report's `purge` says from when on nothing holds
+    deleted rows.
+
     Args:
         table: A table, or its path.
-        level: `minor` packs small files of one partition into one file each, in order. `major` also rewrites files with
-            many dead rows, and clusters rows. `auto` does what a daemon would do next: `minor` in partitions that are
-            being written, `major` in quiet ones.
-        where: SQL over partition columns that chooses partitions; None for all of them.
-        growth: For `minor` and `auto`, about how many times its largest file a group must be. 1.0 packs all that it
-            can; the daemon uses 2.0, which waits until a rewrite pays.
-        cluster_by: For `major`, the columns to cluster rows by; by default those of `tidelog.clusterBy`.
-        purge: For `major`, rewrite every file that has a dead row, even if files become larger. Once none is left, a
-            commit without rows closes the purge. The report's `purge` says from when on nothing holds deleted rows.
-        cluster_order: For `major`, `hilbert` or `sort`; by default that of `tidelog.clusterOrder`.
         executor: A `concurrent.futures` executor that rewrites groups in parallel; by default some threads do.
         budget: The most to take on; by default 512 MiB to read for `minor` and `auto`, 8 GiB for `major`. At least one
             group is rewritten.
@@ -191,7 +172,7 @@ def compact(  # noqa: PLR0913 - a public function whose options users know by na
         report = compact("/data/events", "major", where="day < '2026-01-31'", cluster_by=["id"])
         print(report.files_removed, "files became", report.files_added)
     """
-    request = CompactionRequest(level, where, growth, column_names(cluster_by), purge, cluster_order)
+    request = CompactionRequest(level, where, growth, cluster_by, purge, cluster_order)
     if plan is not None and (request != CompactionRequest() or budget is not None):
         raise ConfigurationError(
             "a plan already says what to do", advice="give no other argument with plan, except executor"

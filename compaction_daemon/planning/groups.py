@@ -203,7 +203,7 @@ def _group(
         inputs[0].partition_values,
         tuple(inputs),
         outputs,
-        request.cluster_by if clustered else (),
+        tuple(request.cluster_by) if clustered else (),
         (request.cluster_order if clustered else None) or HILBERT,
         MAJOR if decisions.is_major(decision) else MINOR,
         costs.model.predict(

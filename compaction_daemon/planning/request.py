@@ -20,6 +20,8 @@ LEVELS = (MINOR, MAJOR, AUTO_LEVEL)
 # repeat the last one: with this bound a byte is rewritten about log2(target / file size) times while files keep
 # arriving, not once for every file that follows it.
 GROWTH = 2.0
+# With more, nothing would ever be packed.
+MOST_GROWTH = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +47,43 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRequest:
-    """What to compact and how; the arguments of `plan`.
+    """What to compact and how: the arguments of `compact`, `stage`, `plan`, `Table.compact` and `SparkTable.compact`.
+
+    Args:
+        level: `minor` packs small files of one partition into one file each, in order. `major` also rewrites files with
+            many dead rows, and clusters rows. `auto` does what a daemon would do next: `minor` in partitions that are
+            being written, `major` in quiet ones.
+        where: SQL over partition columns that chooses partitions; None for all of them.
+        growth: For `minor` and `auto`, about how many times its largest file a group must be; at least 1. 1.0 packs all
+            that it can; a daemon uses 2.0, which waits until a rewrite pays.
+        cluster_by: For `major` and `auto`, the columns to cluster rows by; by default those of `tidelog.clusterBy`, or
+            else those by which another engine clusters the table.
+        purge: For `major` and `auto`, rewrite every file that has a dead row, not only those with many, even if files
+            become larger.
+        cluster_order: For `major` and `auto`, `hilbert` or `sort`; by default that of `tidelog.clusterOrder`.
 
     Raises:
-        ConfigurationError: The level is unknown or does not support an option.
+        ConfigurationError: The level is unknown or does not support an option, `growth` is not a number from 1, or
+            `cluster_by` is not a list of names.
     """
 
     level: str = MINOR
     where: str | None = None
     growth: float = 1.0
-    cluster_by: tuple[str, ...] = ()
+    cluster_by: Sequence[str] = ()
     purge: bool = False
     cluster_order: str | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.cluster_by, str):  # it would be a sequence of letters
+            raise ConfigurationError(
+                "cluster_by must be a list of column names, not a string", advice=f"give a list: [{self.cluster_by!r}]"
+            )
+        # The class is frozen, and a request is compared with others.
+        object.__setattr__(self, "cluster_by", tuple(self.cluster_by))
+        growth: object = self.growth
+        if isinstance(growth, bool) or not isinstance(growth, int | float) or not 1 <= growth <= MOST_GROWTH:
+            raise ConfigurationError(f"growth is {growth!r}", advice=f"give a number from 1 up to {MOST_GROWTH:,}")
         if self.level not in LEVELS:
             allowed = ", ".join(LEVELS)
             raise ConfigurationError(f"there is no compaction level {self.level!r}", advice=f"use one of {allowed}")
@@ -76,15 +101,6 @@ class CompactionRequest:
 
 # What is due, as a daemon with its own settings finds it.
 DUE = CompactionRequest(AUTO_LEVEL, growth=GROWTH)
-
-
-def column_names(cluster_by: Sequence[str]) -> tuple[str, ...]:
-    """The names as a tuple. Raises ConfigurationError for a string, which would be a sequence of letters."""
-    if isinstance(cluster_by, str):
-        raise ConfigurationError(
-            "cluster_by must be a list of column names, not a string", advice=f"give a list: [{cluster_by!r}]"
-        )
-    return tuple(cluster_by)
 
 
 def with_clustering(snapshot: Snapshot, request: CompactionRequest) -> tuple[CompactionRequest, tuple[str, ...]]:

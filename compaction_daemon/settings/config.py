@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 
-from tidelog.compaction_daemon.planning.request import GROWTH
+from tidelog.compaction_daemon.planning.request import GROWTH, MOST_GROWTH
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.presentable import address_without_credentials
 
@@ -15,7 +15,6 @@ _LEAST_INTERVAL_S = 0.01
 _DAY_S = timedelta(days=1).total_seconds()
 # Nobody has more bytes, and Arrow and NumPy count in 64 bits.
 _MOST_BYTES = 2**60
-_MOST_GROWTH = 1e6
 # Python refuses to spell numbers of thousands of digits.
 _SHOWN_BITS = 256
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>\d{1,5})")
@@ -64,7 +63,7 @@ class DaemonConfig:
     def __post_init__(self) -> None:
         for name in ("interval_s", "idle_interval_s", "discovery_interval_s"):
             _require(name, getattr(self, name), at_least=_LEAST_INTERVAL_S, at_most=_DAY_S)
-        _require("growth", self.growth, at_least=1, at_most=_MOST_GROWTH)
+        _require("growth", self.growth, at_least=1, at_most=MOST_GROWTH)
         _require("lease_ttl_s", self.lease_ttl_s, at_least=0.05, at_most=timedelta(hours=1).total_seconds())
         _require("compaction_bytes", self.compaction_bytes, at_least=2**20, at_most=_MOST_BYTES)
         _require("core_share", self.core_share, at_least=0.01, at_most=1)

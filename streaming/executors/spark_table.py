@@ -44,7 +44,8 @@ from tidelog.streaming.executors.tasks import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.compaction_daemon.compaction.compaction import CompactionReport
+    from tidelog.compaction_daemon.compaction.compaction_report import CompactionReport
+    from tidelog.compaction_daemon.planning.request import Budget
 
 
 def table(spark: SparkSession, path: str, *, storage_options: Mapping[str, str] | None = None) -> SparkTable:
@@ -201,23 +202,23 @@ class SparkTable:
         parts = run_on_rows(frame, partial(_write_rows, rules, where, dynamic))
         return committed(transaction.stage(overwrite.staged(transaction.state, *parts)).commit())
 
-    def compact(
+    def compact(  # noqa: D417 - CompactionRequest describes the other arguments
         self,
         level: str = "minor",
         *,
         where: str | None = None,
+        growth: float = 1.0,
         cluster_by: Sequence[str] = (),
         purge: bool = False,
         cluster_order: str | None = None,
+        budget: Budget | None = None,
     ) -> CompactionReport:
-        """Rewrite files without a change of rows. Each task rewrites one group; see `Table.compact` and SparkExecutor.
+        """Rewrite files without a change of rows. Each task rewrites one group: `Table.compact` with a SparkExecutor.
+
+        `level`, `where`, `growth`, `cluster_by`, `purge` and `cluster_order` are those of a `CompactionRequest`.
 
         Args:
-            level: `minor` merges small files; `major` rewrites a whole scope.
-            where: An SQL predicate over partition columns; compact only the partitions that it describes.
-            cluster_by: For `major`, the columns to cluster rows by; by default those of `tidelog.clusterBy`.
-            purge: For `major`, also rewrite every file that has a dead row.
-            cluster_order: For `major`, `hilbert` or `sort`; by default that of `tidelog.clusterOrder`.
+            budget: The most to take on, as for `Table.compact`.
 
         Returns:
             What was done.
@@ -232,10 +233,12 @@ class SparkTable:
             return self._table.compact(
                 level,
                 where=where,
+                growth=growth,
                 cluster_by=cluster_by,
                 purge=purge,
                 cluster_order=cluster_order,
                 executor=executor,
+                budget=budget,
             )
 
     def _change_rows(self, where: str, stage: Stage) -> Committed:
