@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from tidelog.compaction_daemon.compaction.applying import Conduct
 from tidelog.compaction_daemon.compaction.compaction import apply_fresh, read_history
-from tidelog.compaction_daemon.compaction.compaction_report import NOTHING, CompactionReport
+from tidelog.compaction_daemon.compaction.compaction_report import CompactionReport
 from tidelog.compaction_daemon.leases import Held, Lease, heartbeat_commit
 from tidelog.compaction_daemon.planning.history import History
 from tidelog.compaction_daemon.planning.plan import Plan
@@ -19,11 +19,11 @@ from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
 from tidelog.compaction_daemon.planning.request import AUTO_LEVEL, Budget, CompactionRequest
 from tidelog.compaction_daemon.process.daemon_status import TableState
 from tidelog.compaction_daemon.process.kept_leases import KeptLeases
-from tidelog.compaction_daemon.process.watched_tables import WatchedTable, known_error
+from tidelog.compaction_daemon.process.watched_tables import TableWork, WatchedTable
 from tidelog.compaction_daemon.settings.config import DaemonConfig
 from tidelog.compaction_daemon.upkeep import UpkeepReport
 from tidelog.log import Snapshot, Table
-from tidelog.log.errors import CompactionGrowthError, CompactionVerificationError, LeaseLostError, TidelogError
+from tidelog.log.errors import LeaseLostError, TidelogError
 from tidelog.log.log_records import event
 from tidelog.log.system import System, logger
 
@@ -108,32 +108,6 @@ class Bytes:
         return None if self.limit is None else max(0, self.limit - self.used(now_s))
 
 
-@dataclass(slots=True)
-class _Work:
-    """What was done so far.
-
-    `failures` are the errors of single groups; `left` if something is left to do, `held` if another daemon has the
-    lease.
-    """
-
-    compaction: CompactionReport = NOTHING
-    failures: list[Exception] = field(default_factory=list)
-    upkeep: UpkeepReport | None = None
-    heartbeat: bool = False
-    left: bool = False
-    held: Held | None = None
-
-    @property
-    def did_anything(self) -> bool:
-        return self.compaction.did_anything or self.heartbeat or (self.upkeep is not None and self.upkeep.did_anything)
-
-    @property
-    def error(self) -> TidelogError | None:
-        """The first error of a group. One that would grow is no error: it stays as it is."""
-        errors = (known_error(each) for each in self.failures if not isinstance(each, CompactionGrowthError))
-        return next(errors, None)
-
-
 class TableStepper:
     """Makes steps, with what all tables of a daemon share: its settings, its leases, its budget and its executor."""
 
@@ -170,44 +144,28 @@ class TableStepper:
     def step(self, watched: WatchedTable, look: Table | Exception) -> TableStep:
         """Do what is due for one table, within bounds. An error of the table is part of the report."""
         began_s = self._system.monotonic_s()
-        work = _Work()
-        error = None
+        work = TableWork()
         try:
-            table = _opened(look)
-            watched.opened()
-            changed = table.version != watched.status.version
-            watched.sampled(table)
-            self._work(watched, table, work, changed=changed)
-            watched.sampled(table)
-            if work.held is not None:
-                watched.held_by(work.held.owner, work.held.free_in_s)
-            else:
-                # What a failed group kept from being done is done at once: it is left out of the next plan.
-                worked = work.did_anything or bool(work.failures)
-                watched.looked(worked=worked, changed=changed, pending=work.left)
+            work.table = _opened(look)
+            work.is_new = watched.begun(work.table)
+            self._work(watched, work.table, work)
         except LeaseLostError as lost:
-            # Another daemon has taken over and goes on with the table, or the table is gone, as the next look will say.
             self.leases.lost(watched.path, lost)
-            watched.lost_lease()
+            work.error = lost
         except Exception as failure:  # noqa: BLE001 - as above
-            error = watched.failed(failure)
-        watched.has_epoch(self.leases.epoch(watched.path))
-        watched.stepped()
+            work.error = failure
         seconds = self._system.monotonic_s() - began_s
-        # A race that was lost to a writer is no failure yet, and the status has no error.
-        is_failure = error is not None and watched.status.error is not None
-        refused = sum(isinstance(failure, CompactionVerificationError) for failure in work.failures)
-        watched.count(step_seconds=seconds, failures=int(is_failure), refused=refused)
-        watched.noted_groups()
-        version = None if error is not None else watched.status.version
-        error = error or work.error
-        return TableStep(watched.path, version, work.compaction, work.upkeep, error, watched.status.state, seconds)
+        error = watched.ended(work, self.leases.epoch(watched.path), seconds)
+        status = watched.status
+        version = None if error is not None else status.version
+        error = error or work.group_error
+        return TableStep(watched.path, version, work.compaction, work.upkeep, error, status.state, seconds)
 
-    def _work(self, watched: WatchedTable, table: Table, work: _Work, *, changed: bool) -> None:
+    def _work(self, watched: WatchedTable, table: Table, work: TableWork) -> None:
         """Do what is due, under the lease of the table; nothing is asked of the store if nothing is."""
         chores = watched.upkeep.due(table)
         snapshot = table.at()
-        planned = self._planned(watched, table, snapshot, work) if changed or watched.is_planning_due() else None
+        planned = self._planned(watched, table, snapshot, work) if work.is_new or watched.is_planning_due() else None
         beats = self._is_heartbeat_due(table)
         if not (chores or planned or beats):
             return
@@ -217,7 +175,7 @@ class TableStepper:
             return
         # The checkpoint comes first: a file that cannot be compacted must not prevent checkpoints.
         if chores:
-            work.upkeep = self._keep_up(watched, table)
+            work.upkeep = watched.upkeep.run(table)
             work.left = work.left or work.upkeep.running is not None
         if planned:
             self._compact(watched, table, snapshot, planned, lease, work)
@@ -229,7 +187,7 @@ class TableStepper:
             # Another daemon can go on with it while this one is at its other tables.
             self.leases.release(watched.path)
 
-    def _planned(self, watched: WatchedTable, table: Table, snapshot: Snapshot, work: _Work) -> Plan | None:
+    def _planned(self, watched: WatchedTable, table: Table, snapshot: Snapshot, work: TableWork) -> Plan | None:
         """What to compact now; None if there is nothing, or if the budget does not allow it."""
         left = self.bytes.left(self._system.monotonic_s())
         if left == 0:
@@ -240,12 +198,12 @@ class TableStepper:
         budget = Budget(size_bytes=most if left is None else min(most, left))
         # The history costs requests, so it is read only for a table that has or had debt.
         if watched.history is None and not _has_debt(self._plan(watched, snapshot, budget, NO_HISTORY)):
-            watched.planned(has_debt=False)
+            work.has_debt = False
             return None
         watched.history = read_history(table, watched.history)
         planned = self._plan(watched, snapshot, budget, watched.history)
         # What is left alone for a while is debt as well.
-        watched.planned(has_debt=_has_debt(planned))
+        work.has_debt = _has_debt(planned)
         return planned if planned.groups else None
 
     def _plan(self, watched: WatchedTable, snapshot: Snapshot, budget: Budget, history: History) -> Plan:
@@ -257,15 +215,8 @@ class TableStepper:
         every_s = self._config.heartbeat_s
         return every_s is not None and self._system.now_ms() - table.head.timestamp_ms >= every_s * 1000
 
-    def _keep_up(self, watched: WatchedTable, table: Table) -> UpkeepReport:
-        report = watched.upkeep.run(table)
-        watched.count(checkpoints=int(report.checkpoint is not None), files_deleted=report.files_deleted)
-        if report.checkpoint is not None:
-            watched.sampled(table, again=True)  # the log has no tail any more
-        return report
-
     def _compact(
-        self, watched: WatchedTable, table: Table, snapshot: Snapshot, planned: Plan, lease: Lease, work: _Work
+        self, watched: WatchedTable, table: Table, snapshot: Snapshot, planned: Plan, lease: Lease, work: TableWork
     ) -> None:
         def ended(report: CompactionReport) -> None:
             # Also after an error: what was committed stays, and what was read was read.
@@ -281,22 +232,12 @@ class TableStepper:
             on_commit=lambda report: watched.count_compactions(report.levels),
             on_end=ended,
         )
-        report = apply_fresh(table, snapshot, planned, conduct)
-        watched.count(superseded=int(report.bytes_read > 0 and not (report.did_anything or work.failures)))
+        apply_fresh(table, snapshot, planned, conduct)
 
     def _note(self, watched: WatchedTable, table: Table, report: CompactionReport) -> None:
-        """Count, log and charge what a compaction did."""
+        """Log and charge what a compaction did."""
         self.bytes.take(report.bytes_read, self._system.monotonic_s())
-        watched.count(
-            files_removed=report.files_removed,
-            files_added=report.files_added,
-            bytes_read=report.bytes_read,
-            bytes_written=report.bytes_written,
-            wasted_bytes=report.wasted_bytes,
-            rebased_over=len(report.rebased_over),
-        )
         if report.did_anything:
-            watched.sampled(table)
             watched.failed_groups.keep_live(table.at().files()["path"], self._system.monotonic_s())
             _LOGGER.info(
                 "%s: version %d: %d files became %d (%d to %d bytes)",

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from tidelog.compaction_daemon.compaction.compaction_report import NOTHING, CompactionReport
+from tidelog.compaction_daemon.leases import Held
 from tidelog.compaction_daemon.planning.failed_groups import FailedGroups
 from tidelog.compaction_daemon.planning.history import History
 from tidelog.compaction_daemon.process.daemon_status import DebtSample, LeftAlone, SearchError, TableState, TableStatus
@@ -23,11 +25,14 @@ from tidelog.compaction_daemon.settings.sources import (
     require_store,
     source_at,
 )
-from tidelog.compaction_daemon.upkeep import Upkeep
+from tidelog.compaction_daemon.upkeep import Upkeep, UpkeepReport
 from tidelog.log import Table
 from tidelog.log.errors import (
+    CompactionGrowthError,
+    CompactionVerificationError,
     ConfigurationError,
     ConflictError,
+    LeaseLostError,
     RetryableError,
     TableNotFoundError,
     TableReplacedError,
@@ -92,6 +97,52 @@ class Schedule:
 
 def _doubled(start_s: float, times: int, limit_s: float) -> float:
     return min(limit_s, start_s * 2.0 ** min(times, _MAX_DOUBLINGS))
+
+
+@dataclass(slots=True)
+class TableWork:
+    """What a step found and did for one table, collected until it is noted.
+
+    Attributes:
+        table: The table at its newest version; None if it could not be opened.
+        is_new: Whether that version was not seen before.
+        has_debt: Whether a plan for it had anything to do, now or later; None if none was made.
+        upkeep: What upkeep did.
+        compaction: What the compaction did, also if it ended with an error.
+        failures: The errors of single groups.
+        heartbeat: Whether a heartbeat was committed.
+        left: Whether something is left to do.
+        held: Who has the lease, if another daemon has it.
+        error: What ended the step early.
+    """
+
+    table: Table | None = None
+    is_new: bool = False
+    has_debt: bool | None = None
+    upkeep: UpkeepReport | None = None
+    compaction: CompactionReport = NOTHING
+    failures: list[Exception] = field(default_factory=list)
+    heartbeat: bool = False
+    left: bool = False
+    held: Held | None = None
+    error: Exception | None = None
+
+    @property
+    def did_anything(self) -> bool:
+        """Whether anything was committed, written or deleted."""
+        return self.compaction.did_anything or self.heartbeat or (self.upkeep is not None and self.upkeep.did_anything)
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether the compaction had nothing left to commit, because others took all of its files."""
+        has_error = self.error is not None or bool(self.failures)
+        return self.compaction.bytes_read > 0 and not (self.compaction.did_anything or has_error)
+
+    @property
+    def group_error(self) -> TidelogError | None:
+        """The first error of a group. One that would grow is no error: it stays as it is."""
+        errors = (known_error(each) for each in self.failures if not isinstance(each, CompactionGrowthError))
+        return next(errors, None)
 
 
 class WatchedTable:
@@ -167,7 +218,45 @@ class WatchedTable:
         self.history = None
         self.status = replace(self.status, table_id=None, version=None, debt=())
 
-    def sampled(self, table: Table, *, again: bool = False) -> None:
+    def begun(self, table: Table) -> bool:
+        """Note, before the work on it, that there is a table at this version. Whether the version is new."""
+        is_new = table.version != self.status.version
+        if self.status.state is TableState.MISSING:
+            self._recovered("there is a table now")
+            self._to(TableState.WATCHED, self.schedule)
+        self._sample(table)
+        return is_new
+
+    def ended(self, work: TableWork, epoch: int | None, seconds: float) -> TidelogError | None:
+        """Note all that a step found and did, once, and when to look again. Returns the error that ended it, if any.
+
+        `epoch` is that of the lease; None if this daemon does not have it.
+        """
+        if work.table is not None and (work.error is None or work.compaction.did_anything):
+            try:
+                # After a checkpoint the log has no tail any more.
+                is_checkpointed = work.upkeep is not None and work.upkeep.checkpoint is not None
+                self._sample(work.table, again=is_checkpointed)
+            except Exception as failure:  # noqa: BLE001 - as any error of the step
+                work.error = work.error or failure
+        if work.has_debt is not None:
+            # Debt that waits for a quiet partition is planned for again, without a new version.
+            self._plan_again_s = self._system.monotonic_s() + _PLAN_AGAIN_S if work.has_debt else float("inf")
+        error = None
+        if isinstance(work.error, LeaseLostError):
+            # Another daemon goes on with the table, or the table is gone, as the next look will say.
+            self.pending = True
+            self._next_look(self.schedule.changed(self._system.monotonic_s()))
+        elif work.error is not None:
+            error = self._failed(work.error)
+        else:
+            self._looked(work)
+        self._note_groups(epoch)
+        # A race that was lost to a writer is no failure yet, and the status has no error.
+        self._count(work, seconds, is_failure=error is not None and self.status.error is not None)
+        return error
+
+    def _sample(self, table: Table, *, again: bool = False) -> None:
         """Note the debt of the loaded version. If that version has a sample, only `again` replaces it."""
         status = self.status
         kept = status.debt if status.table_id == table.id else ()
@@ -179,60 +268,32 @@ class WatchedTable:
         sample = DebtSample(to_datetime(self._system.now_ms()), table.version, table.debt())
         self.status = replace(status, table_id=table.id, version=table.version, debt=(*kept, sample))
 
-    def opened(self) -> None:
-        """Note that there is a table, if there was none."""
-        if self.status.state is TableState.MISSING:
-            self._recovered("there is a table now")
-            self._to(TableState.WATCHED, self.schedule)
-
-    def looked(self, *, worked: bool, changed: bool, pending: bool = False) -> None:
-        """Note a look without an error.
-
-        `worked` says whether something was done, `changed` whether there was a new version, and `pending` whether
-        something is left to do later.
-        """
-        self.pending, self._reported, self._conflicts = worked or pending, None, 0
+    def _looked(self, work: TableWork) -> None:
+        """Note a look without an error."""
         now_s = self._system.monotonic_s()
+        self._reported, self._conflicts = None, 0
+        if work.held is not None:
+            # There may be something to do although there is no new version.
+            self.pending = True
+            self._recovered("another daemon works on it")
+            self._to(TableState.ELSEWHERE, self.schedule.at(now_s + work.held.free_in_s))
+            self.status = replace(self.status, held_by=work.held.owner)
+            return
+        # What a failed group kept from being done is done at once: it is left out of the next plan.
+        worked = work.did_anything or bool(work.failures)
+        self.pending = worked or work.left
         self._recovered("works again")
         if worked:
             self._to(TableState.WORKING, self.schedule.worked(now_s))
         else:
-            self._to(TableState.WATCHED, self.schedule.changed(now_s) if changed else self.schedule.quieter(now_s))
-
-    def held_by(self, owner: str, retry_s: float) -> None:
-        """Note that another daemon has the lease; look again in `retry_s`, although there may be no new version."""
-        self.pending, self._reported, self._conflicts = True, None, 0
-        self._recovered("another daemon works on it")
-        self._to(TableState.ELSEWHERE, self.schedule.at(self._system.monotonic_s() + retry_s))
-        self.status = replace(self.status, held_by=owner)
-
-    def lost_lease(self) -> None:
-        """Note that the lease was lost during the work; look again soon."""
-        self.pending = True
-        self._next_look(self.schedule.changed(self._system.monotonic_s()))
+            schedule = self.schedule.changed(now_s) if work.is_new else self.schedule.quieter(now_s)
+            self._to(TableState.WATCHED, schedule)
 
     def is_planning_due(self) -> bool:
         """Whether a plan can have something to do, although there is no new version."""
         return self.pending or self._system.monotonic_s() >= self._plan_again_s
 
-    def planned(self, *, has_debt: bool) -> None:
-        """Note that the loaded version was planned for. Debt that waits for a quiet partition is planned for again."""
-        self._plan_again_s = self._system.monotonic_s() + _PLAN_AGAIN_S if has_debt else float("inf")
-
-    def has_epoch(self, epoch: int | None) -> None:
-        """Note the epoch of the lease; None if this daemon does not have it."""
-        if epoch != self.status.epoch:
-            self.status = replace(self.status, epoch=epoch)
-
-    def stepped(self) -> None:
-        """Note which groups are left alone, and what upkeep fails at."""
-        is_here = self.status.state not in {TableState.MISSING, TableState.ELSEWHERE}
-        errors = self.upkeep.errors if is_here else ()
-        apart = self.failed_groups.apart(self._system.monotonic_s())
-        if apart != self.status.apart or errors != self.status.upkeep_errors:
-            self.status = replace(self.status, apart=apart, upkeep_errors=errors)
-
-    def failed(self, error: Exception) -> TidelogError:
+    def _failed(self, error: Exception) -> TidelogError:
         """Note a look that failed, and log it if this is news. Returns the error as one of tidelog's."""
         known = known_error(error)
         self.pending = True
@@ -264,25 +325,48 @@ class WatchedTable:
             state, limit_s = TableState.FAILING, RETRY_LIMIT_S
             if is_news:
                 said = event("failed", table=self.path, code=known.code, error=known.message)
-                _LOGGER.error("%s: %s", self.path, known, exc_info=_trace(error), extra=said)
+                _LOGGER.error("%s: %s", self.path, known, exc_info=error if _trace(error) else None, extra=said)
         failed = self.schedule.failed(self._system.monotonic_s(), limit_s)
         self._to(state, failed, None if state is TableState.WORKING else known)
         return known
 
-    def noted_groups(self) -> None:
-        """Note how many groups are left alone because their rewrite failed, and log it if these were the last ones."""
+    def _note_groups(self, epoch: int | None) -> None:
+        """Note which groups are left alone, and log it if these were the last ones; and what upkeep fails at."""
+        is_here = self.status.state not in {TableState.MISSING, TableState.ELSEWHERE}
         failures = self.failed_groups.left_alone()
         found = LeftAlone(len(failures), failures[-1].error, failures[-1].code) if failures else None
         if self.status.left_alone and found is None:
             said = event("recovered", table=self.path)
             _LOGGER.info("%s: no group is left alone any more", self.path, extra=said)
-        self.status = replace(self.status, left_alone=found)
+        self.status = replace(
+            self.status,
+            epoch=epoch,
+            apart=self.failed_groups.apart(self._system.monotonic_s()),
+            upkeep_errors=self.upkeep.errors if is_here else (),
+            left_alone=found,
+        )
 
-    def count(self, **more: float) -> None:
-        """Add to the totals, by the name of the field."""
-        totals = self.status.totals
-        added = {name: getattr(totals, name) + value for name, value in more.items()}
-        self.status = replace(self.status, totals=replace(totals, **added))
+    def _count(self, work: TableWork, seconds: float, *, is_failure: bool) -> None:
+        """Add what was done to the totals, but for the commits, which are counted when they are made."""
+        totals, done = self.status.totals, work.compaction
+        is_checkpointed = work.upkeep is not None and work.upkeep.checkpoint is not None
+        is_refused = [isinstance(failure, CompactionVerificationError) for failure in work.failures]
+        totals = replace(
+            totals,
+            files_removed=totals.files_removed + done.files_removed,
+            files_added=totals.files_added + done.files_added,
+            bytes_read=totals.bytes_read + done.bytes_read,
+            bytes_written=totals.bytes_written + done.bytes_written,
+            wasted_bytes=totals.wasted_bytes + done.wasted_bytes,
+            rebased_over=totals.rebased_over + len(done.rebased_over),
+            superseded=totals.superseded + work.is_superseded,
+            refused=totals.refused + sum(is_refused),
+            checkpoints=totals.checkpoints + is_checkpointed,
+            files_deleted=totals.files_deleted + (0 if work.upkeep is None else work.upkeep.files_deleted),
+            failures=totals.failures + is_failure,
+            step_seconds=totals.step_seconds + seconds,
+        )
+        self.status = replace(self.status, totals=totals)
 
     def count_compactions(self, levels: Iterable[str]) -> None:
         """Count a commit, now, of a compaction of each of these levels; without any, there was none."""
