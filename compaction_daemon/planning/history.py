@@ -315,14 +315,15 @@ def prediction_outcomes(history: History) -> tuple[PredictionOutcome, ...]:
 def facts_of(commit: Commit, timestamp_ms: int, latest_ms: int | None = None) -> CommitFacts:
     """What matters of a commit, whichever engine wrote it."""
     recorded = commit_info.tidelog(commit.info)
-    files: list[AddFile | RemoveFile] = [*commit.adds, *commit.removes]
+    adds, removes, data_change = commit.adds, commit.removes, commit.data_change
+    files: list[AddFile | RemoveFile] = [*adds, *removes]
     return CommitFacts(
         commit.version,
         timestamp_ms,
         _scopes_of(files),
-        is_compaction=bool(files) and not commit.data_change,
-        data_change=commit.data_change,
-        changed_files=bool(commit.removes),
+        is_compaction=bool(files) and not data_change,
+        data_change=data_change,
+        changed_files=bool(removes),
         record=_record_of(recorded),
         rebased_over=_rebased_over(recorded),
         latest_ms=latest_ms,

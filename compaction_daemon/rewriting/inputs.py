@@ -55,7 +55,9 @@ class Inputs:
         self.adds = adds
         self.schema = schema
         self._footers: list[pq.FileMetaData | None] = [None] * len(adds)
-        self._with_rows = [number for number in range(len(adds)) if self._live(number)]
+        counted = [num_records(add.stats) for add in adds]
+        self._live = [self._live_of(number, rows) for number, rows in enumerate(counted)]
+        self._with_rows = [number for number, rows in enumerate(self._live) if rows]
 
     @property
     def physical_rows(self) -> list[int]:
@@ -70,7 +72,7 @@ class Inputs:
     @property
     def expected_rows(self) -> int:
         """The number of live rows, from statistics where a file has them. They can be wrong in a foreign file."""
-        return sum(self._live(number) for number in self._with_rows)
+        return sum(self._live)
 
     @property
     def footers(self) -> list[pq.FileMetaData]:
@@ -92,7 +94,7 @@ class Inputs:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All live rows, in order. Text that has codes in a file keeps them. Raises what `rows` raises."""
         readings = [partial(self._batches_of, number) for number in self._with_rows]
-        yield from read_ahead(readings, self.store.reads_at_once)
+        return read_ahead(readings, self.store.reads_at_once)
 
     def rows(self) -> Iterator[HashedRows]:
         """All live rows with their hashes, in order.
@@ -102,13 +104,13 @@ class Inputs:
         readings: list[Callable[[], Iterator[HashedRows]]] = [
             partial(self._rows_of, number) for number in self._with_rows
         ]
-        yield from read_ahead(readings, self.store.reads_at_once, queued_bytes=HASHED_BYTES)
+        return read_ahead(readings, self.store.reads_at_once, queued_bytes=HASHED_BYTES)
 
     def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Some columns of all live rows, in order."""
         schema = pa.schema([self.schema.field(name) for name in names])
         readings = [partial(read_batches, self.store, file, schema) for file in self.files]
-        yield from read_ahead(readings, self.store.reads_at_once, queued_bytes=HASHED_BYTES)
+        return read_ahead(readings, self.store.reads_at_once, queued_bytes=HASHED_BYTES)
 
     def _rows_of(self, number: int) -> Iterator[HashedRows]:
         for batch in self._batches_of(number):
@@ -124,9 +126,9 @@ class Inputs:
         add = self.adds[number]
         return DataFile.of(add)
 
-    def _live(self, number: int) -> int:
+    def _live_of(self, number: int, rows: int | None) -> int:
+        """The live rows of a file for which its statistics count `rows`."""
         dead = _dead(self.adds[number])
-        rows = num_records(self.adds[number].stats)
         if rows is None or rows <= dead:
             # Statistics that count too few rows must not cost any.
             rows = int(self.footer(number).num_rows)

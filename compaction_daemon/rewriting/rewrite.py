@@ -80,15 +80,16 @@ def rewrite(
     outputs = tuple(_stamped(add, group, schema) for add in written)
     if group.cluster_by and group.cluster_by == tuple(table_clusters_by) and _is_on_curve(group):
         outputs = _provided(outputs, group, writer.system.uuid())
+    vectors = [add.deletion_vector for add in group.inputs]
     lineage = LineageGroup(
         tuple(
-            LineageInput(add.path, add.key[1], rows)
-            for add, rows in zip(group.inputs, inputs.physical_rows, strict=True)
+            LineageInput(add.path, vector and vector.unique_id, rows)
+            for add, vector, rows in zip(group.inputs, vectors, inputs.physical_rows, strict=True)
         ),
         tuple(LineageOutput(add.path, count) for add, count in zip(outputs, found.counts, strict=True)),
     )
-    removes = tuple(add.removed(now_ms, data_change=False) for add in group.inputs)
-    return MoveGroup(removes, outputs, lineage, row_map)
+    removes = [add.removed(now_ms, data_change=False) for add in group.inputs]
+    return MoveGroup(tuple(removes), outputs, lineage, row_map)
 
 
 def _is_on_curve(group: PlannedGroup) -> bool:

@@ -81,7 +81,7 @@ def read_each_up_to(store: Store, versions: Collection[int], most_bytes: int) ->
 
 def _contents(store: Store, versions: Collection[int], first_bytes: int | None = None) -> Iterator[tuple[int, bytes]]:
     rest = iter(versions)
-    at_once = 1
+    at_once, most = 1, store.small_reads_at_once
     while block := list(islice(rest, at_once)):
         reads: list[Callable[[], bytes]] = [partial(_read, store, version, first_bytes) for version in block]
         if len(block) > 1:
@@ -92,7 +92,7 @@ def _contents(store: Store, versions: Collection[int], first_bytes: int | None =
             content = read()
             largest = max(largest, len(content))
             yield version, content
-        at_once = max(1, min(_GROWTH * len(block), store.small_reads_at_once, _BLOCK_BYTES // largest))
+        at_once = max(1, min(_GROWTH * len(block), most, _BLOCK_BYTES // largest))
 
 
 def read_commits(store: Store, versions: Collection[int]) -> Iterator[Commit]:
