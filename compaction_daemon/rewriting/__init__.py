@@ -5,8 +5,7 @@
 - `clustering`: rows sorted, more than fit into the memory, with the row map that lists old and new row addresses
 - `orders`: by columns, or along a Hilbert curve through their ranks
 - `hilbert`: the place of points on a Hilbert curve
-- `outputs`: rows to files, row group by row group
-- `layouts`: how files are encoded, so that an output does not outgrow its inputs, and how large it may be
+- `outputs`: rows to files, row group by row group, encoded so that they do not outgrow the inputs
 - `digests`: the digest of rows in order, column by column, and of rows that change their places, row by row
 - `verification`: the comparison of the written files with what was read, and of their statistics with their values
 - `refusals`: the record of a rewrite that was refused

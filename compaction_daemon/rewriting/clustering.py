@@ -24,9 +24,8 @@ import pyarrow as pa
 from tidelog.compaction_daemon.planning.plan import HILBERT, PlannedGroup
 from tidelog.compaction_daemon.rewriting.digests import Digest
 from tidelog.compaction_daemon.rewriting.inputs import Inputs, NarrowArray, live_positions, narrowest
-from tidelog.compaction_daemon.rewriting.layouts import fits, size_of, usual_layouts
 from tidelog.compaction_daemon.rewriting.orders import ColumnOrder, HilbertOrder, Order
-from tidelog.compaction_daemon.rewriting.outputs import delete_files, write_files
+from tidelog.compaction_daemon.rewriting.outputs import delete_files, fits, size_of, usual_layouts, write_files
 from tidelog.log.arrays import BoolArray, Int64Array, UInt64Array
 from tidelog.log.data.row_maps import ROW_MAP_COLUMNS
 from tidelog.log.data.spill import Spill, divided

@@ -20,8 +20,13 @@ from tidelog.compaction_daemon.planning.plan import (
 from tidelog.compaction_daemon.rewriting.clustering import write_clustered
 from tidelog.compaction_daemon.rewriting.digests import SequenceDigest
 from tidelog.compaction_daemon.rewriting.inputs import Inputs
-from tidelog.compaction_daemon.rewriting.layouts import fits, layouts_of_inputs, usual_layouts
-from tidelog.compaction_daemon.rewriting.outputs import delete_files, write_files
+from tidelog.compaction_daemon.rewriting.outputs import (
+    delete_files,
+    fits,
+    layouts_of_inputs,
+    usual_layouts,
+    write_files,
+)
 from tidelog.compaction_daemon.rewriting.refusals import refuse
 from tidelog.compaction_daemon.rewriting.verification import ClusteredRows, RowsInOrder, verify
 from tidelog.log.conflict.staged import MoveGroup
@@ -83,7 +88,7 @@ def rewrite(
     vectors = [add.deletion_vector for add in group.inputs]
     lineage = LineageGroup(
         tuple(
-            LineageInput(add.path, vector and vector.unique_id, rows)
+            LineageInput(add.path, vector.unique_id if vector else None, rows)
             for add, vector, rows in zip(group.inputs, vectors, inputs.physical_rows, strict=True)
         ),
         tuple(LineageOutput(add.path, count) for add, count in zip(outputs, found.counts, strict=True)),

@@ -10,9 +10,8 @@ import pytest
 
 from tests.compaction_daemon.support import memory_table, put
 from tidelog.compaction_daemon import Daemon, DaemonConfig, StepReport
-from tidelog.compaction_daemon.process import looks
-from tidelog.compaction_daemon.process.daemon import STALLED_S
-from tidelog.compaction_daemon.process.looks import Looks, looks_in_order
+from tidelog.compaction_daemon.process import daemon as daemon_module
+from tidelog.compaction_daemon.process.daemon import STALLED_S, Looks, looks_in_order
 from tidelog.compaction_daemon.process.watched_tables import WatchedTable
 from tidelog.log import Table
 from tidelog.log.errors import StoreUnavailableError
@@ -61,7 +60,7 @@ def test_looks_in_order_are_made_side_by_side() -> None:
 
 
 def test_a_look_that_takes_long_is_left_for_later(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looks, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(daemon_module, "_PATIENCE_S", 0.05)
     tables, woken = watched("dead", "a", "b"), threading.Event()
     with Looks(stores.look, System(), woken.set) as found:
         assert {table for table, _ in found.ready(tables)} == set(tables[1:])
@@ -93,7 +92,7 @@ def test_tables_that_could_not_be_opened_are_looked_at_apart(stores: Stores) -> 
 def test_a_daemon_works_on_while_a_store_does_not_answer(
     stores: Stores, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
-    monkeypatch.setattr(looks, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(daemon_module, "_PATIENCE_S", 0.05)
     newest = WatchedTable.newest
 
     def looked(table: WatchedTable) -> Table:
@@ -130,7 +129,7 @@ def test_a_daemon_works_on_while_a_store_does_not_answer(
 
 
 def test_a_look_that_hangs_makes_the_daemon_hang(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looks, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(daemon_module, "_PATIENCE_S", 0.05)
 
     class Later(System):
         ahead_s = 0.0

@@ -17,7 +17,7 @@ from tidelog.compaction_daemon import Daemon, DaemonConfig, compact
 from tidelog.compaction_daemon.compaction import applying
 from tidelog.compaction_daemon.planning.failed_groups import LONGEST_WAIT_S
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
-from tidelog.compaction_daemon.rewriting import layouts
+from tidelog.compaction_daemon.rewriting import outputs
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite, write_in_order
 from tidelog.log import Table
 from tidelog.log.data.reader import DataFile, read_footer
@@ -29,7 +29,7 @@ _FILES = 12
 @pytest.fixture
 def snappy(monkeypatch: pytest.MonkeyPatch) -> None:
     """A codec that finds repetitions only within a short window, so that it needs dictionaries."""
-    monkeypatch.setattr(layouts, "CODEC", "snappy")
+    monkeypatch.setattr(outputs, "CODEC", "snappy")
 
 
 def repetitive(*, files: int = _FILES, rows: int = 20) -> Table:
@@ -64,7 +64,7 @@ def test_repetitive_text_stays_small() -> None:
 
 @pytest.mark.usefixtures("snappy")
 def test_row_groups_of_the_inputs_are_kept_if_no_dictionary_holds_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layouts, "LARGE_DICTIONARY_BYTES", 2**20)
+    monkeypatch.setattr(outputs, "LARGE_DICTIONARY_BYTES", 2**20)
     table = repetitive()
     table.delete("n IN (0, 1, 25)")
     before, rows = total_bytes(table), table.scan().to_arrow()
@@ -106,7 +106,7 @@ def test_files_of_other_writers_stay_small(options: dict[str, Any]) -> None:
 
 
 def test_a_group_that_would_grow_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layouts, "MOST_GROWTH", 0.01)
+    monkeypatch.setattr(outputs, "MOST_GROWTH", 0.01)
     table = repetitive(files=3, rows=1)
     files = {path for path, _ in table.store.walk()}
     with pytest.raises(CompactionGrowthError, match="would become more than a tenth larger"):
@@ -160,9 +160,9 @@ def test_the_other_groups_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None
 
     def refused(writer: Any, group: Any, *rest: Any) -> Any:
         if group.partition_values["p"] == "large":
-            monkeypatch.setattr(layouts, "MOST_GROWTH", 0.01)
+            monkeypatch.setattr(outputs, "MOST_GROWTH", 0.01)
         else:
-            monkeypatch.setattr(layouts, "MOST_GROWTH", 1.1)
+            monkeypatch.setattr(outputs, "MOST_GROWTH", 1.1)
         return write(writer, group, *rest)
 
     monkeypatch.setattr("tidelog.compaction_daemon.rewriting.rewrite.write_in_order", refused)
@@ -182,7 +182,7 @@ def test_a_daemon_tries_a_group_that_would_grow_once_a_day(monkeypatch: pytest.M
         return write(*arguments)
 
     monkeypatch.setattr("tidelog.compaction_daemon.rewriting.rewrite.write_in_order", counted)
-    monkeypatch.setattr(layouts, "MOST_GROWTH", 0.01)
+    monkeypatch.setattr(outputs, "MOST_GROWTH", 0.01)
     clock = PassingClock()
     daemon = Daemon([table.path], config=DaemonConfig(growth=1.0), clock=clock)
     for _ in range(3):
@@ -192,6 +192,6 @@ def test_a_daemon_tries_a_group_that_would_grow_once_a_day(monkeypatch: pytest.M
     table.insert([{"n": 9, "text": "more"}])
     assert not daemon.step().did_anything
     assert len(rewrites) == 1, "a new file makes no new group of the same files"
-    monkeypatch.setattr(layouts, "MOST_GROWTH", 1.1)
+    monkeypatch.setattr(outputs, "MOST_GROWTH", 1.1)
     clock.pass_s(LONGEST_WAIT_S)
     assert daemon.step().did_anything
