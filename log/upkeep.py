@@ -73,20 +73,13 @@ class UpkeepMethods(TableReader):
             PredicateError: `where` uses another column, or something that tidelog does not evaluate.
             CompactionVerificationError: A rewrite does not hold the rows that it read. It was not committed.
         """
-        from tidelog.compaction_daemon.compaction.compaction import compact  # noqa: PLC0415 - the log does not need the daemon
+        # The log does not need the daemon.
+        from tidelog.compaction_daemon.compaction.compaction import compact_opened  # noqa: PLC0415
+        from tidelog.compaction_daemon.planning.request import CompactionRequest  # noqa: PLC0415
 
         table: Any = self  # a Table, which inherits from this class
-        return compact(
-            table,
-            level,
-            where=where,
-            growth=growth,
-            cluster_by=cluster_by,
-            purge=purge,
-            cluster_order=cluster_order,
-            executor=executor,
-            budget=budget,
-        )
+        request = CompactionRequest(level, where, growth, cluster_by, purge, cluster_order)
+        return compact_opened(table, request, executor, budget)
 
     def expire(self, *, older_than: timedelta | datetime | None = None, dry_run: bool = False) -> ExpiryReport:
         """Delete the commits, checkpoints and checksums that no version since the cut-off needs.

@@ -22,6 +22,7 @@ from scripts.layers import (
     Layer,
     imports_of,
     layers,
+    modules_of,
     pure_modules,
     python_files,
     real_doors,
@@ -89,7 +90,7 @@ def test_a_pure_layer_imports_only_pure_layers(layer: Layer) -> None:
     assert layer.imports | layer.later <= {other.name for other in layers() if other.pure}
 
 
-def test_only_one_import_goes_up_and_only_when_it_is_called() -> None:
+def test_only_one_method_imports_upwards_and_only_when_it_is_called() -> None:
     """`Table.compact` is where users look for it, and its code is the daemon's."""
     names = [layer.name for layer in layers()]
     up = {
@@ -98,7 +99,26 @@ def test_only_one_import_goes_up_and_only_when_it_is_called() -> None:
         for other in layer.later
         if names.index(other) > names.index(layer.name)
     }
-    assert up == {("log/upkeep", "compaction_daemon/compaction")}
+    assert up == {("log/upkeep", "compaction_daemon/compaction"), ("log/upkeep", "compaction_daemon/planning")}
+
+
+def test_what_table_compact_runs_does_not_import_the_table() -> None:
+    """So there is no circle: what opens a table, or a whole daemon, builds on it."""
+    called = [found for found in imports_of(ROOT / "log" / "upkeep.py") if found.later]
+    rest = [module for found in called for module in modules_of(found) if module.startswith("tidelog.compaction")]
+    seen: set[str] = set()
+    assert rest
+    while rest:
+        module = rest.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        place = ROOT.joinpath(*module.split(".")[1:])
+        for found in imports_of(place / "__init__.py" if place.is_dir() else place.with_suffix(".py")):
+            if not found.later and found.module.startswith("tidelog."):
+                assert "Table" not in found.names, f"{module} imports Table"
+                rest += modules_of(found)
+    assert "tidelog.log.table" not in seen
 
 
 def test_the_table_of_layers_in_the_docs_is_made_from_the_data() -> None:

@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -27,7 +27,7 @@ from tidelog.compaction_daemon.planning.failed_groups import FailedGroups, code_
 from tidelog.compaction_daemon.planning.history import RECORD, Cost, CostRecord, scope_of
 from tidelog.compaction_daemon.planning.plan import MAJOR, PlannedGroup, total
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
-from tidelog.log import Committed, OperationClass, Snapshot, Superseded, Table, Transaction
+from tidelog.log import Committed, OperationClass, Snapshot, Superseded, Transaction
 from tidelog.log.conflict.staged import MoveGroup
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import (
@@ -47,6 +47,9 @@ from tidelog.log.format.clustering import clustering_columns
 from tidelog.log.format.statistics import num_records
 from tidelog.log.log_records import event
 from tidelog.log.system import logger
+
+if TYPE_CHECKING:
+    from tidelog.log import Table
 
 _LOGGER = logger(__name__)
 

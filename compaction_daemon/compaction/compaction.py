@@ -1,11 +1,15 @@
-"""Plan a compaction, with what recent commits of the table tell; or compact it once: plan, rewrite, verify, commit."""
+"""Plan a compaction of a table, with what its recent commits tell; or compact it once: plan, rewrite, verify, commit.
+
+`plan`, `stage` and `compact` in `by_hand` are what users call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tidelog.compaction_daemon.compaction.applying import Conduct, apply_groups, stage_groups
 from tidelog.compaction_daemon.compaction.compaction_report import NOTHING, CompactionReport
@@ -13,14 +17,17 @@ from tidelog.compaction_daemon.compaction.executors import require_usable
 from tidelog.compaction_daemon.compaction.purge import close_purge
 from tidelog.compaction_daemon.planning.checking import DroppedGroup, check, require_applicable
 from tidelog.compaction_daemon.planning.history import CommitFacts, History, Moment, facts_of, facts_of_large
-from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, Plan, total
-from tidelog.compaction_daemon.planning.planner import NO_BUDGET, NO_HISTORY, plan_snapshot
+from tidelog.compaction_daemon.planning.plan import MAJOR, Plan, total
+from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
 from tidelog.compaction_daemon.planning.request import Budget, CompactionRequest
-from tidelog.log import Snapshot, Table, Transaction
-from tidelog.log.errors import ConfigurationError, CorruptLogError
+from tidelog.log import Snapshot
+from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import commit_info
 from tidelog.log.format.actions import Commit
 from tidelog.log.state.commits import read_each_up_to
+
+if TYPE_CHECKING:
+    from tidelog.log import Table, Transaction
 
 # What one MINOR compaction reads unless the caller says otherwise: some seconds of work, after which the newest small
 # files are worth another look.
@@ -37,42 +44,6 @@ MAX_COMMIT_BYTES = 2**20
 CLOCK_DIFFERENCE_MS = 300_000
 
 
-def plan(  # noqa: D417 - CompactionRequest describes the other arguments
-    table: Table,
-    level: str = "minor",
-    *,
-    where: str | None = None,
-    growth: float = 1.0,
-    cluster_by: Sequence[str] = (),
-    purge: bool = False,
-    cluster_order: str | None = None,
-    budget: Budget | None = None,
-) -> Plan:
-    """Plan a compaction of the table's newest version; nothing is rewritten.
-
-    `level`, `where`, `growth`, `cluster_by`, `purge` and `cluster_order` are those of a `CompactionRequest`. The same
-    version and arguments always give the same groups. Predictions follow the table's recent commits, and at the level
-    `auto` also the time since the last one.
-
-    Args:
-        table: The table; it is refreshed.
-        budget: The most that the groups together may cost; by default only the number of input files is bounded.
-
-    Returns:
-        The plan, with a reason for every live file.
-
-    Raises:
-        ConfigurationError: The level is unknown or does not support an option, or rows cannot be clustered by a column.
-        PredicateError: `where` is not valid, or names other than partition columns.
-
-    Example:
-        for entry in plan(table, "major", purge=True).reasons:
-            print(entry.path, entry.chosen, entry.reason)
-    """
-    request = CompactionRequest(level, where, growth, cluster_by, purge, cluster_order)
-    return plan_newest(table, request, budget or NO_BUDGET)
-
-
 def plan_newest(table: Table, request: CompactionRequest, budget: Budget) -> Plan:
     """What `plan` does."""
     snapshot = table.refresh().at()
@@ -80,109 +51,23 @@ def plan_newest(table: Table, request: CompactionRequest, budget: Budget) -> Pla
     return plan_snapshot(snapshot, request, history=read_history(table), now_ms=now_ms, budget=budget, explain=True)
 
 
-def stage(  # noqa: D417 - as above
-    table: Table,
-    level: str = "minor",
-    *,
-    where: str | None = None,
-    growth: float = 1.0,
-    cluster_by: Sequence[str] = (),
-    purge: bool = False,
-    cluster_order: str | None = None,
-) -> Transaction:
-    """Rewrite files as `compact` does, and leave the commit to the caller.
+def compact_opened(
+    table: Table, request: CompactionRequest, executor: Executor | None, budget: Budget | None, plan: Plan | None = None
+) -> CompactionReport:
+    """What `compact` does."""
+    require_usable(table.store, executor)
+    if plan is not None:
+        return apply_plan(table, plan, Conduct(executor))
+    history = read_history(table.refresh())
+    return compact_with(table, request, Conduct(executor), budget=budget, history=history)
 
-    `level` (`minor` or `major`), `where`, `growth`, `cluster_by`, `purge` and `cluster_order` are those of a
-    `CompactionRequest`. Readers see nothing of it until `commit()`; `abort()` deletes the written files.
 
-    Args:
-        table: The table, an opened one.
-
-    Returns:
-        The transaction. Its `commit()` writes no version if there was nothing to rewrite, and returns `Superseded` if
-        other commits took the inputs of every group.
-
-    Raises:
-        ConfigurationError: The arguments do not fit.
-        PredicateError: `where` is not valid.
-        CompactionVerificationError: Written files do not hold the rows that were read.
-    """
-    request = CompactionRequest(level, where, growth, cluster_by, purge, cluster_order)
-    if request.level not in (MINOR, MAJOR):
-        raise ConfigurationError(
-            f"the level {level!r} can need several commits, and a transaction is one",
-            advice="stage minor or major, or use compact",
-        )
+def stage_newest(table: Table, request: CompactionRequest) -> Transaction:
+    """What `stage` does."""
     transaction = table.begin()
     snapshot = table.at()
     planned = plan_snapshot(snapshot, request, budget=default_budget(request.level))
-    return stage_groups(transaction, table, snapshot, planned.groups, level)
-
-
-def compact(  # noqa: D417, PLR0913 - as above; a public function whose options users know by name
-    table: Table | str,
-    level: str = "minor",
-    *,
-    where: str | None = None,
-    growth: float = 1.0,
-    cluster_by: Sequence[str] = (),
-    purge: bool = False,
-    cluster_order: str | None = None,
-    executor: Executor | None = None,
-    budget: Budget | None = None,
-    plan: Plan | None = None,
-) -> CompactionReport:
-    """Compact a table once: rewrite groups of files, and replace them in one commit, or in several if it takes long.
-
-    No rows change: reads by time and change feeds do not see the commits. Other writers are not disturbed: their
-    commits win, and a group whose inputs they removed is dropped. A compaction that takes longer than 20 s commits what
-    is finished about every 20 s, so that a crash or a conflict loses no more than that. A crash at any moment leaves
-    the table readable, and at most files that `vacuum` deletes.
-
-    `level`, `where`, `growth`, `cluster_by`, `purge` and `cluster_order` are those of a `CompactionRequest`. Once a
-    purge leaves no dead row, a commit without rows closes it: the report's `purge` says from when on nothing holds
-    deleted rows.
-
-    Args:
-        table: A table, or its path.
-        executor: A `concurrent.futures` executor that rewrites groups in parallel; by default some threads do.
-        budget: The most to take on; by default 512 MiB to read for `minor` and `auto`, 8 GiB for `major`. At least one
-            group is rewritten.
-        plan: A plan of this table, which is applied as far as its files are unchanged, instead of a new one. Then no
-            argument but `executor` may be given.
-
-    Returns:
-        What was done. Its `version` is None if there was nothing to do, or if other commits took every group. Groups of
-        `plan` that no longer fit are in `dropped`.
-
-    Raises:
-        TableNotFoundError: There is no table at the path.
-        TableReplacedError: `plan` is for another table.
-        ConfigurationError: The level is unknown or does not support an option; rows cannot be clustered by a column;
-            the executor cannot reach the table; or `plan` is not alone.
-        PredicateError: `where` is not valid, or names other than partition columns.
-        CompactionVerificationError: Written files do not hold the rows of a group. Other groups were committed.
-        CorruptLogError, DataFileDamagedError: A file cannot be read, likewise; also with errors of other libraries.
-        ConflictError, RetryableError: Another commit changed the table's schema, properties or protocol; or without
-            `tidelog.metadataRetry` the conflict policy refused all groups; or the store or a worker failed. Nothing was
-            committed; if something had been, the report says why it `stopped`.
-        TidelogError: Anything else. If something had been committed, it says so, and its field `report` what was done.
-
-    Example:
-        report = compact("/data/events", "major", where="day < '2026-01-31'", cluster_by=["id"])
-        print(report.files_removed, "files became", report.files_added)
-    """
-    request = CompactionRequest(level, where, growth, cluster_by, purge, cluster_order)
-    if plan is not None and (request != CompactionRequest() or budget is not None):
-        raise ConfigurationError(
-            "a plan already says what to do", advice="give no other argument with plan, except executor"
-        )
-    opened = Table.open(table) if isinstance(table, str) else table
-    require_usable(opened.store, executor)
-    if plan is not None:
-        return apply_plan(opened, plan, Conduct(executor))
-    history = read_history(opened.refresh())
-    return compact_with(opened, request, Conduct(executor), budget=budget, history=history)
+    return stage_groups(transaction, table, snapshot, planned.groups, request.level)
 
 
 def compact_with(

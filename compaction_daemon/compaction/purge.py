@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.compute as pc
 
 from tidelog.compaction_daemon.upkeep.due import Chore, period_of
-from tidelog.log import Snapshot, Table
+from tidelog.log import Snapshot
 from tidelog.log.cleanup.retention import files_expire_ms, history_expires_ms
 from tidelog.log.conflict.horizon import PURGED
 from tidelog.log.consumers.fence import expected_fence
@@ -26,6 +27,9 @@ from tidelog.log.format.actions import SetTransaction
 from tidelog.log.log_records import event
 from tidelog.log.statements import run_statement
 from tidelog.log.system import logger, to_datetime
+
+if TYPE_CHECKING:
+    from tidelog.log import Table
 
 _LOGGER = logger(__name__)
 

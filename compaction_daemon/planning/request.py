@@ -21,7 +21,7 @@ LEVELS = (MINOR, MAJOR, AUTO_LEVEL)
 # arriving, not once for every file that follows it.
 GROWTH = 2.0
 # With more, nothing would ever be packed.
-MOST_GROWTH = 1_000_000
+GREATEST_GROWTH = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ class CompactionRequest:
         # The class is frozen, and a request is compared with others.
         object.__setattr__(self, "cluster_by", tuple(self.cluster_by))
         growth: object = self.growth
-        if isinstance(growth, bool) or not isinstance(growth, int | float) or not 1 <= growth <= MOST_GROWTH:
-            raise ConfigurationError(f"growth is {growth!r}", advice=f"give a number from 1 up to {MOST_GROWTH:,}")
+        if isinstance(growth, bool) or not isinstance(growth, int | float) or not 1 <= growth <= GREATEST_GROWTH:
+            raise ConfigurationError(f"growth is {growth!r}", advice=f"give a number from 1 up to {GREATEST_GROWTH:,}")
         if self.level not in LEVELS:
             allowed = ", ".join(LEVELS)
             raise ConfigurationError(f"there is no compaction level {self.level!r}", advice=f"use one of {allowed}")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 
-from tidelog.compaction_daemon.planning.request import GROWTH, MOST_GROWTH
+from tidelog.compaction_daemon.planning.request import GREATEST_GROWTH, GROWTH
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.presentable import address_without_credentials
 
@@ -63,7 +63,7 @@ class DaemonConfig:
     def __post_init__(self) -> None:
         for name in ("interval_s", "idle_interval_s", "discovery_interval_s"):
             _require(name, getattr(self, name), at_least=_LEAST_INTERVAL_S, at_most=_DAY_S)
-        _require("growth", self.growth, at_least=1, at_most=MOST_GROWTH)
+        _require("growth", self.growth, at_least=1, at_most=GREATEST_GROWTH)
         _require("lease_ttl_s", self.lease_ttl_s, at_least=0.05, at_most=timedelta(hours=1).total_seconds())
         _require("compaction_bytes", self.compaction_bytes, at_least=2**20, at_most=_MOST_BYTES)
         _require("core_share", self.core_share, at_least=0.01, at_most=1)

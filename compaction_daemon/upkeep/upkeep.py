@@ -1,4 +1,4 @@
-"""Do what is due at one table, a bounded piece at a time, and say what comes next; or expire and vacuum it by hand.
+"""Do what is due at one table, a bounded piece at a time, and say what comes next.
 
 A chore that fails is reported once, and tried again less and less often.
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -20,7 +20,7 @@ from tidelog.compaction_daemon.upkeep import due
 from tidelog.compaction_daemon.upkeep.due import CLEAN_UPS, Chore, LastTime, TableAge
 from tidelog.compaction_daemon.upkeep.retentions import retention, retentions
 from tidelog.compaction_daemon.upkeep.upkeep_report import Upcoming, UpkeepError, UpkeepReport
-from tidelog.log import ExpiryReport, Table, VacuumReport
+from tidelog.log import ExpiryReport, VacuumReport
 from tidelog.log.cleanup.expire import expire_log
 from tidelog.log.cleanup.pieces import Pieces
 from tidelog.log.cleanup.vacuum import vacuum_files
@@ -40,6 +40,9 @@ from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import pointed_version
 from tidelog.log.storage import Store
 from tidelog.log.system import REAL_SYSTEM, System, logger, to_datetime
+
+if TYPE_CHECKING:
+    from tidelog.log import Table
 
 _LOGGER = logger(__name__)
 # What fails is also in reports and in the status, so a program that prints these can leave this logger out.
@@ -462,54 +465,3 @@ def record_of_log(head: Head) -> UpkeepRecord:
             if found is not None and found.last_updated is not None
         }
     )
-
-
-def expire(
-    table: Table | str, *, older_than: timedelta | datetime | None = None, dry_run: bool = False
-) -> ExpiryReport:
-    """Delete the commits, checkpoints and checksums that no version since the cut-off needs; see `Table.expire`.
-
-    Args:
-        table: A table, or its path.
-        older_than: The cut-off, an age or an aware datetime. By default it is `delta.logRetentionDuration` ago, and
-            nothing is deleted if both `tidelog.cleanUp` and `delta.enableExpiredLogCleanup` are off.
-        dry_run: Report what would be deleted, and delete nothing.
-
-    Returns:
-        What was deleted; if nothing was, its `reason` says why.
-
-    Raises:
-        TableNotFoundError: There is no table at the path.
-        ConfigurationError: `older_than` is closer than `tidelog.maxTransactionTime`.
-        StoreUnavailableError: A file could not be deleted, like PathNotWritableError. The next call continues.
-    """
-    return _open(table).expire(older_than=older_than, dry_run=dry_run)
-
-
-def vacuum(
-    table: Table | str,
-    *,
-    older_than: timedelta | datetime | None = None,
-    dry_run: bool = False,
-    listing: bool = True,
-) -> VacuumReport:
-    """Delete the data files that no version since the cut-off needs; see `Table.vacuum`.
-
-    Args:
-        table: A table, or its path.
-        older_than: The cut-off, an age or an aware datetime. By default it is `delta.deletedFileRetentionDuration` ago.
-        dry_run: Report what would be deleted, and delete nothing.
-        listing: Whether to list the folder of the table; without, the log alone says which files left the table.
-
-    Returns:
-        What was deleted, and in `failed` the files that could not be.
-
-    Raises:
-        TableNotFoundError: There is no table at the path.
-        ConfigurationError: `older_than` is closer than `tidelog.maxTransactionTime`.
-    """
-    return _open(table).vacuum(older_than=older_than, dry_run=dry_run, listing=listing)
-
-
-def _open(table: Table | str) -> Table:
-    return Table.open(table) if isinstance(table, str) else table

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.log.support import memory_store
-from tidelog.compaction_daemon.compaction.compaction import stage
+from tidelog.compaction_daemon import stage
 from tidelog.log import Table, Transaction
 from tidelog.log.commit.result import Superseded
 from tidelog.log.errors import ConflictError

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tests.log.support import memory_url
-from tidelog.compaction_daemon.compaction.compaction import stage
+from tidelog.compaction_daemon import stage
 from tidelog.log import OperationClass, Table, Transaction
 from tidelog.log.storage.memory import MemoryStore
 

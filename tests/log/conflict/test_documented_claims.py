@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.log.support import memory_store, new_table, reopen
-from tidelog.compaction_daemon.compaction.compaction import stage
+from tidelog.compaction_daemon import stage
 from tidelog.log import Committed, OperationClass, Superseded, Table
 from tidelog.log.errors import PredicateError, SchemaMismatchError
 from tidelog.log.format import commit_info
