@@ -188,8 +188,9 @@ class _Run:
             say_what_was_committed(error, self._report())
             raise
         finally:
-            self._conduct.on_end(self._report())
-        return self._report()
+            report = self._report()
+            self._conduct.on_end(report)
+        return report
 
     def _rewrite_and_commit(self) -> None:
         try:
@@ -351,10 +352,10 @@ class _Run:
     def _commit(self) -> None:
         """Commit what is finished. Then check what is to come against the newest version."""
         took_s = self._system.monotonic_s() - self._interval_s
-        expected_s = total(finished.work.planned.predicted for finished in self._finished).seconds
+        expected_s = total([finished.work.planned.predicted for finished in self._finished]).seconds
         alone = True
         for part in _commit_parts(self._finished, by_partition=not self._retries):
-            share = total(finished.work.planned.predicted for finished in part).seconds / (expected_s or 1)
+            share = total([finished.work.planned.predicted for finished in part]).seconds / (expected_s or 1)
             try:
                 report = self._commit_part(part, took_s * share)
             except ConflictError as error:
@@ -444,7 +445,7 @@ def _cost_record(part: Sequence[_Finished], seconds: float) -> dict[str, Any]:
     `seconds` is how long their rewriting took.
     """
     planned = [finished.work.planned for finished in part]
-    predicted = total(group.predicted for group in planned)
+    predicted = total([group.predicted for group in planned])
     record = CostRecord(
         groups=len(planned),
         files=sum(len(group.inputs) for group in planned),
@@ -473,7 +474,7 @@ def _commit_report(
         wasted_bytes=sum(add.size for group in lost for add in group.outputs),
         rebased_over=committed.rebased_over if committed else (),
         versions=(committed.version,) if committed else (),
-        predicted=total(finished.work.planned.predicted for finished in part),
+        predicted=total([finished.work.planned.predicted for finished in part]),
         levels=(part[0].work.planned.level,) if committed else (),
     )
 

@@ -135,7 +135,7 @@ def check_plan(table: Table, plan: Plan) -> tuple[Plan, tuple[DroppedGroup, ...]
     snapshot = table.refresh().at()
     require_applicable(plan, table.path, table.id)
     checked = check(plan.groups, snapshot)
-    predicted = total(group.predicted for group in checked.groups)
+    predicted = total([group.predicted for group in checked.groups])
     return replace(plan, version=snapshot.version, groups=checked.groups, predicted=predicted), checked.dropped
 
 

@@ -84,7 +84,7 @@ def summed(
         groups_left=groups_left,
         versions=versions,
         dropped=tuple(dropped),
-        predicted=total(report.predicted for report in reports),
+        predicted=total([report.predicted for report in reports]),
         seconds=seconds,
         levels=tuple(sorted({level for report in reports for level in report.levels})),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -219,7 +219,7 @@ class Plan:
             ) from error
 
 
-def total(predictions: Iterable[Prediction]) -> Prediction:
+def total(predictions: Sequence[Prediction]) -> Prediction:
     """All of these rewrites, one after the other."""
     return sum(predictions, NOTHING_PREDICTED)
 

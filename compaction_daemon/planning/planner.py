@@ -114,7 +114,7 @@ def plan_snapshot(
         small_files=int(files.small.sum()),
         reasons=why.files(snapshot) if explain else (),
         table_id=snapshot.state.head.metadata.id,
-        predicted=total(group.predicted for group in chosen.groups),
+        predicted=total([group.predicted for group in chosen.groups]),
         scopes=why.scopes(),
         num_scopes=files.num_scopes,
         left_out=chosen.left_out,
