@@ -12,8 +12,8 @@ from collections.abc import Callable
 from benchmarks import tables
 from benchmarks.harness import TIDELOG, Goal, Report, run_alone
 from tidelog.compaction_daemon import Budget, read_history
+from tidelog.compaction_daemon.planning.compaction_planner import plan_snapshot
 from tidelog.compaction_daemon.planning.history import CommitFacts, History
-from tidelog.compaction_daemon.planning.planner import plan_snapshot
 from tidelog.compaction_daemon.planning.request import DUE, CompactionRequest
 from tidelog.log import Table
 

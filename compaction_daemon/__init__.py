@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from tidelog.compaction_daemon.settings.config import DaemonConfig
     from tidelog.compaction_daemon.settings.sources import TableSource
     from tidelog.compaction_daemon.upkeep.retentions import Retention, retentions
-    from tidelog.compaction_daemon.upkeep.upkeep import Upkeep
+    from tidelog.compaction_daemon.upkeep.table_upkeep import Upkeep
     from tidelog.compaction_daemon.upkeep.upkeep_report import Upcoming, UpkeepError, UpkeepReport
     from tidelog.log import ExpiryReport, VacuumReport
 
@@ -147,7 +147,7 @@ _HOMES = {
     "TableStatus": "compaction_daemon.process.daemon_status",
     "TableStep": "compaction_daemon.process.table_step",
     "Upcoming": "compaction_daemon.upkeep.upkeep_report",
-    "Upkeep": "compaction_daemon.upkeep.upkeep",
+    "Upkeep": "compaction_daemon.upkeep.table_upkeep",
     "UpkeepError": "compaction_daemon.upkeep.upkeep_report",
     "UpkeepReport": "compaction_daemon.upkeep.upkeep_report",
     "VacuumReport": "log",

@@ -150,7 +150,7 @@ def _run_once(settings: DaemonFile, *, as_json: bool) -> None:
 @contextlib.contextmanager
 def _without_log_of_tables() -> Iterator[None]:
     """What is logged about tables and searches is in reports and the status as well, and is printed from there."""
-    names = ("process.watched_tables", "upkeep.upkeep.troubles")
+    names = ("process.watched_tables", "upkeep.table_upkeep.troubles")
     loggers = [logger(f"tidelog.compaction_daemon.{name}") for name in names]
     for each in loggers:
         each.disabled = True

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 from tidelog.compaction_daemon.compaction.compaction import compact_opened, plan_newest, stage_newest
 from tidelog.compaction_daemon.compaction.compaction_report import CompactionReport
+from tidelog.compaction_daemon.planning.compaction_planner import NO_BUDGET
 from tidelog.compaction_daemon.planning.plan import MAJOR, MINOR, Plan
-from tidelog.compaction_daemon.planning.planner import NO_BUDGET
 from tidelog.compaction_daemon.planning.request import Budget, CompactionRequest
 from tidelog.log import ExpiryReport, Table, Transaction, VacuumReport
 from tidelog.log.errors import ConfigurationError

@@ -16,9 +16,9 @@ from tidelog.compaction_daemon.compaction.compaction_report import NOTHING, Comp
 from tidelog.compaction_daemon.compaction.executors import require_usable
 from tidelog.compaction_daemon.compaction.purge import close_purge
 from tidelog.compaction_daemon.planning.checking import DroppedGroup, check, require_applicable
+from tidelog.compaction_daemon.planning.compaction_planner import NO_HISTORY, plan_snapshot
 from tidelog.compaction_daemon.planning.history import CommitFacts, History, Moment, facts_of, facts_of_large
 from tidelog.compaction_daemon.planning.plan import MAJOR, Plan, total
-from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
 from tidelog.compaction_daemon.planning.request import Budget, CompactionRequest
 from tidelog.log import Snapshot
 from tidelog.log.errors import CorruptLogError

@@ -32,13 +32,13 @@ from tidelog.compaction_daemon.observing.version_walk import (
     table_size,
     throughput_of,
 )
+from tidelog.compaction_daemon.planning.compaction_planner import NO_HISTORY, NOTHING_APART, plan_snapshot
 from tidelog.compaction_daemon.planning.plan import MAJOR, Plan, PlannedGroup
-from tidelog.compaction_daemon.planning.planner import NO_HISTORY, NOTHING_APART, plan_snapshot
 from tidelog.compaction_daemon.planning.request import DUE, CompactionRequest
-from tidelog.compaction_daemon.rewriting.refusals import Refusal, refusals
+from tidelog.compaction_daemon.rewriting.refused_rewrites import Refusal, refusals
 from tidelog.compaction_daemon.upkeep.due import CLEAN_UPS, Chore, TableAge, due_ms
 from tidelog.compaction_daemon.upkeep.retentions import Retention, retention, retentions
-from tidelog.compaction_daemon.upkeep.upkeep import read_record, record_of_log
+from tidelog.compaction_daemon.upkeep.table_upkeep import read_record, record_of_log
 from tidelog.log import CommitRecord, Debt, OperationClass, Snapshot, Table
 from tidelog.log.commit.conflict_ledger import LostRace, read_ledger
 from tidelog.log.commit_records import commit_records

@@ -13,9 +13,9 @@ from tidelog.compaction_daemon.compaction.applying import Conduct
 from tidelog.compaction_daemon.compaction.compaction import apply_fresh, read_history
 from tidelog.compaction_daemon.compaction.compaction_report import CompactionReport
 from tidelog.compaction_daemon.leases import Held, Lease, heartbeat_commit
+from tidelog.compaction_daemon.planning.compaction_planner import NO_HISTORY, plan_snapshot
 from tidelog.compaction_daemon.planning.history import History
 from tidelog.compaction_daemon.planning.plan import Plan
-from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
 from tidelog.compaction_daemon.planning.request import AUTO_LEVEL, Budget, CompactionRequest
 from tidelog.compaction_daemon.process.daemon_status import TableState
 from tidelog.compaction_daemon.process.kept_leases import KeptLeases

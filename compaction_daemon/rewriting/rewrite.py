@@ -17,7 +17,7 @@ from tidelog.compaction_daemon.planning.plan import (
     cluster_tag,
     oldest_ms,
 )
-from tidelog.compaction_daemon.rewriting.clustering import write_clustered
+from tidelog.compaction_daemon.rewriting.clustered_rows import write_clustered
 from tidelog.compaction_daemon.rewriting.digests import SequenceDigest
 from tidelog.compaction_daemon.rewriting.inputs import Inputs
 from tidelog.compaction_daemon.rewriting.outputs import (
@@ -27,7 +27,7 @@ from tidelog.compaction_daemon.rewriting.outputs import (
     usual_layouts,
     write_files,
 )
-from tidelog.compaction_daemon.rewriting.refusals import refuse
+from tidelog.compaction_daemon.rewriting.refused_rewrites import refuse
 from tidelog.compaction_daemon.rewriting.verification import ClusteredRows, RowsInOrder, verify
 from tidelog.log.conflict.staged import MoveGroup
 from tidelog.log.data.deletion_vectors import read_dead_rows

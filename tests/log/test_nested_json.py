@@ -7,8 +7,8 @@ import pytest
 
 from tests.log.support import NUMBERS, live_files, memory_store, new_table, numbers, put_foreign, read_numbers
 from tidelog.compaction_daemon import Plan
-from tidelog.compaction_daemon.rewriting.refusals import REFUSED_FOLDER, refusals
-from tidelog.compaction_daemon.upkeep.upkeep import RECORD_PATH, UpkeepRecord, read_record
+from tidelog.compaction_daemon.rewriting.refused_rewrites import REFUSED_FOLDER, refusals
+from tidelog.compaction_daemon.upkeep.table_upkeep import RECORD_PATH, UpkeepRecord, read_record
 from tidelog.log import Table
 from tidelog.log.commit.conflict_ledger import LEDGER_FOLDER, read_ledger
 from tidelog.log.errors import ConfigurationError, CorruptLogError

@@ -8,8 +8,8 @@ from tests.compaction_daemon.support import SCHEMA, PassingClock, put
 from tests.log.support import memory_store, new_table
 from tidelog.compaction_daemon import Daemon, plan, read_history
 from tidelog.compaction_daemon.compaction import compaction
+from tidelog.compaction_daemon.planning.compaction_planner import plan_snapshot
 from tidelog.compaction_daemon.planning.history import MIN_QUIET_MS, History
-from tidelog.compaction_daemon.planning.planner import plan_snapshot
 from tidelog.compaction_daemon.planning.request import DUE, Budget
 from tidelog.log import Table
 from tidelog.log.format import filenames

@@ -23,7 +23,7 @@ from tidelog.compaction_daemon import (
     stage,
 )
 from tidelog.compaction_daemon.rewriting.digests import Sums
-from tidelog.compaction_daemon.rewriting.refusals import REFUSED_FOLDER, Refusal, RefusedFile
+from tidelog.compaction_daemon.rewriting.refused_rewrites import REFUSED_FOLDER, Refusal, RefusedFile
 from tidelog.compaction_daemon.upkeep.due import Chore
 from tidelog.log import Debt, Table
 from tidelog.log.consumers.claims import claim

@@ -20,7 +20,7 @@ from tidelog.compaction_daemon.observing import table_report
 from tidelog.compaction_daemon.observing.table_report import CleanUpTime, TableBrief, brief_of, clean_up_times
 from tidelog.compaction_daemon.observing.version_walk import VersionEntry
 from tidelog.compaction_daemon.planning.history import Cost
-from tidelog.compaction_daemon.rewriting.refusals import Refusal
+from tidelog.compaction_daemon.rewriting.refused_rewrites import Refusal
 from tidelog.compaction_daemon.upkeep.due import CLEAN_UPS
 from tidelog.compaction_daemon.upkeep.retentions import retentions
 from tidelog.log import CommitRecord, Debt, Table

@@ -15,9 +15,9 @@ from tests.compaction_daemon.planning.histories import SECOND, A, B, commit, his
 from tests.compaction_daemon.planning.planned_tables import File, numbers, table_of
 from tests.compaction_daemon.support import put_commit
 from tidelog.compaction_daemon import Budget, Plan, plan
-from tidelog.compaction_daemon.planning import groups, planner
+from tidelog.compaction_daemon.planning import compaction_planner, planned_groups
+from tidelog.compaction_daemon.planning.compaction_planner import plan_snapshot
 from tidelog.compaction_daemon.planning.history import MAX_KNOWN_WRITES, CommitFacts, History
-from tidelog.compaction_daemon.planning.planner import plan_snapshot
 from tidelog.compaction_daemon.planning.request import DUE, CompactionRequest
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
@@ -149,7 +149,7 @@ def test_a_budget_is_above_zero(bounds: dict[str, float]) -> None:
 
 
 def test_a_plan_names_a_bounded_number_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "MAX_PLANNED_FILES", 5)
+    monkeypatch.setattr(planned_groups, "MAX_PLANNED_FILES", 5)
     files = [File(10, at=at, part=part) for part in "abc" for at in range(2)]
     found = plan(table_of(files))
     assert numbers(found) == [[0, 1], [2, 3]]
@@ -159,7 +159,7 @@ def test_a_plan_names_a_bounded_number_of_files(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_plan_shows_a_bounded_number_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "MAX_SCOPES_SHOWN", 2)
+    monkeypatch.setattr(compaction_planner, "MAX_SCOPES_SHOWN", 2)
     found = plan(table_of([File(10 * size, at=at, part=part) for size, part in enumerate("abc", 1) for at in range(2)]))
     assert [scope.partition_values for scope in found.scopes] == [{"part": "a"}, {"part": "b"}]
     assert found.num_scopes == 3

@@ -12,14 +12,14 @@ from tests.compaction_daemon.support import SCHEMA, PassingClock, live_files, me
 from tidelog.compaction_daemon import Daemon, DaemonConfig, TableState, report_of
 from tidelog.compaction_daemon.compaction import applying
 from tidelog.compaction_daemon.leases import Lease
+from tidelog.compaction_daemon.planning.compaction_planner import NO_HISTORY, plan_snapshot
 from tidelog.compaction_daemon.planning.failed_groups import LONGEST_WAIT_S
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
-from tidelog.compaction_daemon.planning.planner import NO_HISTORY, plan_snapshot
 from tidelog.compaction_daemon.process import table_step
 from tidelog.compaction_daemon.process.daemon import STALLED_S
 from tidelog.compaction_daemon.rewriting import rewrite
 from tidelog.compaction_daemon.rewriting.inputs import Inputs
-from tidelog.compaction_daemon.rewriting.refusals import REFUSED_FOLDER
+from tidelog.compaction_daemon.rewriting.refused_rewrites import REFUSED_FOLDER
 from tidelog.compaction_daemon.rewriting.verification import Findings, verify
 from tidelog.log import Table
 from tidelog.log.errors import DataFileDamagedError, PathNotWritableError, RetryableError

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
-from tidelog.compaction_daemon.rewriting import clustering, inputs, outputs, verification
+from tidelog.compaction_daemon.rewriting import clustered_rows, inputs, outputs, verification
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.log import Table
 from tidelog.log.conflict.staged import MoveGroup
@@ -38,11 +38,11 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         (inputs, "HASHED_BYTES"),
         (verification, "HASHED_BYTES"),
         (verification, "_BLOCK_ROWS"),
-        (clustering, "HELD_BYTES"),
-        (clustering, "PART_BYTES"),
-        (clustering, "PIECE_BYTES"),
-        (clustering, "WAITING_BYTES"),
-        (clustering, "DIVIDED_BYTES"),
+        (clustered_rows, "HELD_BYTES"),
+        (clustered_rows, "PART_BYTES"),
+        (clustered_rows, "PIECE_BYTES"),
+        (clustered_rows, "WAITING_BYTES"),
+        (clustered_rows, "DIVIDED_BYTES"),
         (spill, "BUFFER_BYTES"),
         (outputs, "ROW_GROUP_BYTES"),
         (outputs, "ROW_GROUP_ROWS"),

@@ -16,9 +16,9 @@ import pytest
 from tests.compaction_daemon.support import SCHEMA, delete_rows, live_files, memory_table, numbers_of, put
 from tidelog.compaction_daemon import compact
 from tidelog.compaction_daemon.planning.plan import PlannedGroup
-from tidelog.compaction_daemon.rewriting import clustering, refusals, verification
+from tidelog.compaction_daemon.rewriting import clustered_rows, refused_rewrites, verification
 from tidelog.compaction_daemon.rewriting.inputs import Inputs
-from tidelog.compaction_daemon.rewriting.refusals import Refusal
+from tidelog.compaction_daemon.rewriting.refused_rewrites import Refusal
 from tidelog.compaction_daemon.rewriting.rewrite import rewrite
 from tidelog.compaction_daemon.rewriting.verification import Findings
 from tidelog.log import Table
@@ -172,13 +172,13 @@ def refused(table: Table, order: dict[str, Any], match: str = "was refused") -> 
     assert "these files stay in the table and no row is lost; the written files are kept" in str(caught.value)
     assert table.refresh().version == version
     assert table.scan().to_arrow().equals(rows)
-    (record,) = refusals.refusals(table.store, id_)
+    (record,) = refused_rewrites.refusals(table.store, id_)
     assert record.version == version
     assert {file.path for file in record.inputs} == {add.path for add in live_files(table)}
     assert {file.deletion_vector for file in record.inputs} == {add.key[1] for add in live_files(table)}
     assert record.read.rows == rows.num_rows
-    (name,) = [status.name for status in table.store.list(refusals.REFUSED_FOLDER)]
-    assert caught.value.evidence == f"{refusals.REFUSED_FOLDER}/{name}"
+    (name,) = [status.name for status in table.store.list(refused_rewrites.REFUSED_FOLDER)]
+    assert caught.value.evidence == f"{refused_rewrites.REFUSED_FOLDER}/{name}"
     assert caught.value.evidence in str(caught.value)
     assert "; ".join(record.differences) in str(caught.value)
     return record
@@ -296,8 +296,8 @@ def test_a_row_map_that_is_not_one_to_one_is_refused(
 
 
 def wrongly(monkeypatch: pytest.MonkeyPatch, change: Callable[[pa.Table], pa.Table]) -> None:
-    honest = clustering.row_map_of
-    monkeypatch.setattr(clustering, "row_map_of", lambda *args: change(honest(*args)))
+    honest = clustered_rows.row_map_of
+    monkeypatch.setattr(clustered_rows, "row_map_of", lambda *args: change(honest(*args)))
 
 
 @pytest.mark.parametrize("order", ["sort", "hilbert"])
@@ -337,23 +337,23 @@ def test_records_are_listed_newest_first_and_only_those_of_the_table(monkeypatch
         for _ in range(2):
             with pytest.raises(CompactionVerificationError):
                 compact(table)
-    records = refusals.refusals(table.store, table.head.metadata.id)
+    records = refused_rewrites.refusals(table.store, table.head.metadata.id)
     assert len(records) == 2
     assert records[0].time_ms >= records[1].time_ms
-    assert refusals.refusals(table.store, "another") == ()
-    monkeypatch.setattr(refusals, "MAX_RECORDS", 1)
-    assert refusals.refusals(table.store, table.head.metadata.id) == records[:1]
+    assert refused_rewrites.refusals(table.store, "another") == ()
+    monkeypatch.setattr(refused_rewrites, "MAX_RECORDS", 1)
+    assert refused_rewrites.refusals(table.store, table.head.metadata.id) == records[:1]
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"not json", b"\xff", b'{"time_ms": "now"}', b"[" * 10_000])
 def test_what_is_not_a_record_is_left_out(content: bytes) -> None:
     table = memory_table()
-    table.store.put_if_absent(f"{refusals.REFUSED_FOLDER}/x.json", content)
-    assert refusals.refusals(table.store, table.head.metadata.id) == ()
+    table.store.put_if_absent(f"{refused_rewrites.REFUSED_FOLDER}/x.json", content)
+    assert refused_rewrites.refusals(table.store, table.head.metadata.id) == ()
 
 
 def test_a_table_without_refusals_has_none() -> None:
-    assert refusals.refusals(memory_table().store, "any") == ()
+    assert refused_rewrites.refusals(memory_table().store, "any") == ()
 
 
 @pytest.mark.parametrize(("bound", "most"), [("MAX_EVIDENCE", 2), ("MAX_EVIDENCE_BYTES", 1)])
@@ -363,7 +363,7 @@ def test_no_more_evidence_is_kept_than_is_enough(bound: str, most: int, monkeypa
     put(table, 1)
     put(table, 2)
     corrupted(monkeypatch, table, as_parquet(a_row_less))
-    monkeypatch.setattr(refusals, bound, most)
+    monkeypatch.setattr(refused_rewrites, bound, most)
     for _ in range(most):
         with pytest.raises(CompactionVerificationError, match="the written files are kept"):
             compact(table)
@@ -383,7 +383,7 @@ def test_a_refusal_that_cannot_be_recorded_is_still_an_error(monkeypatch: pytest
     honest = table.store.put_if_absent
 
     def full(path: str, *args: Any, **kwargs: Any) -> None:
-        if path.startswith(refusals.REFUSED_FOLDER):
+        if path.startswith(refused_rewrites.REFUSED_FOLDER):
             raise OSError("no space")
         honest(path, *args, **kwargs)
 

@@ -9,7 +9,7 @@ from tests.log.faults import Deleting, Refusing
 from tests.log.support import memory_store, new_table, numbers, put_commit
 from tidelog.compaction_daemon import Upkeep
 from tidelog.compaction_daemon.upkeep.due import Chore
-from tidelog.compaction_daemon.upkeep.upkeep import RECORD_PATH
+from tidelog.compaction_daemon.upkeep.table_upkeep import RECORD_PATH
 from tidelog.log import Table
 from tidelog.log.errors import (
     PathNotWritableError,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.compaction_daemon.planning.histories import A, commit, history, measured
-from tidelog.compaction_daemon.planning.groups import (
+from tidelog.compaction_daemon.planning.history import CostRecord, History
+from tidelog.compaction_daemon.planning.plan import Prediction
+from tidelog.compaction_daemon.planning.planned_groups import (
     BYTES_PER_S,
     CLUSTERED_BYTES_PER_S,
     LEARN_FROM,
@@ -14,8 +16,6 @@ from tidelog.compaction_daemon.planning.groups import (
     CostModel,
     learn,
 )
-from tidelog.compaction_daemon.planning.history import CostRecord, History
-from tidelog.compaction_daemon.planning.plan import Prediction
 
 GIB = 2**30
 

@@ -29,8 +29,8 @@ from tests.compaction_daemon.support import (
 )
 from tests.log.support import Clock, memory_store, new_table
 from tidelog.compaction_daemon import compact, plan, stage
-from tidelog.compaction_daemon.rewriting import clustering
-from tidelog.compaction_daemon.rewriting.clustering import RowHashes
+from tidelog.compaction_daemon.rewriting import clustered_rows
+from tidelog.compaction_daemon.rewriting.clustered_rows import RowHashes
 from tidelog.compaction_daemon.rewriting.inputs import narrowest
 from tidelog.log import Table
 from tidelog.log.conflict.staged import MoveGroup
@@ -43,9 +43,9 @@ from tidelog.log.format.actions import AddFile
 def held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How many rows are sorted at once."""
     if request.param != "in memory":
-        monkeypatch.setattr(clustering, "HELD_BYTES", 1)
-        monkeypatch.setattr(clustering, "PART_BYTES", 40 if request.param == "in parts" else 10_000)
-        monkeypatch.setattr(clustering, "PIECE_BYTES", 100)
+        monkeypatch.setattr(clustered_rows, "HELD_BYTES", 1)
+        monkeypatch.setattr(clustered_rows, "PART_BYTES", 40 if request.param == "in parts" else 10_000)
+        monkeypatch.setattr(clustered_rows, "PIECE_BYTES", 100)
         monkeypatch.setattr(spill, "BUFFER_BYTES", 300)
 
 

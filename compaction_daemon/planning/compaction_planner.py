@@ -3,7 +3,7 @@
 1. `candidates`: the live files as columns, and which of them are small, dead or not yet clustered
 2. the level of each partition: the one asked for, or at the level `auto` what its recent commits allow
 3. `decisions`: candidates packed by `minor` or `major`; files whose rows are all dead are dropped at either level
-4. `groups`: the decisions ranked by debt removed per byte rewritten, and the best ones as groups
+4. `planned_groups`: the decisions ranked by debt removed per byte rewritten, and the best ones as groups
 5. the reasons: why each file is rewritten or left alone, and what each partition owes
 """
 
@@ -24,7 +24,6 @@ from tidelog.compaction_daemon.planning.decisions import (
     Rules,
     decide,
 )
-from tidelog.compaction_daemon.planning.groups import Chosen, Costs, best_groups, learn
 from tidelog.compaction_daemon.planning.history import History, ScopeKey
 from tidelog.compaction_daemon.planning.plan import (
     CLUSTERED_TAG,
@@ -38,6 +37,7 @@ from tidelog.compaction_daemon.planning.plan import (
     cluster_tag,
     total,
 )
+from tidelog.compaction_daemon.planning.planned_groups import Chosen, Costs, best_groups, learn
 from tidelog.compaction_daemon.planning.request import (
     AUTO_LEVEL,
     Budget,
