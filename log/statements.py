@@ -275,11 +275,13 @@ class Statements(TableReader):
             lambda transaction: transaction.set_properties(properties, allow_protocol_upgrade=allow_protocol_upgrade)
         )
 
-    def add_columns(self, fields: pa.Schema | Iterable[pa.Field]) -> Committed:
+    def add_columns(self, fields: pa.Schema | Iterable[pa.Field], *, allow_protocol_upgrade: bool = False) -> Committed:
         """Add nullable columns after the existing ones. They are null in old rows; no data file is read or written.
 
         Args:
-            fields: An Arrow schema or Arrow fields.
+            fields: An Arrow schema or Arrow fields. Their metadata, such as `comment`, is kept.
+            allow_protocol_upgrade: Add the table feature that the type of a column needs (`timestampNtz` for a
+                timestamp without a time zone). Clients that do not support it can then no longer use the table.
 
         Raises:
             ConfigurationError: A name exists already (ignoring case), or a column is not nullable.
@@ -287,7 +289,9 @@ class Statements(TableReader):
             UnsupportedFeatureError: The table's protocol does not allow the type of a column.
         """
         held = tuple(fields) if isinstance(fields, Iterable) else fields
-        return self.statement(lambda transaction: transaction.add_columns(held))
+        return self.statement(
+            lambda transaction: transaction.add_columns(held, allow_protocol_upgrade=allow_protocol_upgrade)
+        )
 
     def statement(self, stage: Callable[[Transaction], Transaction]) -> Committed:
         """Stage an operation on the newest version and commit it; see `run_statement` for conflicts."""

@@ -202,10 +202,16 @@ class Transaction:
         )
         return self._keep(staged, ())
 
-    def add_columns(self, fields: pa.Schema | Iterable[pa.Field]) -> Transaction:
+    def add_columns(
+        self, fields: pa.Schema | Iterable[pa.Field], *, allow_protocol_upgrade: bool = False
+    ) -> Transaction:
         """Stage new columns. Arguments and errors as for `Table.add_columns`."""
         self._require_unstaged()
-        return self._keep(add_columns.stage_add_columns(self._state.head, self._store.url, self._system, fields), ())
+        head, path, system = self._state.head, self._store.url, self._system
+        staged = add_columns.stage_add_columns(
+            head, path, system, fields, allow_protocol_upgrade=allow_protocol_upgrade
+        )
+        return self._keep(staged, ())
 
     def stage_adds(self, adds: Sequence[AddFile], *, transactions: Sequence[SetTransaction] = ()) -> Transaction:
         """Stage files of new rows that are already written and durable, with the progress of applications."""

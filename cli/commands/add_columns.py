@@ -17,6 +17,13 @@ def add_columns_command(
     columns: Annotated[
         str, typer.Argument(metavar="COLUMNS", help='The new columns, such as "c bigint, d array<string>".')
     ],
+    allow_protocol_upgrade: Annotated[
+        bool,
+        typer.Option(
+            "--allow-protocol-upgrade",
+            help="Allow types that need a newer protocol; clients without it then refuse the table.",
+        ),
+    ] = False,
     storage_option: parameters.StorageOptions = None,
     as_json: parameters.AsJson = False,
 ) -> None:
@@ -31,5 +38,5 @@ def add_columns_command(
     new = parse_schema(columns)
     with Progress(f"adding columns to {path}"):
         table = parameters.open_table(path, storage_option)
-        committed = table.add_columns(new)
+        committed = table.add_columns(new, allow_protocol_upgrade=allow_protocol_upgrade)
     print_commit(table.path, committed, f"added {', '.join(new.names)}", changed=True, as_json=as_json)

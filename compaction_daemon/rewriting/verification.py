@@ -42,7 +42,7 @@ from tidelog.log.data.row_maps import ROW_MAP_COLUMNS
 from tidelog.log.errors import DataError
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.footer_statistics import footer_bounds
-from tidelog.log.format.schema import is_variant, physical_name
+from tidelog.log.format.schema import is_variant, leaves, physical_name
 from tidelog.log.format.statistics_reader import Bounds, read_bounds
 from tidelog.log.read.read_ahead import read_ahead
 
@@ -291,11 +291,14 @@ class WrittenStatistics:
 
     def __init__(self, written: Sequence[AddFile], footers: Sequence[pq.FileMetaData], schema: pa.Schema) -> None:
         """`schema` has the columns of the files, under the table's names."""
-        fields = [*_plain_fields(schema)]
+        # The statistics of a variant are not of its parts.
+        fields = [
+            (path, places, leaf.type) for path, places, leaf in leaves(schema, physical_name) if not is_variant(leaf)
+        ]
         texts = pa.chunked_array([pa.array([add.stats for add in written], pa.string())])
         self._counts, bounds = read_bounds(texts, {path: kind for path, _, kind in fields})
-        leaves = [_Leaf(path, places, kind, bounds[path]) for path, places, kind in fields]
-        self._leaves = [leaf for leaf in leaves if leaf.is_known]
+        known = [_Leaf(path, places, kind, bounds[path]) for path, places, kind in fields]
+        self._leaves = [leaf for leaf in known if leaf.is_known]
         self._bounded = [[*self._unconfirmed(file, footer)] for file, footer in enumerate(footers)]
         self._paths = [add.path for add in written]
         self._parts: list[list[RowsRead]] = [[] for _ in written]
@@ -333,20 +336,6 @@ class WrittenStatistics:
             least, greatest = ([pa.scalar(bound, leaf.kind)] for bound in found.get(leaf.path, (None, None)))
             confirmed = leaf.path in found and leaf.hold(file, least, greatest)
             yield leaf.has_bounds(file) and not confirmed
-
-
-def _plain_fields(
-    fields: Iterable[pa.Field], above: tuple[str, ...] = (), places_above: tuple[int, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], tuple[int, ...], pa.DataType]]:
-    """The path, the places and the type of each leaf."""
-    for place, column in enumerate(fields):
-        path, places = (*above, physical_name(column)), (*places_above, place)
-        if is_variant(column):  # its statistics are not of its parts
-            continue
-        if pt.is_struct(column.type):
-            yield from _plain_fields(column.type, path, places)
-        else:
-            yield path, places, column.type
 
 
 def _is_slow(kind: pa.DataType) -> bool:

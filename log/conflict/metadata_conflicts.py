@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
 from tidelog.log.conflict.fences import epoch_text, fence_error, is_passed
@@ -17,6 +14,7 @@ from tidelog.log.errors import (
 )
 from tidelog.log.format import properties, protocol
 from tidelog.log.format.actions import Commit, DomainMetadata, Metadata, Protocol
+from tidelog.log.format.schema import sets_no_values
 
 # Properties that do not affect what a commit can contain.
 _HARMLESS_PROPERTIES = frozenset(
@@ -115,10 +113,5 @@ def _only_adds_nullable_columns(old: str, new: str) -> bool:
     after = msgspec.json.decode(new)["fields"]
     fresh = after[len(before) :]
     return after[: len(before)] == before and all(
-        field.get("nullable") and _sets_no_values(field.get("metadata") or {}) for field in fresh
+        field.get("nullable") and sets_no_values(field.get("metadata") or {}) for field in fresh
     )
-
-
-def _sets_no_values(metadata: Mapping[str, Any]) -> bool:
-    """Whether rows of files without the column stay null: the field has no default and is not generated."""
-    return all(key == "comment" or key.startswith("delta.columnMapping.") for key in metadata)

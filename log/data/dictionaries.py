@@ -6,11 +6,11 @@ bound, after which the rest is written plainly, and looking each value up takes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+
+from tidelog.log.format.schema import parquet_columns
 
 # Blocks of consecutive rows from all over the table: values can repeat soon, or only after many others.
 _BLOCKS = 16
@@ -26,13 +26,13 @@ def with_dictionary(rows: pa.Table) -> list[str]:
     found: list[str] = []
     for field in rows.schema:
         if sample is None or not _is_sampled(field.type) or _repeats(sample[field.name]):
-            found += _leaves(field.name, field.type)
+            found += parquet_columns(field)
     return found
 
 
 def leaves(schema: pa.Schema) -> list[str]:
     """All leaf columns, as parquet names them."""
-    return [path for field in schema for path in _leaves(field.name, field.type)]
+    return [path for field in schema for path in parquet_columns(field)]
 
 
 def _sample(rows: pa.Table) -> pa.Table | None:
@@ -50,16 +50,3 @@ def _is_sampled(kind: pa.DataType) -> bool:
 def _repeats(values: pa.ChunkedArray) -> bool:
     present = len(values) - values.null_count
     return bool(pc.count_distinct(values).as_py() <= _MOST_DISTINCT * present)
-
-
-def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
-    if pt.is_struct(kind):
-        for field in kind:
-            yield from _leaves(f"{path}.{field.name}", field.type)
-    elif pt.is_map(kind):
-        yield from _leaves(f"{path}.key_value.key", kind.key_type)
-        yield from _leaves(f"{path}.key_value.value", kind.item_type)
-    elif pt.is_list(kind):
-        yield from _leaves(f"{path}.list.element", kind.value_type)
-    else:
-        yield path

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from tidelog.log.format import statistics
+from tidelog.log.format.schema import leaves, parquet_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,29 +57,29 @@ def chosen_leaves(
     only: Collection[tuple[str, ...]] | None = None,
 ) -> list[FooterLeaf]:
     """The leaf columns that get statistics in files with this schema; see `collect_from_footer`."""
-    leaves = (leaf for leaf in _leaves(schema) if leaf.path[0] not in leave_out)
+    found = (leaf for leaf in _leaves(schema) if leaf.path[0] not in leave_out)
     if only is None:
-        return list(islice(leaves, indexed_columns))
-    return [leaf for leaf in leaves if statistics.is_chosen(leaf.path, only)]
+        return list(islice(found, indexed_columns))
+    return [leaf for leaf in found if statistics.is_chosen(leaf.path, only)]
 
 
-def collect_leaves(footer: pq.FileMetaData, leaves: Iterable[FooterLeaf], *, float_bounds: bool = True) -> str:
+def collect_leaves(footer: pq.FileMetaData, chosen: Iterable[FooterLeaf], *, float_bounds: bool = True) -> str:
     """The statistics of a data file for these of its columns.
 
     Most writers ignore NaN in a footer's bounds, but it is greater than all numbers. Without `float_bounds`, columns of
     floating numbers have none.
     """
-    found = {leaf.path: _of_column(footer, leaf, float_bounds=float_bounds) for leaf in leaves}
+    found = {leaf.path: _of_column(footer, leaf, float_bounds=float_bounds) for leaf in chosen}
     return statistics.encode(footer.num_rows, found)
 
 
 def footer_bounds(
-    footer: pq.FileMetaData, leaves: Mapping[tuple[str, ...], pa.DataType]
+    footer: pq.FileMetaData, wanted: Mapping[tuple[str, ...], pa.DataType]
 ) -> dict[tuple[str, ...], tuple[Any, Any]]:
     """The least and the greatest value of those of these leaf columns, with these types, that have bounds."""
     found = {}
-    for leaf in _leaves(footer.schema.to_arrow_schema()) if leaves else ():
-        if leaf.column is not None and leaves.get(leaf.path) == leaf.kind:
+    for leaf in _leaves(footer.schema.to_arrow_schema()) if wanted else ():
+        if leaf.column is not None and wanted.get(leaf.path) == leaf.kind:
             low, high = _bounds(footer, leaf.column, _groups(footer, leaf.column))
             if low is not None and high is not None:
                 found[leaf.path] = low, high
@@ -128,22 +129,6 @@ def _is_finite(value: Any) -> bool:
 def _leaves(schema: pa.Schema) -> Iterator[FooterLeaf]:
     """The leaf columns of a file, in the order of its parquet columns."""
     start = 0
-    for field in schema:
-        for path, kind in _plain_fields((field.name,), field.type):
-            yield FooterLeaf(path, kind, None if pt.is_nested(kind) else start)
-            start += _width(kind)
-
-
-def _plain_fields(path: tuple[str, ...], kind: pa.DataType) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
-    if not pt.is_struct(kind):
-        yield path, kind
-        return
-    for field in kind:
-        yield from _plain_fields((*path, field.name), field.type)
-
-
-def _width(kind: pa.DataType) -> int:
-    """The number of parquet columns that hold a value of this type."""
-    if not pt.is_nested(kind):
-        return 1
-    return sum(_width(kind.field(index).type) for index in range(kind.num_fields))
+    for path, _, field in leaves(schema):
+        yield FooterLeaf(path, field.type, None if pt.is_nested(field.type) else start)
+        start += sum(1 for _ in parquet_columns(field))

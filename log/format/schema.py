@@ -10,15 +10,19 @@
 | struct, array, map, void | struct, list, map, null |
 | variant | struct<value: binary, metadata: binary>, unshredded, as parquet holds it |
 
-If a table maps columns (`delta.columnMapping.mode`), each Arrow field's metadata holds its name or id in data files and
-the log; `physical_name` and `field_id` read them.
+Metadata of fields, such as `comment`, is Arrow's field metadata: text as it is, any other value as JSON. What Delta,
+Spark and Parquet keep there for themselves is left out, both ways (`is_internal`). Delta has no place for metadata of
+elements, keys and values.
+
+If a table maps columns (`delta.columnMapping.mode`), each Arrow field's metadata also holds its name or id in data
+files and the log; `physical_name` and `field_id` read them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -65,6 +69,12 @@ _WIDENED: dict[pa.DataType, str] = {
     pa.binary_view(): "binary",
     pa.date64(): "date",
 }
+# What Spark keeps beside `__`-names in the metadata of a field, and where PySpark keeps all of it in Arrow's.
+_DEFAULTS = ("CURRENT_DEFAULT", "EXISTS_DEFAULT")
+_SPARK_METADATA = b"SPARK::metadata::json"
+_INTERNAL_PREFIXES = ("delta.", "tidelog.", "__", "ARROW:", "PARQUET:", "SPARK::")
+# PySpark's marks of the parts of its own types, which are plain structs in a table.
+_SPARK_MARKS = ((b"variant", b"true"), (b"geometry", b"true"), (b"geography", b"true"))
 # Parquet readers that build on Arrow take 100 levels: the root, the value, and these. A list or a map has two.
 MAX_LEVELS = 98
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
@@ -160,8 +170,68 @@ def _variant_mark(field: pa.Field) -> dict[bytes, bytes]:
 
 def has_variant(field: pa.Field) -> bool:
     """Whether a field is a variant, or has one at any depth."""
-    inner = [field.type.field(index) for index in range(field.type.num_fields)]
-    return is_variant(field) or any(map(has_variant, inner))
+    return any(map(is_variant, fields_within(field)))
+
+
+class Leaf(NamedTuple):
+    """A column that is not a struct, or such a field of a struct. `path` and `places` lead to it from the top."""
+
+    path: tuple[str, ...]
+    places: tuple[int, ...]
+    field: pa.Field
+
+
+def leaves(
+    fields: Iterable[pa.Field], name: Callable[[pa.Field], str] = lambda field: str(field.name)
+) -> Iterator[Leaf]:
+    """The columns and the fields of structs that statistics speak of, in order. A variant is one, whatever is in it.
+
+    `name` gives the parts of the paths, such as `physical_name`.
+    """
+    for place, field in enumerate(fields):
+        if is_variant(field) or not pt.is_struct(field.type):
+            yield Leaf((name(field),), (place,), field)
+        else:
+            for path, places, inner in leaves(field.type, name):
+                yield Leaf((name(field), *path), (place, *places), inner)
+
+
+def parquet_columns(field: pa.Field) -> Iterator[str]:
+    """The columns of a parquet file that hold the values of `field`, in order, by their names there."""
+    kind = field.type
+    if pt.is_struct(kind):
+        parts = [(field.name, inner) for inner in kind]
+    elif pt.is_map(kind):
+        key, value = kind.key_field.with_name("key"), kind.item_field.with_name("value")
+        parts = [(f"{field.name}.key_value", inner) for inner in (key, value)]
+    elif is_list(kind):
+        parts = [(f"{field.name}.list", kind.value_field.with_name("element"))]
+    else:
+        yield str(field.name)
+        return
+    for above, inner in parts:
+        for name in parquet_columns(inner):
+            yield f"{above}.{name}"
+
+
+def fields_within(field: pa.Field) -> Iterator[pa.Field]:
+    """The field itself, and all fields, elements, keys and values inside it, at any depth; codes as their values."""
+    kind = field.type
+    if pt.is_dictionary(kind):
+        yield from fields_within(field.with_type(kind.value_type))
+        return
+    yield field
+    if pt.is_map(kind):
+        inner = [kind.key_field, kind.item_field]
+    else:
+        inner = [kind.field(index) for index in range(kind.num_fields)]
+    for each in inner:
+        yield from fields_within(each)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether it is one of Arrow's types of lists, all of which are Delta's array."""
+    return any(test(kind) for test in (pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view))
 
 
 def to_schema_string(schema: pa.Schema) -> str:
@@ -198,21 +268,28 @@ def require_depth(fields: Iterable[pa.Field]) -> None:
             left += [(kind.field(index).type, levels) for index in range(kind.num_fields)]
 
 
-def has_timestamp_ntz(kind: pa.DataType | pa.Schema) -> bool:
-    """Whether a timestamp without a time zone occurs anywhere, which requires the feature `timestampNtz`."""
-    if isinstance(kind, pa.Schema):
-        return any(has_timestamp_ntz(field.type) for field in kind)
-    if pt.is_struct(kind):
-        return any(has_timestamp_ntz(kind.field(index).type) for index in range(kind.num_fields))
-    if pt.is_list(kind):
-        return has_timestamp_ntz(kind.value_type)
-    if pt.is_map(kind):
-        return has_timestamp_ntz(kind.key_type) or has_timestamp_ntz(kind.item_type)
-    return bool(kind == TIMESTAMP_NTZ)
+def has_timestamp_ntz(schema: pa.Schema) -> bool:
+    """Whether a column is, or has in it, Delta's timestamp without a time zone: it needs the feature `timestampNtz`."""
+    kinds = (inner.type for field in schema for inner in fields_within(field))
+    return any(pt.is_timestamp(kind) and not kind.tz for kind in kinds)
+
+
+def is_internal(key: str) -> bool:
+    """Whether Delta, Spark, Parquet or tidelog uses this key of a field's metadata, rather than the table's owner."""
+    return key.startswith(_INTERNAL_PREFIXES) or key in _DEFAULTS
+
+
+def sets_no_values(metadata: Mapping[str, Any]) -> bool:
+    """Whether a new field with this metadata is null in old rows: it has no default, and is not generated."""
+    return all(not is_internal(key) or key.startswith("delta.columnMapping.") for key in metadata)
 
 
 def _arrow_field(field: dict[str, Any], mapping: str) -> pa.Field:
-    metadata = {**_mapping_metadata(field, mapping), **(_type_metadata(field["type"]) or {})}
+    metadata = {
+        **_owners_metadata(field),
+        **_mapping_metadata(field, mapping),
+        **(_type_metadata(field["type"]) or {}),
+    }
     kind = _arrow_type(field["type"], mapping)
     return pa.field(field["name"], kind, nullable=bool(field.get("nullable", True)), metadata=metadata or None)
 
@@ -224,7 +301,39 @@ def _type_metadata(kind: object) -> dict[bytes, bytes] | None:
 def _distinct(fields: list[pa.Field]) -> list[pa.Field]:
     if len({field.name for field in fields}) < len(fields):
         raise ValueError(f"the fields {', '.join(field.name for field in fields)} are not distinct")
+    physical: dict[str, str] = {}
+    for field in fields:
+        other = physical.setdefault(physical_name(field), field.name)
+        if other != field.name:
+            raise ValueError(f"{other!r} and {field.name!r} have one physical name, {physical_name(field)!r}")
     return fields
+
+
+def _owners_metadata(field: dict[str, Any]) -> dict[bytes, bytes]:
+    """What the owner of the table keeps at a field, as Arrow has it."""
+    return {
+        key.encode(): (value if isinstance(value, str) else msgspec.json.encode(value).decode()).encode()
+        for key, value in (field.get("metadata") or {}).items()
+        if not is_internal(key)
+    }
+
+
+def _delta_metadata(field: pa.Field, where: str) -> dict[str, Any]:
+    """The same in the other direction. Raises SchemaMismatchError for what is not text."""
+    found: dict[str, Any] = {}
+    try:
+        for key, value in (field.metadata or {}).items():
+            if key == _SPARK_METADATA:
+                found |= msgspec.json.decode(value, type=dict[str, Any])
+            elif (key, value) not in _SPARK_MARKS:
+                found[key.decode()] = value.decode()
+    except ValueError as error:
+        raise SchemaMismatchError(
+            f"the metadata of the column {where!r} is not text: {error}",
+            advice="give the field metadata of strings, or none",
+            column=where,
+        ) from error
+    return {key: value for key, value in found.items() if not is_internal(key)}
 
 
 def _mapping_metadata(field: dict[str, Any], mapping: str) -> dict[bytes, bytes]:
@@ -274,7 +383,7 @@ def _arrow_primitive(name: str) -> pa.DataType:
 
 def _delta_field(field: pa.Field, where: str) -> dict[str, Any]:
     kind = _delta_type(field.type, where)
-    return {"name": field.name, "type": kind, "nullable": field.nullable, "metadata": {}}
+    return {"name": field.name, "type": kind, "nullable": field.nullable, "metadata": _delta_metadata(field, where)}
 
 
 def _delta_type(kind: pa.DataType, where: str) -> str | dict[str, Any]:
@@ -290,7 +399,7 @@ def _delta_type(kind: pa.DataType, where: str) -> str | dict[str, Any]:
     if pt.is_struct(kind):
         fields = [kind.field(index) for index in range(kind.num_fields)]
         return {"type": "struct", "fields": [_delta_field(field, f"{where}.{field.name}") for field in fields]}
-    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind) or pt.is_list_view(kind):
+    if is_list(kind):
         element = kind.value_field
         inner = _delta_type(element.type, f"{where}.element")
         return {"type": "array", "elementType": inner, "containsNull": element.nullable}

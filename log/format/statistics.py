@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidelog.log.format.schema import is_variant
+from tidelog.log.format.schema import leaves
 from tidelog.log.format.text import MALFORMED_JSON
 
 DEFAULT_INDEXED_COLUMNS = 32
@@ -80,10 +80,10 @@ class Collector:
         return encode(self._num_rows, {path: leaf.values() for path, leaf in self._leaves.items()})
 
     def _chosen(self, table: pa.Table) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
-        only, leaves = self._only, _leaves(table)
+        only, found = self._only, _leaves(table)
         if only is None:
-            return islice(leaves, self._indexed_columns)
-        return (leaf for leaf in leaves if is_chosen(leaf[0], only))
+            return islice(found, self._indexed_columns)
+        return (leaf for leaf in found if is_chosen(leaf[0], only))
 
 
 class _Leaf:
@@ -182,19 +182,10 @@ def truncate_maximum(text: str) -> str | None:
 
 
 def _leaves(table: pa.Table) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
-    for field, column in zip(table.schema, table.columns, strict=True):
-        yield from _leaves_of((field.name,), field, column)
-
-
-def _leaves_of(
-    path: tuple[str, ...], own: pa.Field, values: pa.ChunkedArray
-) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
-    if not pt.is_struct(values.type) or is_variant(own):  # of a variant, only the nulls are counted
-        yield path, values
-        return
-    for index, field in enumerate(values.type):
+    for path, (place, *inner), _ in leaves(table.schema):  # of a variant, only the nulls are counted
+        column = table.column(place)
         # Unlike flattening the storage, struct_field makes a child null where its parent is null.
-        yield from _leaves_of((*path, field.name), field, pc.struct_field(values, [index]))
+        yield path, pc.struct_field(column, inner) if inner else column
 
 
 def is_chosen(path: tuple[str, ...], columns: Collection[tuple[str, ...]]) -> bool:

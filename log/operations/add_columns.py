@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,18 +14,28 @@ from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import ConfigurationError, UnsupportedFeatureError
 from tidelog.log.format import properties
 from tidelog.log.format.actions import Metadata, Protocol
-from tidelog.log.format.column_mapping import highest_id, mapped
-from tidelog.log.format.protocol import allows, has_change_data_feed
+from tidelog.log.format.column_mapping import Field, highest_id, mapped
+from tidelog.log.format.protocol import allows, has_change_data_feed, with_feature
 from tidelog.log.format.row_tracking import require_names_stay_free
-from tidelog.log.format.schema import columns_of, has_timestamp_ntz, require_depth, to_schema_string
+from tidelog.log.format.schema import (
+    columns_of,
+    from_schema_string,
+    has_timestamp_ntz,
+    require_depth,
+    to_schema_string,
+)
 from tidelog.log.operations.create_table import require_distinct
 from tidelog.log.read.changes import change_schema
 from tidelog.log.state.head import Head
 from tidelog.log.system import System
 
 
-def stage_add_columns(head: Head, path: str, system: System, fields: Any) -> Staged | None:
+def stage_add_columns(
+    head: Head, path: str, system: System, fields: Any, *, allow_protocol_upgrade: bool = False
+) -> Staged | None:
     """Stage adding `fields`, an Arrow schema or a list of Arrow fields, after the table's columns. None if it is empty.
+
+    A type that needs a table feature adds it to the protocol if `allow_protocol_upgrade` says so.
 
     Raises ConfigurationError for a name that exists, also as one of row tracking, or a column that cannot be null,
     SchemaMismatchError for a type that a table cannot hold, UnsupportedFeatureError for a type that the table's
@@ -38,33 +48,42 @@ def stage_add_columns(head: Head, path: str, system: System, fields: Any) -> Sta
     old = columns_of(head.metadata, path)
     for field in new:
         _require_addable(field, old)
-    whole = pa.schema([*old, *new])
     _require_new(new, old)
     require_distinct(new, "the new columns")
     if has_change_data_feed(head.protocol, head.metadata):
-        change_schema(whole, "cdc")
-    require_timestamps(head.protocol, pa.schema(new), path)
+        change_schema(pa.schema([*old, *new]), "cdc")
     added = msgspec.json.decode(to_schema_string(pa.schema(new)))["fields"]
+    needs_feature = needs_timestamp_ntz(head.protocol, added, path)
+    if needs_feature and not allow_protocol_upgrade:
+        raise timestamp_ntz_error(path, "pass allow_protocol_upgrade=True")
     metadata = _with_fields(head.metadata, added, system)
     require_names_stay_free(head.metadata, metadata)
     return Staged(
         operation="ADD COLUMNS",
         operation_class=OperationClass.NONE,
         metadata=metadata,
+        protocol=with_feature(head.protocol, "timestampNtz") if needs_feature else None,
         parameters={"columns": msgspec.json.encode([{"column": field} for field in added]).decode()},
     )
 
 
-def require_timestamps(protocol: Protocol, new: pa.Schema, path: str) -> None:
-    """Raise UnsupportedFeatureError for a timestamp without a zone if the protocol does not allow them."""
-    if has_timestamp_ntz(new) and not allows(protocol, "timestampNtz"):
-        raise UnsupportedFeatureError(
-            "a timestamp without a time zone needs the table feature timestampNtz, which the table's protocol lacks",
-            advice="use a timestamp with a time zone, or add the feature with another engine first; in delta-spark: "
-            "ALTER TABLE ... SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')",
-            path=path,
-            features="timestampNtz",
-        )
+def needs_timestamp_ntz(protocol: Protocol, new: Sequence[Field], path: str) -> bool:
+    """Whether a type among `new`, fields of a `schemaString`, needs the feature `timestampNtz` and lacks it."""
+    return not allows(protocol, "timestampNtz") and any(
+        has_timestamp_ntz(from_schema_string(msgspec.json.encode({"fields": [field]}).decode(), path=path))
+        for field in new
+    )
+
+
+def timestamp_ntz_error(path: str, how: str) -> UnsupportedFeatureError:
+    """The error for a timestamp without a zone in a table without the feature; `how` says how to add it."""
+    return UnsupportedFeatureError(
+        "a timestamp without a time zone needs the table feature timestampNtz, which the table's protocol lacks",
+        advice=f"use a timestamp with a time zone, or {how}; clients that do not support the feature can then no "
+        "longer use the table",
+        path=path,
+        features="timestampNtz",
+    )
 
 
 def _fields_of(fields: Any) -> list[pa.Field]:

@@ -16,8 +16,8 @@ from tidelog.log.format import properties
 from tidelog.log.format.actions import Metadata
 from tidelog.log.format.column_mapping import Field, highest_id, mapped
 from tidelog.log.format.row_tracking import require_names_stay_free
-from tidelog.log.format.schema import from_schema_string, require_depth, to_schema_string
-from tidelog.log.operations.add_columns import require_timestamps
+from tidelog.log.format.schema import from_schema_string, is_list, require_depth, to_schema_string
+from tidelog.log.operations.add_columns import needs_timestamp_ntz, timestamp_ntz_error
 from tidelog.log.operations.create_table import require_distinct
 from tidelog.log.read.changes import change_schema
 from tidelog.log.state.head import Head
@@ -35,13 +35,14 @@ def evolved(head: Head, path: str, system: System, data: pa.Schema) -> Metadata 
     schema = msgspec.json.decode(head.metadata.schema_string)
     merge = _Merge(head.metadata, schema["fields"], system)
     fields = merge.fields(schema["fields"], _optional(data), "")
-    if not merge.has_news:
+    if not merge.added:
         return None
     text = msgspec.json.encode({**schema, "fields": fields}).decode()
     whole = from_schema_string(text, path=path)
     require_distinct(list(whole), "the table with the data's new columns")
     change_schema(whole, "cdc")
-    require_timestamps(head.protocol, data, path)
+    if needs_timestamp_ntz(head.protocol, merge.added, path):
+        raise timestamp_ntz_error(path, "add the column first: add_columns([...], allow_protocol_upgrade=True)")
     configuration = dict(head.metadata.configuration)
     if merge.is_mapping:
         configuration[properties.COLUMN_MAPPING_MAX_ID] = str(merge.last_id)
@@ -57,7 +58,7 @@ class _Merge:
         configuration = metadata.configuration
         self.is_mapping = configuration.get(properties.COLUMN_MAPPING_MODE, "none") != "none"
         self.last_id = max(int(configuration.get(properties.COLUMN_MAPPING_MAX_ID, 0)), highest_id(fields))
-        self.has_news = False
+        self.added: list[Field] = []
         self._system = system
 
     def fields(self, known: list[Field], data: list[pa.Field], where: str) -> list[Field]:
@@ -79,7 +80,7 @@ class _Merge:
             return known
         if known["type"] == "struct" and pt.is_struct(data):
             return {**known, "fields": self.fields(known["fields"], _optional(data), f"{where}.")}
-        if known["type"] == "array" and pt.is_list(data):
+        if known["type"] == "array" and is_list(data):
             return {**known, "elementType": self._kind(known["elementType"], data.value_type, f"{where}.element")}
         if known["type"] == "map" and pt.is_map(data):
             return {**known, "valueType": self._kind(known["valueType"], data.item_type, f"{where}.value")}
@@ -92,10 +93,10 @@ class _Merge:
                 advice="cast it to the type that the table's column should have, or drop it",
                 column=full,
             )
-        self.has_news = True
         fields: list[Field] = msgspec.json.decode(to_schema_string(pa.schema([field])))["fields"]
         if self.is_mapping:
             fields, self.last_id = mapped(fields, self.last_id, lambda: f"col-{self._system.uuid()}")
+        self.added += fields
         return fields
 
 

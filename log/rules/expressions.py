@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pyarrow as pa
-import pyarrow.types as pt
 
 from tidelog.log import predicate
 from tidelog.log.errors import ConstraintViolationError, PredicateError, UnsupportedFeatureError
-from tidelog.log.format.schema import TIMESTAMP
+from tidelog.log.format.schema import TIMESTAMP, fields_within
 from tidelog.log.predicate import Call, Column, Condition, nan_ordered, words
 from tidelog.log.predicate.tree import clipped
 
@@ -34,14 +33,13 @@ def is_evaluable(expression: str, schema: pa.Schema) -> bool:
 
 def depends_on_zone(expression: str, schema: pa.Schema) -> bool:
     """Whether the time zone of a session can change the value. May say yes if it does not."""
-    zoned = _OF_ZONE | {field.name.lower() for field in schema if _has_zone(field.type)}
+    zoned = _OF_ZONE | {field.name.lower() for field in schema if _has_zone(field)}
     found = words(expression)
     return found is None or not zoned.isdisjoint(found)
 
 
-def _has_zone(kind: pa.DataType) -> bool:
-    inner = [kind.field(index).type for index in range(kind.num_fields)] if pt.is_nested(kind) else []
-    return bool(kind == TIMESTAMP) or any(map(_has_zone, inner))
+def _has_zone(field: pa.Field) -> bool:
+    return any(inner.type == TIMESTAMP for inner in fields_within(field))
 
 
 def mentions(expression: str, names: Iterable[str]) -> bool:

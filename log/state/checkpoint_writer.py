@@ -18,6 +18,7 @@ from tidelog.log.format import filenames, seal
 from tidelog.log.format.actions import Metadata, encode_action
 from tidelog.log.format.protocol import has_in_commit_timestamps
 from tidelog.log.state import commit_times
+from tidelog.log.format.schema import parquet_columns
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, Totals
@@ -60,7 +61,7 @@ def write_checkpoint(store: Store, head: Head, state: FileState) -> int:
     buffer = io.BytesIO()
     # Paths and statistics rarely repeat, so building dictionaries for them would be wasted work.
     plain = {f"{action}.{column}" for action in ("add", "remove") for column in ("path", "stats")}
-    encoded = [name for name in _leaf_names(table.schema) if name not in plain]
+    encoded = [name for field in table.schema for name in parquet_columns(field) if name not in plain]
     with pq.ParquetWriter(
         buffer, table.schema, compression="snappy", store_schema=False, use_dictionary=encoded
     ) as writer:
@@ -133,14 +134,6 @@ def _stack(columns: dict[str, Any]) -> pa.Table:
         stacked[name] = pa.chunked_array(parts, values.type)
         before += len(values)
     return pa.table(stacked)
-
-
-def _leaf_names(schema: pa.Schema) -> list[str]:
-    """The leaf columns of a parquet file with this schema, as dotted paths."""
-    empty = io.BytesIO()
-    pq.write_table(schema.empty_table(), empty, store_schema=False)
-    parquet = pq.ParquetFile(empty).schema
-    return [parquet.column(index).path for index in range(len(parquet))]
 
 
 def _nest(table: pa.Table) -> pa.ChunkedArray:

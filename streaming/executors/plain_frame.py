@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from tidelog.log.data.conform import conform, match_names
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.format import properties
-from tidelog.log.format.schema import has_variant
+from tidelog.log.format.schema import fields_within, has_variant
 from tidelog.streaming import spark_versions
 
 # By bits: the most decimal digits of an integer, and the largest integer, in bits, that a float holds exactly.
@@ -46,7 +46,7 @@ def plain_rows(frame: DataFrame, writer: DataWriter) -> DataFrame | None:
     require_fits(frame, writer.schema)
     source, table = arrow_schema(frame), writer.schema
     maps_columns = writer.metadata.configuration.get(properties.COLUMN_MAPPING_MODE, "none") != "none"
-    if maps_columns or any(has_variant(field) or _has_void(field.type) for field in table):
+    if maps_columns or any(has_variant(field) or _has_void(field) for field in table):
         return None
     loose = [field.with_nullable(True) for field in table]  # noqa: FBT003 - pyarrow's signature
     if not _fields_fit(list(source), loose):
@@ -79,9 +79,8 @@ def prepared(frame: DataFrame, writer: DataWriter) -> DataFrame:
     return frame.select(*columns)
 
 
-def _has_void(kind: pa.DataType) -> bool:
-    inner = [kind.field(index).type for index in range(kind.num_fields)] if pt.is_nested(kind) else []
-    return pt.is_null(kind) or any(map(_has_void, inner))
+def _has_void(field: pa.Field) -> bool:
+    return any(pt.is_null(inner.type) for inner in fields_within(field))
 
 
 def _fields_fit(source: list[pa.Field], target: list[pa.Field], *, same_case: bool = False) -> bool:

@@ -39,6 +39,24 @@ def test_every_primitive_type(path: str, properties: dict[str, object]) -> None:
     assert [str(kind) for kind in table_schema(found.schema).types] == [str(kind) for kind in FULL.types]
 
 
+def test_added_timestamps_without_a_zone_and_comments(path: str) -> None:
+    table = Table.create(path, pa.schema([pa.field("n", pa.int64(), metadata={"comment": "a number"})]))
+    moment = dt.datetime(2026, 1, 2, 3, 4, 5, 678_000)  # noqa: DTZ001 - without a zone
+    kinds = {
+        "ns": pa.timestamp("ns"),
+        "ms": pa.large_list(pa.timestamp("ms")),
+        "coded": pa.dictionary(pa.int32(), pa.timestamp("s")),
+    }
+    new = [pa.field(name, kind, metadata={"comment": f"of {name}"}) for name, kind in kinds.items()]
+    table.add_columns(new, allow_protocol_upgrade=True)
+    table.insert([{"n": 1, "ns": moment, "ms": [moment, None], "coded": moment}])
+    check_same(table, [{"n": 1, "ns": moment, "ms": [moment, None], "coded": moment}])
+    fields = DeltaTable(path).schema().fields
+    assert [field.metadata for field in fields] == [
+        {"comment": text} for text in ("a number", *map("of {}".format, kinds))
+    ]
+
+
 NESTED = table_schema(
     pa.schema(
         [

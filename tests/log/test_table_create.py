@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from tests.log.support import NUMBERS, memory_url, numbers, read_numbers
+from tests.log.support import NUMBERS, live_files, memory_url, numbers, read_numbers
 from tidelog.log import Table
 from tidelog.log.errors import (
     ConfigurationError,
@@ -39,6 +40,27 @@ def test_a_new_table_is_empty_and_can_be_opened(path: str) -> None:
         assert table.properties["delta.checkpointInterval"] == "7"
         assert table.scan().to_arrow().equals(schema.empty_table())
         assert table.id == created.id
+
+
+def test_comments_of_columns_are_kept_and_go_to_a_copy(path: str) -> None:
+    inner = pa.field("x", pa.int64(), metadata={"comment": "inside"})
+    schema = pa.schema(
+        [
+            pa.field("n", pa.int64(), metadata={"comment": "a number", "delta.identity.start": "1"}),
+            pa.field("s", pa.struct([inner]), metadata={"unit": "m"}),
+        ]
+    )
+    created = Table.create(path, schema)
+    created.insert([{"n": 1, "s": {"x": 2}}])
+    copied = Table.create(memory_url(), Table.open(path).schema)
+    for table in (created, copied):
+        assert table.schema.field("n").metadata == {b"comment": b"a number"}
+        assert table.schema.field("s").metadata == {b"unit": b"m"}
+        assert table.schema.field("s").type.field("x").metadata == {b"comment": b"inside"}
+    assert created.scan().to_arrow().schema.field("n").metadata == {b"comment": b"a number"}
+    (add,) = live_files(created)
+    stored = pq.read_schema(created.store.open_input(add.path))
+    assert b"comment" not in (stored.field("n").metadata or {})
 
 
 def test_deletion_vectors_and_in_commit_timestamps_are_on_unless_turned_off() -> None:

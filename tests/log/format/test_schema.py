@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
 from tests.log.strategies import SCHEMAS
 from tidelog.log.errors import CorruptLogError, SchemaMismatchError, UnsupportedFeatureError
-from tidelog.log.format.schema import from_schema_string, has_timestamp_ntz, table_schema, to_schema_string
+from tidelog.log.format.schema import (
+    fields_within,
+    from_schema_string,
+    has_timestamp_ntz,
+    leaves,
+    parquet_columns,
+    table_schema,
+    to_schema_string,
+)
 
 
 def field(kind: Any, *, name: str = "c", nullable: bool = True) -> dict[str, Any]:
@@ -208,8 +218,119 @@ NTZ = pa.timestamp("us")
         (pa.map_(NTZ, pa.int64()), True),
         (pa.map_(pa.string(), pa.list_(NTZ)), True),
         (pa.map_(pa.string(), pa.list_(pa.date32())), False),
+        (pa.timestamp("ns"), True),
+        (pa.timestamp("s"), True),
+        (pa.timestamp("ms", tz="Europe/Berlin"), False),
+        (pa.dictionary(pa.int32(), pa.timestamp("ns")), True),
+        (pa.large_list(pa.list_(pa.timestamp("ms"), 2)), True),
     ],
 )
 def test_a_timestamp_without_a_time_zone_is_found_anywhere(kind: pa.DataType, expected: bool) -> None:
-    assert has_timestamp_ntz(kind) is expected
-    assert has_timestamp_ntz(pa.schema([("x", pa.int64()), ("c", kind)])) is expected
+    schema = pa.schema([("x", pa.int64()), ("c", kind)])
+    assert has_timestamp_ntz(schema) is has_timestamp_ntz(table_schema(schema)) is expected
+
+
+def mapped(name: str, physical: str) -> dict[str, Any]:
+    own = {"delta.columnMapping.id": len(name), "delta.columnMapping.physicalName": physical}
+    return {**field("long", name=name), "metadata": own}
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+@pytest.mark.parametrize("level", ["top", "struct"])
+def test_two_columns_with_one_physical_name_are_a_corrupt_log(mode: str, level: str) -> None:
+    both = [mapped("a", "col-1"), mapped("bb", "col-1")]
+    fields = both if level == "top" else [{**mapped("ccc", "col-3"), "type": {"type": "struct", "fields": both}}]
+    with pytest.raises(CorruptLogError, match="'a' and 'bb' have one physical name, 'col-1'"):
+        from_schema_string(schema_string(*fields), path="/data/t", mapping=mode)
+    assert from_schema_string(schema_string(*fields)).names  # without mapping, the names count
+
+
+INNER = pa.field("x", pa.int64(), metadata={"comment": "inside", "unit": "m"})
+COMMENTED = pa.schema(
+    [
+        pa.field("a", pa.int64(), metadata={"comment": "für alle", "": "empty"}),
+        pa.field("s", pa.struct([INNER]), metadata={"comment": "whole"}),
+        pa.field("l", pa.list_(pa.struct([INNER]))),
+        pa.field("m", pa.map_(pa.string(), pa.struct([INNER]))),
+    ]
+)
+
+
+def test_the_owner_s_metadata_of_fields_is_kept_both_ways() -> None:
+    text = to_schema_string(COMMENTED)
+    written = json.loads(text)["fields"]
+    assert written[0]["metadata"] == {"comment": "für alle", "": "empty"}
+    assert written[1]["type"]["fields"][0]["metadata"] == {"comment": "inside", "unit": "m"}
+    found = from_schema_string(text)
+    assert found.field("a").metadata == COMMENTED.field("a").metadata
+    insides = [inner.metadata for column in found for inner in fields_within(column) if inner.name == "x"]
+    assert insides == [INNER.metadata] * 3
+    assert to_schema_string(found) == text
+    # Values that are not text, as other engines write them, are JSON.
+    other = {**field("long"), "metadata": {"n": 5, "flag": True, "deep": {"k": [1]}}}
+    assert from_schema_string(schema_string(other)).field("c").metadata == {
+        b"n": b"5",
+        b"flag": b"true",
+        b"deep": b'{"k":[1]}',
+    }
+    by_name = {**mapped("a", "col-1")["metadata"], "comment": "mapped"}
+    found = from_schema_string(schema_string({**field("long"), "metadata": by_name}), mapping="name")
+    assert found.field("c").metadata[b"comment"] == b"mapped"
+
+
+INTERNAL = {
+    "delta.generationExpression": "1",
+    "delta.columnMapping.id": "4",
+    "delta.columnMapping.physicalName": "b",
+    "delta.identity.start": "1",
+    "delta.invariants": "{}",
+    "delta.type": "variant",
+    "CURRENT_DEFAULT": "1",
+    "EXISTS_DEFAULT": "1",
+    "__CHAR_VARCHAR_TYPE_STRING": "varchar(1)",
+    "PARQUET:field_id": "3",
+    "ARROW:extension:name": "uuid",
+    "tidelog.rowTracking": "id",
+}
+
+
+def test_no_caller_sets_what_engines_keep_at_fields() -> None:
+    spark = {"SPARK::metadata::json": json.dumps({**INTERNAL, "comment": "kept", "n": 5})}
+    for given_metadata, kept in ((INTERNAL, {}), (spark, {"comment": "kept", "n": 5})):
+        inner = pa.field("x", pa.int64(), metadata=given_metadata)
+        for kind in (pa.int64(), pa.struct([inner]), pa.list_(pa.field("element", pa.struct([inner])))):
+            column = pa.field("c", kind, metadata=given_metadata)
+            text = to_schema_string(pa.schema([column]))
+            assert not any(key in text for key in INTERNAL)
+            assert json.loads(text)["fields"][0]["metadata"] == kept
+    variant = pa.struct([("value", pa.binary()), pa.field("metadata", pa.binary(), metadata={"variant": "true"})])
+    assert '"variant"' not in to_schema_string(pa.schema([("v", variant)]))
+
+
+@pytest.mark.parametrize("metadata", [{b"comment": b"\xff"}, {b"\xff": b""}, {b"SPARK::metadata::json": b"[1]"}])
+def test_metadata_that_is_not_text_is_refused(metadata: dict[bytes, bytes]) -> None:
+    with pytest.raises(SchemaMismatchError, match="the metadata of the column 'c' is not text"):
+        to_schema_string(pa.schema([pa.field("c", pa.int64(), metadata=metadata)]))
+
+
+def test_leaves_are_what_statistics_speak_of() -> None:
+    inner = pa.struct([("y", pa.int64()), ("l", pa.list_(pa.struct([("z", pa.int64())])))])
+    variant = pa.field("v", pa.struct([("value", pa.binary())]), metadata={"delta.type": "variant"})
+    schema = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.string()), ("in", inner), variant])), variant])
+    assert [(leaf.path, leaf.places) for leaf in leaves(schema)] == [
+        (("a",), (0,)),
+        (("s", "x"), (1, 0)),
+        (("s", "in", "y"), (1, 1, 0)),
+        (("s", "in", "l"), (1, 1, 1)),
+        (("s", "v"), (1, 2)),
+        (("v",), (2,)),
+    ]
+
+
+@given(SCHEMAS)
+def test_parquet_columns_are_those_of_a_file(schema: pa.Schema) -> None:
+    content = io.BytesIO()
+    pq.write_table(schema.empty_table(), content)
+    found = pq.ParquetFile(content).schema
+    expected = [found.column(number).path for number in range(len(found.names))]
+    assert [name for field in schema for name in parquet_columns(field)] == expected

@@ -12,6 +12,7 @@ import pytest
 from tests.log.operations.changing_rows import FEED_ON, KINDS, SCHEMA, bag, filled, lose_once, rows, table_of
 from tests.log.support import live_files, memory_store, metadata, new_table, put_commit, reopen, stage_compaction
 from tidelog.log import OperationClass, Table
+from tidelog.log.commit.result import committed
 from tidelog.log.errors import (
     ConfigurationError,
     MetadataChangedException,
@@ -20,7 +21,7 @@ from tidelog.log.errors import (
     UnsupportedFeatureError,
 )
 from tidelog.log.format.actions import Protocol
-from tidelog.log.format.schema import physical_name
+from tidelog.log.format.schema import physical_name, table_schema
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.loader import load
 
@@ -96,12 +97,6 @@ def test_without_columns_there_is_no_commit(table: Table) -> None:
             ConfigurationError,
             "cannot add 'S' to the struct 's'",
         ),
-        ([pa.field("n", pa.timestamp("us"))], UnsupportedFeatureError, "needs the table feature timestampNtz"),
-        (
-            [pa.field("n", pa.list_(pa.timestamp("us")))],
-            UnsupportedFeatureError,
-            "needs the table feature timestampNtz",
-        ),
         ([pa.field("_change_type", pa.string())], ConfigurationError, "a name that the change feed uses"),
         (pa.field("n", pa.int64()), ConfigurationError, r"a list of pyarrow fields \(got Field\)"),
         ({"n": pa.int64()}, ConfigurationError, r"fields \(got str\)"),
@@ -117,10 +112,45 @@ def test_invalid_columns(fields: Any, kind: type[TidelogError], message: str) ->
     assert table.refresh().version == 0
 
 
-def test_a_timestamp_without_zone_if_the_protocol_has_the_feature() -> None:
-    table = table_of(3, 7, "timestampNtz")
-    table.add_columns(field for field in [pa.field("n", pa.timestamp("us"))])
-    assert table.schema.field("n").type == pa.timestamp("us")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")),
+        pa.list_(pa.timestamp("us")),
+        pa.large_list(pa.timestamp("ns")),
+        pa.struct([("t", pa.timestamp("s"))]),
+        pa.dictionary(pa.int32(), pa.timestamp("ms")),
+        pa.map_(pa.string(), pa.timestamp("ns")),
+    ],
+    ids=str,
+)
+def test_a_timestamp_without_zone_needs_the_feature(kind: pa.DataType) -> None:
+    new = [pa.field("n", kind)]
+    table = new_table(memory_store(), SCHEMA)
+    with pytest.raises(UnsupportedFeatureError, match=r"the table feature timestampNtz.*allow_protocol_upgrade=True"):
+        table.add_columns(new)
+    assert table.refresh().version == 0
+    table.add_columns(new, allow_protocol_upgrade=True)
+    protocol = load(table.store).head.protocol
+    assert "timestampNtz" in (protocol.reader_features or ())
+    assert "timestampNtz" in (protocol.writer_features or ())
+    assert table.schema.field("n").type == table_schema(pa.schema(new)).field("n").type
+    for listed in (table_of(3, 7, "timestampNtz"), table_of(1, 2)):
+        listed.add_columns((field for field in new), allow_protocol_upgrade=True)
+        assert load(listed.store).head.protocol.min_writer_version == 7
+
+
+def test_metadata_of_fields_is_kept_and_conflicts_with_nothing() -> None:
+    table = new_table(memory_store(), SCHEMA)
+    staged = table.begin().insert([{"k": 1}])
+    inner = pa.field("x", pa.int64(), metadata={"comment": "inside"})
+    added = pa.field("n", pa.struct([inner]), metadata={"comment": "new", "delta.invariants": "{}"})
+    table.add_columns([added])
+    assert committed(staged.commit()).rebased_over
+    found = table.refresh().schema.field("n")
+    assert (found.metadata, found.type.field("x").metadata) == ({b"comment": b"new"}, {b"comment": b"inside"})
+    table.insert([{"k": 2, "n": {"x": 3}}])
+    assert table.scan("n.x = 3").to_arrow().num_rows == 1
 
 
 def test_the_protocol_and_the_json_of_old_columns_do_not_change() -> None:

@@ -114,6 +114,8 @@ def test_data_without_new_columns_changes_nothing() -> None:
         ),
         (pa.field("_change_type", pa.string()), ConfigurationError, "'_change_type', a name that the change feed uses"),
         (pa.field("v", pa.timestamp("us")), UnsupportedFeatureError, "timestampNtz"),
+        (pa.field("v", pa.large_list(pa.timestamp("ns"))), UnsupportedFeatureError, "timestampNtz"),
+        (pa.field("place", pa.struct([("z", pa.timestamp("ms"))])), UnsupportedFeatureError, "timestampNtz"),
         (
             pa.field("place", pa.struct([("y", pa.float64()), ("Y", pa.float64())])),
             ConfigurationError,
