@@ -55,11 +55,6 @@ _ARITHMETIC: dict[type[exp.Expr], str] = {
     exp.Mod: "%",
     exp.IntDiv: "DIV",
 }
-# To the right of a comparison, Spark and sqlglot group these in different ways.
-_AMBIGUOUS = (
-    *(*_COMPARISONS, exp.NullSafeEQ, exp.NullSafeNEQ),
-    *(exp.In, exp.Like, exp.ILike, exp.Escape, exp.Between, exp.Is, exp.Not),
-)
 # The arguments of sqlglot's nodes that are evaluated. Ignoring another one would silently change the meaning.
 _UNDERSTOOD = {
     "this",
@@ -123,8 +118,6 @@ class Builder:
 
     def _sides(self, node: exp.Expr) -> tuple[Expression, Expression]:
         """Both sides of a comparison."""
-        if isinstance(node.expression, _AMBIGUOUS):
-            raise unsupported(node, "write parentheses around the inner comparison")
         return self.build(node.this), self.build(node.expression)
 
     def _require_column(self, found: Expression) -> None:
@@ -250,8 +243,6 @@ class Builder:
         return Call(name, tuple(self.build(argument) for argument in arguments))
 
     def _pipe(self, node: exp.DPipe) -> Expression:
-        if any(isinstance(side, (exp.Add, exp.Sub)) for side in (node.this, node.expression)):
-            raise unsupported(node, "write parentheses around the sum")
         return Call("||", (self.build(node.this), self.build(node.expression)))
 
     def _negative(self, node: exp.Neg) -> Expression:

@@ -41,6 +41,27 @@ _PATTERNS = st.lists(_of("%", "_", "a", "b", "B", "\\\\%", "\\\\_", "\\\\\\\\", 
 _LITERAL_TEXTS = st.sampled_from(TEXTS).map(quoted)
 
 
+# Conditions without parentheses, so that only the grammar groups them. Some are errors in Spark.
+_SIDES = _of("a", "b", "c", "TRUE", "FALSE", "NULL", "(b = c)", "coalesce(c, a = b)")
+_CHAINS = st.lists(st.tuples(_COMPARISON, _SIDES), max_size=3).flatmap(
+    lambda rest: _SIDES.map(lambda first: " ".join([first, *(f"{sign} {side}" for sign, side in rest)]))
+)
+_PREDICATES = st.one_of(
+    _form("{no}BETWEEN {low} AND {high}", no=_of("", "NOT "), low=_CHAINS, high=_CHAINS),
+    _form("{no}IN ({x}, {y})", no=_of("", "NOT "), x=_CHAINS, y=_CHAINS),
+    _form("IS {no}DISTINCT FROM {x}", no=_of("", "NOT "), x=_CHAINS),
+    _of("IS NULL", "IS NOT NULL", "IS TRUE", "IS NOT TRUE", "IS FALSE", "IS UNKNOWN"),
+)
+_CONDITIONS = _form(
+    "{no}{chain} {predicate}",
+    no=_of("", "", "", "NOT ", "!", "NOT NOT "),
+    chain=_CHAINS,
+    predicate=st.just("") | _PREDICATES | _form("{x} {y}", x=_PREDICATES, y=_of("= c", "IS NULL", "< NOT a")),
+)
+GROUPINGS = st.lists(st.tuples(_CONDITIONS, _of("AND", "OR")), min_size=1, max_size=3).map(
+    lambda parts: " ".join(f"{text} {join}" for text, join in parts).rsplit(" ", 1)[0]
+)
+
 _DATE_PARTS = ("year", "month", "day", "dayofmonth", "quarter", "dayofweek", "weekday", "dayofyear", "weekofyear")
 
 

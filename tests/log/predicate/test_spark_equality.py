@@ -5,6 +5,7 @@ Spark evaluates many expressions in one job. A job that fails is cut in halves, 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.log.predicate.expressions import EXPRESSIONS
+from tests.log.predicate.expressions import EXPRESSIONS, GROUPINGS
 from tests.log.predicate.values import SCHEMA, rows
 from tests.log.support import memory_store, new_table
 from tidelog.log import predicate
@@ -90,6 +91,39 @@ def test_many_generated_expressions(frame: DataFrame, texts: list[str]) -> None:
     check(frame, texts)
 
 
+@settings(_QUICK, max_examples=1)
+@given(st.lists(GROUPINGS, min_size=60, max_size=60, unique=True))
+def test_operators_are_grouped_as_in_spark(spark: SparkSession, texts: list[str]) -> None:
+    check_groups(spark, texts)
+
+
+@pytest.mark.nightly
+@settings(_QUICK, max_examples=20)
+@given(st.lists(GROUPINGS, min_size=100, max_size=100, unique=True))
+def test_many_operators_are_grouped_as_in_spark(spark: SparkSession, texts: list[str]) -> None:
+    check_groups(spark, texts)
+
+
+def check_groups(spark: SparkSession, texts: Sequence[str]) -> None:
+    """What is an error for Spark is one for tidelog, and the rest has Spark's values for all rows that there can be."""
+    schema = pa.schema([(name, pa.bool_()) for name in "abc"])
+    table = pa.table(list(zip(*itertools.product([True, False, None], repeat=3), strict=True)), schema=schema)
+    frame = spark.createDataFrame(table)
+    read = spark._jsparkSession.sessionState().sqlParser().parseExpression
+    good = []
+    for text in texts:
+        try:
+            read(f"({text})")  # without parentheses, a word at the end could be its name
+            good.append(text)
+        except PySparkException:
+            with pytest.raises(PredicateError, match=r"cannot be parsed|is not supported"):
+                predicate.parse(text, schema)
+    columns = frame.selectExpr(*(f"({text}) AS c{number}" for number, text in enumerate(good))).toArrow()
+    for text, theirs in zip(good, columns.columns, strict=True):
+        ours = bind(predicate.parse(text, schema), schema).array(RowBlock.of(table))
+        assert (text, ours.to_pylist()) == (text, theirs.to_pylist())
+
+
 def test_statements_use_the_values_that_spark_gives(frame: DataFrame) -> None:
     """A predicate of a scan and a value of UPDATE, through a table."""
     table = new_table(memory_store(), SCHEMA)
@@ -130,7 +164,10 @@ EDGES = [
     "b AND 1 / i > 0", "i <> 0 AND 10 / i > 1", "i = 0 OR 10 / i > 1", "CASE WHEN i <> 0 THEN 10 % i END",
     "coalesce(i, 1 / 0)", "if(i IS NULL, 1 / 0, 2)", "nullif(i, 1 / 0)", "i BETWEEN 5 AND 1 / 0", "g + (- y)",
     "'it''s'", '"a""b"', "'\\101'", "'\\u00e9'", "'a\\qb'", "'\\\\%'", "r'a\\b'", 's = "a"', "NOT b = c",
-    "-2 % 3", "- i % 3", "2 + 3 * 4", "NOT b AND c", "i = 1 OR i = 2 AND b", "!b",
+    "-2 % 3", "- i % 3", "2 + 3 * 4", "NOT b AND c", "i = 1 OR i = 2 AND b", "!b", "!b = c", "b <=> c < b",
+    "i < n BETWEEN b AND c", "b BETWEEN c AND b = c", "i = n IN (b, i > 1)", "'1' || i || 2", "1 + 2 || s",
+    "-128Y::STRING", "-128::TINYINT", "-9223372036854775808L", "i = n IS NULL", "b IS UNKNOWN", "i < n = b",
+    "b IS DISTINCT FROM n = i",
     "s LIKE ''", "s LIKE '%'", "s LIKE '_'", "s LIKE '%\\\\%%'", "s LIKE 'a%c'", "s LIKE '%b%'", "s LIKE '.*'",
     "s LIKE 'a!_%' ESCAPE '!'", "s LIKE '\\n'", "'a\nb' LIKE 'a_b'", "s LIKE NULL", "'' LIKE '%%'", "'ab' LIKE '%a%b%'",
     "d = t", "d < z", "t = z", "t > d", "d IN ('2020-02-29', '1970-01-01')", "d BETWEEN '1970-01-01' AND t",
