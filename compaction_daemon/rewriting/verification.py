@@ -14,7 +14,7 @@ if they confirm the statistics: Arrow's writer found them by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Self, TypeVar

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from tidelog.log.format import filenames, seal
 from tidelog.log.format.actions import Metadata, encode_action
 from tidelog.log.format.protocol import has_in_commit_timestamps
-from tidelog.log.state import commit_times
 from tidelog.log.format.schema import parquet_columns
+from tidelog.log.state import commit_times
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.files import FileState
 from tidelog.log.state.head import Head, Totals
