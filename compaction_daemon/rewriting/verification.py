@@ -42,7 +42,7 @@ from tidelog.log.data.row_maps import ROW_MAP_COLUMNS
 from tidelog.log.errors import DataError
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.footer_statistics import footer_bounds
-from tidelog.log.format.schema import is_variant, leaves, physical_name
+from tidelog.log.format.schema import is_variant, leaf_columns, physical_name
 from tidelog.log.format.statistics_reader import Bounds, read_bounds
 from tidelog.log.read.read_ahead import read_ahead
 
@@ -293,7 +293,9 @@ class WrittenStatistics:
         """`schema` has the columns of the files, under the table's names."""
         # The statistics of a variant are not of its parts.
         fields = [
-            (path, places, leaf.type) for path, places, leaf in leaves(schema, physical_name) if not is_variant(leaf)
+            (path, places, leaf.type)
+            for path, places, leaf in leaf_columns(schema, physical_name)
+            if not is_variant(leaf)
         ]
         texts = pa.chunked_array([pa.array([add.stats for add in written], pa.string())])
         self._counts, bounds = read_bounds(texts, {path: kind for path, _, kind in fields})

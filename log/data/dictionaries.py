@@ -26,13 +26,8 @@ def with_dictionary(rows: pa.Table) -> list[str]:
     found: list[str] = []
     for field in rows.schema:
         if sample is None or not _is_sampled(field.type) or _repeats(sample[field.name]):
-            found += parquet_columns(field)
+            found += parquet_columns([field])
     return found
-
-
-def leaves(schema: pa.Schema) -> list[str]:
-    """All leaf columns, as parquet names them."""
-    return [path for field in schema for path in parquet_columns(field)]
 
 
 def _sample(rows: pa.Table) -> pa.Table | None:

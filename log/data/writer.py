@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from tidelog.log.data.blocks import blocks, repeated
-from tidelog.log.data.dictionaries import leaves, with_dictionary
+from tidelog.log.data.dictionaries import with_dictionary
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata
 from tidelog.log.format.row_tracking import tracked_fields
-from tidelog.log.format.schema import columns_of, physical_fields, physical_name, physical_path
+from tidelog.log.format.schema import columns_of, parquet_columns, physical_fields, physical_name, physical_path
 from tidelog.log.presentable import did_you_mean
 from tidelog.log.storage import Store
 from tidelog.log.system import System
@@ -156,7 +156,7 @@ class NewFile:
 
 def _with_compact(layout: Layout, schema: pa.Schema, names: Sequence[str]) -> Layout:
     """The layout with an encoding that suits columns of consecutive or equal integers."""
-    wanted = leaves(schema) if layout.dictionaries is None else layout.dictionaries
+    wanted = [*parquet_columns(schema)] if layout.dictionaries is None else layout.dictionaries
     encodings = {**layout.encodings, **dict.fromkeys(names, "DELTA_BINARY_PACKED")}
     return replace(layout, dictionaries=tuple(name for name in wanted if name not in encodings), encodings=encodings)
 

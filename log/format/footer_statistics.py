@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from tidelog.log.format import statistics
-from tidelog.log.format.schema import leaves, parquet_columns
+from tidelog.log.format.schema import leaf_columns, parquet_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,6 @@ def _is_finite(value: Any) -> bool:
 def _leaves(schema: pa.Schema) -> Iterator[FooterLeaf]:
     """The leaf columns of a file, in the order of its parquet columns."""
     start = 0
-    for path, _, field in leaves(schema):
+    for path, _, field in leaf_columns(schema):
         yield FooterLeaf(path, field.type, None if pt.is_nested(field.type) else start)
-        start += sum(1 for _ in parquet_columns(field))
+        start += sum(1 for _ in parquet_columns([field]))

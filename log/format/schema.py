@@ -173,7 +173,7 @@ def has_variant(field: pa.Field) -> bool:
     return any(map(is_variant, fields_within(field)))
 
 
-class Leaf(NamedTuple):
+class LeafColumn(NamedTuple):
     """A column that is not a struct, or such a field of a struct. `path` and `places` lead to it from the top."""
 
     path: tuple[str, ...]
@@ -181,37 +181,35 @@ class Leaf(NamedTuple):
     field: pa.Field
 
 
-def leaves(
+def leaf_columns(
     fields: Iterable[pa.Field], name: Callable[[pa.Field], str] = lambda field: str(field.name)
-) -> Iterator[Leaf]:
+) -> Iterator[LeafColumn]:
     """The columns and the fields of structs that statistics speak of, in order. A variant is one, whatever is in it.
 
     `name` gives the parts of the paths, such as `physical_name`.
     """
     for place, field in enumerate(fields):
         if is_variant(field) or not pt.is_struct(field.type):
-            yield Leaf((name(field),), (place,), field)
+            yield LeafColumn((name(field),), (place,), field)
         else:
-            for path, places, inner in leaves(field.type, name):
-                yield Leaf((name(field), *path), (place, *places), inner)
+            for path, places, inner in leaf_columns(field.type, name):
+                yield LeafColumn((name(field), *path), (place, *places), inner)
 
 
-def parquet_columns(field: pa.Field) -> Iterator[str]:
-    """The columns of a parquet file that hold the values of `field`, in order, by their names there."""
-    kind = field.type
-    if pt.is_struct(kind):
-        parts = [(field.name, inner) for inner in kind]
-    elif pt.is_map(kind):
-        key, value = kind.key_field.with_name("key"), kind.item_field.with_name("value")
-        parts = [(f"{field.name}.key_value", inner) for inner in (key, value)]
-    elif is_list(kind):
-        parts = [(f"{field.name}.list", kind.value_field.with_name("element"))]
-    else:
-        yield str(field.name)
-        return
-    for above, inner in parts:
-        for name in parquet_columns(inner):
-            yield f"{above}.{name}"
+def parquet_columns(fields: Iterable[pa.Field]) -> Iterator[str]:
+    """The columns of a parquet file that hold the values of these, in order, by their names there."""
+    for field in fields:
+        kind, name = field.type, str(field.name)
+        if pt.is_struct(kind):
+            inner = list(kind)
+        elif pt.is_map(kind):
+            name, inner = f"{name}.key_value", [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
+        elif is_list(kind):
+            name, inner = f"{name}.list", [kind.value_field.with_name("element")]
+        else:
+            yield name
+            continue
+        yield from (f"{name}.{below}" for below in parquet_columns(inner))
 
 
 def fields_within(field: pa.Field) -> Iterator[pa.Field]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidelog.log.format.schema import leaves
+from tidelog.log.format.schema import leaf_columns
 from tidelog.log.format.text import MALFORMED_JSON
 
 DEFAULT_INDEXED_COLUMNS = 32
@@ -182,7 +182,7 @@ def truncate_maximum(text: str) -> str | None:
 
 
 def _leaves(table: pa.Table) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
-    for path, (place, *inner), _ in leaves(table.schema):  # of a variant, only the nulls are counted
+    for path, (place, *inner), _ in leaf_columns(table.schema):  # of a variant, only the nulls are counted
         column = table.column(place)
         # Unlike flattening the storage, struct_field makes a child null where its parent is null.
         yield path, pc.struct_field(column, inner) if inner else column

@@ -61,7 +61,7 @@ def write_checkpoint(store: Store, head: Head, state: FileState) -> int:
     buffer = io.BytesIO()
     # Paths and statistics rarely repeat, so building dictionaries for them would be wasted work.
     plain = {f"{action}.{column}" for action in ("add", "remove") for column in ("path", "stats")}
-    encoded = [name for field in table.schema for name in parquet_columns(field) if name not in plain]
+    encoded = [name for name in parquet_columns(table.schema) if name not in plain]
     with pq.ParquetWriter(
         buffer, table.schema, compression="snappy", store_schema=False, use_dictionary=encoded
     ) as writer:

@@ -17,7 +17,7 @@ from tidelog.log.format.schema import (
     fields_within,
     from_schema_string,
     has_timestamp_ntz,
-    leaves,
+    leaf_columns,
     parquet_columns,
     table_schema,
     to_schema_string,
@@ -313,11 +313,11 @@ def test_metadata_that_is_not_text_is_refused(metadata: dict[bytes, bytes]) -> N
         to_schema_string(pa.schema([pa.field("c", pa.int64(), metadata=metadata)]))
 
 
-def test_leaves_are_what_statistics_speak_of() -> None:
+def test_leaf_columns_are_what_statistics_speak_of() -> None:
     inner = pa.struct([("y", pa.int64()), ("l", pa.list_(pa.struct([("z", pa.int64())])))])
     variant = pa.field("v", pa.struct([("value", pa.binary())]), metadata={"delta.type": "variant"})
     schema = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.string()), ("in", inner), variant])), variant])
-    assert [(leaf.path, leaf.places) for leaf in leaves(schema)] == [
+    assert [(leaf.path, leaf.places) for leaf in leaf_columns(schema)] == [
         (("a",), (0,)),
         (("s", "x"), (1, 0)),
         (("s", "in", "y"), (1, 1, 0)),
@@ -333,4 +333,4 @@ def test_parquet_columns_are_those_of_a_file(schema: pa.Schema) -> None:
     pq.write_table(schema.empty_table(), content)
     found = pq.ParquetFile(content).schema
     expected = [found.column(number).path for number in range(len(found.names))]
-    assert [name for field in schema for name in parquet_columns(field)] == expected
+    assert [*parquet_columns(schema)] == expected
