@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -41,8 +42,11 @@ class _QuietConsole(Console):
 
 
 def say(text: str) -> None:
-    """Write one line for people, on which nothing can move a terminal's cursor."""
-    sys.stdout.write(f"{one_line(text)}\n")
+    """Write one line for people, on which nothing can move a terminal's cursor. A terminal folds it between words."""
+    line, width = one_line(text), terminal_width()
+    if width is not None and cell_len(line) > width:
+        line = "\n".join(textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False))
+    sys.stdout.write(f"{line}\n")
 
 
 def complain(text: str) -> None:

@@ -75,6 +75,25 @@ def shown_in(columns: int, *arguments: Any, **options: Any) -> list[str]:
     return Shown(0, terminal.getvalue()).lines
 
 
+def test_a_line_is_folded_between_words(capsys: pytest.CaptureFixture[str]) -> None:
+    text = f"/data/{'t' * 30}: " + "several words " * 8
+    shown = said_in(40, text)
+    assert " ".join(shown).split() == text.split()
+    assert max(map(len, shown)) <= 40
+    assert shown[0] == f"/data/{'t' * 30}:"
+    output.say(text)  # not on a terminal
+    assert capsys.readouterr().out == f"{text}\n"
+
+
+def said_in(columns: int, text: str) -> list[str]:
+    terminal = Terminal()
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(terminal):
+        patched.setenv("COLUMNS", str(columns))
+        patched.setenv("TERM", "xterm")
+        output.say(text)
+    return terminal.getvalue().splitlines()
+
+
 def test_texts_are_folded_between_words() -> None:
     found = shown_in(80, ["n", "text", "why"], [[1, "one two three four " * 3, REASON]], numbers=[0])
     assert max(map(len, found)) <= 80

@@ -201,7 +201,7 @@ def test_a_wide_terminal_shows_the_ledger_as_a_table(table: Table) -> None:
 def test_a_narrow_terminal_shows_the_ledger_one_field_per_line(table: Table, columns: int) -> None:
     shown = on_terminal("conflicts", table.path, columns=columns)
     *fields, summary = shown.text.split("4 losses: ")
-    assert "2 UPDATE_DELETE to INSERT" in summary.replace("\n", "")
+    assert "2 UPDATE_DELETE to INSERT" in " ".join(summary.split())
     (block,) = fields
     rows = [line.rstrip() for line in block.splitlines() if line.strip()]
     assert all(len(row) <= columns for row in rows)
