@@ -345,7 +345,7 @@ def test_expired_history_is_an_error_with_the_available_versions(parts: Table) -
 
 
 def test_a_missing_table(tmp_path: Path) -> None:
-    with pytest.raises(TableNotFoundError, match=r"check the path, or create the table with Table.create or a Sink"):
+    with pytest.raises(TableNotFoundError, match=r"check the path, create the table with Table.create or a Sink"):
         Query({"path": str(tmp_path / "nothing")})
 
 
