@@ -40,8 +40,7 @@ A long step calls `require_held()` between its groups, and stops once the lease 
 thread, or a simulation) call `renew_if_due()` often. `heartbeat_commit` moves the `complete_until` of a quiet table on.
 
 - `lease_record`: what is stored, and where
-- `lease`: take, keep and release a lease
-- `heartbeat`: the thread that keeps a lease
+- `lease`: take, keep and release a lease, with the thread that keeps it
 - `epoch_commits`: commits without rows that write the epoch
 - `lease_status`: who has the lease of a table, for people
 """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from threading import Lock
+from threading import Event, Lock, Thread
 
 import msgspec
 
 from tidelog.compaction_daemon.leases.epoch_commits import begin_epoch
-from tidelog.compaction_daemon.leases.heartbeat import Heartbeat
 from tidelog.compaction_daemon.leases.lease_record import (
     LeaseRecord,
     LeaseRequest,
@@ -35,6 +35,8 @@ TTL_S = 15.0
 _BEATS = 3
 # Each lost race is another daemon's record, and a table has few daemons.
 _ATTEMPTS = 10
+# After a failure a heartbeat is tried again after this share of the usual time: a short outage costs no lease.
+_SOONER = 0.25
 
 
 def new_owner(system: System = REAL_SYSTEM) -> str:
@@ -363,3 +365,44 @@ class _Taker:
         ttl_s = record.ttl_ms / 1000
         left_s = ttl_s - (looks_s - seen_s) if is_same else ttl_s
         return Held(record.owner, record.epoch, ttl_s, left_s, record.id, seen_s) if left_s > 0 else None
+
+
+class Heartbeat:
+    """Calls `renew` again and again in a thread of its own, until it is stopped or the lease is lost.
+
+    Args:
+        renew: Raises LeaseLostError once the lease is lost, and other errors for what may pass.
+        failed: Called with the error of a renewal that failed.
+        interval_s: How long to wait between two calls.
+    """
+
+    def __init__(self, renew: Callable[[], None], failed: Callable[[Exception], None], interval_s: float) -> None:
+        self._renew = renew
+        self._failed = failed
+        self._interval_s = interval_s
+        self._stopped = Event()
+        # A process that ends does not wait for it.
+        self._thread = Thread(target=self._run, name="tidelog-lease", daemon=True)
+
+    def start(self) -> None:
+        """Begin. The first call comes after one interval."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it; a call that is under way may still go on."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        wait_s = self._interval_s
+        while not self._stopped.wait(wait_s):
+            wait_s = self._interval_s
+            try:
+                self._renew()
+            except LeaseLostError as error:
+                # Work under the lease raises this error, too. Without work it does not matter; the table may be gone.
+                _LOGGER.debug("%s", error)
+                return
+            except (TidelogError, OSError) as error:
+                _LOGGER.debug("a heartbeat failed: %s", error)
+                self._failed(error)
+                wait_s = self._interval_s * _SOONER

@@ -26,7 +26,7 @@ from tests.simulation.scenario import HOUR_MS, Scenario
 from tests.simulation.scheduler import FOREVER, Scheduler
 from tests.simulation.threads import SimEvent, SimLock, SimThread
 from tidelog.compaction_daemon.compaction import applying
-from tidelog.compaction_daemon.leases import heartbeat, lease
+from tidelog.compaction_daemon.leases import lease
 from tidelog.log import table as table_module
 from tidelog.log.read import table_reader
 from tidelog.log.storage import Store
@@ -225,8 +225,8 @@ class World:
             mock.patch.object(table_reader, "open_store", opened),
             mock.patch.object(table_module, "REAL_SYSTEM", _Acting(self)),
             mock.patch.object(lease, "Lock", functools.partial(SimLock, self)),
-            mock.patch.object(heartbeat, "Event", functools.partial(SimEvent, self)),
-            mock.patch.object(heartbeat, "Thread", functools.partial(SimThread, self)),
+            mock.patch.object(lease, "Event", functools.partial(SimEvent, self)),
+            mock.patch.object(lease, "Thread", functools.partial(SimThread, self)),
             mock.patch.object(applying, "COMMIT_INTERVAL_S", self.scenario.commit_interval_s),
         ):
             yield

@@ -11,7 +11,7 @@ import pytest
 
 from tests.compaction_daemon.support import SCHEMA, ManualClock, put
 from tidelog.compaction_daemon import Daemon, DaemonConfig, TableState
-from tidelog.compaction_daemon.leases.heartbeat import Heartbeat
+from tidelog.compaction_daemon.leases.lease import Heartbeat
 from tidelog.compaction_daemon.process import table_step
 from tidelog.log import Table
 from tidelog.log.errors import ConcurrentAppendException, LeaseLostError
