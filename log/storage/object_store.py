@@ -9,7 +9,6 @@ retried after failures that may be temporary.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import tempfile
@@ -74,8 +73,8 @@ def retried(cloud: Cloud, system: System, request: Callable[[], _T], repeat: fro
 
 # --- the store --------------------------------------------------------------------------------------------------------
 
-_CLOUDS = {"s3": ("s3", "S3", "s3"), "gs": ("gcs", "GCS", "gcs"), "abfs": ("azure", "Azure", "azure")}
-"""Kind of store to its module, class and the extra that installs its library."""
+# Kind of store to the extra that installs its library.
+_EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure"}
 
 # Block size for comparing a data file with the object, after the answer to an upload got lost.
 _COMPARE_BYTES = 8 * 2**20
@@ -355,17 +354,16 @@ class ObjectStore(Store):
         return _CONNECTED.setdefault(account, self._connect())
 
     def _connect(self) -> Cloud:
-        module, name, extra = _CLOUDS[self._root.kind]
         try:
-            cloud: type[Any] = getattr(importlib.import_module(f"tidelog.log.storage.{module}"), name)
+            cloud = _cloud_of(self._root.kind)
         except ModuleNotFoundError as error:
             raise PrerequisiteError(
                 f"{self.url} needs the Python package {error.name!r}, which is not installed",
-                advice=installing(extra),
+                advice=installing(_EXTRAS[self._root.kind]),
                 path=self.url,
             ) from error
         try:
-            connected: Cloud = cloud(self._options)
+            return cloud(self._options)
         except Exception as error:  # noqa: BLE001 - each library raises its own errors for a wrong argument
             names = ", ".join(sorted(self._options)) or "none"
             raise ConfigurationError(
@@ -373,7 +371,6 @@ class ObjectStore(Store):
                 advice=f"check the storage options ({names}) and the environment variables",
                 path=self.url,
             ) from self._presentable(error)
-        return connected
 
     def _ask(
         self,
@@ -422,6 +419,25 @@ class ObjectStore(Store):
                 if file.read(end - start) != self._ask(path, lambda cloud: cloud.read(bucket, key, start, end)):  # noqa: B023 - called at once
                     return False
         return True
+
+
+def _cloud_of(kind: str) -> Callable[[Mapping[str, Any]], Cloud]:
+    """The class for this kind of store. Only its own library is imported. Raises ModuleNotFoundError."""
+    match kind:
+        case "s3":
+            from tidelog.log.storage.s3 import S3  # noqa: PLC0415 - see above
+
+            return S3
+        case "gs":
+            from tidelog.log.storage.gcs import GCS  # noqa: PLC0415 - see above
+
+            return GCS
+        case "abfs":
+            from tidelog.log.storage.azure import Azure  # noqa: PLC0415 - see above
+
+            return Azure
+        case _:
+            raise AssertionError(kind)
 
 
 # --- what the failure of a request means ------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -134,12 +134,15 @@ def test_the_error_for_an_unknown_option_names_the_options(moto: Server) -> None
     assert SECRET not in all_texts(raised.value)
 
 
-@pytest.mark.parametrize(("url", "extra"), [("s3://b/t", "s3"), ("gs://b/t", "gcs"), ("abfs://c/t", "azure")])
-def test_a_missing_library_says_how_to_install_it(url: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
-        raise ModuleNotFoundError(f"No module named {name!r}", name="thelibrary")
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(PrerequisiteError, match="thelibrary") as raised:
+@pytest.mark.parametrize(
+    ("url", "extra", "library"),
+    [("s3://b/t", "s3", "s3fs"), ("gs://b/t", "gcs", "gcsfs"), ("abfs://c/t", "azure", "adlfs")],
+)
+def test_a_missing_library_says_how_to_install_it(
+    url: str, extra: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, f"tidelog.log.storage.{extra}", raising=False)
+    with pytest.raises(PrerequisiteError, match=library) as raised:
         ObjectStore(url, {"account_name": "a", "x": extra}).list("")
     assert raised.value.advice == f"run in a copy of tidelog's repository: pip install '.[{extra}]'"
