@@ -20,7 +20,7 @@ from tidelog.compaction_daemon.upkeep.due import Chore, period_of
 from tidelog.log import Snapshot
 from tidelog.log.cleanup.retention import files_expire_ms, history_expires_ms
 from tidelog.log.conflict.horizon import PURGED
-from tidelog.log.consumers.fence import expected_fence
+from tidelog.log.consumers.hold import expected_hold
 from tidelog.log.errors import TidelogError
 from tidelog.log.format import properties
 from tidelog.log.format.actions import SetTransaction
@@ -139,4 +139,4 @@ def _gone_by(closing: Snapshot, files_ms: int, history_ms: int, closed_ms: int) 
 def _held_by(table: Table) -> tuple[str, ...]:
     """The consumers that have yet to read the newest version."""
     head = table.at().state.head
-    return expected_fence(table.store, head, table.timeline.system, dry_run=True).held_by(head.version)
+    return expected_hold(table.store, head, table.timeline.system, dry_run=True).held_by(head.version)

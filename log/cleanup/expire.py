@@ -20,7 +20,7 @@ from tidelog.log.cleanup.vacuum import consumer_fields
 from tidelog.log.commit import conflict_ledger
 from tidelog.log.commit.result import committed
 from tidelog.log.conflict.horizon import floor_of
-from tidelog.log.consumers.fence import Fence, expected_fence, fence
+from tidelog.log.consumers.hold import Hold, expected_hold, hold_of
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import filenames, properties
 from tidelog.log.format.filenames import LogFileKind
@@ -105,7 +105,7 @@ def expire_log(
     head, now_ms = state.head, system.now_ms()
     cutoff_ms = retention.log_cutoff_ms(older_than, now_ms, head.metadata.configuration)
     is_enabled = older_than is not None or retention.is_cleanup_enabled(head.metadata.configuration)
-    kept = expected_fence(store, head, system, dry_run=dry_run)
+    kept = expected_hold(store, head, system, dry_run=dry_run)
     found = _found(store, head, cutoff_ms, now_ms, kept, is_enabled=is_enabled)
     commit_version = None
     if not dry_run and found.kept_version > floor_of(head.transactions) and found.files:
@@ -115,7 +115,7 @@ def expire_log(
             if announcement.state is not None:
                 on_commit(announcement.state)
     if not dry_run and found.kept_version and found.files:
-        kept = fence(store, head, system)
+        kept = hold_of(store, head, system)
         if kept.bound(found.kept_version) < found.kept_version:
             # A consumer registered meanwhile. It may have looked at the log before the floor was in it.
             found = _found(store, head, cutoff_ms, now_ms, kept, is_enabled=is_enabled)
@@ -143,7 +143,7 @@ def _delete(store: Store, head: Head, paths: Sequence[str], system: System) -> P
         yield
 
 
-def _found(store: Store, head: Head, cutoff_ms: int, now_ms: int, kept: Fence, *, is_enabled: bool) -> _Expired:
+def _found(store: Store, head: Head, cutoff_ms: int, now_ms: int, kept: Hold, *, is_enabled: bool) -> _Expired:
     """The files of the log that can be deleted."""
     found = _Expired(store, head, cutoff_ms, now_ms, kept)
     if is_enabled:
@@ -161,7 +161,7 @@ class _Expired:
     cut-off, whatever the consumers need.
     """
 
-    def __init__(self, store: Store, head: Head, cutoff_ms: int, now_ms: int, kept: Fence) -> None:
+    def __init__(self, store: Store, head: Head, cutoff_ms: int, now_ms: int, kept: Hold) -> None:
         self.files: dict[str, int] = {}
         self.reason = ""
         self.kept_version = self.wanted_version = 0
@@ -197,7 +197,7 @@ class _Expired:
         """Find the conflict ledger's entries from before the cut-off, which no version needs."""
         self._add(conflict_ledger.LEDGER_FOLDER, conflict_ledger.entries_before(self._store, self._cutoff_ms))
 
-    def report(self, kept: Fence, commit_version: int | None, *, dry_run: bool) -> ExpiryReport:
+    def report(self, kept: Hold, commit_version: int | None, *, dry_run: bool) -> ExpiryReport:
         """The report of what was found."""
         kinds = [file.kind for path in self.files if (file := filenames.parse_log_file(path.rpartition("/")[2]))]
         commits, checkpoints = kinds.count(LogFileKind.COMMIT), kinds.count(LogFileKind.CHECKPOINT)

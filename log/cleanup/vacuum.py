@@ -34,7 +34,7 @@ from tidelog.log.cleanup.references import References
 from tidelog.log.cleanup.unneeded import NO_FILES, Ages, by_listing, frees, from_log
 from tidelog.log.commit.result import committed
 from tidelog.log.conflict.horizon import horizon_of
-from tidelog.log.consumers.fence import Fence, expected_fence, fence
+from tidelog.log.consumers.hold import Hold, expected_hold, hold_of
 from tidelog.log.state import versions
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import list_segment
@@ -126,7 +126,7 @@ def vacuum_files(
     now_ms = system.now_ms()
     cutoff_ms = retention.data_cutoff_ms(older_than, now_ms, state.head.metadata.configuration)
     at = _Versions.of(store, state.head.version, cutoff_ms)
-    kept = expected_fence(store, state.head, system, dry_run=dry_run)
+    kept = expected_hold(store, state.head, system, dry_run=dry_run)
     horizon = max(kept.bound(at.wanted), at.oldest)
     announced = horizon_of(state.head.transactions)
     first = max((announced if since is None else since) + 1, state.head.first_version, at.earliest_commit)
@@ -150,7 +150,7 @@ def vacuum_files(
             if announcement.state is not None:
                 on_commit(announcement.state)
     if not dry_run and found.paths:
-        kept = fence(store, state.head, system)
+        kept = hold_of(store, state.head, system)
         deletion.keep_after(max(kept.bound(horizon), at.oldest), horizon)
     yield from deletion.run(dry_run=dry_run)
     return _report(deletion, cutoff_ms, max(horizon, announced), kept, at.wanted, dry_run=dry_run, listing=listing)
@@ -196,7 +196,7 @@ def _needed(store: Store, state: LogState, earliest: int, cutoff_ms: int) -> Pie
 
 
 def _report(
-    deletion: Deletion, cutoff_ms: int, earliest: int, kept: Fence, wanted: int, *, dry_run: bool, listing: bool
+    deletion: Deletion, cutoff_ms: int, earliest: int, kept: Hold, wanted: int, *, dry_run: bool, listing: bool
 ) -> VacuumReport:
     """The report of what was deleted; `wanted` is the horizon without consumers."""
     kinds = [_kind(path) for path in deletion.deleted]

@@ -45,14 +45,14 @@ def reset_consumer(timeline: Timeline, head: Head, name: str, to: Point) -> Reco
     bounds.look(store, head.metadata.id, position)
     for _ in range(_ATTEMPTS):
         latest, before = _registered(store, head, name)
-        was_fence = before is not None and is_proven(store, latest, time_to_live_ms(head))
+        held = before is not None and is_proven(store, latest, time_to_live_ms(head))
         record = stamped(store, system, draft(head, name, position))
         written = epochs.put_next(store, system, latest, record)
         if written is None:
             continue
         if before is not None:
             # Meanwhile clean-ups went by the new position.
-            before = msgspec.structs.replace(before, kept=was_fence and position <= before.position)
+            before = msgspec.structs.replace(before, kept=held and position <= before.position)
         look_or_withdraw(store, system, written, back_to=before)
         looked = msgspec.structs.replace(record, id=system.uuid(), kept=True)
         epochs.put_next(store, system, written, looked)

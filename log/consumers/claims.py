@@ -106,7 +106,7 @@ class _Claimant:
                 return None
             silent_ms = store_clock_ms(self.store, self.system) - written_ms
             self._require_free(before, silent_ms)
-            is_kept = silent_ms < ttl_ms and self._is_fence(latest, before)
+            is_kept = silent_ms < ttl_ms and self._holds(latest, before)
         position, started = self._start(before)
         is_same = before is not None and (before.owner, before.position) == (self.owner, position)
         record = msgspec.structs.replace(
@@ -132,7 +132,7 @@ class _Claimant:
                     return None
         return Consumer(self.store, self.head, self.system, written, began_s, began_ms)
 
-    def _is_fence(self, latest: LatestRecord[Record], before: Record) -> bool:
+    def _holds(self, latest: LatestRecord[Record], before: Record) -> bool:
         """Whether clean-ups wait for what the newest record needs since it was written, and did before."""
         is_registered = before.started and before.state is State.REGISTERED
         return is_registered and is_proven(self.store, latest, time_to_live_ms(self.head))

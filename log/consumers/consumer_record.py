@@ -21,7 +21,7 @@ _MAX_OWNER = 300
 
 
 class State(StrEnum):
-    """Whether a record is a fence; `withdrawn` means that a clean-up had passed the position."""
+    """Whether a record holds back clean-ups; `withdrawn` means that a clean-up had passed the position."""
 
     REGISTERED = "registered"
     WITHDRAWN = "withdrawn"

@@ -198,12 +198,12 @@ class History:
 
 
 class Sign(NamedTuple):
-    """A record of a consumer of a table that appeared. Clean-ups wait for it if `is_fence`."""
+    """A record of a consumer of a table that appeared. Clean-ups wait for it if `holds`."""
 
     name: str
     table_id: str
     ms: int
-    is_fence: bool
+    holds: bool
 
 
 @dataclass
@@ -226,7 +226,7 @@ class Signs:
         """Whether clean-ups had to wait for the consumer all the time from its record of `since_ms` until now."""
         later_ms = now_ms
         for sign in reversed([sign for sign in self.found if (sign.name, sign.table_id) == (name, table_id)]):
-            if not sign.is_fence or later_ms - sign.ms >= ttl_ms:
+            if not sign.holds or later_ms - sign.ms >= ttl_ms:
                 return False
             if sign.ms <= since_ms:
                 return True

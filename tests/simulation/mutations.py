@@ -21,7 +21,7 @@ from tests.simulation.named_seeds import NAMED
 from tests.simulation.run import run
 from tests.simulation.scenario import drawn
 from tidelog.log.consumers import bounds
-from tidelog.log.consumers.fence import Fence
+from tidelog.log.consumers.hold import Hold
 from tidelog.log.errors import StoreUnavailableError
 from tidelog.log.storage import Store
 
@@ -189,7 +189,7 @@ def advances_first(original: Function) -> Function:
 def finds_nobody(original: Function) -> Function:
     """A clean-up does not look for consumers again."""
     del original
-    return lambda *_args: Fence({}, {}, {})
+    return lambda *_args: Hold({}, {}, {})
 
 
 def lives_for_a_day(original: Function) -> Function:
@@ -290,11 +290,11 @@ MUTATIONS = (
     ),
     Mutation("a consumer looks first", f"{_CONSUMERS}.claims:_Claimant.try_once", looks_first),
     Mutation("a consumer never looks", f"{_CONSUMERS}.claims:look_or_withdraw", gives(None)),
-    Mutation("vacuum looks for consumers first", "tidelog.log.cleanup.vacuum:fence", finds_nobody),
-    Mutation("expire looks for consumers first", "tidelog.log.cleanup.expire:fence", finds_nobody),
+    Mutation("vacuum looks for consumers first", "tidelog.log.cleanup.vacuum:hold_of", finds_nobody),
+    Mutation("expire looks for consumers first", "tidelog.log.cleanup.expire:hold_of", finds_nobody),
     Mutation("expire commits no floor", "tidelog.log.cleanup.expire:announce_floor", gives(None)),
     Mutation("a consumer gives no sign of life", f"{_CONSUMERS}.consumer:Consumer.heartbeat_if_due", gives(None)),
-    Mutation("signs of life are ignored", f"{_CONSUMERS}.fence:time_to_live_ms", lives_for_a_day),
+    Mutation("signs of life are ignored", f"{_CONSUMERS}.hold:time_to_live_ms", lives_for_a_day),
     Mutation(
         "who slept for too long goes on",
         f"{_CONSUMERS}.claims:is_proven",

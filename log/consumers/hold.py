@@ -23,7 +23,7 @@ _LOOKS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class Hold:
     """The registered consumers of a table, as a clean-up sees them.
 
     Attributes:
@@ -49,17 +49,17 @@ class Fence:
         return tuple(sorted(name for name, needed in self.silent.items() if needed < version))
 
 
-def expected_fence(store: Store, head: Head, system: System, *, dry_run: bool = False) -> Fence:
+def expected_hold(store: Store, head: Head, system: System, *, dry_run: bool = False) -> Hold:
     """The consumers of the table, for a clean-up that chooses how far to go. Raises StoreUnavailableError.
 
     With `dry_run` nothing is written: ages are those by this machine's clock.
     """
     if not epochs.names_of(store):
-        return Fence({}, {}, {})
-    return _fence(store, head, system.now_ms()) if dry_run else fence(store, head, system)
+        return Hold({}, {}, {})
+    return _hold(store, head, system.now_ms()) if dry_run else hold_of(store, head, system)
 
 
-def fence(store: Store, head: Head, system: System) -> Fence:
+def hold_of(store: Store, head: Head, system: System) -> Hold:
     """The consumers of the table, for a clean-up that is about to delete. Raises StoreUnavailableError.
 
     The time is taken before the records are read: a consumer that is found silent knows from its own later look at the
@@ -67,11 +67,11 @@ def fence(store: Store, head: Head, system: System) -> Fence:
     """
     now_ms = store_clock_ms(store, system)
     delete_left_over(store, now_ms)
-    return _fence(store, head, now_ms)
+    return _hold(store, head, now_ms)
 
 
-def _fence(store: Store, head: Head, now_ms: int) -> Fence:
-    found = Fence({}, {}, {})
+def _hold(store: Store, head: Head, now_ms: int) -> Hold:
+    found = Hold({}, {}, {})
     for name in epochs.names_of(store):
         if not is_name(name):
             found.unreadable[name] = f"{epochs.FOLDER}/{name} cannot be the folder of a consumer; delete it"
@@ -84,7 +84,7 @@ def _fence(store: Store, head: Head, now_ms: int) -> Fence:
     return found
 
 
-def _add(found: Fence, store: Store, head: Head, name: str, now_ms: int) -> None:
+def _add(found: Hold, store: Store, head: Head, name: str, now_ms: int) -> None:
     for _ in range(_LOOKS):
         latest = epochs.read_latest(store, head.metadata.id, name)
         record = latest.record

@@ -1,4 +1,4 @@
-"""Consumers as a fence for `expire` and `vacuum`."""
+"""Consumers that hold back `expire` and `vacuum`."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_the_time_to_live_is_a_property(clock: Watch) -> None:
     assert vacuum(table, older_than=ONE_DAY).released == ("c",)
 
 
-def test_heartbeats_keep_the_fence(table: Table, clock: Watch) -> None:
+def test_heartbeats_keep_the_hold(table: Table, clock: Watch) -> None:
     consumer = confirmed(table, clock, position=POSITION)
     for _ in range(20):
         clock.ms += 2 * DAY
@@ -115,7 +115,7 @@ def test_heartbeats_keep_the_fence(table: Table, clock: Watch) -> None:
     assert can_read(table, POSITION)
 
 
-def test_a_released_name_is_still_a_fence(table: Table, clock: Watch) -> None:
+def test_a_released_name_still_holds(table: Table, clock: Watch) -> None:
     confirmed(table, clock, position=POSITION).release()
     clean_up(table)
     assert can_read(table, POSITION)
@@ -200,7 +200,7 @@ def test_commits_that_another_engine_deleted(table: Table, clock: Watch) -> None
     assert claimed(table, clock, position=8).position == 8
 
 
-def test_who_wakes_up_in_time_is_a_fence_again(table: Table, clock: Watch) -> None:
+def test_who_wakes_up_in_time_holds_again(table: Table, clock: Watch) -> None:
     consumer = confirmed(table, clock)
     clock.ms += 8 * DAY
     consumer.heartbeat_if_due()
