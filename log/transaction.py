@@ -71,6 +71,7 @@ class Transaction:
         on_commit: Callable[[LogState], None],
         began_s: float | None = None,
     ) -> None:
+        self._base_look = BaseLook(store, state.head, system)
         require_not_dropped(store.url, state.head)
         require_writable(state.head.protocol, state.head.metadata, store.url)
         self._store = store
@@ -83,7 +84,6 @@ class Transaction:
         self._staged: Staged | None = None
         self._without_commit: Committed | None = None
         self._ended = False
-        self._base_look = BaseLook(store, state.head, system)
         self.dropped: tuple[MoveGroup, ...] = ()
 
     @property

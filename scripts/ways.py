@@ -8,7 +8,7 @@ the calls of tidelog's own functions on the caller's thread count. `modules` and
 are all, and `returns` are visits of a module that was left before. Calls within a module turn no page.
 
 Measured in November 2026, before and after helpers were folded into their owners and callers collected before they
-called: insert 49 modules and 251 returns, then 32 and 124; upsert 75 and 687, then 49 and 321; scan 42 and 154, then 29
+called: insert 49 modules and 251 returns, then 32 and 122; upsert 75 and 687, then 49 and 319; scan 42 and 154, then 29
 and 73. What they may be is in `tests/test_ways.py`.
 """
 

@@ -42,13 +42,13 @@ class Prepared:
     written: tuple[str, ...]
 
 
-def prepare(staged: Staged, state: LogState, store: Store, system: System) -> Prepared:
-    """Prepare the commit of `staged` on `state`. Writes deletion vectors and row maps, durable on return.
+def prepare(staged: Staged, state: LogState, store: Store, system: System, now_ms: int) -> Prepared:
+    """Prepare the commit of `staged` on `state`, in which files leave the table at `now_ms`.
 
-    Raises CompactionVerificationError if a row map is not stored as it was written.
+    Writes deletion vectors and row maps, durable on return. Raises CompactionVerificationError if a row map is not
+    stored as it was written.
     """
     vectors = _Vectors(store, system)
-    now_ms = system.now_ms()
     actions: list[Action] = []
     if staged.protocol is not None:
         actions.append(staged.protocol)
@@ -67,7 +67,7 @@ def prepare(staged: Staged, state: LogState, store: Store, system: System) -> Pr
         actions.extend(delete.survivors or ())
         if delete.needs_vector:
             vectors.add(delete, data_change=True)
-    actions.extend(_replaced(staged, state, store, system))
+    actions.extend(_replaced(staged, state, store, now_ms))
     actions.extend(vectors.without_dead(staged.adds, staged.dead))
     actions.extend(staged.cdc)
     prepared = _finished(staged, actions, vectors, store, system)
@@ -157,7 +157,7 @@ class _Vectors:
         ]
 
 
-def _replaced(staged: Staged, state: LogState, store: Store, system: System) -> list[Action]:
+def _replaced(staged: Staged, state: LogState, store: Store, now_ms: int) -> list[Action]:
     """The removes and adds of an OVERWRITE, TRUNCATE or RESTORE on the newest state."""
     back: list[AddFile] = []
     if staged.restores is not None:
@@ -169,7 +169,6 @@ def _replaced(staged: Staged, state: LogState, store: Store, system: System) -> 
         removed = in_scope(state.files().values, staged.replaces, state.head.metadata, store.url)
     else:
         return []
-    now_ms = system.now_ms()
     removes: list[RemoveFile] = [add.removed(now_ms, data_change=True) for add in files.to_adds(removed)]
     return [*removes, *back]
 

@@ -238,7 +238,7 @@ class _Attempt:
 
     def _prepared(self) -> Prepared:
         try:
-            return prepare(self._staged, self.state, self._store, self._system)
+            return prepare(self._staged, self.state, self._store, self._system, self._system.now_ms())
         except (DataFileMissingError, HistoryExpiredError):
             # A drop deletes the table's files.
             newest = load(self._store).head

@@ -92,6 +92,8 @@ class RowRules:
 
     def answered(self, rows: pa.Table, answers: pa.Table | None) -> pa.Table:
         """As `of_table`, for rows without Spark's answers, which are given apart."""
+        if not self.rules:
+            return conform.conform(rows, self.schema)
         own = conform.conform(rows, self._own(rows.column_names))
         return self._ruled(own, rows.column_names, answers)
 
