@@ -78,7 +78,7 @@ class Seam(Paused):
 
     def pause(self, before: int, meanwhile: Callable[[], object]) -> None:
         self.calls = 0
-        self._before, self._meanwhile = before, meanwhile
+        self.before, self._meanwhile = before, meanwhile
 
 
 def build(name: str) -> tuple[Table, Transaction, Seam]:
