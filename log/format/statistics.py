@@ -182,7 +182,8 @@ def truncate_maximum(text: str) -> str | None:
 
 
 def _leaves(table: pa.Table) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
-    for path, (place, *inner), _ in leaf_columns(table.schema):  # of a variant, only the nulls are counted
+    found = list(leaf_columns(table.schema))
+    for path, (place, *inner), _ in found:  # of a variant, only the nulls are counted
         column = table.column(place)
         # Unlike flattening the storage, struct_field makes a child null where its parent is null.
         yield path, pc.struct_field(column, inner) if inner else column
