@@ -65,6 +65,21 @@ def test_the_sample_of_the_readme_runs(tmp_path: Path) -> None:
     assert "'_commit_version', '_commit_timestamp'" in last
 
 
+def test_without_java_the_readme_ends_with_the_command_that_installs_it(tmp_path: Path) -> None:
+    """PySpark would only say that its gateway exited."""
+    (tmp_path / "sample.py").write_text(samples(README))
+    tool = tmp_path / "apt-get"
+    tool.touch()
+    tool.chmod(0o755)
+    env = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "sample.py"], capture_output=True, text=True, timeout=500, check=False, cwd=tmp_path, env=env
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "TIDELOG_PREREQUISITE: Java was not found; run: sudo apt-get install -y openjdk-17-jre-headless" in last
+
+
 @pytest.mark.parametrize("page", [marked(page) for page in PAGES])
 def test_the_samples_of_a_page_are_one_program(tmp_path: Path, page: Path) -> None:
     run(samples(page), tmp_path)

@@ -42,7 +42,6 @@ def numbers(spark: SparkSession, table: Table, **options: str | int) -> list[int
     return sorted(row["n"] for row in read(spark, table.path, **options).collect())
 
 
-@pytest.mark.oldest
 def test_the_newest_snapshot(spark: SparkSession, table: Table) -> None:
     frame = read(spark, table.path)
     assert frame.schema.simpleString() == "struct<part:int,n:bigint,tags:array<string>>"

@@ -78,7 +78,6 @@ def test_overwrites(twins: Twins, spark: SparkSession) -> None:
         twins.check(methodcaller("overwrite", data, **arguments), on_spark)
 
 
-@pytest.mark.oldest
 def test_upserts(twins: Twins, spark: SparkSession) -> None:
     """Later upserts meet rows of earlier ones. In the last but two a key has two rows in the table."""
     schema = f"{FRAME}, op string"
@@ -186,6 +185,7 @@ def test_every_column_type(spark: SparkSession, tmp_path: Path) -> None:
     twins.check(lambda one: one.delete("d = DATE '2026-01-02' OR i IS NULL"))
 
 
+@pytest.mark.oldest
 def test_columns_of_a_frame_are_matched_by_name(spark: SparkSession, tmp_path: Path) -> None:
     """As in Table.overwrite: any order and case, null for missing columns, and narrower numbers widen."""
     twins = Twins(spark, tmp_path, filled(tmp_path, "vectors"))
