@@ -10,9 +10,9 @@ from benchmarks import tables
 from benchmarks.harness import TIDELOG, Goal, Report
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.system import REAL_SYSTEM
+from tidelog.streaming.feed_planning.feed_planner import FeedPlanner
 from tidelog.streaming.feed_planning.limits import DEFAULT_FILES, ReadLimits
 from tidelog.streaming.feed_planning.offsets import Offset
-from tidelog.streaming.feed_planning.planner import FeedPlanner
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns, QueryColumns
 
 FILES, VERSIONS = 1_000_000, 10_000

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.streaming import spark_versions as _spark_versions  # noqa: F401 - fails if PySpark is missing or old
 
 if TYPE_CHECKING:
-    from tidelog.streaming.datasource.registration import register
+    from tidelog.streaming.datasource.register import register
     from tidelog.streaming.datasource.source import TidelogDataSource
     from tidelog.streaming.executors.prerequisites import require_java, require_spark
     from tidelog.streaming.executors.spark_executor import SparkExecutor
@@ -75,7 +75,7 @@ _HOMES = {
     "changes": "jvm_reading.tables",
     "observed": "monitoring.observed",
     "read": "jvm_reading.tables",
-    "register": "datasource.registration",
+    "register": "datasource.register",
     "require_java": "executors.prerequisites",
     "require_spark": "executors.prerequisites",
     "subscribe": "monitoring.batch_log",

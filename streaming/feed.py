@@ -23,13 +23,13 @@ from tidelog.log.read.scan import Selection
 from tidelog.log.read.timeline import Point, to_timestamp_ms
 from tidelog.log.storage import Store
 from tidelog.streaming import spark_versions
-from tidelog.streaming.datasource import references
+from tidelog.streaming.datasource import feed_references
 from tidelog.streaming.datasource.read_options import parse_read
 from tidelog.streaming.executors.session import prepare_session, stopped_quietly
 from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.feed_planning.limits import NO_LIMITS
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
-from tidelog.streaming.jvm_reading.rows import jvm_rows
+from tidelog.streaming.jvm_reading.jvm_rows import jvm_rows
 
 # The options that a Feed always sets, where they say nothing.
 _DEFAULTS = {("changes", "append"), ("initialSnapshot", "false"), ("skipChangeCommits", "false")}
@@ -164,7 +164,7 @@ class Feed:
             )
         table = self._open()
         selection = self._read.query_columns.selection(table.schema)
-        stream = references.open_stream(self._spark, self._options, LoadedColumns(table.version, table.schema))
+        stream = feed_references.open_stream(self._spark, self._options, LoadedColumns(table.version, table.schema))
         is_cut_short = self._read.limits != NO_LIMITS and not spark_versions.SOURCES_TAKE_LIMITS
         writer = _without_triggers_that_end(stream.writeStream) if is_cut_short else stream.writeStream
         return writer.foreachBatch(_Call(self, function, table.store, selection))
@@ -195,7 +195,7 @@ class _Call:
         self._selected = selection.row_schema, selection.schema.names, selection.where
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        referenced = references.referenced(batch)
+        referenced = feed_references.referenced(batch)
         self._feed.last = _report(batch_id, referenced)
         with stopped_quietly(batch.sparkSession):
             frame = jvm_rows(batch.sparkSession, self._store, referenced.changes, *self._selected)
@@ -221,7 +221,7 @@ def _without_triggers_that_end(writer: DataStreamWriter) -> DataStreamWriter:
     return writer
 
 
-def _report(batch_id: int, referenced: references.ReferencedChanges) -> FeedReport:
+def _report(batch_id: int, referenced: feed_references.ReferencedChanges) -> FeedReport:
     changes, end = referenced.changes, referenced.end
     return FeedReport(
         batch_id=batch_id,

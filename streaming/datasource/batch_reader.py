@@ -23,11 +23,10 @@ from tidelog.streaming.datasource.file_partitions import (
     snapshot_to_read,
     table_to_read,
 )
-from tidelog.streaming.datasource.read_options import ReadOptions
-from tidelog.streaming.datasource.session_zone import require_unchanged
+from tidelog.streaming.datasource.read_options import ReadOptions, require_unchanged_zone
+from tidelog.streaming.feed_planning.feed_planner import FeedPlanner
+from tidelog.streaming.feed_planning.feed_units import SnapshotUnits
 from tidelog.streaming.feed_planning.offsets import Offset
-from tidelog.streaming.feed_planning.planner import FeedPlanner
-from tidelog.streaming.feed_planning.snapshot_units import SnapshotUnits
 
 
 @dataclass
@@ -90,7 +89,7 @@ class BatchReader(DataSourceReader):
     @error_first
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
-        require_unchanged(self._options.zone)
+        require_unchanged_zone(self._options.zone)
         # Spark makes up one empty partition if there are none.
         return partition.read() if isinstance(partition, FilesPartition | NetPartition) else iter(())
 

@@ -1,7 +1,7 @@
 """The reader behind `spark.readStream.format("tidelog")`: the change feed.
 
-How Spark asks a reader where the next micro-batch ends depends on its version. `stream_reader` gives a `FeedReader` the
-methods that this Spark calls: those of `admitted_reader`, or of `self_limited_reader`.
+How Spark asks a reader where the next micro-batch ends depends on its version. `source.stream_reader` gives a
+`FeedReader` the methods that this Spark calls: those of `admitted_reader`, or of `self_limited_reader`.
 """
 
 from __future__ import annotations
@@ -11,24 +11,22 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from tidelog.log.errors import TidelogError
 from tidelog.log.read.mixed_commits import Change
 from tidelog.log.system import REAL_SYSTEM, to_datetime, utc_text
-from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.file_partitions import (
     FilesPartition,
     grouped_into_tasks,
     start_version,
     table_to_read,
 )
-from tidelog.streaming.datasource.read_options import ReadOptions, parse_read
-from tidelog.streaming.datasource.session_zone import require_unchanged
+from tidelog.streaming.datasource.read_options import ReadOptions, parse_read, require_unchanged_zone
+from tidelog.streaming.feed_planning.feed_planner import FeedPlanner
 from tidelog.streaming.feed_planning.limits import ReadLimits
 from tidelog.streaming.feed_planning.offsets import Offset
-from tidelog.streaming.feed_planning.planner import FeedPlanner
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 from tidelog.streaming.feed_planning.stream_consumer import StreamConsumer
 
@@ -121,7 +119,7 @@ class FeedReader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
-        require_unchanged(parse_read(self._raw, streaming=True, session_zone=self._session_zone).zone)
+        require_unchanged_zone(parse_read(self._raw, streaming=True, session_zone=self._session_zone).zone)
         return partition.read() if isinstance(partition, FilesPartition) else iter(())
 
     def changes_between(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[Change]:
@@ -159,14 +157,3 @@ class FeedReader:
         offset = Offset.from_json(raw)
         offset.require_table(planner.table.id, planner.table.path)
         return offset
-
-
-def stream_reader(feed: FeedReader) -> DataSourceStreamReader:
-    """The feed as a reader with the methods that this Spark calls."""
-    if spark_versions.SOURCES_TAKE_LIMITS:
-        from tidelog.streaming.datasource.admitted_reader import AdmittedReader  # noqa: PLC0415 - older ones lack it
-
-        return AdmittedReader(feed)
-    from tidelog.streaming.datasource.self_limited_reader import SelfLimitedReader  # noqa: PLC0415 - newer ones do not
-
-    return SelfLimitedReader(feed)

@@ -18,12 +18,8 @@ from tidelog.log.read.table_reader import TableReader
 from tidelog.log.storage import Store
 from tidelog.streaming import spark_versions
 from tidelog.streaming.datasource.read_options import ReadOptions
+from tidelog.streaming.executors.tasks import read_parts
 from tidelog.streaming.feed_planning.query_columns import QueryColumns
-
-# A task's Python worker costs some tens of milliseconds, so small files share one task. A core reads this number of
-# bytes in about a second.
-_PARTITION_BYTES = 32 * 2**20
-_PARTITION_FILES = 32
 
 
 @dataclass
@@ -103,16 +99,8 @@ def grouped_into_tasks(
     """Group `changes`, in their order, into tasks of a bounded number of files and bytes."""
     row_schema = columns.all_columns(table_schema)
     out_schema = announced_columns(row_schema, schema)
-    groups: list[list[Change]] = []
-    size = files = 0
-    for change in changes:
-        if not groups or size + change.size_bytes > _PARTITION_BYTES or files + change.num_files > _PARTITION_FILES:
-            groups.append([])
-            size = files = 0
-        groups[-1].append(change)
-        size += change.size_bytes
-        files += change.num_files
-    return [FilesPartition(store, group, row_schema, columns.where, out_schema) for group in groups]
+    parts = read_parts(changes)
+    return [FilesPartition(store, part, row_schema, columns.where, out_schema) for part in parts]
 
 
 def announced_columns(row_schema: pa.Schema, schema: StructType) -> pa.Schema:

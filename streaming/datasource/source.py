@@ -9,6 +9,7 @@ stream.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,6 +26,9 @@ from tidelog.streaming.datasource.errors_first import error_first
 from tidelog.streaming.datasource.file_partitions import read_columns, snapshot_to_read, table_to_read
 from tidelog.streaming.datasource.read_options import parse_read, split_names
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
+
+if TYPE_CHECKING:
+    from tidelog.streaming.datasource.feed_reader import FeedReader
 
 
 class TidelogDataSource(DataSource):
@@ -112,7 +116,7 @@ class TidelogDataSource(DataSource):
 
         It checks its options on its first call, since Spark hides an error raised here.
         """
-        from tidelog.streaming.datasource.feed_reader import FeedReader, stream_reader  # noqa: PLC0415 - as above
+        from tidelog.streaming.datasource.feed_reader import FeedReader  # noqa: PLC0415 - as above
 
         return stream_reader(FeedReader(self._raw, schema, self.session_zone, self._loaded))
 
@@ -145,3 +149,14 @@ class TidelogDataSource(DataSource):
             'writeStream.format("tidelog") is not supported: it could not write each batch exactly once',
             advice=f"use {line}",
         )
+
+
+def stream_reader(feed: FeedReader) -> DataSourceStreamReader:
+    """The feed as a reader with the methods that this Spark calls."""
+    if spark_versions.SOURCES_TAKE_LIMITS:
+        from tidelog.streaming.datasource.admitted_reader import AdmittedReader  # noqa: PLC0415 - older ones lack it
+
+        return AdmittedReader(feed)
+    from tidelog.streaming.datasource.self_limited_reader import SelfLimitedReader  # noqa: PLC0415 - newer ones do not
+
+    return SelfLimitedReader(feed)

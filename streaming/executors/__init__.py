@@ -3,9 +3,8 @@
 | module | contents |
 |---|---|
 | `prerequisites` | checks for Java, a running JVM and a recent Spark |
-| `session` | the Spark session: its context, its Python workers, settings for the length of a block |
-| `shipped` | tidelog as it is shipped to Python workers, and the error where it is not |
-| `tasks` | run a function in Spark's tasks and collect small results |
+| `session` | the Spark session: its context, its queries, its Python workers, settings for the length of a block |
+| `tasks` | split work into Spark's tasks, run a function in them, and collect small results or use their rows |
 | `frame_files` | write the rows of a DataFrame as data files |
 | `jvm_files` | the same through Spark's own parquet writer |
 | `plain_frame` | which DataFrames that writer can take as they are |

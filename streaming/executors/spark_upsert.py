@@ -46,7 +46,16 @@ from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.streaming.executors.frame_files import require_counted
 from tidelog.streaming.executors.ruled_frame import ruled
-from tidelog.streaming.executors.tasks import cleared, delete_written, file_size, pieces, run, run_on_rows, task_parts
+from tidelog.streaming.executors.tasks import (
+    cleared,
+    delete_written,
+    file_size,
+    pieces,
+    run,
+    run_on_rows,
+    task_parts,
+    task_parts_by,
+)
 
 # The driver and each task hold all keys in memory, at some tens of bytes each.
 MAX_KEYS = 10_000_000
@@ -127,7 +136,8 @@ class SparkUpsert:
             old = [
                 (entry.delete.file, entry.delete.positions, after) for entry, after in zip(found, follows, strict=True)
             ]
-            cdc += _flat(run(self._spark, partial(_old_changes, head, writer, keys), _task_parts_of_matches(old)))
+            parts_of_old = task_parts_by(old, lambda match: match[0])
+            cdc += _flat(run(self._spark, partial(_old_changes, head, writer, keys), parts_of_old))
             cdc += _flat(run(self._spark, partial(_new_changes, head, writer, keys, pairs.matched), task_parts(adds)))
         if writer.tracked and (pairs.row_ids != NEW_ROW).any():
             adds = self._with_row_ids(writer, keys, pairs.row_ids, adds)
@@ -207,17 +217,6 @@ def _new_changes(
     batches = [batch for add in adds for batch in read_batches(writer.store, DataFile.of(add), writer.schema)]
     rows = pa.Table.from_batches(batches, schema=writer.schema)
     return matcher.cdc(*new_changes(rows, matched[keys.places(rows)]))
-
-
-def _task_parts_of_matches(
-    found: list[tuple[AddFile, BitMap64, BoolArray]],
-) -> list[list[tuple[AddFile, BitMap64, BoolArray]]]:
-    """Split the matches in the same way as `task_parts` splits their files."""
-    parts, start = [], 0
-    for part in task_parts([add for add, _, _ in found]):
-        parts.append(found[start : start + len(part)])
-        start += len(part)
-    return parts
 
 
 def _flat(parts: Sequence[list[_T]]) -> list[_T]:

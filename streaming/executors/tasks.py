@@ -11,10 +11,11 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from tidelog.log.commit.discard import delete_unnamed
 from tidelog.log.data.writer import DataWriter
@@ -23,28 +24,63 @@ from tidelog.log.format import paths, properties
 from tidelog.log.format.actions import AddFile
 from tidelog.log.storage import Store
 from tidelog.log.storage.memory import MemoryStore
-from tidelog.streaming.executors.session import is_connect
-from tidelog.streaming.executors.shipped import imports_explained
+from tidelog.streaming import spark_versions
+from tidelog.streaming.executors.session import imports_explained, is_connect
 
-# A task's Python worker costs some tens of milliseconds, so small files share one task. A task holds its changed rows
-# in memory and writes at least one file, so larger parts take more memory but make fewer small files.
+# A task's Python worker costs some tens of milliseconds, so small files share one task. A task that writes holds its
+# changed rows in memory and writes at least one file, so larger parts take more memory but make fewer small files.
 TASK_BYTES = 64 * 2**20
 TASK_FILES = 64
+# A core reads this number of bytes in about a second.
+_READ_BYTES = 32 * 2**20
+_READ_FILES = 32
 
 _Part = TypeVar("_Part")
 _Value = TypeVar("_Value")
 
 
+class _Unit(Protocol):
+    """What is read as a whole: a file, or the files that a commit rewrote."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def num_files(self) -> int: ...
+
+
+_Read = TypeVar("_Read", bound=_Unit)
+
+
 def task_parts(adds: Iterable[AddFile]) -> list[list[AddFile]]:
-    """Split the files, in their order, into parts of a bounded number of files and bytes. A file is never split."""
-    parts: list[list[AddFile]] = []
-    size = 0
-    for add in adds:
-        if not parts or size + add.size > TASK_BYTES or len(parts[-1]) == TASK_FILES:
+    """Split files whose rows are changed, in their order, into parts of a bounded number of files and bytes."""
+    return task_parts_by(adds, lambda add: add)
+
+
+def task_parts_by(items: Iterable[_Part], file: Callable[[_Part], AddFile]) -> list[list[_Part]]:
+    """Split what belongs to files as `task_parts` splits the files."""
+    return _split(items, lambda item: (file(item).size, 1), TASK_BYTES, TASK_FILES)
+
+
+def read_parts(units: Iterable[_Read]) -> list[list[_Read]]:
+    """Split what is read, in its order, into parts of a bounded number of files and bytes."""
+    return _split(units, lambda unit: (unit.size_bytes, unit.num_files), _READ_BYTES, _READ_FILES)
+
+
+def _split(
+    items: Iterable[_Part], measured: Callable[[_Part], tuple[int, int]], most_bytes: int, most_files: int
+) -> list[list[_Part]]:
+    """Split items with a size and a number of files. An item is never split, and one is always taken."""
+    parts: list[list[_Part]] = []
+    size = files = 0
+    for item in items:
+        more_bytes, more_files = measured(item)
+        if not parts or size + more_bytes > most_bytes or files + more_files > most_files:
             parts.append([])
-            size = 0
-        parts[-1].append(add)
-        size += add.size
+            size = files = 0
+        parts[-1].append(item)
+        size += more_bytes
+        files += more_files
     return parts
 
 
@@ -93,6 +129,38 @@ def run_on_rows(
             if not isinstance(outcome, TidelogError):
                 undo(outcome)
     return _values(outcomes)
+
+
+def in_tasks(
+    spark: SparkSession,
+    parts: Sequence[_Part],
+    work: Callable[[_Part], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+) -> DataFrame:
+    """The rows that `work` yields for the parts, one task each, when the frame is computed.
+
+    The batches have exactly `schema`. `work` and the parts must be picklable; they are not shown in plans.
+    """
+    if is_connect(spark):
+        tasks = shared_out(spark, parts).select("part")
+    else:
+        pickled = spark.sparkContext.parallelize([(pickle.dumps(part),) for part in parts], len(parts))
+        tasks = spark.createDataFrame(pickled, "part binary")
+    return from_arrow(tasks, partial(_worked, work), schema)
+
+
+def from_arrow(
+    frame: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: pa.Schema
+) -> DataFrame:
+    """`frame.mapInArrow`, also for a schema without columns: Spark 4.0 forgets how many rows such batches have."""
+    if schema.names:
+        return frame.mapInArrow(work, spark_schema(schema))
+    return frame.mapInArrow(partial(_with_a_column, work), "row boolean").select()
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark types of Arrow columns, without the metadata of the fields."""
+    return spark_versions.columns_from_arrow(pa.schema([_plain(field) for field in schema]))
 
 
 def require_frame(data: object) -> None:
@@ -191,3 +259,29 @@ def _values(outcomes: Iterable[_Value | TidelogError]) -> list[_Value]:
             raise outcome
         values.append(outcome)
     return values
+
+
+def _with_a_column(
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in work(batches):
+        yield pa.RecordBatch.from_arrays([pa.nulls(batch.num_rows, pa.bool_())], ["row"])
+
+
+def _worked(
+    work: Callable[[_Part], Iterator[pa.RecordBatch]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for part in batch.column(0):
+            yield from work(pickle.loads(part.as_py()))  # noqa: S301 - made by `in_tasks`
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_plain(inner) for inner in kind])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_plain(kind.key_field), _plain(kind.item_field))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_plain(kind.value_field))
+    return pa.field(field.name, kind, field.nullable)

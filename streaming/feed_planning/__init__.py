@@ -4,9 +4,8 @@
 |---|---|
 | `offsets` | a stream's position in the table's history, as Spark's offset log stores it |
 | `limits` | how much one micro-batch may read |
-| `commit_units` | the files that hold the changes of each commit |
-| `snapshot_units` | the files of the snapshot that a stream begins with |
+| `feed_units` | what the feed reads as a whole: the files of each commit, and of the snapshot it begins with |
 | `query_columns` | the columns of a read, and what happens when the table's change |
 | `stream_consumer` | the registered consumer of a stream |
-| `planner` | from one offset to the next, and what lies between two of them |
+| `feed_planner` | from one offset to the next, and what lies between two of them |
 """

@@ -15,8 +15,8 @@ from tidelog.log.consumers.claims import claim
 from tidelog.log.consumers.consumer import Consumer
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.system import System
+from tidelog.streaming.feed_planning.feed_planner import FeedPlanner
 from tidelog.streaming.feed_planning.offsets import Offset
-from tidelog.streaming.feed_planning.planner import FeedPlanner
 
 
 class StreamConsumer:

@@ -22,7 +22,7 @@ from tidelog.log.data.deletion_vectors import read_dead_rows
 from tidelog.log.format.statistics import num_records
 from tidelog.log.read.change_files import ChangeFile
 from tidelog.log.storage import Store
-from tidelog.streaming.jvm_reading.tidelog_tasks import in_tasks
+from tidelog.streaming.executors.tasks import in_tasks
 
 _BLOCK_BITS = 12
 _BLOCK_ROWS = 1 << _BLOCK_BITS

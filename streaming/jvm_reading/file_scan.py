@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from tidelog.log.system import logger
 from tidelog.streaming import spark_versions
 from tidelog.streaming.executors.session import is_connect
+from tidelog.streaming.executors.tasks import spark_schema
 
 _LOGGER = logger(__name__)
 
@@ -87,22 +88,6 @@ def empty_frame(spark: SparkSession, schema: pa.Schema) -> DataFrame:
         java.createDataFrame(jvm.java.util.ArrayList(), _java_schema(jvm, spark_schema(schema))),
         spark,
     )
-
-
-def spark_schema(schema: pa.Schema) -> StructType:
-    """The Spark types of Arrow columns, without the metadata of the fields."""
-    return spark_versions.columns_from_arrow(pa.schema([_plain(field) for field in schema]))
-
-
-def _plain(field: pa.Field) -> pa.Field:
-    kind = field.type
-    if pa.types.is_struct(kind):
-        kind = pa.struct([_plain(inner) for inner in kind])
-    elif pa.types.is_map(kind):
-        kind = pa.map_(_plain(kind.key_field), _plain(kind.item_field))
-    elif pa.types.is_list(kind):
-        kind = pa.list_(_plain(kind.value_field))
-    return pa.field(field.name, kind, field.nullable)
 
 
 def _stream(table: pa.Table) -> bytes:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 
 from tidelog.log import Table
 from tidelog.log.data.reader import DataFile
 from tidelog.log.format.actions import AddFile
 from tidelog.log.read.change_files import ChangeFile
 from tidelog.log.read.changes import change_schema
+from tidelog.log.read.net_changes import net_changes
 from tidelog.log.read.scan import Selection
 from tidelog.log.read.timeline import Point
 from tidelog.log.state.files import to_adds
+from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.executors.session import prepare_session
-from tidelog.streaming.jvm_reading.net import net_rows
-from tidelog.streaming.jvm_reading.rows import jvm_rows
+from tidelog.streaming.executors.tasks import from_arrow
+from tidelog.streaming.jvm_reading.jvm_rows import jvm_rows
 
 
 def read(
@@ -113,7 +118,7 @@ def changes(  # noqa: PLR0913 - the arguments of `Table.changes`
     if found.mode != "net":
         return jvm_rows(spark, table.store, found.units, schema, found.schema.names, where)
     rows = jvm_rows(spark, table.store, found.units, schema, schema.names, None)
-    return net_rows(rows, Selection(schema, where, columns), found.keys, table.path)
+    return _net_rows(rows, Selection(schema, where, columns), found.keys, table.path)
 
 
 def _opened(spark: SparkSession, path: str, storage_options: Mapping[str, str] | None) -> Table:
@@ -123,3 +128,37 @@ def _opened(spark: SparkSession, path: str, storage_options: Mapping[str, str] |
 
 def _file(add: AddFile, version: int) -> ChangeFile:
     return ChangeFile(DataFile.of(add), version, 0, add.size, None, stats=add.stats)
+
+
+def _net_rows(changes: DataFrame, selection: Selection, keys: Sequence[str], path: str) -> DataFrame:
+    """The selected rows of the net effect of `changes`, which have all columns of the change mode `cdc`.
+
+    A task holds the changes of its share of the keys in memory. While the frame is computed it raises
+    DuplicateKeyError, as Spark's error with the text of ours.
+    """
+    # Spark, too, puts null with null, NaN with NaN and -0.0 with 0.0.
+    shared_out = changes.repartition(*(F.col(quoted(name)) for name in keys))
+    work = partial(_net, selection.row_schema, selection.where, selection.schema.names, tuple(keys), path)
+    plain = shared_out.toDF(*(f"c{place}" for place in range(len(changes.columns))))
+    return from_arrow(plain, work, selection.schema)
+
+
+def _net(
+    schema: pa.Schema,
+    where: str | None,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    path: str,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    selection = Selection(schema, where, columns)
+    everything = pa.Table.from_batches((_typed(batch, schema) for batch in batches), schema=schema)
+    for batch in net_changes(everything, keys, path).to_batches():
+        yield from selection.apply(batch.select(selection.read_schema.names))
+
+
+def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch as Spark hands it out, with the table's types: Spark names the session's time zone in them."""
+    return pa.RecordBatch.from_arrays(
+        [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)], schema=schema
+    )

@@ -5,9 +5,9 @@ How a micro-batch is processed:
 1. `sink`: the public class. Its arguments are checked once, in `settings`; Spark calls it for each batch.
 2. `batch`: the one object for one batch. Its phases are identify, throttle, collect, write, commit. It refuses a second
    call for the same batch.
-3. identify: `identity` finds out which batch of which query this is (a `micro_batch`), from Spark or from the files of
-   the streaming checkpoint. `target` opens the table. The `ledger` says whether the batch is committed already, and
-   whether the query may write to this table under this name.
+3. identify: `batch_identity` finds out which batch of which query this is (a `micro_batch`), from Spark or from the
+   files of the streaming checkpoint. `target` opens the table. The `ledger` says whether the batch is committed
+   already, and whether the query may write to this table under this name.
 4. throttle: `throttle` makes the batch wait if the table has too many small files.
 5. collect and write: `batch_rows` decides whether the driver or Spark writes the rows, and stages them by the sink's
    mode.

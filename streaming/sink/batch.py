@@ -24,8 +24,8 @@ from tidelog.log.system import REAL_SYSTEM, logger
 from tidelog.streaming.executors.session import is_connect, is_running
 from tidelog.streaming.executors.tasks import require_reachable
 from tidelog.streaming.monitoring.batch_report import BatchReport, Phases
+from tidelog.streaming.sink.batch_identity import Identifier, StreamingCheckpoint
 from tidelog.streaming.sink.batch_rows import BatchRows, WriterChoice, rows_of_batch
-from tidelog.streaming.sink.identity import Identifier, StreamingCheckpoint
 from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch
 from tidelog.streaming.sink.settings import ADOPT, APPEND, OVERWRITE_PARTITIONS, UPSERT, SinkSettings

@@ -21,7 +21,7 @@ from tidelog import Feed
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, PredicateError, TableNotFoundError
 from tidelog.streaming import Sink, changes
-from tidelog.streaming.datasource import references
+from tidelog.streaming.datasource import feed_references
 
 pytestmark = pytest.mark.spark
 
@@ -220,7 +220,7 @@ def test_the_files_to_read_come_to_the_batch_function_without_a_job(spark: Spark
 def test_where_spark_keeps_the_plan_elsewhere_a_job_brings_it(
     spark: SparkSession, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(references, "_planned", lambda _: None)
+    monkeypatch.setattr(feed_references, "_planned", lambda _: None)
     feed = Seen(Feed(spark, table.path, changes="cdc")).run(tmp_path / "cp")
     found = [row for batch in feed.batches for row in batch]
     assert counted(found) == counted(table.changes().to_arrow().to_pylist())

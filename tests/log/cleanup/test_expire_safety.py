@@ -29,9 +29,9 @@ from tidelog.log.format.actions import Protocol, encode_action
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
 from tidelog.log.storage.local import LocalStore
+from tidelog.streaming.feed_planning.feed_planner import FeedPlanner
 from tidelog.streaming.feed_planning.limits import NO_LIMITS
 from tidelog.streaming.feed_planning.offsets import Offset
-from tidelog.streaming.feed_planning.planner import FeedPlanner
 from tidelog.streaming.feed_planning.query_columns import QueryColumns
 from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch

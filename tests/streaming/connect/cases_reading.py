@@ -17,7 +17,7 @@ from tests.streaming.support import drain, run_to_end
 from tidelog.log import Table
 from tidelog.log.read.scan import RowReader
 from tidelog.streaming import Feed, changes, read, register, spark_versions
-from tidelog.streaming.jvm_reading.file_scan import spark_schema
+from tidelog.streaming.executors.tasks import spark_schema
 
 
 @pytest.fixture

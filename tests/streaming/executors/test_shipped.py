@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidelog.log.errors import PrerequisiteError
-from tidelog.streaming.executors.shipped import NEEDED, imports_explained, link_for_stream_readers
+from tidelog.streaming.executors.session import NEEDED, imports_explained, link_for_stream_readers
 from tidelog.streaming.executors.tasks import run, run_on_rows
 
 

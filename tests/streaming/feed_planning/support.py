@@ -13,9 +13,9 @@ from tidelog.log.read.table_reader import TableReader
 from tidelog.log.read.timeline import BEFORE_FIRST
 from tidelog.log.state.commits import read_commits
 from tidelog.log.system import REAL_SYSTEM, System
+from tidelog.streaming.feed_planning.feed_planner import FeedPlanner
 from tidelog.streaming.feed_planning.limits import ReadLimits
 from tidelog.streaming.feed_planning.offsets import Offset
-from tidelog.streaming.feed_planning.planner import FeedPlanner
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns, QueryColumns
 
 PLAIN = QueryColumns(None, None, None)

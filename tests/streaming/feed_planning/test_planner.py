@@ -30,9 +30,9 @@ from tidelog.log.format import filenames
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.state.loader import load
 from tidelog.log.system import REAL_SYSTEM, System, utc_text
+from tidelog.streaming.feed_planning.feed_planner import FeedPlanner
 from tidelog.streaming.feed_planning.limits import NO_LIMITS, ReadLimits
 from tidelog.streaming.feed_planning.offsets import COMPLETE, Offset
-from tidelog.streaming.feed_planning.planner import FeedPlanner
 from tidelog.streaming.feed_planning.query_columns import QueryColumns
 
 

@@ -23,11 +23,11 @@ from tests.streaming.feed_planning.support import (
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
 from tidelog.log.state import files
-from tidelog.streaming.feed_planning import planner as planner_module
+from tidelog.streaming.feed_planning import feed_planner as planner_module
+from tidelog.streaming.feed_planning.feed_units import SnapshotUnits
 from tidelog.streaming.feed_planning.limits import NO_LIMITS, ReadLimits
 from tidelog.streaming.feed_planning.offsets import COMPLETE, Offset
 from tidelog.streaming.feed_planning.query_columns import QueryColumns
-from tidelog.streaming.feed_planning.snapshot_units import SnapshotUnits
 
 
 def test_a_snapshot_is_read_in_parts_then_what_follows() -> None:

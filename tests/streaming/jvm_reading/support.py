@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidelog.log.read.scan import RowReader
-from tidelog.streaming.jvm_reading.file_scan import spark_schema
+from tidelog.streaming.executors.tasks import spark_schema
 
 NUMBERS = {pa.date32(): pa.int32(), pa.timestamp("us"): pa.int64(), pa.timestamp("us", "UTC"): pa.int64()}
 

@@ -16,7 +16,7 @@ from tests.streaming.support import Input, drain, numbers_in
 from tidelog.log.errors import NotInStreamError
 from tidelog.log.storage.local import LocalStore
 from tidelog.streaming import Sink
-from tidelog.streaming.sink.identity import Identifier, StreamingCheckpoint, run_of
+from tidelog.streaming.sink.batch_identity import Identifier, StreamingCheckpoint, run_of
 from tidelog.streaming.sink.micro_batch import MicroBatch, fingerprint
 
 pytestmark = pytest.mark.spark

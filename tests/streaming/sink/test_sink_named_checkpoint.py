@@ -20,8 +20,8 @@ from tidelog.log.errors import CheckpointResetError, ConfigurationError, NotInSt
 from tidelog.log.storage.local import LocalStore
 from tidelog.streaming import BatchReport, Sink, Throttle
 from tidelog.streaming.executors import session
-from tidelog.streaming.sink import batch, identity
-from tidelog.streaming.sink.identity import Identifier, StreamingCheckpoint
+from tidelog.streaming.sink import batch, batch_identity
+from tidelog.streaming.sink.batch_identity import Identifier, StreamingCheckpoint
 from tidelog.streaming.sink.target import BackgroundCheckpoint
 
 pytestmark = pytest.mark.spark
@@ -34,7 +34,7 @@ def no_internals(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> Any:
         raise AssertionError("asked Spark for the query")
 
-    monkeypatch.setattr(identity.known_runs, "of", refuse)
+    monkeypatch.setattr(batch_identity.known_runs, "of", refuse)
 
 
 @pytest.mark.usefixtures("no_internals")

@@ -7,29 +7,31 @@ others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pt
 from pyspark.sql import DataFrame, SparkSession
 
-from tidelog.log.errors import DataFileMissingError
-from tidelog.log.format import paths
-from tidelog.log.format.schema import physical_name
-from tidelog.log.read.change_files import ChangeFile
+from tidelog.log.data.reader import read_batches
+from tidelog.log.data.writer import CHANGE_TYPE
+from tidelog.log.errors import CorruptLogError, DataFileMissingError
+from tidelog.log.format import partition_values, paths
+from tidelog.log.format.schema import field_id, is_variant, physical_name
+from tidelog.log.read.change_files import COMMIT_TIMESTAMP, COMMIT_VERSION, ChangeFile
 from tidelog.log.read.changes import expired_changes
+from tidelog.log.read.commit_changes import read_change_batches
 from tidelog.log.read.scan import Selection
 from tidelog.log.storage import Store
+from tidelog.log.storage.local import LocalStore
 from tidelog.streaming.executors import hadoop
 from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.executors.session import is_connect
-from tidelog.streaming.executors.tasks import require_reachable
+from tidelog.streaming.executors.tasks import in_tasks, read_parts, require_reachable
 from tidelog.streaming.jvm_reading import dead_rows, file_scan
 from tidelog.streaming.jvm_reading.conditions import condition
-from tidelog.streaming.jvm_reading.constants import constant_columns, constant_names
-from tidelog.streaming.jvm_reading.readable import are_columns_readable, is_file_readable, is_store_readable
-from tidelog.streaming.jvm_reading.tidelog_reader import tidelog_rows
 
 
 def jvm_rows(
@@ -179,3 +181,123 @@ def _free_names(*schemas: pa.Schema) -> list[str]:
     while taken.intersection(names):
         names = [f"{name}_" for name in names]
     return names
+
+
+def are_columns_readable(schema: pa.Schema) -> bool:
+    """Whether Spark's reader reads columns of these names and types as tidelog's does."""
+    names = [physical_name(field) for field in schema]
+    return _distinct(schema.names) and _distinct(names) and all(map(_is_readable, schema))
+
+
+def is_store_readable(store: Store) -> bool:
+    """Whether Spark's reader may follow the paths below the table's root."""
+    # A confined store resolves each path before it opens it, since links can leave the folder.
+    return not (isinstance(store, LocalStore) and store.is_confined)
+
+
+def is_file_readable(change: Any) -> bool:
+    """Whether the unit is one file, of known size, at a plain path below the table's root."""
+    if not isinstance(change, ChangeFile) or change.size_bytes <= 0 or paths.is_absolute(change.file.path):
+        return False
+    parts = paths.to_storage_path(change.file.path).split("/")
+    # Spark's scan leaves out files whose names begin in this way. Hadoop resolves parts such as `..`, which object
+    # stores do not.
+    return not parts[-1].startswith(("_", ".")) and not {"", ".", ".."}.intersection(parts)
+
+
+def _distinct(names: Iterable[str]) -> bool:
+    """Whether the names differ by more than case, which Spark ignores unless it is told otherwise."""
+    lowered = [name.lower() for name in names]
+    return len(set(lowered)) == len(lowered)
+
+
+def _is_readable(field: pa.Field) -> bool:
+    kind = field.type
+    if is_variant(field) or pt.is_null(kind) or field_id(field) is not None:
+        return False
+    if pt.is_struct(kind):
+        fields = list(kind)
+        same = all(physical_name(inner) == inner.name for inner in fields)
+        return same and _distinct(inner.name for inner in fields) and all(map(_is_readable, fields))
+    if pt.is_map(kind):
+        return _is_readable(kind.key_field) and _is_readable(kind.item_field)
+    return _is_readable(kind.value_field) if pt.is_list(kind) else True
+
+
+def constant_names(change: ChangeFile, schema: pa.Schema, *, of_snapshot: bool) -> tuple[str, ...]:
+    """The columns of `schema` whose values the log has, in its order. All other columns are in the file."""
+    own = set() if of_snapshot else {COMMIT_VERSION, COMMIT_TIMESTAMP}
+    if not of_snapshot and change.change_type is not None:
+        own.add(CHANGE_TYPE)
+    return tuple(field.name for field in schema if field.name in own or physical_name(field) in change.partition_values)
+
+
+def constant_columns(
+    changes: Sequence[ChangeFile], names: Sequence[str], schema: pa.Schema, *, of_snapshot: bool
+) -> list[pa.Array] | None:
+    """The columns `names`, with a value for each file; None if the log has a text that is not a value of its column."""
+    found = []
+    for name in names:
+        field = schema.field(name)
+        if not of_snapshot and name in (COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE):
+            found.append(_change_column(changes, field))
+            continue
+        values = _partition_column([change.partition_values[physical_name(field)] for change in changes], field.type)
+        if values is None:
+            return None
+        found.append(values)
+    return found
+
+
+def _change_column(changes: Sequence[ChangeFile], field: pa.Field) -> pa.Array:
+    if field.name == COMMIT_VERSION:
+        return pa.array([change.version for change in changes], field.type)
+    if field.name == COMMIT_TIMESTAMP:
+        return pa.array([change.timestamp_ms * 1000 for change in changes], field.type)
+    return pa.array([change.change_type for change in changes], field.type)
+
+
+def _partition_column(texts: Sequence[str | None], kind: pa.DataType) -> pa.Array | None:
+    encoded = pa.array(texts, pa.string()).dictionary_encode()
+    try:
+        values = [partition_values.from_text(text, kind) for text in encoded.dictionary.to_pylist()]
+        return pa.array(values, kind).take(encoded.indices)
+    except (CorruptLogError, pa.ArrowException, OverflowError):
+        return None
+
+
+def tidelog_rows(
+    spark: SparkSession, store: Store, changes: Sequence[Any], selection: Selection, *, of_snapshot: bool
+) -> DataFrame:
+    """The selected rows of the units, with the columns of the selection.
+
+    While it is computed it raises, as Spark's error with the text of ours: HistoryExpiredError (of a snapshot:
+    DataFileMissingError) if a file is missing, CorruptLogError if one is damaged, and PredicateError.
+    """
+    work = partial(_read_all, store, selection.row_schema, selection.where, selection.schema.names, of_snapshot)
+    return in_tasks(spark, read_parts(changes), work, selection.schema)
+
+
+def _read_all(
+    store: Store,
+    schema: pa.Schema,
+    where: str | None,
+    columns: Sequence[str],
+    of_snapshot: bool,  # noqa: FBT001 - partial passes it by position
+    changes: Sequence[Any],
+) -> Iterator[pa.RecordBatch]:
+    selection = Selection(schema, where, columns)
+    for change in changes:
+        if of_snapshot:
+            batches = read_batches(store, change.file, selection.read_schema)
+        else:
+            batches = _of_history(store, change, selection.read_schema)
+        for batch in batches:
+            yield from selection.apply(batch)
+
+
+def _of_history(store: Store, change: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from read_change_batches(store, change, schema)
+    except DataFileMissingError as error:
+        raise expired_changes(store, change.version, change.version) from error

@@ -14,11 +14,10 @@ from tidelog.log.read.mixed_commits import Change
 from tidelog.log.read.table_reader import TableReader
 from tidelog.log.state.segment import range_error
 from tidelog.log.system import System, to_datetime, utc_text
-from tidelog.streaming.feed_planning.commit_units import CommitReader, CommitUnits
+from tidelog.streaming.feed_planning.feed_units import CommitReader, CommitUnits, SnapshotUnits
 from tidelog.streaming.feed_planning.limits import Admission, ReadLimits
 from tidelog.streaming.feed_planning.offsets import COMPLETE, Offset
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns, QueryColumns
-from tidelog.streaming.feed_planning.snapshot_units import SnapshotUnits
 
 # Spark polls an idle stream many times a second. While commits arrive, nearly every poll looks at the log; the longer
 # the table stays quiet, the fewer do, down to one a second after half a minute.

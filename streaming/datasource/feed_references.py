@@ -21,9 +21,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tidelog.log.read.mixed_commits import Change
 from tidelog.streaming import spark_versions
-from tidelog.streaming.datasource.feed_reader import FeedReader, stream_reader
-from tidelog.streaming.executors.session import is_connect
-from tidelog.streaming.executors.shipped import link_for_stream_readers
+from tidelog.streaming.datasource.feed_reader import FeedReader
+from tidelog.streaming.datasource.source import stream_reader
+from tidelog.streaming.executors.session import is_connect, link_for_stream_readers
 from tidelog.streaming.feed_planning.offsets import Offset
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 

@@ -6,8 +6,7 @@ from pyspark.sql import SparkSession
 
 from tidelog.streaming.datasource.source import TidelogDataSource
 from tidelog.streaming.datasource.table_functions import register_functions
-from tidelog.streaming.executors.session import prepare_session
-from tidelog.streaming.executors.shipped import link_for_stream_readers
+from tidelog.streaming.executors.session import link_for_stream_readers, prepare_session
 
 
 def register(spark: SparkSession) -> None:
