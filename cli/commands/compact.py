@@ -16,6 +16,9 @@ from tidelog.compaction_daemon import Budget, DroppedGroup, Plan, check_plan, co
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
 
+# A plan has a line for each file that it rewrites, of which there are at most 50,000, and a reason for every file.
+_MAX_PLAN_BYTES = 2**29
+
 
 def compact_command(
     path: parameters.TablePath,
@@ -74,9 +77,15 @@ def compact_command(
 def _read_plan(file: Path) -> Plan:
     advice = "write it with tidelog plan --json > FILE"
     try:
-        return Plan.from_json(file.read_bytes())
+        with file.open("rb") as opened:  # a FIFO is welcome: --plan <(tidelog plan ... --json)
+            content = opened.read(_MAX_PLAN_BYTES + 1)
     except OSError as error:
         raise ConfigurationError(f"cannot read the plan {str(file)!r}: {error.strerror}", advice=advice) from error
+    if len(content) > _MAX_PLAN_BYTES:
+        message = f"{str(file)!r} is not a plan: it has more than {_MAX_PLAN_BYTES:,} bytes"
+        raise ConfigurationError(message, advice=advice)
+    try:
+        return Plan.from_json(content)
     except ConfigurationError as error:
         raise ConfigurationError(f"{str(file)!r} is not a plan: {error.__cause__}", advice=advice) from error
 

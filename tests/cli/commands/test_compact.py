@@ -163,6 +163,13 @@ def test_a_plan_that_cannot_be_used(small_files: Table, plan_file: Path, tmp_pat
     assert "write it with tidelog plan --json > FILE" in ended.stderr
 
 
+def test_a_plan_without_end_is_refused(small_files: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_PLAN_BYTES", 1000)
+    ended = run("compact", small_files.path, "--plan", "/dev/zero")
+    assert ended.exit_code == 2
+    assert "'/dev/zero' is not a plan: it has more than 1,000 bytes; write it with" in ended.stderr
+
+
 def test_a_dry_run_prints_the_plan_and_changes_nothing(small_files: Table) -> None:
     ended = run("compact", small_files.path, "--dry-run", "--level", "major")
     assert ended.exit_code == 0
