@@ -6,30 +6,27 @@ matches only if the predicate is true, not if it is null.
 
 From text to tree:
 
-- `moment`: the time of a statement in place of `current_timestamp()`.
-- `words`: the words of a text, whether tidelog evaluates it or not.
-- `dialect`: how the text is read: Spark's SQL, by sqlglot.
-- `parser`: SQL text to the tree, within `bounds`. Names are resolved against the table's schema.
-- `builder`: sqlglot's tree to ours.
-- `literals`, `intervals`, `sql_names`: numbers, types, intervals and function names in the text.
-- `tree`: the node types, and simple questions about a tree (columns, depth, SQL text).
+- `parser`: SQL text: parsed into the tree within bounds, its words, and the time of a statement in place of
+  `current_timestamp()`. Names are resolved against the table's schema.
+- `dialect`: Spark's grammar, for sqlglot.
+- `builder`: sqlglot's tree to ours: operators, literals, intervals, function names.
+- `tree`: the node types, and questions about a tree (columns, depth, SQL text); a tree whose comparisons have Spark's
+  order of floating numbers.
 
 From tree to values:
 
-- `nan_order`: a tree whose comparisons have Spark's order of floating numbers.
-- `evaluation`: a predicate, or the value of an expression, for rows.
+- `evaluation`: a predicate, or the value of an expression, for rows; the types of a tree's parts, and how each is
+  computed.
 - `rows`: the rows to compute on, and what a bound part is.
-- `types`, `casts`, `text_casts`, `constants`: Spark's types, and the conversions between them.
-- `logic`, `comparisons`, `like`, `choices`, `arithmetic`: the operators.
-- `functions`: the table of functions. `texts`, `numbers` and `dates` compute them.
+- `types`, `casts`: Spark's types, and the conversions between them and from text.
+- `conditions`: comparisons, AND, OR, IN, BETWEEN, LIKE, and what chooses by a condition, such as CASE.
+- `functions`: the table of functions. `numbers`, with the arithmetic, `texts` and `dates` compute them.
 """
 
+from tidelog.log.predicate.conditions import like_prefix
 from tidelog.log.predicate.evaluation import Condition, evaluate, result_type
 from tidelog.log.predicate.functions import FUNCTIONS
-from tidelog.log.predicate.like import prefix as like_prefix
-from tidelog.log.predicate.moment import at_time, update_at_time
-from tidelog.log.predicate.nan_order import nan_ordered
-from tidelog.log.predicate.parser import parse, require_syntax
+from tidelog.log.predicate.parser import at_time, double_quoted, parse, require_syntax, update_at_time, words
 from tidelog.log.predicate.tree import (
     And,
     Arithmetic,
@@ -51,10 +48,10 @@ from tidelog.log.predicate.tree import (
     column_type,
     columns,
     columns_of_parts,
+    nan_ordered,
     parts,
     with_parts,
 )
-from tidelog.log.predicate.words import double_quoted, words
 
 __all__ = [
     "FUNCTIONS",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -11,11 +13,11 @@ import pyarrow.types as pt
 from sqlglot import exp
 
 from tidelog.log.errors import PredicateError
-from tidelog.log.predicate import like, sql_names
-from tidelog.log.predicate.bounds import MAX_CONDITIONS, too_long
-from tidelog.log.predicate.constants import coerce
-from tidelog.log.predicate.intervals import interval_of
-from tidelog.log.predicate.literals import number, sql_type_of, unsupported
+from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
+from tidelog.log.predicate.casts import coerce
+from tidelog.log.predicate.conditions import like_matcher
+from tidelog.log.predicate.functions import FUNCTIONS, OPERATORS
+from tidelog.log.predicate.parser import CURRENT, MAX_CONDITIONS, too_long
 from tidelog.log.predicate.tree import (
     And,
     Arithmetic,
@@ -37,6 +39,7 @@ from tidelog.log.predicate.tree import (
     columns,
     to_sql,
 )
+from tidelog.log.predicate.types import MAX_DIGITS
 from tidelog.log.presentable import did_you_mean
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
@@ -55,6 +58,15 @@ _ARITHMETIC: dict[type[exp.Expr], str] = {
     exp.Mod: "%",
     exp.IntDiv: "DIV",
 }
+# Functions with a syntax of their own.
+_OWN_SYNTAX = (
+    exp.Trim,
+    exp.Extract,
+    exp.Substring,
+    exp.StrPosition,
+    exp.CurrentDate,
+    exp.CurrentTimestamp,
+)
 # The arguments of sqlglot's nodes that are evaluated. Ignoring another one would silently change the meaning.
 _UNDERSTOOD = {
     "this",
@@ -94,7 +106,7 @@ class Builder:
     def build(self, node: exp.Expr) -> Expression:
         """The tree of `node`. Raises PredicateError for a node, or an argument of it, that is not supported."""
         if any(value for name, value in node.args.items() if name not in _UNDERSTOOD):
-            raise unsupported(node)
+            raise _unsupported(node)
         found = self._positive(node)
         self._require_column(found)
         return Not(found) if node.args.get("negate") else found
@@ -114,7 +126,7 @@ class Builder:
         return Not(self.build(node.this))
 
     def _interval(self, node: exp.Interval) -> Expression:
-        return Literal(interval_of(node))
+        return Literal(_interval_of(node))
 
     def _sides(self, node: exp.Expr) -> tuple[Expression, Expression]:
         """Both sides of a comparison."""
@@ -159,7 +171,7 @@ class Builder:
             case exp.Boolean() as wanted:
                 return Call("istrue" if wanted.this else "isfalse", (self.build(node.this),))
             case _:
-                raise unsupported(node)
+                raise _unsupported(node)
 
     def _null_safe(self, node: exp.NullSafeEQ | exp.NullSafeNEQ) -> Expression:
         same = Call("<=>", self._sides(node))
@@ -167,7 +179,7 @@ class Builder:
 
     def _in(self, node: exp.In) -> Expression:
         if not node.expressions:
-            raise unsupported(node)
+            raise _unsupported(node)
         inner = self.build(node.this)
         if all(map(_is_constant, node.expressions)):
             return In(inner, tuple(self._constant(value) for value in node.expressions))
@@ -186,9 +198,9 @@ class Builder:
         found = node.this
         escape = self._constant(node.expression)
         if not isinstance(found, (exp.Like, exp.ILike)) or not isinstance(escape, str):
-            raise unsupported(node)
+            raise _unsupported(node)
         if any(value for name, value in found.args.items() if name not in _UNDERSTOOD):
-            raise unsupported(node)
+            raise _unsupported(node)
         like_node = self._like_with(found, escape)
         return Not(like_node) if found.args.get("negate") else like_node
 
@@ -197,16 +209,16 @@ class Builder:
         if pattern is None:
             return Comparison("=", Literal(None), Literal(None))
         if not isinstance(pattern, str):
-            raise unsupported(node, "a pattern is a constant text")
+            raise _unsupported(node, "a pattern is a constant text")
         inner = self.build(node.this)
         if isinstance(node, exp.ILike):
             inner, pattern = Call("lower", (inner,)), pattern.lower()
-        like.matcher(pattern, escape)  # raises for a pattern that is not valid
+        like_matcher(pattern, escape)  # raises for a pattern that is not valid
         return Like(inner, pattern, escape)
 
     def _column(self, node: exp.Column | exp.Dot) -> Column:
         if any(not isinstance(part, (exp.Identifier, exp.Column, exp.Dot)) for part in node.walk()):
-            raise unsupported(node)
+            raise _unsupported(node)
         names = [identifier.name for identifier in node.find_all(exp.Identifier, bfs=False)]
         parts = [part.name for part in node.parts] if isinstance(node, exp.Column) else names
         return Column(tuple(parts)) if self._schema is None else _resolved(parts, self._schema)
@@ -223,7 +235,7 @@ class Builder:
     def _if(self, node: exp.If) -> Expression:
         arguments = [node.this, node.args["true"], node.args.get("false")]
         if any(argument is None for argument in arguments):
-            raise unsupported(node, "if takes a condition and two values")
+            raise _unsupported(node, "if takes a condition and two values")
         return self._call("if", arguments, node)
 
     def _function(self, node: exp.Anonymous) -> Expression:
@@ -235,11 +247,11 @@ class Builder:
 
     def _renamed(self, node: exp.Expr) -> Expression:
         """A function that sqlglot parses by a syntax of its own."""
-        name, arguments = sql_names.call_of(node)
+        name, arguments = _call_of(node)
         return self._call(name, arguments, node)
 
     def _call(self, name: str, arguments: list[exp.Expr], node: exp.Expr) -> Expression:
-        sql_names.require_function(name, len(arguments), node)
+        _require_function(name, len(arguments), node)
         return Call(name, tuple(self.build(argument) for argument in arguments))
 
     def _pipe(self, node: exp.DPipe) -> Expression:
@@ -247,7 +259,7 @@ class Builder:
 
     def _negative(self, node: exp.Neg) -> Expression:
         if isinstance(node.this, exp.Literal) and not node.this.is_string:
-            return Literal(number(f"-{node.this.this}"))
+            return Literal(_number(f"-{node.this.this}"))
         inner = self.build(node.this)
         if isinstance(inner, Literal):
             if isinstance(inner.value, Interval):
@@ -258,7 +270,7 @@ class Builder:
 
     def _cast(self, node: exp.Cast) -> Expression:
         is_typed_literal = not isinstance(node, exp.TryCast) and isinstance(node.this, exp.Literal)
-        kind = sql_type_of(node)
+        kind = _type_of(node)
         if is_typed_literal:
             return Literal(self._typed_constant(node, kind))
         return Cast(self.build(node.this), kind)
@@ -267,7 +279,7 @@ class Builder:
         """DATE '2013-01-01' and TIMESTAMP '...', which sqlglot parses as casts."""
         value = coerce(str(node.this.this), kind)
         if isinstance(value, str):
-            raise unsupported(node)
+            raise _unsupported(node)
         return value
 
     def _constant(self, node: exp.Expr) -> Value:
@@ -277,7 +289,7 @@ class Builder:
             case exp.RawString():
                 return str(node.this)
             case exp.Literal():
-                return number(str(node.this))
+                return _number(str(node.this))
             case exp.Boolean():
                 return bool(node.this)
             case exp.Null():
@@ -290,7 +302,7 @@ class Builder:
                     return found.value
             case _:
                 pass
-        raise unsupported(node)
+        raise _unsupported(node)
 
     _METHODS: ClassVar[Mapping[type[exp.Expr], Callable[[Builder, Any], Expression]]] = {
         exp.Paren: _inner,
@@ -315,7 +327,7 @@ class Builder:
         exp.Cast: _cast,
         exp.TryCast: _cast,
         exp.Interval: _interval,
-        **dict.fromkeys(sql_names.OWN_SYNTAX, _renamed),
+        **dict.fromkeys(_OWN_SYNTAX, _renamed),
     }
 
 
@@ -335,7 +347,7 @@ def _arithmetic(symbol: str, left: Expression, right: Expression, node: exp.Expr
         return Arithmetic(symbol, left, right)
     first, second = spans
     if symbol not in ("+", "-") or bool(first.months) != bool(second.months):
-        raise unsupported(node, "add months and days to a date one after the other")
+        raise _unsupported(node, "add months and days to a date one after the other")
     second = second if symbol == "+" else -second
     whole_days = first.microseconds is None and second.microseconds is None
     micros = None if whole_days else (first.microseconds or 0) + (second.microseconds or 0)
@@ -379,3 +391,205 @@ def _resolved(parts: list[str], schema: pa.Schema) -> Column:
         path.append(found[0].name)
         kind = found[0].type
     return Column(tuple(path))
+
+
+# --- names of functions -----------------------------------------------------------------------------------------------
+
+
+_EXTRACTED = {
+    **{name: name.lower() for name in ("YEAR", "QUARTER", "MONTH", "DAY", "DAYOFWEEK", "HOUR", "MINUTE")},
+    "WEEK": "weekofyear",
+    "DOY": "dayofyear",
+    "DOW": "dayofweek",
+}
+_TRIMS = {"LEADING": "ltrim", "TRAILING": "rtrim", "BOTH": "trim", "": "trim"}
+_PUBLIC = sorted(FUNCTIONS.keys() - OPERATORS)
+
+
+def _call_of(node: exp.Expr) -> tuple[str, list[exp.Expr]]:
+    """The name and arguments of a function with a syntax of its own. Raises PredicateError."""
+    match node:
+        case exp.Trim():
+            characters = node.args.get("expression")
+            name = _TRIMS[str(node.args.get("position") or "").upper()]
+            return name, [node.this] if characters is None else [node.this, characters]
+        case exp.Extract():
+            part = node.this.name.upper()
+            if part not in _EXTRACTED:
+                raise _unsupported(node, f"extract one of {', '.join(sorted(_EXTRACTED))}")
+            return _EXTRACTED[part], [node.expression]
+        case exp.Substring():
+            given = [node.this, node.args.get("start"), node.args.get("length")]
+            return "substring", [each for each in given if each is not None]
+        case exp.StrPosition():
+            return "instr", [node.this, node.args["substr"]]
+        case exp.CurrentDate():
+            return "current_date", []
+        case _:
+            return "current_timestamp", []
+
+
+def _require_function(name: str, arguments: int, node: exp.Expr) -> None:
+    """Raise PredicateError unless there is such a function, for so many arguments."""
+    if name in CURRENT:
+        raise PredicateError(
+            f"{name}() has no value here: the time of the statement is not known",
+            advice="write a constant, such as TIMESTAMP '2026-01-31 12:00:00Z'",
+            token=clipped(node.sql(dialect="spark")),
+        )
+    found = None if name in OPERATORS else FUNCTIONS.get(name)
+    if found is None:
+        near = difflib.get_close_matches(name[:100], _PUBLIC, 1)
+        known = f"did you mean {near[0]}? " if near else ""
+        raise PredicateError(
+            f"the function {clipped(name)!r} is not supported in a predicate",
+            advice=f"{known}the functions are {', '.join(_PUBLIC)}",
+            token=clipped(node.sql(dialect="spark")),
+        )
+    if not found.least <= arguments <= found.most:
+        wanted = str(found.least) if found.least == found.most else f"{found.least} to {found.most}"
+        raise PredicateError(
+            f"the function {name!r} takes {wanted} arguments, not {arguments}",
+            advice="add or leave out arguments",
+            token=clipped(node.sql(dialect="spark")),
+        )
+
+
+# --- numbers and types ------------------------------------------------------------------------------------------------
+
+
+_BEYOND_INTEGERS = 2**63
+# The digits of the widest decimal that Arrow has.
+_MAX_DIGITS = 76
+_DEFAULT_DECIMAL = (10, 0)
+_TYPES: dict[str, pa.DataType] = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "TEXT": pa.string(),
+    "DATE": pa.date32(),
+    "TIMESTAMPTZ": TIMESTAMP,
+    "TIMESTAMPLTZ": TIMESTAMP,
+    "TIMESTAMP": TIMESTAMP,
+    "TIMESTAMPNTZ": TIMESTAMP_NTZ,
+}
+
+
+def _number(text: str) -> Value:
+    """The value of a number."""
+    digits = text.removeprefix("-").lstrip("0")
+    if text.removeprefix("-").isdigit():
+        # No column holds a number beyond 64 bits, so an approximate value compares correctly.
+        whole = int(digits or 0) if len(digits) <= len(str(_BEYOND_INTEGERS)) else 2 * _BEYOND_INTEGERS
+        signed = -whole if text.startswith("-") else whole
+        return signed if -_BEYOND_INTEGERS <= signed < _BEYOND_INTEGERS else float(text)
+    if "e" in text.lower():
+        return float(text)
+    if len(digits.replace(".", "")) > _MAX_DIGITS:
+        raise PredicateError(
+            f"the number {clipped(text)} has more than {_MAX_DIGITS} digits",
+            advice="no column holds such a number; write fewer digits",
+            token=clipped(text),
+        )
+    return Decimal(text)
+
+
+def _type_of(node: exp.Cast) -> pa.DataType:
+    """The type that a CAST names. Raises PredicateError."""
+    name = getattr(node.to.this, "name", "")
+    if name == "DECIMAL":
+        sizes = [int(part.name) if part.name.isdigit() else -1 for part in node.to.expressions]
+        digits, scale = (*sizes, *_DEFAULT_DECIMAL[len(sizes) :])
+        if not 1 <= digits <= MAX_DIGITS or not 0 <= scale <= digits:
+            raise _unsupported(node, f"a decimal has up to {MAX_DIGITS} digits")
+        return pa.decimal128(digits, scale)
+    if name not in _TYPES or node.to.expressions:
+        raise _unsupported(node, "cast to a number, STRING, BOOLEAN, DATE, TIMESTAMP or TIMESTAMP_NTZ")
+    return _TYPES[name]
+
+
+def _unsupported(node: exp.Expr, advice: str | None = None) -> PredicateError:
+    """The error for SQL that tidelog does not evaluate."""
+    text = clipped(node.sql(dialect="spark"))
+    return PredicateError(
+        f"{text!r} is not supported in a predicate",
+        advice=advice or "use comparisons, AND, OR, NOT, IN, BETWEEN, IS NULL, LIKE, CASE, arithmetic and functions",
+        token=text,
+    )
+
+
+# --- intervals --------------------------------------------------------------------------------------------------------
+
+
+_MICROS = {
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1_000,
+    "microsecond": 1,
+}
+_DAYS = {"day": 1, "week": 7}
+_MONTHS = {"month": 1, "year": 12}
+_PART = re.compile(r"\s*([+-]?[0-9]{1,12}(?:\.[0-9]{0,9})?)\s*([a-zA-Z]+)\s*")
+_YEAR_TO_MONTH = re.compile(r"\s*([+-]?)([0-9]{1,6})-([0-9]{1,2})\s*")
+_ADVICE = "write an interval such as INTERVAL 3 DAYS or INTERVAL '1 day 12 hours'"
+# Further than the years 1 to 9999 lie apart, and no overflow of 64 bits.
+_LONGEST_DAYS = 10_000_000
+
+
+def _interval_of(node: exp.Interval) -> Interval:
+    """The value of an interval. Raises PredicateError."""
+    amount, unit = node.this, node.args.get("unit")
+    if not isinstance(amount, exp.Literal):
+        raise _unsupported(node, "an interval must be a constant")
+    text = str(amount.this)
+    if isinstance(unit, exp.IntervalSpan):
+        return _spanned(text, unit, node)
+    found = _sum(text if unit is None else f"{text} {unit.name}", node)
+    if abs(found.days) > _LONGEST_DAYS or abs(found.months) > _LONGEST_DAYS:
+        raise _unsupported(node, "use a shorter interval")
+    return found
+
+
+def _sum(text: str, node: exp.Interval) -> Interval:
+    """The interval that a text such as "1 day 2 hours" stands for."""
+    months = days = 0
+    micros: int | None = None
+    end, units = 0, set()
+    while end < len(text):
+        part = _PART.match(text, end)
+        if not part:
+            raise _unsupported(node, _ADVICE)
+        end = part.end()
+        number, name = Decimal(part[1]), part[2].lower()
+        name = name[:-1] if name.endswith("s") and len(name) > 1 else name
+        whole = number == int(number)
+        units.add("months" if name in _MONTHS else "time")
+        if name == "second" and (number * _MICROS[name]) % 1 == 0:
+            micros = (micros or 0) + int(number * _MICROS[name])
+        elif name in _MICROS and whole:
+            micros = (micros or 0) + int(number) * _MICROS[name]
+        elif name in _DAYS and whole:
+            days += int(number) * _DAYS[name]
+        elif name in _MONTHS and whole:
+            months += int(number) * _MONTHS[name]
+        else:
+            raise _unsupported(node, _ADVICE)
+    if len(units) != 1:
+        raise _unsupported(node, "add months and days to a date one after the other")
+    return Interval(months, days, micros)
+
+
+def _spanned(text: str, unit: exp.IntervalSpan, node: exp.Interval) -> Interval:
+    """INTERVAL '1-6' YEAR TO MONTH."""
+    found = _YEAR_TO_MONTH.fullmatch(text)
+    if (unit.this.name.upper(), unit.expression.name.upper()) != ("YEAR", "MONTH") or not found:
+        raise _unsupported(node, _ADVICE)
+    if int(found[3]) >= 12:  # noqa: PLR2004 - the months of a year
+        raise _unsupported(node, "the months of such an interval are 0 to 11")
+    months = int(found[2]) * 12 + int(found[3])
+    return Interval(-months if found[1] == "-" else months)

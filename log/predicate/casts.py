@@ -1,13 +1,24 @@
-"""CAST, and the conversions that Spark makes by itself. A value that does not fit is an error, as in ANSI mode."""
+"""CAST, and the conversions that Spark makes by itself. A value that does not fit is an error, as in ANSI mode.
+
+Text is read and written as Spark's CAST does.
+"""
 
 from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidelog.log.predicate import text_casts
+from tidelog.log.errors import PredicateError
 from tidelog.log.predicate.rows import Bound, Datum, Kernel, computed, per_value
+from tidelog.log.predicate.tree import Literal, Value, to_sql
 from tidelog.log.predicate.types import LONG, TEXT, as_decimal, is_moment, is_number
 
 _MICROS = 1_000_000
@@ -40,7 +51,7 @@ def _kernel(source: pa.DataType, target: pa.DataType) -> tuple[Kernel, bool] | N
     if pt.is_null(source):
         return _nulls(target), False
     if pt.is_string(source):
-        read = text_casts.reader(target)
+        read = reader(target)
         return None if read is None else (per_value(target, read), True)
     if pt.is_string(target):
         return _to_text(source)
@@ -70,12 +81,12 @@ def _to_text(source: pa.DataType) -> tuple[Kernel, bool] | None:
     if pt.is_integer(source) or pt.is_boolean(source):
         return (lambda values: values.cast(TEXT)), False
     if pt.is_decimal(source):
-        return per_value(TEXT, text_casts.from_decimal), False
+        return per_value(TEXT, from_decimal), False
     if pt.is_timestamp(source):
-        write = per_value(TEXT, text_casts.from_micros)
+        write = per_value(TEXT, from_micros)
         return (lambda values: write(values.cast(LONG))), True
     if pt.is_date(source):
-        write = per_value(TEXT, lambda days: text_casts.from_micros(days * 86_400 * _MICROS)[:10])
+        write = per_value(TEXT, lambda days: from_micros(days * 86_400 * _MICROS)[:10])
         return (lambda values: write(values.cast(pa.int32()))), True
     return None
 
@@ -105,19 +116,221 @@ def _number(source: pa.DataType, target: pa.DataType) -> tuple[Kernel, bool] | N
 
 def _to_decimal(source: pa.DataType, target: pa.DataType) -> tuple[Kernel, bool]:
     if pt.is_floating(source):
-        return per_value(target, text_casts.to_decimal(target)), True
+        return per_value(target, to_decimal(target)), True
     exact = as_decimal(source)
     fallible = exact.precision - exact.scale > target.precision - target.scale
     if pt.is_integer(source):
         if target.scale > _WIDE - _LONG_DIGITS:
-            return per_value(target, text_casts.to_decimal(target)), fallible
+            return per_value(target, to_decimal(target)), fallible
         wide = pa.decimal128(_WIDE, target.scale)
         return (lambda values: values.cast(wide).cast(target)), fallible
     if source.scale <= target.scale:
         return (lambda values: values.cast(target)), fallible
-    return per_value(target, text_casts.to_decimal(target)), True
+    return per_value(target, to_decimal(target)), True
 
 
 def _seconds(values: Datum) -> Datum:
     """Whole seconds since 1970, rounded down."""
     return pc.divide(pc.floor_temporal(values, 1, "second").cast(LONG), _MICROS)
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+# Java's `trim` for numbers and moments: spaces and the control characters.
+_BLANK = "".join(map(chr, range(33))) + "\x7f"
+_INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
+_FRACTION = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_SPECIAL = {"inf": "inf", "+inf": "inf", "-inf": "-inf", "nan": "nan"}
+_SPECIAL |= {"infinity": "inf", "+infinity": "inf", "-infinity": "-inf"}
+_TRUE = frozenset({"t", "true", "y", "yes", "1"})
+_FALSE = frozenset({"f", "false", "n", "no", "0"})
+_DATE = re.compile(r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL)
+_MOMENT = re.compile(
+    r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
+    r"(?:[ T](?:([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{0,9}))?)?)?)?[ ]?(.*))?)?)?"
+)
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Enough digits for each number that a type holds, and small enough to be fast.
+NUMBERS = Context(prec=400, Emin=-999_999, Emax=999_999)
+
+
+def to_integer(text: str) -> int:
+    """Read an integer. Raises ValueError."""
+    cut = text.strip(_BLANK)
+    if not _INTEGER.fullmatch(cut):
+        raise ValueError(f"{_quoted(text)} is not an integer")
+    return int(cut)
+
+
+def to_float(text: str) -> float:
+    """Read a floating-point number. Raises ValueError."""
+    cut = text.strip(_BLANK)
+    if cut.lower() in _SPECIAL:
+        return float(_SPECIAL[cut.lower()])
+    plain = cut[:-1] if cut[-1:] in ("d", "D", "f", "F") else cut
+    if not _FRACTION.fullmatch(plain):
+        raise ValueError(f"{_quoted(text)} is not a number")
+    return float(plain)
+
+
+def to_boolean(text: str) -> bool:
+    """Read a boolean. Raises ValueError."""
+    cut = text.strip(_BLANK).lower()
+    if cut not in _TRUE and cut not in _FALSE:
+        raise ValueError(f"{_quoted(text)} is not a boolean")
+    return cut in _TRUE
+
+
+def to_decimal(kind: pa.DataType) -> Callable[[Any], Decimal]:
+    """How a text or number becomes a decimal of a type: rounded half away from zero. Raises ValueError."""
+    unit, limit = Decimal(1).scaleb(-kind.scale), Decimal(10) ** (kind.precision - kind.scale)
+
+    def convert(value: Any) -> Decimal:
+        if isinstance(value, str):
+            cut = value.strip(_BLANK)
+            if not _FRACTION.fullmatch(cut):
+                raise ValueError(f"{_quoted(value)} is not a number")
+            number = NUMBERS.create_decimal(cut)
+        else:
+            number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+        if not number.is_finite() or number.adjusted() > kind.precision:
+            raise ValueError(f"{_quoted(str(value))} does not fit decimal({kind.precision},{kind.scale})")
+        try:
+            rounded = number.quantize(unit, ROUND_HALF_UP, NUMBERS)
+        except InvalidOperation as error:
+            raise ValueError(str(error)) from error
+        if abs(rounded) >= limit:
+            raise ValueError(f"{value} does not fit decimal({kind.precision},{kind.scale})")
+        return rounded
+
+    return convert
+
+
+def to_date(text: str) -> date:
+    """Read a date, such as 2026-01-31 or 2026. Raises ValueError."""
+    found = _DATE.fullmatch(text.strip(_BLANK))
+    if not found:
+        raise ValueError(f"{_quoted(text)} is not a date")
+    try:
+        return date(int(found[1]), int(found[2] or 1), int(found[3] or 1))
+    except ValueError as error:
+        raise ValueError(f"{_quoted(text)} is not a date: {error}") from error
+
+
+def to_moment(text: str, *, zoned: bool) -> datetime:
+    """Read a timestamp; without a zone it is in UTC. Raises ValueError."""
+    found = _MOMENT.fullmatch(text.strip(_BLANK))
+    if not found:
+        raise ValueError(f"{_quoted(text)} is not a timestamp")
+    year, month, day, hour, minute, second = (
+        int(part or default) for part, default in zip(found.groups()[:6], (1, 1, 1, 0, 0, 0), strict=True)
+    )
+    micros = int((found[7] or "")[:6].ljust(6, "0"))
+    try:
+        moment = datetime(year, month, day, hour, minute, second, micros, tzinfo=UTC)
+        moment -= _offset(found[8] or "") if zoned else timedelta()
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{_quoted(text)} is not a timestamp: {error}") from error
+    if not zoned and found[8]:
+        _offset(found[8])
+    return moment if zoned else moment.replace(tzinfo=None)
+
+
+def _offset(zone: str) -> timedelta:
+    if zone in ("", "Z", "UTC", "GMT", "UT"):
+        return timedelta()
+    found = _OFFSET.fullmatch(zone)
+    if not found or int(found[2]) > 18 or int(found[3] or 0) > 59:  # noqa: PLR2004 - the range of zone offsets
+        raise ValueError(f"unknown time zone {_quoted(zone)}: use Z or an offset such as +01:00")
+    offset = timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
+    return offset if found[1] == "+" else -offset
+
+
+def from_micros(micros: int) -> str:
+    """The text of a timestamp. Raises OverflowError for a year that Python does not have."""
+    moment = _EPOCH + timedelta(microseconds=micros)
+    text = f"{moment.year:04}{moment:-%m-%d %H:%M:%S}"
+    return f"{text}.{moment.microsecond:06}".rstrip("0") if moment.microsecond else text
+
+
+def from_decimal(value: Decimal) -> str:
+    """The text of a decimal, without an exponent."""
+    return format(value, "f")
+
+
+def reader(kind: pa.DataType) -> Callable[[str], Any] | None:
+    """How a text becomes a value of a type; None for a type that text cannot be cast to."""
+    if pt.is_decimal(kind):
+        return to_decimal(kind)
+    if pt.is_timestamp(kind):
+        zoned = kind.tz is not None
+        return lambda text: to_moment(text, zoned=zoned)
+    if pt.is_integer(kind):
+        return to_integer
+    if pt.is_floating(kind):
+        return to_float
+    if pt.is_boolean(kind):
+        return to_boolean
+    return to_date if pt.is_date(kind) else None
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= 50 else f"{text[:50]}...")  # noqa: PLR2004 - short enough for an error
+
+
+# --- constants compared with columns ----------------------------------------------------------------------------------
+
+
+def coerce(value: Value, kind: pa.DataType) -> Value:
+    """Read a string as a date or timestamp if the column has that type, and a date as midnight, as Spark does.
+
+    Raises PredicateError if the string is not a date or timestamp.
+    """
+    if isinstance(value, date) and not isinstance(value, datetime) and pt.is_timestamp(kind):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC if kind.tz else None)
+    if not isinstance(value, str) or not (pt.is_date(kind) or pt.is_timestamp(kind)):
+        return value
+    try:
+        return to_date(value) if pt.is_date(kind) else to_moment(value, zoned=kind.tz is not None)
+    except ValueError as error:
+        name, example = ("date", "2026-01-31") if pt.is_date(kind) else ("timestamp", "2026-01-31T12:00:00")
+        raise PredicateError(f"{value!r} is not a {name}", advice=f"write it like {example}", token=value) from error
+
+
+def constant_of(value: Value, kind: pa.DataType) -> pa.Scalar:
+    """The constant in a type as close to the column's as possible without rounding; `cast` checks the rest."""
+    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+        if pt.is_floating(kind):
+            return pa.scalar(float(value), kind)
+        if pt.is_decimal(kind) and isinstance(value, int):
+            return pa.scalar(Decimal(value))
+    return pa.scalar(value)
+
+
+def members(value: Value, kind: pa.DataType) -> list[Value]:
+    """The constant as a value of the type, in a list; an empty list if no value of the type equals it."""
+    coerced = coerce(value, kind)
+    if coerced is None:
+        return []
+    if isinstance(coerced, (int, float, Decimal)) and not isinstance(coerced, bool):
+        if pt.is_floating(kind):
+            return [float(coerced)]
+        if not math.isfinite(coerced) or (pt.is_integer(kind) and coerced != int(coerced)):
+            return []
+        coerced = int(coerced) if pt.is_integer(kind) else Decimal(coerced)
+    try:
+        return [pa.scalar(coerced, kind).as_py()]
+    except (pa.ArrowInvalid, OverflowError) as error:
+        if pt.is_integer(kind) or pt.is_decimal(kind):  # too large, or more digits than the column has
+            return []
+        raise _not_comparable(value, kind) from error
+    except pa.ArrowTypeError as error:
+        raise _not_comparable(value, kind) from error
+
+
+def _not_comparable(value: Value, kind: pa.DataType) -> PredicateError:
+    text = to_sql(Literal(value))
+    message = f"{text} cannot be compared with a column of type {kind}"
+    return PredicateError(message, advice="use a value of that type", token=text)

@@ -11,13 +11,10 @@ import pyarrow.types as pt
 from tidelog.log.data.conform import cast
 from tidelog.log.data.type_names import sql_type
 from tidelog.log.errors import PredicateError, SchemaMismatchError
-from tidelog.log.predicate import arithmetic, choices, like
-from tidelog.log.predicate.casts import cast_to, converted
-from tidelog.log.predicate.comparisons import any_of, compare
-from tidelog.log.predicate.constants import coerce, constant_of, members
+from tidelog.log.predicate import conditions, dates, numbers
+from tidelog.log.predicate.casts import cast_to, coerce, constant_of, converted, members
+from tidelog.log.predicate.conditions import any_of, as_condition, compare, junction
 from tidelog.log.predicate.functions import FUNCTIONS
-from tidelog.log.predicate.logic import as_condition, junction
-from tidelog.log.predicate.nan_order import nan_ordered
 from tidelog.log.predicate.parser import parse
 from tidelog.log.predicate.rows import Bound, Datum, RowBlock, computed, constant, shared
 from tidelog.log.predicate.tree import (
@@ -40,6 +37,7 @@ from tidelog.log.predicate.tree import (
     clipped,
     column_nodes,
     column_type,
+    nan_ordered,
     to_sql,
 )
 from tidelog.log.predicate.types import BOOLEAN, INT, LONG, MAX_DIGITS, TypeMismatch
@@ -235,7 +233,7 @@ def _in_set(inner: Bound, values: tuple[Value, ...]) -> Bound:
 def _like(inner: Bound, pattern: str, escape: str) -> Bound:
     if not pt.is_string(inner.kind) and not pt.is_null(inner.kind):
         raise TypeMismatch("LIKE takes text; CAST the value to STRING")
-    return computed(BOOLEAN, like.matcher(pattern, escape), [converted(inner, pa.string())])
+    return computed(BOOLEAN, conditions.like_matcher(pattern, escape), [converted(inner, pa.string())])
 
 
 def _arithmetic(symbol: str, left: Expression, right: Expression, schema: pa.Schema) -> Bound:
@@ -244,9 +242,9 @@ def _arithmetic(symbol: str, left: Expression, right: Expression, schema: pa.Sch
             if side is left and symbol != "+":
                 raise TypeMismatch
             interval = -side.value if symbol == "-" else side.value
-            return arithmetic.shifted(symbol, bind(other, schema), interval)
+            return dates.shifted(symbol, bind(other, schema), interval)
     sides = [(bind(side, schema), _literal_decimal(side)) for side in (left, right)]
-    return arithmetic.arithmetic(symbol, *sides[0], *sides[1])
+    return numbers.arithmetic(symbol, *sides[0], *sides[1])
 
 
 def _literal_decimal(side: Expression) -> pa.DataType | None:
@@ -269,4 +267,4 @@ def _case(case: Case, schema: pa.Schema) -> Bound:
     if case.operand is not None:
         operand = shared(bind(case.operand, schema))
         tests = [compare("=", operand, test) for test in tests]
-    return choices.choose([as_condition(test) for test in tests], results, bind(case.otherwise, schema))
+    return conditions.choose([as_condition(test) for test in tests], results, bind(case.otherwise, schema))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.log.format.schema import TIMESTAMP
-from tidelog.log.predicate import arithmetic, choices, comparisons, dates, numbers, texts
+from tidelog.log.predicate import conditions, dates, numbers, texts
 from tidelog.log.predicate.casts import cast_to
 from tidelog.log.predicate.rows import Bound, Kernel, computed, null_of, shared
 from tidelog.log.predicate.types import (
@@ -99,7 +99,7 @@ def _concat(arguments: Sequence[Bound]) -> Bound:
 
 def _nullif(arguments: Sequence[Bound]) -> Bound:
     left = shared(arguments[0])
-    return choices.choose([comparisons.compare("=", left, arguments[1])], [null_of(left.kind)], left)
+    return conditions.choose([conditions.compare("=", left, arguments[1])], [null_of(left.kind)], left)
 
 
 def _cast_to(kind: pa.DataType) -> Function:
@@ -113,24 +113,24 @@ def _cast_to(kind: pa.DataType) -> Function:
 
 
 _CHOICES = {
-    "coalesce": Function(1, _MANY, choices.coalesce),
-    "ifnull": Function(2, 2, choices.coalesce),
-    "nvl": Function(2, 2, choices.coalesce),
-    "nvl2": Function(3, 3, choices.nvl2),
+    "coalesce": Function(1, _MANY, conditions.coalesce),
+    "ifnull": Function(2, 2, conditions.coalesce),
+    "nvl": Function(2, 2, conditions.coalesce),
+    "nvl2": Function(3, 3, conditions.nvl2),
     "nullif": Function(2, 2, _nullif),
-    "if": Function(3, 3, choices.if_),
-    "greatest": Function(2, _MANY, choices.greatest),
-    "least": Function(2, _MANY, choices.least),
-    "<=>": Function(2, 2, comparisons.same_or_both_null),
-    "between": Function(3, 3, comparisons.between),
-    "in": Function(2, _MANY, comparisons.among),
+    "if": Function(3, 3, conditions.if_),
+    "greatest": Function(2, _MANY, conditions.greatest),
+    "least": Function(2, _MANY, conditions.least),
+    "<=>": Function(2, 2, conditions.same_or_both_null),
+    "between": Function(3, 3, conditions.between),
+    "in": Function(2, _MANY, conditions.among),
     "isnull": Function(1, 1, lambda values: computed(BOOLEAN, pc.is_null, values)),
     "isnotnull": Function(1, 1, lambda values: computed(BOOLEAN, pc.is_valid, values)),
     "istrue": Function(1, 1, lambda values: numbers.is_boolean(values[0], wanted=True)),
     "isfalse": Function(1, 1, lambda values: numbers.is_boolean(values[0], wanted=False)),
 }
 _NUMBERS = {
-    "negative": Function(1, 1, lambda values: arithmetic.negative(values[0])),
+    "negative": Function(1, 1, lambda values: numbers.negative(values[0])),
     "positive": Function(1, 1, lambda values: numbers.positive(values[0]), monotone=0),
     "abs": Function(1, 1, lambda values: numbers.magnitude(values[0])),
     "sign": Function(1, 1, lambda values: numbers.sign(values[0]), monotone=0),
@@ -139,7 +139,7 @@ _NUMBERS = {
     "ceil": Function(1, 1, lambda values: numbers.ceil(values[0]), monotone=0),
     "ceiling": Function(1, 1, lambda values: numbers.ceil(values[0]), monotone=0),
     "round": Function(1, 2, numbers.rounded, monotone=0),
-    "mod": Function(2, 2, lambda values: arithmetic.arithmetic("%", values[0], None, values[1], None)),
+    "mod": Function(2, 2, lambda values: numbers.arithmetic("%", values[0], None, values[1], None)),
     "pmod": Function(2, 2, numbers.positive_remainder),
     "isnan": Function(1, 1, lambda values: numbers.is_nan(values[0])),
     "sqrt": _plain("double", DOUBLE, pc.sqrt),
@@ -188,12 +188,10 @@ _DATES = {
     "minute": _of_moment(dates.part(pc.minute)),
     "second": _of_moment(dates.part(pc.second)),
     "last_day": _plain("date", DATE, dates.last_day, fallible=True, monotone=0),
-    "date_add": Function(2, 2, lambda values: arithmetic.add_days(_converted(values[0], "date"), values[1])),
-    "dateadd": Function(2, 2, lambda values: arithmetic.add_days(_converted(values[0], "date"), values[1])),
-    "date_sub": Function(
-        2, 2, lambda values: arithmetic.add_days(_converted(values[0], "date"), values[1], subtract=True)
-    ),
-    "add_months": _plain("date int", DATE, arithmetic.months_later, fallible=True),
+    "date_add": Function(2, 2, lambda values: dates.add_days(_converted(values[0], "date"), values[1])),
+    "dateadd": Function(2, 2, lambda values: dates.add_days(_converted(values[0], "date"), values[1])),
+    "date_sub": Function(2, 2, lambda values: dates.add_days(_converted(values[0], "date"), values[1], subtract=True)),
+    "add_months": _plain("date int", DATE, dates.months_later, fallible=True),
     "datediff": _plain("date date", INT, dates.days_between, fallible=True),
     "date_diff": _plain("date date", INT, dates.days_between, fallible=True),
     "trunc": Function(2, 2, lambda values: dates.truncated_date(_converted(values[0], "date"), values[1]), 0),

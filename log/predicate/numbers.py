@@ -1,21 +1,31 @@
-"""Functions of numbers, with the types and the rounding of Spark."""
+"""Arithmetic and functions of numbers, with the types, the overflow errors and the rounding of Spark's ANSI mode."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal
+from collections.abc import Callable, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal, InvalidOperation
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tidelog.log.predicate import arithmetic
-from tidelog.log.predicate.casts import converted
-from tidelog.log.predicate.logic import as_condition
-from tidelog.log.predicate.rows import Bound, Datum, computed, constant_value, null_of, per_value
-from tidelog.log.predicate.text_casts import NUMBERS
-from tidelog.log.predicate.types import BOOLEAN, DOUBLE, INT, LONG, MAX_DIGITS, TypeMismatch, is_number
+from tidelog.log.predicate.casts import NUMBERS, converted
+from tidelog.log.predicate.conditions import as_condition
+from tidelog.log.predicate.dates import add_days
+from tidelog.log.predicate.rows import Bound, Datum, Kernel, as_array, computed, constant_value, null_of, per_value
+from tidelog.log.predicate.types import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LONG,
+    MAX_DIGITS,
+    TypeMismatch,
+    arithmetic_type,
+    as_decimal,
+    is_number,
+)
 
 _MAX_ROUNDED_DIGITS = 400
 
@@ -100,14 +110,14 @@ def _rounded_type(kind: pa.DataType, digits: int) -> pa.DataType:
 def positive_remainder(arguments: Sequence[Bound]) -> Bound:
     """pmod(left, right). Raises TypeMismatch."""
     left, right = arguments
-    rest = arithmetic.arithmetic("%", left, None, right, None)
+    rest = arithmetic("%", left, None, right, None)
     if not pt.is_integer(rest.kind):
         raise TypeMismatch("pmod takes integers")
     right = converted(right, rest.kind)
 
     def kernel(remainder: Datum, divisor: Datum) -> Datum:
         zero = pa.scalar(0, rest.kind)
-        moved = arithmetic.remainder(pc.add(remainder, divisor), divisor)
+        moved = remainder(pc.add(remainder, divisor), divisor)
         return pc.if_else(pc.less(remainder, zero), moved, remainder)
 
     return computed(rest.kind, kernel, [rest, right], fallible=True)
@@ -134,3 +144,95 @@ def _number(value: Bound) -> Bound:
     if not is_number(value.kind):
         raise TypeMismatch
     return value
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+_CHECKED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked, "/": pc.divide_checked}
+
+
+def arithmetic(
+    symbol: str, left: Bound, left_digits: pa.DataType | None, right: Bound, right_digits: pa.DataType | None
+) -> Bound:
+    """`left symbol right`; the digits are the decimal types of constant integers. Raises TypeMismatch."""
+    if symbol in ("+", "-") and pt.is_date(left.kind) and pt.is_integer(right.kind):
+        return add_days(left, right, subtract=symbol == "-")
+    if symbol == "+" and pt.is_integer(left.kind) and pt.is_date(right.kind):
+        return add_days(right, left)
+    if pt.is_null(left.kind) or pt.is_null(right.kind):
+        other = right.kind if pt.is_null(left.kind) else left.kind
+        if not (is_number(other) or pt.is_null(other)):
+            raise TypeMismatch
+        return null_of(DOUBLE if symbol == "/" or pt.is_null(other) else other)
+    if not (is_number(left.kind) and is_number(right.kind)):
+        raise TypeMismatch
+    if symbol == "DIV":
+        if not (pt.is_integer(left.kind) and pt.is_integer(right.kind)):
+            raise TypeMismatch("DIV takes integers")
+        return computed(LONG, pc.divide_checked, [converted(left, LONG), converted(right, LONG)], fallible=True)
+    if pt.is_decimal(left.kind) and right_digits is not None:
+        return _decimal(symbol, left, converted(right, right_digits))
+    if pt.is_decimal(right.kind) and left_digits is not None:
+        return _decimal(symbol, converted(left, left_digits), right)
+    kind = arithmetic_type(symbol, left.kind, right.kind)
+    if pt.is_decimal(kind):
+        return _decimal(symbol, converted(left, as_decimal(left.kind)), converted(right, as_decimal(right.kind)))
+    kernel = remainder if symbol == "%" else _CHECKED[symbol]
+    return computed(kind, kernel, [converted(left, kind), converted(right, kind)], fallible=True)
+
+
+def negative(value: Bound) -> Bound:
+    """`-value`. Raises TypeMismatch."""
+    if not is_number(value.kind) and not pt.is_null(value.kind):
+        raise TypeMismatch
+    return value if pt.is_null(value.kind) else computed(value.kind, pc.negate_checked, [value], fallible=True)
+
+
+def remainder(left: Datum, right: Datum) -> Datum:
+    """`left % right` of two numbers of one type, which has the sign of `left`."""
+    scalar = isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar)
+    count = next((len(side) for side in (left, right) if isinstance(side, pa.Array)), 1)
+    left, right = as_array(left, count), as_array(right, count)
+    valid = pc.and_(pc.is_valid(left), pc.is_valid(right))
+    if pc.any(pc.and_(valid, pc.fill_null(pc.equal(right, pa.scalar(0, pa.int8())), False))).as_py():  # noqa: FBT003
+        raise pa.ArrowInvalid("divide by zero")
+    one = pa.scalar(1, right.type)
+    numbers = np.fmod(np.asarray(pc.fill_null(left, one)), np.asarray(pc.if_else(valid, right, one)))
+    found = pa.array(numbers, left.type, mask=~np.asarray(valid))
+    return found[0] if scalar else found
+
+
+def _decimal(symbol: str, left: Bound, right: Bound) -> Bound:
+    kind = arithmetic_type(symbol, left.kind, right.kind)
+    exact = symbol in "+-*" and (
+        left.kind.precision + right.kind.precision + 1 if symbol == "*" else _sum_digits(left.kind, right.kind)
+    )
+    if exact and exact <= MAX_DIGITS:
+        return computed(kind, _CHECKED[symbol], [left, right], fallible=True)
+    return computed(kind, _decimal_kernel(symbol, kind), [left, right], fallible=True)
+
+
+def _sum_digits(left: pa.DataType, right: pa.DataType) -> int:
+    return int(max(left.precision - left.scale, right.precision - right.scale) + max(left.scale, right.scale) + 1)
+
+
+def _decimal_kernel(symbol: str, kind: pa.DataType) -> Kernel:
+    operations: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
+        "+": NUMBERS.add,
+        "-": NUMBERS.subtract,
+        "*": NUMBERS.multiply,
+        "/": NUMBERS.divide,
+        "%": NUMBERS.remainder,
+    }
+    operation, unit = operations[symbol], Decimal(1).scaleb(-kind.scale)
+
+    def compute(left: Decimal, right: Decimal) -> Decimal:
+        if not right and symbol in "/%":
+            raise ValueError("divide by zero")
+        try:
+            return operation(left, right).quantize(unit, ROUND_HALF_UP, NUMBERS)
+        except InvalidOperation as error:
+            raise ValueError("overflow") from error
+
+    return per_value(kind, compute)

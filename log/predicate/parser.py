@@ -1,18 +1,23 @@
-"""Parse SQL text in Spark's dialect into the tree, within bounds."""
+"""SQL text in Spark's dialect: parsed into the tree within bounds, its words, and the time of a statement in it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+import re
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from tidelog.log.errors import PredicateError
-from tidelog.log.predicate.bounds import require_bounded
-from tidelog.log.predicate.moment import at_time
 from tidelog.log.predicate.tree import Expression, clipped, depth
+from tidelog.log.system import to_datetime
 
 if TYPE_CHECKING:
     import sqlglot
+    from sqlglot.tokenizer_core import Token
+
 
 # Python stops at a thousand nested calls, and each level needs up to three.
 _MAX_DEPTH = 100
@@ -36,7 +41,7 @@ def _tree(text: str, schema: pa.Schema | None) -> Expression:
         raise PredicateError(
             f"a predicate must be SQL text, not {type(text).__name__}", advice='write a string such as "k > 5"'
         )
-    require_bounded(text)
+    _require_bounded(text)
     import sqlglot  # noqa: PLC0415 - takes a tenth of a second, which programs without predicates save
 
     from tidelog.log.predicate.builder import Builder  # noqa: PLC0415 - imports sqlglot
@@ -68,3 +73,162 @@ def _syntax_error(text: str, error: sqlglot.errors.SqlglotError) -> PredicateErr
         else ""
     )
     return PredicateError(f"the predicate cannot be parsed{near}", advice=advice, token=clipped(text))
+
+
+# --- the words of a text ----------------------------------------------------------------------------------------------
+
+
+def words(text: str) -> frozenset[str] | None:
+    """The names, strings and signs in the text, in lower case and without quotation marks; None if it has no end.
+
+    A name in backquotes is one word.
+    """
+    tokens = _tokens(text)
+    return None if tokens is None else frozenset(token.text.lower() for token in tokens)
+
+
+def double_quoted(text: str) -> frozenset[str] | None:
+    """What stands between double quotation marks, in lower case, with "" as one. Spark reads texts, others names.
+
+    None if engines may not agree where it ends: if it has no end for Spark, or backslashes, which not all read alike.
+    """
+    if '"' not in text:
+        return frozenset()
+    tokens = None if "\\" in text else _tokens(text)
+    if tokens is None:
+        return None
+    spelled = (text[token.start : token.end + 1] for token in tokens)
+    return frozenset(piece[1:-1].replace('""', '"').lower() for piece in spelled if piece.startswith('"'))
+
+
+def _tokens(text: str) -> list[Token] | None:
+    if len(text) > MAX_CHARACTERS:
+        return None
+    from sqlglot.errors import SqlglotError  # noqa: PLC0415 - takes a tenth of a second
+
+    from tidelog.log.predicate.dialect import DIALECT  # noqa: PLC0415 - imports sqlglot
+
+    try:
+        return DIALECT.tokenize(text)
+    except SqlglotError:
+        return None
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+# Parsing takes some ten microseconds for each word or sign, and judging one condition by a table's statistics about a
+# millisecond. So a predicate costs less than a second, or a second or two if it has a list of the greatest length.
+MAX_CHARACTERS = 2**20
+MAX_WORDS = 5_000
+MAX_LIST_VALUES = 50_000
+MAX_CONDITIONS = 500
+
+# One that does not end goes to the end of the text. Nothing here looks at a character twice, however long the text is.
+_STRING = re.compile(r"""'(?:[^'\\]|\\.)*+(?:'|\Z)|"(?:[^"\\]|\\.)*+(?:"|\Z)|`[^`]*+(?:`|\Z)""", re.DOTALL)
+# With one of these, strings may begin and end elsewhere: comments, and a letter before a string such as r'...'.
+_ODD_QUOTES = re.compile(r"--|/\*|\w\?")
+_LIST_VALUE = re.compile(r"(?<![\w.?])-?[\w.?]++\s*+,")
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+def _require_bounded(text: str) -> None:
+    """Raise PredicateError for a text that is not Unicode, or so long that parsing it would take seconds."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        lone = text[error.start : error.end]
+        raise PredicateError(
+            f"the predicate has the character {lone!r}, which is half of a surrogate pair",
+            advice="decode the text that it comes from in another way",
+            token=repr(lone),
+        ) from error
+    if len(text) > MAX_CHARACTERS:
+        raise too_long(text, f"more than {MAX_CHARACTERS:,} characters")
+    # A string or a quoted name counts as one word; where it is not certain what is a string, each word in it counts.
+    plain = _STRING.sub("?", text)
+    outside, values = _LIST_VALUE.subn("", text if _ODD_QUOTES.search(plain) else plain)
+    if values > MAX_LIST_VALUES:
+        raise too_long(text, f"more than {MAX_LIST_VALUES:,} values in lists")
+    if next(islice(_WORD.finditer(outside), MAX_WORDS, None), None) is not None:
+        raise too_long(text, f"more than {MAX_WORDS:,} words and signs outside of lists")
+
+
+def too_long(text: str, bound: str) -> PredicateError:
+    """The error for a predicate beyond a bound."""
+    advice = "write a long OR of one column as IN (...), or run the operation in parts"
+    return PredicateError(f"the predicate has {bound}", advice=advice, token=clipped(text))
+
+
+# --- the time of a statement ------------------------------------------------------------------------------------------
+
+
+_TextOrNone = TypeVar("_TextOrNone", str, "str | None")
+
+_ZONED = "TIMESTAMP '{0:%Y-%m-%d %H:%M:%S.%f}Z'"
+_UNZONED = "TIMESTAMP_NTZ '{0:%Y-%m-%d %H:%M:%S.%f}'"
+_DAY = "DATE '{0:%Y-%m-%d}'"
+# The functions of the current time, and whether Spark takes them without parentheses, too.
+CURRENT = {
+    "current_timestamp": (_ZONED, True),
+    "now": (_ZONED, False),
+    "current_date": (_DAY, True),
+    "curdate": (_DAY, False),
+    "localtimestamp": (_UNZONED, False),
+}
+_QUOTED = ("STRING", "IDENTIFIER", "RAW_STRING")
+_CANDIDATE = re.compile("|".join(CURRENT), re.IGNORECASE)
+
+
+def at_time(text: _TextOrNone, now: Callable[[], int]) -> _TextOrNone:
+    """The predicate with the time in place of `current_timestamp()`; `now` gives it, in milliseconds since 1970.
+
+    So the text means the same wherever and whenever it is evaluated: by an executor, by another attempt of the
+    statement, and by a rebase.
+
+    Replaces `current_timestamp`, `now`, `current_date`, `curdate` and `localtimestamp`; dates are those of UTC. Leaves
+    everything else as it is, also what `parse` will refuse. A column of such a name needs backquotes.
+    """
+    # A caller can pass anything, which `parse` refuses.
+    if not isinstance(text, str):
+        return text
+    tokens = _tokens(text) if _CANDIDATE.search(text) else None
+    if tokens is None:
+        return text
+    now, pieces, end = functools.cache(now), [], 0
+    for place, token in enumerate(tokens):
+        form = _form(tokens, place)
+        if form is None:
+            continue
+        last = tokens[place + 2] if _has_parentheses(tokens, place) else token
+        pieces += [text[end : token.start], form.format(to_datetime(now()))]
+        end = last.end + 1
+    return "".join(pieces) + text[end:]
+
+
+def update_at_time(where: str, assignments: Any, now: Callable[[], int]) -> tuple[str, Any]:
+    """The predicate and the expressions of an UPDATE, all at one time; see `at_time`."""
+    now = functools.cache(now)
+    if isinstance(assignments, Mapping):
+        assignments = {name: at_time(text, now) for name, text in assignments.items()}
+    return at_time(where, now), assignments
+
+
+def _form(tokens: list[Token], place: int) -> str | None:
+    """The form of the constant that replaces the token; None for any other token."""
+    token = tokens[place]
+    form, bare = CURRENT.get(token.text.lower(), (None, False))
+    if form is None or token.token_type.name in _QUOTED:
+        return None
+    beside = {tokens[other].token_type.name for other in (place - 1, place + 1) if 0 <= other < len(tokens)}
+    if "DOT" in beside:
+        return None
+    if _has_parentheses(tokens, place):
+        return form
+    called = place + 1 < len(tokens) and tokens[place + 1].token_type.name == "L_PAREN"
+    return form if bare and not called else None
+
+
+def _has_parentheses(tokens: list[Token], place: int) -> bool:
+    following = [token.token_type.name for token in tokens[place + 1 : place + 3]]
+    return following == ["L_PAREN", "R_PAREN"]

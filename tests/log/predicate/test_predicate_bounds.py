@@ -12,7 +12,7 @@ from tests.log.predicate.model import SCHEMA
 from tests.log.support import memory_store, new_table
 from tidelog.log import Table
 from tidelog.log.errors import PredicateError, SchemaMismatchError
-from tidelog.log.predicate.bounds import MAX_CHARACTERS, MAX_CONDITIONS, MAX_LIST_VALUES, MAX_WORDS
+from tidelog.log.predicate.parser import MAX_CHARACTERS, MAX_CONDITIONS, MAX_LIST_VALUES, MAX_WORDS
 
 # Less than a second on an idle core; the parser alone takes more than ten for the longest of these texts.
 SOON_S = 4.0
