@@ -55,6 +55,14 @@ class Statements(TableReader):
         self.refresh()
         return Transaction(self._store, self._state, self._system, self._move_to_committed)
 
+    def _begin(self) -> Transaction:
+        """Like `begin`, for a statement that commits as soon as it is staged."""
+        self.refresh()
+        return self._begin_on_loaded()
+
+    def _begin_on_loaded(self) -> Transaction:
+        return Transaction(self._store, self._state, self._system, self._move_to_committed, looks_early=True)
+
     def begin_at(self, snapshot: Snapshot, *, began_s: float | None = None) -> Transaction:
         """Begin a transaction on a version of this table that was loaded before; for work that was done on it since.
 
@@ -93,12 +101,12 @@ class Statements(TableReader):
         """
         held = conform.hold(data)
         if not self._store.trusted_s:
-            return committed(self.begin().insert(held, idempotency_key=idempotency_key).commit())
+            return committed(self._begin().insert(held, idempotency_key=idempotency_key).commit())
         made = self._insert_without_refresh(held, idempotency_key) if self._is_alone else None
         if made is not None:
             return made
         before = self.version
-        transaction = self.begin()
+        transaction = self._begin()
         self._is_alone = self.version == before
         return committed(transaction.insert(held, idempotency_key=idempotency_key).commit())
 
@@ -109,7 +117,7 @@ class Statements(TableReader):
         vain. Otherwise the commit is rebased, as after any lost race.
         """
         try:
-            transaction = Transaction(self._store, self._state, self._system, self._move_to_committed)
+            transaction = self._begin_on_loaded()
             transaction.insert(held, idempotency_key=key)
         except TidelogError as error:
             # The schema may have changed, for example.
@@ -207,7 +215,7 @@ class Statements(TableReader):
             RetryableError: The store or other writers prevented the commit.
             CommitStateUnknownError: The commit may or may not be durable.
         """
-        return committed(self.begin().overwrite(data, where=where, dynamic=dynamic).commit())
+        return committed(self._begin().overwrite(data, where=where, dynamic=dynamic).commit())
 
     def truncate(self, *, where: str | None = None) -> Committed:
         """Delete all rows of the table, or of some of its partitions, without reading them.
@@ -223,7 +231,7 @@ class Statements(TableReader):
             RetryableError: The store or other writers prevented the commit.
             CommitStateUnknownError: The commit may or may not be durable.
         """
-        return committed(self.begin().truncate(where=where).commit())
+        return committed(self._begin().truncate(where=where).commit())
 
     def restore(self, *, version: int | None = None, timestamp: datetime | str | None = None) -> Committed:
         """Restore rows, schema and properties of an older version, with a new commit.
@@ -245,7 +253,7 @@ class Statements(TableReader):
             RetryableError: The store or other writers prevented the commit.
             CommitStateUnknownError: The commit may or may not be durable.
         """
-        return committed(self.begin().restore(version=version, timestamp=timestamp).commit())
+        return committed(self._begin().restore(version=version, timestamp=timestamp).commit())
 
     def set_properties(self, properties: Mapping[str, object], *, allow_protocol_upgrade: bool = False) -> Committed:
         """Set table properties, and remove those whose value is None. If nothing changes, there is no commit.
@@ -295,4 +303,4 @@ class Statements(TableReader):
 
     def statement(self, stage: Callable[[Transaction], Transaction]) -> Committed:
         """Stage an operation on the newest version and commit it; see `run_statement` for conflicts."""
-        return run_statement(lambda: committed(stage(self.begin()).commit()), self.path)
+        return run_statement(lambda: committed(stage(self._begin()).commit()), self.path)

@@ -51,6 +51,7 @@ class Transaction:
         system: The clock, sleep and randomness to use.
         on_commit: Called with the version that was committed.
         began_s: When the work on it began, by the monotonic clock; None for now.
+        looks_early: Whether the commit follows at once, so that it may rely on a look at the base version from before.
 
     Attributes:
         dropped: After a compaction's commit, the groups that were left out because other commits took their files.
@@ -70,6 +71,8 @@ class Transaction:
         system: System,
         on_commit: Callable[[LogState], None],
         began_s: float | None = None,
+        *,
+        looks_early: bool = False,
     ) -> None:
         self._base_look = BaseLook(store, state.head, system)
         require_not_dropped(store.url, state.head)
@@ -84,6 +87,7 @@ class Transaction:
         self._staged: Staged | None = None
         self._without_commit: Committed | None = None
         self._ended = False
+        self._looks_early = looks_early
         self.dropped: tuple[MoveGroup, ...] = ()
 
     @property
@@ -384,7 +388,8 @@ class Transaction:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Write files, which are deleted if the block fails. Meanwhile the look at the base version can begin."""
-        self._base_look.begin()
+        if self._looks_early:
+            self._base_look.begin()
         with deleting_on_error(self.writer):
             yield
 

@@ -220,8 +220,8 @@ class _Expired:
 
     def _base(self) -> CheckpointFiles | None:
         """The newest intact checkpoint from which every version since the cut-off can be rebuilt."""
-        times = CommitTimes(self._store)
-        earliest = versions.earliest_commit(self._store, self._head.version)
+        times, head = CommitTimes(self._store), self._head
+        earliest = versions.earliest_commit(self._store, head.version, floor_of(head.transactions), head.first_version)
         version = version_at_cutoff(self._store, self._cutoff_ms, earliest, self._head.version)
         if version is None:
             cutoff = utc_text(to_datetime(self._cutoff_ms))

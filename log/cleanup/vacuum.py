@@ -33,9 +33,10 @@ from tidelog.log.cleanup.pieces import Pieces, commits_in_pieces
 from tidelog.log.cleanup.references import References
 from tidelog.log.cleanup.unneeded import NO_FILES, Ages, by_listing, frees, from_log
 from tidelog.log.commit.result import committed
-from tidelog.log.conflict.horizon import horizon_of
+from tidelog.log.conflict.horizon import floor_of, horizon_of
 from tidelog.log.consumers.hold import Hold, expected_hold, hold_of
 from tidelog.log.state import versions
+from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import list_segment
 from tidelog.log.storage import Store
@@ -125,7 +126,7 @@ def vacuum_files(
     state = current_state(store, table_id)
     now_ms = system.now_ms()
     cutoff_ms = retention.data_cutoff_ms(older_than, now_ms, state.head.metadata.configuration)
-    at = _Versions.of(store, state.head.version, cutoff_ms)
+    at = _Versions.of(store, state.head, cutoff_ms)
     kept = expected_hold(store, state.head, system, dry_run=dry_run)
     horizon = max(kept.bound(at.wanted), at.oldest)
     announced = horizon_of(state.head.transactions)
@@ -169,8 +170,9 @@ class _Versions:
     earliest_commit: int
 
     @staticmethod
-    def of(store: Store, newest: int, cutoff_ms: int) -> _Versions:
-        earliest_commit = versions.earliest_commit(store, newest)
+    def of(store: Store, head: Head, cutoff_ms: int) -> _Versions:
+        newest = head.version
+        earliest_commit = versions.earliest_commit(store, newest, floor_of(head.transactions), head.first_version)
         found = version_at_cutoff(store, cutoff_ms, earliest_commit, newest)
         oldest = list_segment(store, newest).earliest_version
         return _Versions(oldest, oldest if found is None else max(found, oldest), earliest_commit)

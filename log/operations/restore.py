@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 
 from tidelog.log.commit.content import difference, require_restorable
+from tidelog.log.conflict.horizon import floor_of
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import ConfigurationError
@@ -35,7 +36,8 @@ def restore_target(
         given = "neither a version nor a timestamp was" if version is None else "both a version and a timestamp were"
         raise ConfigurationError(f"{given} given to restore", advice="give exactly one of them")
     require_version(version)
-    timeline = Timeline(store, system, CommitTimes(store), head.version, head.timestamp_ms, head.first_version)
+    times, floor = CommitTimes(store), floor_of(head.transactions)
+    timeline = Timeline(store, system, times, head.version, head.timestamp_ms, head.first_version, floor)
     if timestamp is not None:
         version = timeline.snapshot_version(timestamp)
     elif version is not None:

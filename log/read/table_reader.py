@@ -8,6 +8,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from tidelog.log.conflict.horizon import floor_of
 from tidelog.log.errors import ConfigurationError, TableNotFoundError, TidelogError
 from tidelog.log.format.filenames import LOG_FOLDER
 from tidelog.log.format.protocol import require_readable
@@ -252,6 +253,7 @@ class TableReader(ArrowReader):
             head.version,
             head.timestamp_ms,
             head.first_version,
+            floor_of(head.transactions),
             self._recent,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Iterator
@@ -9,11 +10,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from tidelog.log.errors import ConfigurationError, HistoryExpiredError
+from tidelog.log.conflict.horizon import floor_of
+from tidelog.log.errors import ConfigurationError, CorruptLogError, HistoryExpiredError
 from tidelog.log.format.actions import Commit
 from tidelog.log.state import versions
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import RecentCommits, is_there, read_commit, read_each
+from tidelog.log.state.loader import load
 from tidelog.log.state.segment import earliest_version, range_error
 from tidelog.log.storage import Store
 from tidelog.log.system import System, to_datetime, utc_text
@@ -46,8 +49,8 @@ class VersionInterval:
 class Timeline:
     """The commits from `first_version`, which created the table, up to `version`, the newest that is loaded.
 
-    `timestamp_ms` is the commit time of `version`. Commits before `first_version` belong to a table that was dropped.
-    Commits that are in `recent` are not read again.
+    `timestamp_ms` is the commit time of `version`. Commits before `first_version` belong to a table that was dropped,
+    those below `floor` can have been cleaned up. Commits that are in `recent` are not read again.
     """
 
     store: Store
@@ -56,6 +59,7 @@ class Timeline:
     version: int
     timestamp_ms: int
     first_version: int = 0
+    floor: int = 0
     recent: RecentCommits = field(default_factory=RecentCommits)
 
     @property
@@ -65,7 +69,7 @@ class Timeline:
 
     def newest_first(self) -> Iterator[tuple[Commit, int]]:
         """Each commit with its commit time in ms, from the newest to the oldest that is retained."""
-        for commit in versions.newest_first(self.store, self.version, self.first_version):
+        for commit in versions.newest_first(self.store, self.version, self.first_version, self.floor):
             try:
                 stamp = self.times.of(commit)
             except FileNotFoundError:  # cleaned up since it was read, and so are those before it
@@ -82,13 +86,30 @@ class Timeline:
         """
         after = self.before_first if after == BEFORE_FIRST else after
         is_own = self.before_first <= after and until <= self.version
-        if after < until and not (is_own and is_there(self.store, after + 1)):
+        if after < until and not (is_own and self._is_retained(after + 1)):
             raise self._unavailable(after, until)
         try:
             for commit in self._commits(range(after + 1, until + 1)):
                 yield commit, self.times.of(commit)
         except FileNotFoundError as error:
             raise self._unavailable(after, until) from error
+
+    def _is_retained(self, version: int) -> bool:
+        """Whether no clean-up has passed the commit. It takes a single request, but near the oldest commit.
+
+        Where the one before still exists, this one was not deleted either, so nobody can have put it anew. Otherwise it
+        is the oldest commit that is left, or one that is in no version.
+        """
+        if version > self.floor and is_there(self.store, max(version - 1, self.first_version)):
+            return True
+        if not is_there(self.store, version):
+            return False
+        if version == self.floor:
+            return True
+        newest = 0
+        with contextlib.suppress(CorruptLogError):
+            newest = floor_of(load(self.store).head.transactions)  # this timeline may be older than the clean-up
+        return version >= self._earliest_commit(newest)
 
     def _commits(self, versions: range) -> Iterator[Commit]:
         for is_held, run in itertools.groupby(versions, self.recent.__contains__):
@@ -143,7 +164,8 @@ class Timeline:
                 advice="pass a version (int) or a time (aware datetime or ISO-8601 string)",
             )
         first = self.first_version
-        earliest = first if is_there(self.store, first) else versions.earliest_commit(self.store, self.version)
+        is_whole = self.floor <= first and is_there(self.store, first)
+        earliest = first if is_whole else self._earliest_commit()
         if isinstance(point, int):
             if point == BEFORE_FIRST:
                 return self.before_first
@@ -222,8 +244,9 @@ class Timeline:
         """The oldest version that can still be read."""
         return max(self.first_version, earliest_version(self.store, self.version))
 
-    def _earliest_commit(self) -> int:
-        return max(self.first_version, versions.earliest_commit(self.store, self.version))
+    def _earliest_commit(self, newest_floor: int = 0) -> int:
+        floor, first = max(self.floor, newest_floor), self.first_version
+        return max(first, versions.earliest_commit(self.store, self.version, floor, first))
 
     def _unavailable(self, after: int, until: int) -> HistoryExpiredError:
         earliest = self._earliest_commit()

@@ -79,7 +79,7 @@ def _is_whole_from(start: int, names: Collection[str]) -> bool:
     """Whether there is a checkpoint of `start`, and each commit between it and the newest one."""
     commits = set(filenames.versions(names, LogFileKind.COMMIT))
     after = range(start + 1, max(commits, default=start) + 1)
-    return commits.issuperset(after) and any(found.version == start for found in _checkpoints(names))
+    return commits.issuperset(after) and any(found.version == start for found in complete_checkpoints(names))
 
 
 def _segment(
@@ -93,7 +93,7 @@ def _segment(
     """The segment of `version`. `names` are those of the log's files; with `start`, only from that checkpoint on."""
     commits = set(filenames.versions(names, LogFileKind.COMMIT))
     checksums = sorted(filenames.versions(names, LogFileKind.CHECKSUM))
-    checkpoints = _checkpoints(names)
+    checkpoints = complete_checkpoints(names)
     usable = [checkpoint for checkpoint in checkpoints if checkpoint not in unreadable]
     if not commits and not checkpoints:
         raise TableNotFoundError(
@@ -167,7 +167,8 @@ def range_error(store: Store, what: str, earliest: int, newest: int, hint: str =
     )
 
 
-def _checkpoints(names: Iterable[str]) -> list[CheckpointFiles]:
+def complete_checkpoints(names: Iterable[str]) -> list[CheckpointFiles]:
+    """The complete checkpoints among files of the log, newest first."""
     return _complete(file for name in names if ".checkpoint." in name and (file := filenames.parse_log_file(name)))
 
 

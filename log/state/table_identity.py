@@ -82,7 +82,7 @@ def foreign_table(commits: Iterable[Commit], table_id: str) -> str | None:
 
 
 # An older look is not relied on. It proves nothing at any age, since the log can change right after it; but the longer
-# ago it was, the more often it would be wrong.
+# ago it was, the more often it would be wrong. Both clocks count, as one stands still while a machine is suspended.
 LOOK_AGE_S = 10.0
 
 
@@ -96,20 +96,23 @@ class BaseLook:
         self._store = store
         self._head = head
         self._system = system
-        self._began_s = 0.0
+        self._began_s, self._began_ms = 0.0, 0
         self._early: Future[bool] | None = None
 
     def begin(self) -> None:
         """Look in a thread, if a look takes long enough for that. Further calls do nothing."""
         if self._early is None and self._head.version >= 0 and self._store.small_reads_at_once > 1:
-            self._began_s = self._system.monotonic_s()
+            self._began_s, self._began_ms = self._system.monotonic_s(), self._system.now_ms()
             self._early = begun(self._look, "tidelog-base-look")
 
     def is_same(self) -> bool:
         """The answer. Waits for a look that has begun lately, else looks now. Raises CorruptLogError."""
-        if self._early is not None and self._system.monotonic_s() - self._began_s <= LOOK_AGE_S:
+        if self._early is not None and self._age_s() <= LOOK_AGE_S:
             return self._early.result()
         return self._look()
+
+    def _age_s(self) -> float:
+        return max(self._system.monotonic_s() - self._began_s, (self._system.now_ms() - self._began_ms) / 1000)
 
     def _look(self) -> bool:
         return same_commit_reads(self._store, self._head)

@@ -9,23 +9,38 @@ from tidelog.log.format.actions import Commit
 from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import read_commit
-from tidelog.log.state.segment import first_commit
+from tidelog.log.state.segment import complete_checkpoints, first_commit
 from tidelog.log.storage import Store
 
 
-def newest_first(store: Store, head_version: int, first_version: int = 0) -> Iterator[Commit]:
-    """The commits from `head_version` down to `first_version`, or to the oldest that still exists."""
+def newest_first(store: Store, head_version: int, first_version: int = 0, floor: int = 0) -> Iterator[Commit]:
+    """The commits from `head_version` down to `first_version`, or to the oldest one that is retained."""
+    earliest = None
     for version in range(head_version, first_version - 1, -1):
         try:
-            yield read_commit(store, version)
+            commit = read_commit(store, version)
         except FileNotFoundError:
             return
+        if version < floor:
+            earliest = earliest_commit(store, head_version, floor, first_version) if earliest is None else earliest
+            if version < earliest:
+                return
+        yield commit
 
 
-def earliest_commit(store: Store, head_version: int) -> int:
-    """The oldest commit from which all commits up to `head_version` still exist. Lists the log once."""
-    commits = set(filenames.versions(store.names(filenames.LOG_FOLDER), LogFileKind.COMMIT))
-    return first_commit(store, commits, head_version)
+def earliest_commit(store: Store, head_version: int, floor: int = 0, first_version: int = 0) -> int:
+    """The oldest commit that is retained, from which all commits up to `head_version` exist. Lists the log once.
+
+    That a file exists does not make it a commit: a writer that slept through a clean-up can put its version right below
+    the oldest one that is left, and no version has its rows. So commits below the `floor` count from a checkpoint on,
+    as a clean-up leaves them for a consumer, and all of them if it has not deleted any.
+    """
+    names = store.names(filenames.LOG_FOLDER)
+    first = first_commit(store, set(filenames.versions(names, LogFileKind.COMMIT)), head_version)
+    if first >= floor or first <= first_version:
+        return first
+    checkpoints = (max(first, found.version) for found in complete_checkpoints(names) if found.version >= first - 1)
+    return min(floor, head_version, *checkpoints)
 
 
 def version_at(times: CommitTimes, at_ms: int, earliest_version: int, head_version: int) -> int | None:

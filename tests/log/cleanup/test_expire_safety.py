@@ -29,6 +29,7 @@ from tidelog.log.format.actions import Protocol, encode_action
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
 from tidelog.log.storage.local import LocalStore
+from tidelog.log.system import to_datetime, utc_text
 from tidelog.streaming.feed_planning.feed_planner import FeedPlanner
 from tidelog.streaming.feed_planning.limits import NO_LIMITS
 from tidelog.streaming.feed_planning.offsets import Offset
@@ -40,6 +41,48 @@ from tidelog.streaming.sink.micro_batch import MicroBatch
 @pytest.fixture
 def table(clock: Clock) -> Table:
     return daily(memory_store(clock), clock)
+
+
+# --- puts into a hole ------------------------------------------------------------------------------------------------
+
+
+def _put_into_hole(table: Table, version: int) -> None:
+    """As a writer does that slept through the clean-up; it is told that the state of its commit is unknown."""
+    content = table.store.read(filenames.commit_path(10)).replace(b'"INSERT"', b'"LATE"')
+    table.store.put_if_absent(filenames.commit_path(version), content)
+
+
+@pytest.mark.parametrize("late", [(5,), (4, 5), (2, 3, 4, 5)])
+@pytest.mark.parametrize("is_refreshed", [True, False])
+def test_what_is_put_into_a_hole_is_in_no_history(
+    table: Table, clock: Clock, late: tuple[int, ...], is_refreshed: bool
+) -> None:
+    assert expire(Table(table.store, load(table.store), clock), older_than=timedelta(days=3)).earliest_version == 6
+    for version in late:
+        _put_into_hole(table, version)
+    seen = reopen(table) if is_refreshed else table
+    if is_refreshed:
+        assert [record.version for record in seen.history()] == [11, 10, 9, 8, 7, 6]
+        with pytest.raises(HistoryExpiredError, match="6 to 11"):
+            seen.changes(after=at_day(5))
+        with pytest.raises(HistoryExpiredError):
+            seen.latest_timestamp(6)
+    for after in (-1, 0, 2, *((3, 4) if is_refreshed or len(late) == 1 else ())):
+        with pytest.raises(HistoryExpiredError, match="available versions are"):
+            seen.changes(after=after, until=10).to_arrow()
+    for after in (5, 6):
+        inserted = seen.changes(after=after, until=10).to_arrow()["n"].to_pylist()
+        assert inserted == list(range(after + 1, 11))
+    with pytest.raises(HistoryExpiredError):
+        seen.at(version=5)
+    clock.ms += 20 * DAY
+    table.refresh().checkpoint()
+    expire(table, older_than=timedelta(days=3))
+    assert not [version for version in versions_of(table.store) if version in late]
+
+
+def at_day(day: int) -> str:
+    return utc_text(to_datetime(START_MS + day * DAY))
 
 
 # --- damaged checkpoints ---------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.log.faults import Around
+from tests.log.faults import Around, Counting
 from tests.log.support import Clock, memory_store, new_table, numbers, read_numbers, reopen
 from tidelog.log import Committed, Table
 from tidelog.log.commit.version_put import MAX_PUTS, MAX_SETTLEMENTS
@@ -17,11 +17,13 @@ from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.errors import CommitStateUnknownError, HistoryExpiredError, StoreUnavailableError
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import Commit
+from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.operations import create_table
 from tidelog.log.read import table_reader
 from tidelog.log.state import commits
 from tidelog.log.state.commits import read_info
 from tidelog.log.state.loader import load
+from tidelog.log.state.table_identity import BaseLook
 from tidelog.log.storage import NotDurableError, Store
 from tidelog.log.storage.local import LocalStore
 
@@ -180,6 +182,38 @@ def expired(table: Table) -> None:
     table.checkpoint()
     for version in range(5):
         table.store.delete(filenames.commit_path(version))
+
+
+class Distant(Counting):
+    """A store whose answers take so long that a look at the base version can run in a thread."""
+
+    @property
+    def small_reads_at_once(self) -> int:
+        return 16
+
+
+@pytest.mark.parametrize("kind", [Counting, Distant])
+def test_what_was_staged_before_a_clean_up_is_not_put(plain: Table, kind: type[Counting]) -> None:
+    """On every store alike: the look at the base version comes when the transaction commits."""
+    staged = through(kind(plain.store)).begin().insert(numbers([1]))
+    expired(reopen(plain))
+    with pytest.raises(HistoryExpiredError, match="nothing was committed"):
+        staged.commit()
+    assert sorted(filenames.versions(plain.store.names("_delta_log"), LogFileKind.COMMIT)) == [5]
+
+
+@pytest.mark.parametrize(("slept_ms", "reads"), [(0, 1), (10_000, 1), (10_001, 2)])
+def test_a_look_from_before_the_machine_was_suspended_is_made_again(slept_ms: int, reads: int) -> None:
+    """Meanwhile the monotonic clock stands still."""
+    clock = Clock()
+    store = Distant(memory_store(clock))
+    table = new_table(store, system=clock)
+    look = BaseLook(store, table.head, clock)
+    store.reads.clear()
+    look.begin()
+    clock.ms += slept_ms
+    assert look.is_same()
+    assert store.reads.count(filenames.commit_path(0)) == reads
 
 
 def test_a_settlement_in_a_hole_is_no_winner_to_follow(plain: Table) -> None:
