@@ -133,7 +133,7 @@ _CONFLICT = "tidelog.log.conflict"
 MUTATIONS = (
     Mutation(
         "1: deletes keep their staged addresses",
-        f"{_CONFLICT}.deletes:FollowedDeletes.follow",
+        f"{_CONFLICT}.rebase:FollowedDeletes.follow",
         gives(None),
         "MINOR; DELETE k=1@0",
     ),
@@ -167,13 +167,13 @@ MUTATIONS = (
     Mutation("3: a MINOR undoes a MAJOR", f"{_CONFLICT}.groups:FollowedGroup.follow", lowest_level, "MINOR; MINOR@0"),
     Mutation(
         "4: rows that winners deleted stay in the deletes",
-        f"{_CONFLICT}.deletes:FollowedDeletes.judge",
+        f"{_CONFLICT}.rebase:FollowedDeletes.judge",
         none_lost,
         "DELETE k=1; UPDATE k=1@0",
     ),
     Mutation(
         "4: images of deleted rows stay live",
-        f"{_CONFLICT}.deletes:FollowedDeletes.dead_images",
+        f"{_CONFLICT}.rebase:FollowedDeletes.dead_images",
         gives({}),
         "DELETE k=1; UPDATE k=1@0",
     ),
