@@ -9,8 +9,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from tidelog.log.errors import TidelogError, UnsupportedFeatureError
-from tidelog.log.format import properties
+from tidelog.log.format import hive_paths, properties
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.protocol import WRITER_FEATURES, allows, require_readable, require_writable, with_feature
 from tidelog.log.format.refused_features import GENERAL_ADVICE, refusal
@@ -89,6 +91,43 @@ class OtherWriter:
     commits: int
     last_version: int
     locked_out_by: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the files of a partitioned table are, and where tidelog puts new ones.
+
+    Attributes:
+        in_folders: Whether new files go into partition folders such as `day=2026-01-31/`; otherwise into folders with
+            random names.
+        reason: Why.
+        files: How many files the table has.
+        outside: How many of them are outside of partition folders although they could be inside; 0 if not `in_folders`.
+    """
+
+    in_folders: bool
+    reason: str
+    files: int
+    outside: int
+
+
+def placement_of(metadata: Metadata, adds: pa.Table, *, in_folders: bool) -> Placement | None:
+    """Where files go; None for a table without partitions.
+
+    Args:
+        metadata: The table's metadata.
+        adds: Its live files, as `Snapshot.files` returns them.
+        in_folders: Whether new files go into partition folders, as the loaded version says.
+    """
+    if not metadata.partition_columns:
+        return None
+    reason = "its files are in such folders" if in_folders else "none of its files is in a partition folder"
+    if not in_folders and not hive_paths.may_be_used(metadata):
+        is_mapped = metadata.configuration.get(properties.COLUMN_MAPPING_MODE, "none") != "none"
+        reason = "its columns are mapped" if is_mapped else f"{properties.RANDOM_PREFIXES} is set"
+        reason += ", and then other engines do so, too"
+    outside = hive_paths.are_misplaced(adds, metadata.partition_columns).sum() if in_folders else 0
+    return Placement(in_folders, reason, adds.num_rows, int(outside))
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,8 @@ class Transaction:
     @cached_property
     def writer(self) -> DataWriter:
         """The writer of the transaction's data files."""
-        return DataWriter(self._store, self._state.head.metadata, self._system)
+        folders = self._state.uses_partition_folders()
+        return DataWriter(self._store, self._state.head.metadata, self._system, folders)
 
     def insert(self, data: Any, *, idempotency_key: tuple[str, int] | None = None) -> Transaction:
         """Stage new rows. Arguments and errors as for `Table.insert`."""

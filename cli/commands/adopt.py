@@ -17,7 +17,7 @@ from tidelog.cli.schema_text import parse_schema
 from tidelog.cli.spinner import Progress
 from tidelog.compaction_daemon import plan
 from tidelog.log import OperationClass, Table
-from tidelog.log.adoption import Adoption, PropertyChange, adoption_of
+from tidelog.log.adoption import Adoption, Placement, PropertyChange, adoption_of, placement_of
 from tidelog.log.commit.result import committed
 from tidelog.log.errors import (
     ConfigurationError,
@@ -156,7 +156,15 @@ def _table(
         "writers": msgspec.to_builtins(judged.adoption.writers),
         "notes": list(judged.adoption.notes),
         **(_debt(table) if table is not None else {"debt": None, "first": None}),
+        "placement": None if table is None else msgspec.to_builtins(_placement(table)),
     }
+
+
+def _placement(table: Table) -> Placement | None:
+    snapshot = table.at()
+    return placement_of(
+        snapshot.state.head.metadata, snapshot.files(), in_folders=snapshot.state.uses_partition_folders()
+    )
 
 
 def _judged(head: Head, table: Table | None, path: str, skip: Sequence[str], *, upgrade: bool) -> _Judged:
@@ -302,6 +310,8 @@ def _as_text(found: dict[str, Any]) -> dict[str, Any]:
         debt = found["debt"]
         texts["small files"] = f"{debt['small_files']:,} of {debt['files']:,}"
         texts["the daemon first"] = found["first"] or "nothing to compact"
+    if found["placement"] is not None:
+        texts["new files"] = _placement_text(found["placement"], found["path"])
     texts["notes"] = found["notes"]
     return texts
 
@@ -314,6 +324,17 @@ def _writer_text(entry: dict[str, Any]) -> str:
     return f"{text}; could no longer write with {', '.join(locked)}" if locked else text
 
 
+def _placement_text(placement: dict[str, Any], path: str) -> list[str]:
+    where = "partition folders" if placement["in_folders"] else "folders with random names"
+    texts = [f"go into {where}: {placement['reason']}"]
+    if placement["outside"]:
+        texts.append(
+            f"{placement['outside']:,} of {output.counted(placement['files'], 'file')} are outside of them, and Polars "
+            f"cannot read such a table: tidelog compact {path} --level major puts those into the folders"
+        )
+    return texts
+
+
 def _folder_text(found: dict[str, Any]) -> dict[str, Any]:
     done = "converted" if found["applied"] else "would become a table (--apply)"
     texts = {
@@ -322,6 +343,8 @@ def _folder_text(found: dict[str, Any]) -> dict[str, Any]:
         "partition by": ", ".join(found["partition_by"]) or "none",
         "columns": [f"{field['name']}  {field['type']}" for field in found["schema"]],
     }
+    if found["partition_by"]:
+        texts["new files"] = "go into partition folders, as the folder has them"
     if found["newest_batch"] is not None:
         texts["file sink"] = [
             f"batch {found['newest_batch']} is the newest; {output.counted(found['left_out'], 'file')} not committed",

@@ -172,7 +172,8 @@ class _Run:
         self._executor, self._most = conduct.executor, MAX_RUNNING
         if conduct.executor is None:
             self._most = _threads(table, groups)
-        writer = DataWriter(table.store, snapshot.state.head.metadata, self._system)
+        folders = snapshot.state.uses_partition_folders()
+        writer = DataWriter(table.store, snapshot.state.head.metadata, self._system, folders)
         clusters_by = clustering_columns(snapshot.state.head.domains, snapshot.schema)
         now_ms, version = self._system.now_ms(), snapshot.version
         self._rewrite = partial(

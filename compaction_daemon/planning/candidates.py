@@ -15,7 +15,7 @@ from tidelog.compaction_daemon.planning.history import ScopeKey
 from tidelog.compaction_daemon.planning.plan import OLDEST_TAG
 from tidelog.log.arrays import BoolArray, Int64Array
 from tidelog.log.data.grouping import group_numbers
-from tidelog.log.format import partition_values
+from tidelog.log.format import hive_paths, partition_values
 from tidelog.log.read.debt import SMALL_SHARE
 from tidelog.log.state.files import FileValues
 
@@ -35,7 +35,8 @@ class Files:
 
     `scopes` numbers their partitions from 0, in the order of their first files; `named` are the numbers of the
     partitions that the caller named, UNKNOWN for one without files. `rows` are physical rows, and only known where
-    `dead_rows` is above 0. `unclustered` are files that the columns of the request have yet to cluster.
+    `dead_rows` is above 0. `unclustered` are files that the columns of the request have yet to cluster, and `misplaced`
+    those outside of the table's partition folders.
     """
 
     table: pa.Table
@@ -47,6 +48,7 @@ class Files:
     dead_rows: Int64Array
     rows: Int64Array
     unclustered: BoolArray
+    misplaced: BoolArray
 
     @cached_property
     def num_scopes(self) -> int:
@@ -65,12 +67,12 @@ class Files:
         return np.asarray((self.rows > 0) & (self.rows == self.dead_rows))
 
     def worth(self, *, purge: bool) -> BoolArray:
-        """Files that MAJOR rewrites even by themselves: unclustered ones, and those with many dead rows.
+        """Files that MAJOR rewrites even by themselves: unclustered and misplaced ones, and those with many dead rows.
 
         With a purge any dead row is enough. Dead rows of an unknown share count as many.
         """
         many = (self.dead_rows > 0) & (purge | (self.rows <= 0) | (self.dead_rows >= MIN_DEAD_SHARE * self.rows))
-        return np.asarray(self.unclustered | many)
+        return np.asarray(self.unclustered | self.misplaced | many)
 
     def first_of(self, scopes: Int64Array) -> Int64Array:
         """The first file of each of these partitions."""
@@ -90,10 +92,13 @@ def files_of(
     target: int,
     tags: Mapping[str, str] | None,
     named: Collection[ScopeKey] = (),
+    *,
+    in_folders: bool = False,
 ) -> Files:
     """The files of `table`, a table of the schema ADD.
 
     `partition_columns` are physical names. `tags` are tags of which clustered files have one; None if any file will do.
+    With `in_folders`, files outside of partition folders are misplaced.
     """
     sizes = _numbers(table["size"])
     dead = _numbers(pc.fill_null(pc.struct_field(table["deletionVector"], "cardinality"), 0))
@@ -108,6 +113,7 @@ def files_of(
         dead,
         row_counts(table, dead > 0),
         np.zeros(len(sizes), dtype=bool) if tags is None else ~_has_tag(table, tags),
+        hive_paths.are_misplaced(table, partition_columns) if in_folders else np.zeros(len(sizes), dtype=bool),
     )
 
 

@@ -93,7 +93,9 @@ def plan_snapshot(
     target = properties.size_bytes(snapshot.properties, properties.TARGET_FILE_SIZE)
     tags = _clustered_tags(snapshot, request) if request.cluster_by else None
     partitions = tuple(physical_name(snapshot.schema.field(name)) for name in snapshot.partition_by)
-    files = files_of(snapshot.files(request.where), partitions, target, tags, past.named)
+    # Only if asked for: to heal such a table can mean to rewrite all of it.
+    in_folders = request.level == MAJOR and snapshot.state.uses_partition_folders()
+    files = files_of(snapshot.files(request.where), partitions, target, tags, past.named, in_folders=in_folders)
     waits = past.waits_ms(files)
     rules = Rules(
         target=target,
@@ -225,6 +227,8 @@ class _Reasons:
             found.append(f"{dead} {f'of its {rows}' if rows > 0 else 'of an unknown number of'} rows are dead")
         if files.unclustered[number]:
             found.append(f"not clustered by {', '.join(self._request.cluster_by)} yet")
+        if files.misplaced[number]:
+            found.append("outside of the table's partition folders")
         return ", ".join(found)
 
     def _why_not(self, number: int) -> str:

@@ -7,10 +7,10 @@ MINOR packs small files until the target size is reached. Files whose commits ar
 `tidelog.minorSpan` are never mixed, so that each file covers a short time. Large files are never touched.
 
 MAJOR rewrites a file, however old it is, if it is small, if a tenth of its rows are dead (with a purge: any of them),
-or if it is not yet clustered by the columns asked for. These files are packed, oldest first, into groups that are
-rewritten one at a time; each group becomes files of about the target size. Repeated plans end: what a rewrite leaves
-has no dead rows and is clustered, and files that are merely small are rewritten only if there are fewer of them
-afterwards.
+if it is not yet clustered by the columns asked for, or if it is outside of the partition folders of a table that has
+such. These files are packed, oldest first, into groups that are rewritten one at a time; each group becomes files of
+about the target size. Repeated plans end: what a rewrite leaves has no dead rows, is clustered and in its folder, and
+files that are merely small are rewritten only if there are fewer of them afterwards.
 """
 
 from __future__ import annotations

@@ -230,5 +230,9 @@ def _why(decisions: Decisions, numbers: Int64Array, outputs: int) -> str:
     counts = {"small": files.small[numbers].sum()}
     if decisions.rules.is_major[files.scopes[numbers[0]]]:
         worth_dead = decisions.worth[numbers] & (files.dead_rows[numbers] > 0)
-        counts |= {"with dead rows": worth_dead.sum(), "not clustered yet": files.unclustered[numbers].sum()}
+        counts |= {
+            "with dead rows": worth_dead.sum(),
+            "not clustered yet": files.unclustered[numbers].sum(),
+            "outside of the partition folders": files.misplaced[numbers].sum(),
+        }
     return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)

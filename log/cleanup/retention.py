@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from tidelog.log.errors import ConfigurationError
-from tidelog.log.format import filenames, properties
+from tidelog.log.format import filenames, hive_paths, properties
 from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.read.timeline import to_timestamp_ms
 from tidelog.log.storage import FileStatus
@@ -170,11 +170,11 @@ def left_over(listing: Iterable[FileStatus], now_ms: int) -> list[FileStatus]:
 # --- data files ------------------------------------------------------------------------------------------------------
 
 
-def may_vacuum(path: str) -> bool:
+def may_vacuum(path: str, partition_columns: Collection[str] = ()) -> bool:
     """Whether vacuum may delete a file, by its path: neither a folder nor the name begins with `_` or `.`.
 
-    Exceptions: the folders of deletion vectors, change data and row maps, files that Spark left unfinished, and what
-    processes of tidelog left that were killed.
+    Exceptions: the folders of deletion vectors, change data and row maps, partition folders of a column whose name
+    begins so, files that Spark left unfinished, and what processes of tidelog left that were killed.
     """
     if _UNFINISHED.fullmatch(path) or _LEFT_OVER.fullmatch(path):
         return True
@@ -182,7 +182,14 @@ def may_vacuum(path: str) -> bool:
         return _WITH_TEMPORARY.fullmatch(path) is not None
     for folder in _OWNED_FOLDERS:
         path = path.removeprefix(folder)
-    return not path.startswith(("_", ".")) and "/_" not in path and "/." not in path
+    *folders, name = path.split("/")
+    hidden = [part for part in (*folders, name) if part.startswith(("_", "."))]
+    return name not in hidden and all(_is_of(folder, partition_columns) for folder in hidden)
+
+
+def _is_of(folder: str, partition_columns: Collection[str]) -> bool:
+    """Whether a folder is a partition folder of one of these columns."""
+    return any(folder.startswith(f"{hive_paths.escaped(column)}=") for column in partition_columns)
 
 
 def is_unique(path: str) -> bool:

@@ -63,7 +63,7 @@ class Unneeded:
 NO_FILES = Unneeded([], [], set())
 
 
-def by_listing(store: Store, needed: References, ages: Ages) -> Unneeded:
+def by_listing(store: Store, needed: References, ages: Ages, partition_columns: Collection[str] = ()) -> Unneeded:
     """The files that belong to the table, are old enough and are not needed."""
     sizes: dict[str, int] = {}
     times: dict[str, int] = {}
@@ -75,7 +75,7 @@ def by_listing(store: Store, needed: References, ages: Ages) -> Unneeded:
             inner.add(other)
         if status.name.startswith(".") and status.name.endswith(".crc"):
             hidden.add(path)
-        if not retention.may_vacuum(path) or not is_unicode(path):
+        if not retention.may_vacuum(path, partition_columns) or not is_unicode(path):
             continue
         if status.modified_ms < ages.old:
             sizes[path], times[path] = status.size_bytes, status.modified_ms
@@ -106,7 +106,9 @@ def frees(store: Store, announced: int, horizon: int, found: Unneeded) -> Pieces
     return not named.named(found.paths).any()
 
 
-def from_log(store: Store, needed: References, versions: Collection[int]) -> Pieces[Unneeded]:
+def from_log(
+    store: Store, needed: References, versions: Collection[int], partition_columns: Collection[str] = ()
+) -> Pieces[Unneeded]:
     """The files that the commits at `versions` name and that are not needed.
 
     All of them are older than these commits, so their own times need not be known, provided that nobody uses a name
@@ -120,7 +122,9 @@ def from_log(store: Store, needed: References, versions: Collection[int]) -> Pie
             continue
         for uri, size in named_files(commit):
             path = path_inside(uri)
-            if path is not None and retention.may_vacuum(path) and retention.is_unique(path):
+            if path is None or not retention.is_unique(path):
+                continue
+            if retention.may_vacuum(path, partition_columns):
                 sizes[path] = max(size, sizes.get(path, 0))
     free = _not_named(needed, list(sizes), ())
     # Only Hadoop's file systems on a disk leave hidden checksums, and there looking for one costs next to nothing.

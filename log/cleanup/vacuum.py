@@ -126,6 +126,7 @@ def vacuum_files(
     state = current_state(store, table_id)
     now_ms = system.now_ms()
     cutoff_ms = retention.data_cutoff_ms(older_than, now_ms, state.head.metadata.configuration)
+    columns = state.head.metadata.partition_columns
     at = _Versions.of(store, state.head, cutoff_ms)
     kept = expected_hold(store, state.head, system, dry_run=dry_run)
     horizon = max(kept.bound(at.wanted), at.oldest)
@@ -134,10 +135,11 @@ def vacuum_files(
     left = range(first, horizon + 1)
     if listing:
         needed = yield from _needed(store, state, horizon, cutoff_ms)
-        found = by_listing(store, needed, Ages.of(store, horizon, state.head.version, cutoff_ms, now_ms))
+        ages = Ages.of(store, horizon, state.head.version, cutoff_ms, now_ms)
+        found = by_listing(store, needed, ages, columns)
     elif left:
         needed = yield from _needed(store, state, horizon, cutoff_ms)
-        found = yield from from_log(store, needed, left)
+        found = yield from from_log(store, needed, left, columns)
     else:
         found = NO_FILES
     deletion = Deletion(store, state, found)
@@ -228,6 +230,6 @@ def _kind(path: str) -> str:
         return "change"
     if path.startswith(retention.ROW_MAPS):
         return "map"
-    if path.startswith("_tidelog/") or "/." in path:
+    if path.startswith("_tidelog/") or path.rpartition("/")[2].startswith("."):
         return "other"
     return "vector" if path.rpartition("/")[2].startswith("deletion_vector_") else "data"

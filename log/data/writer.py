@@ -1,7 +1,9 @@
 """Write data files: rows split by partition, as parquet that every reader supports, with statistics for the log.
 
-Files are named `<2 hex>/part-<uuid>.parquet`; paths do not depend on partition values. A file is durable once its
-`AddFile` is returned, unless the caller asked for several and syncs them. Until a commit names it, no reader sees it.
+Files are named `<2 hex>/part-<uuid>.parquet`; paths do not depend on partition values. In a table that has partition
+folders, as other engines make them, they are named `day=2026-01-31/part-<uuid>.parquet`: some readers take the values
+from there. A file is durable once its `AddFile` is returned, unless the caller asked for several and syncs them. Until
+a commit names it, no reader sees it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from tidelog.log.data.blocks import blocks, repeated
 from tidelog.log.data.dictionaries import with_dictionary
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
-from tidelog.log.format import partition_values, paths, properties, statistics
+from tidelog.log.format import hive_paths, partition_values, paths, properties, statistics
 from tidelog.log.format.actions import AddCDCFile, AddFile, Metadata
 from tidelog.log.format.row_tracking import tracked_fields
 from tidelog.log.format.schema import columns_of, parquet_columns, physical_fields, physical_name, physical_path
@@ -208,15 +210,21 @@ def without_void(rows: pa.Table) -> pa.Table:
 # The Delta protocol prescribes both names.
 CHANGE_FOLDER = "_change_data"
 CHANGE_TYPE = "_change_type"
+# The key of an object has at most 1,024 bytes. This leaves room for `_change_data/` and the file's own name.
+_LONGEST_FOLDER = 940
 
 
 @dataclass(frozen=True)
 class DataWriter:
-    """Writes data files for one version of a table's metadata, and lists them in `written`."""
+    """Writes data files for one version of a table's metadata, and lists them in `written`.
+
+    With `in_folders`, a partition's files are in its folder (see `LogState.uses_partition_folders`).
+    """
 
     store: Store
     metadata: Metadata
     system: System
+    in_folders: bool = False
     # Paths below the table, in the order of writing, including files whose write failed.
     written: list[str] = field(default_factory=list, compare=False)
 
@@ -297,12 +305,26 @@ class DataWriter:
 
         Append at least once. The file has its `add` once the block has ended. If not `durable`, the caller syncs it.
         """
-        name = self.system.uuid()
-        path = f"{name[:2]}/part-{name}.parquet"
+        path = self.new_path(values)
         file = NewFile(self.metadata, self.schema, self.tracked, values, layout)
         with self._created(path, durable=durable) as sink, file.written_to(sink):
             yield file
         file.end(path, self.system.now_ms(), data_change=data_change)
+
+    def new_path(self, values: Mapping[str, str | None]) -> str:
+        """A path below the table for a new file of a partition."""
+        name = self.system.uuid()
+        return f"{self._folder(values) or name[:2]}/part-{name}.parquet"
+
+    def _folder(self, values: Mapping[str, str | None]) -> str | None:
+        """The partition's folder; None if its files do not belong into one, or no folder can have its name."""
+        if not self.in_folders:
+            return None
+        columns = self.metadata.partition_columns
+        texts = {name: partition_values.folder_text(values.get(name), self.schema.field(name).type) for name in columns}
+        folder = hive_paths.folder_of(columns, texts)
+        is_short = folder is not None and len(f"{self.store.url}{folder}".encode()) <= _LONGEST_FOLDER
+        return folder if is_short else None
 
     def write_changes(self, changes: Iterable[tuple[str, pa.Table]]) -> list[AddCDCFile]:
         """Write change rows: for each type and its rows one file per partition, none if there are no rows.
@@ -313,7 +335,8 @@ class DataWriter:
         names = []
         parts = [(kind, values, rows) for kind, found in changes for values, rows in self._by_partition(found)]
         for change_type, values, rows in parts:
-            path = f"{CHANGE_FOLDER}/cdc-{self.system.uuid()}.parquet"
+            folders = [name for name in (CHANGE_FOLDER, self._folder(values)) if name is not None]
+            path = f"{'/'.join(folders)}/cdc-{self.system.uuid()}.parquet"
             types = pa.repeat(pa.scalar(change_type), rows.num_rows)
             physical = to_physical(without_void(rows), self.schema).append_column(CHANGE_TYPE, types)
             size = self._write_parquet(path, physical, USUAL_LAYOUT, durable=False)

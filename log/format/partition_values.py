@@ -44,6 +44,16 @@ def to_text(value: Any, kind: pa.DataType) -> str | None:
     return str(value)
 
 
+def folder_text(text: str | None, kind: pa.DataType) -> str | None:
+    """The text in the name of a partition folder, for a value as in the log: the same, but a time in UTC has no zone.
+
+    So delta-spark and delta-rs write it. Polars does not read one column in both forms.
+    """
+    if text is None or not pt.is_timestamp(kind) or kind.tz is None:
+        return text
+    return _timestamp_text(from_text(text, kind).astimezone(UTC).replace(tzinfo=None), zoned=False)
+
+
 def from_text(text: str | None, kind: pa.DataType) -> Any:
     """Parse `text` as a Python value of Arrow type `kind`; null and empty text become None.
 

@@ -33,6 +33,8 @@ TARGET_FILE_SIZE = "tidelog.targetFileSize"
 MINOR_SPAN = "tidelog.minorSpan"
 COLUMN_MAPPING_MODE = "delta.columnMapping.mode"
 COLUMN_MAPPING_MAX_ID = "delta.columnMapping.maxColumnId"
+# Data files are then in folders with random names, and not in partition folders.
+RANDOM_PREFIXES = "delta.randomizeFilePrefixes"
 PRIMARY_KEY = "tidelog.primaryKey"
 CLUSTER_BY = "tidelog.clusterBy"
 CLUSTER_ORDER = "tidelog.clusterOrder"

@@ -189,7 +189,8 @@ def read_partial_head(store: Store, checkpoint: CheckpointFiles) -> PartialHead:
             actions += [_convert(store, row, kind) for row in _rows(store, columns, kind_name)]
     # A checkpoint without protocol or metadata was truncated.
     _require_head(store, [type(action) for action in actions])
-    return fold(PartialHead(), Commit(version=checkpoint.version, info={}, actions=tuple(actions)), 0)
+    nothing = PartialHead(partition_folders=None)
+    return fold(nothing, Commit(version=checkpoint.version, info={}, actions=tuple(actions)), 0)
 
 
 def read_files(store: Store, checkpoint: CheckpointFiles) -> FileState:

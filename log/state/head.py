@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 
 from tidelog.log.errors import CorruptLogError, StoreAccessError, TidelogError
-from tidelog.log.format import commit_info, filenames, lineage, properties, seal
+from tidelog.log.format import commit_info, filenames, hive_paths, lineage, properties, seal
 from tidelog.log.format import protocol as protocols
 from tidelog.log.format.actions import (
+    AddFile,
     Commit,
     CommitInfo,
     DomainMetadata,
@@ -48,7 +49,8 @@ class Head:
 
     `timestamp_ms` is the version's commit time. `time_version_ms` is the commit time of the newest data-changing
     commit that the head was folded from; None if there was none. `totals` is None if unknown. `commit_id` is the
-    transaction id of the version's commit; None if its writer left none.
+    transaction id of the version's commit; None if its writer left none. `partition_folders` is whether a data file has
+    ever been put into partition folders (see `hive_paths`); None if unknown.
     """
 
     version: int
@@ -60,6 +62,7 @@ class Head:
     domains: Mapping[str, DomainMetadata]
     totals: Totals | None
     commit_id: str | None = None
+    partition_folders: bool | None = None
 
     @property
     def first_version(self) -> int:
@@ -76,6 +79,7 @@ class Head:
             self.totals,
             self.time_version_ms,
             self.commit_id,
+            self.partition_folders,
         )
 
 
@@ -90,6 +94,7 @@ class PartialHead:
     totals: Totals | None = None
     time_version_ms: int | None = None
     commit_id: str | None = None
+    partition_folders: bool | None = False
 
     def complete(self, version: int, timestamp_ms: int, path: str) -> Head:
         """The head at `version`. Raises CorruptLogError if protocol or metadata is missing."""
@@ -110,6 +115,7 @@ class PartialHead:
             self.domains,
             self.totals,
             self.commit_id,
+            self.partition_folders,
         )
 
 
@@ -125,6 +131,7 @@ class _Step:
     num_files: int | None
     size_bytes: int
     commit_id: str | None
+    adds: Sequence[AddFile]
 
     @classmethod
     def of(cls, commit: Commit) -> _Step:
@@ -138,7 +145,7 @@ class _Step:
             or lineage.from_builtins(commit_info.tidelog(commit.info).get("lineage")) is not None
         )
         num_files = len(adds) - len(removes) if is_countable else None
-        return cls(others, changes_rows, num_files, sizes, commit_info.txn_id(commit.info))
+        return cls(others, changes_rows, num_files, sizes, commit_info.txn_id(commit.info), adds)
 
 
 def fold(head: PartialHead, commit: Commit, timestamp_ms: int) -> PartialHead:
@@ -173,7 +180,16 @@ def _after(head: PartialHead, step: _Step, timestamp_ms: int) -> PartialHead:
         _added(head.totals, step),
         timestamp_ms if step.changes_rows else head.time_version_ms,
         step.commit_id,
+        _partition_folders(head, metadata, step),
     )
+
+
+def _partition_folders(head: PartialHead, metadata: Metadata | None, step: _Step) -> bool | None:
+    columns = metadata.partition_columns if metadata is not None else ()
+    # A commit that changes the partition columns replaces all files.
+    is_kept = head.metadata is None or head.metadata.partition_columns == columns
+    known = head.partition_folders if is_kept else False
+    return True if known or hive_paths.is_any_inside((add.path for add in step.adds), columns) else known
 
 
 def _creates_again(head: PartialHead, step: _Step) -> bool:
@@ -274,8 +290,11 @@ def checksum_bytes(table_head: Head, *, txn_id: str, in_commit_timestamp_ms: int
         content["inCommitTimestampOpt"] = in_commit_timestamp_ms
     if properties.TRANSACTION_RETENTION not in table_head.metadata.configuration:
         content["setTransactions"] = list(table_head.transactions.values())
+    own: dict[str, Any] = {"timeVersion": table_head.time_version_ms}
+    if table_head.metadata.partition_columns and table_head.partition_folders is not None:
+        own["partitionFolders"] = table_head.partition_folders
     # Last, because readers look for the seal at the end.
-    content["tidelog"] = {"timeVersion": table_head.time_version_ms, "seal": seal.UNSEALED}
+    content["tidelog"] = {**own, "seal": seal.UNSEALED}
     return seal.seal_json(encode_action(content), table_head.version)
 
 
@@ -347,27 +366,28 @@ def read_head(store: Store, version: int) -> Head | None:
     except (OSError, StoreAccessError):
         return None
     found = _decode(content, version)
-    if found is None or seal.is_intact_json(content, version) or _follows(store, found):
+    if found is None or seal.is_intact_json(content, version):
         return found
-    return None
+    return _confirmed(store, found)
 
 
-def _follows(store: Store, found: Head) -> bool:
-    """Whether the previous version's checksum and the commit lead to the same head."""
+def _confirmed(store: Store, found: Head) -> Head | None:
+    """The head, if the previous version's checksum and the commit lead to it."""
     try:
         before = _decode(store.read(filenames.checksum_path(found.version - 1)), found.version - 1)
         commit = read_commit(store, found.version)
     except (OSError, CorruptLogError):
-        return False
+        return None
     if before is None or commit_info.in_commit_timestamp_ms(commit.info) != found.timestamp_ms:
-        return False
+        return None
     after = advance(before, [commit], lambda _: found.timestamp_ms, store.url)
-    return (after.protocol, after.metadata, after.transactions, after.domains) == (
+    is_same = (after.protocol, after.metadata, after.transactions, after.domains) == (
         found.protocol,
         found.metadata,
         found.transactions,
         found.domains,
     )
+    return replace(found, partition_folders=after.partition_folders) if is_same else None
 
 
 def _decode(content: bytes, version: int) -> Head | None:
@@ -383,7 +403,8 @@ def _decode(content: bytes, version: int) -> Head | None:
         return None
     if checksum.domain_metadata is None and "domainMetadata" in (checksum.protocol.writer_features or ()):
         return None
-    time_version = (checksum.tidelog or {}).get("timeVersion")
+    own = checksum.tidelog or {}
+    time_version, folders = own.get("timeVersion"), own.get("partitionFolders")
     return Head(
         version,
         stamp,
@@ -394,4 +415,5 @@ def _decode(content: bytes, version: int) -> Head | None:
         {domain.domain: domain for domain in checksum.domain_metadata or ()},
         Totals(checksum.num_files, checksum.table_size_bytes),
         checksum.txn_id,
+        folders if isinstance(folders, bool) else None,
     )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from threading import Lock
 
 import pyarrow.compute as pc
 
 from tidelog.log.errors import CorruptLogError, HistoryExpiredError, StoreUnavailableError
-from tidelog.log.format import commit_info
+from tidelog.log.format import commit_info, hive_paths
 from tidelog.log.format.actions import Commit, Metadata, RemoveFile
 from tidelog.log.state import checkpoint_reader, checkpoint_writer, commits, files, head
 from tidelog.log.state.checkpoint_reader import UnreadableCheckpointError
@@ -65,6 +65,24 @@ class LogState:
         if self._replayed is None:
             raise AssertionError(self.head.version)
         return head.with_totals(self._replayed, checkpoint_writer.totals_of(state))
+
+    def uses_partition_folders(self) -> bool:
+        """Whether new files belong into partition folders, because the table has files in such folders.
+
+        If neither the head nor the commits that led to it say so, the first call loads the files.
+        """
+        metadata = self.head.metadata
+        if not hive_paths.may_be_used(metadata):
+            return False
+        known = self.head.partition_folders
+        if known is None:
+            paths: Iterable[str] = (path.as_py() for path in self.files().adds["path"])
+            known = hive_paths.is_any_inside(paths, metadata.partition_columns)
+            with self._lock:
+                is_same = self._replayed is self.head
+                self.head = replace(self.head, partition_folders=known)
+                self._replayed = self.head if is_same else self._replayed
+        return known
 
     def with_metadata(self, metadata: Metadata) -> LogState:
         """The same version with other metadata."""

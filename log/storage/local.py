@@ -474,20 +474,17 @@ class LocalStore(Store):
             self._disk.for_each(self._fsync, targets)
             self._disk.for_each(self._fsync_folder, folders)
 
-    def gather(self, paths: Sequence[str], folder: str) -> Sequence[str]:
-        """Move files from folders within `folder` into `folder` itself; returns their new paths.
+    def move(self, old: str, new: str) -> None:
+        """Move a file that no other process knows to a free path.
 
-        No other process may know these files. Folders that become empty are removed.
+        Its folder, and the one above that, are removed if that leaves them empty.
         """
-        moved = []
-        with _writing(self._root, self.url):
-            for number, path in enumerate(paths):
-                source = self._resolve(path)
-                moved.append(f"{folder}/{number}-{source.name}")
-                self._disk.rename(source, self._resolve(moved[-1]))
-                with contextlib.suppress(OSError):
-                    self._disk.remove_folder(source.parent)
-        return moved
+        source, target = self._resolve(old), self._resolve(new)
+        with _writing(target, self.url):
+            self._in_folder(target.parent, lambda: self._disk.rename(source, target))
+            with contextlib.suppress(OSError):
+                for folder in (source.parent, source.parent.parent):
+                    self._disk.remove_folder(folder)
 
     def remove_empty_folders(self) -> None:
         """See Store."""

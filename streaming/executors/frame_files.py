@@ -35,14 +35,15 @@ def write_frame(
     """Write the frame's rows to durable files of the table, and return the files and the number of rows.
 
     `by_jvm`: whether Spark's own writer can be used, because it reaches the store. For `max_tasks` and `rows_per_file`
-    see `jvm_files.write_by_jvm`. Rows that the table's rules fill or check are always written in Python. Raises
-    SchemaMismatchError, UnsupportedFeatureError and WriteVerificationError, after deleting the files.
+    see `jvm_files.write_by_jvm`. Rows that the table's rules fill or check are always written in Python, and so are
+    those for partition folders in an object store. Raises SchemaMismatchError, UnsupportedFeatureError and
+    WriteVerificationError, after deleting the files.
     """
     frame, rules = ruled(frame, writer)
     is_ruled = rules.act_on(frame.columns)
     if is_ruled:
         rules.require_fits(arrow_schema(frame))
-    rows = plain_rows(frame, writer) if by_jvm and not is_ruled else None
+    rows = plain_rows(frame, writer) if by_jvm and not is_ruled and jvm_files.fits_layout(writer) else None
     if rows is not None:
         adds, count = jvm_files.write_by_jvm(rows, writer, max_tasks=max_tasks, rows_per_file=rows_per_file)
     else:

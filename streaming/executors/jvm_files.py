@@ -1,8 +1,11 @@
 """Write data files with Spark's own parquet writer, for large batches: the rows never reach Python.
 
 Each write has a separate folder, `data/<uuid>/`, so that the remains of a failed one are easy to find. Its files do not
-belong to the table until they are committed. Once the job has ended, its files are made durable and described from
-their footers. Their rows must add up to the number that Spark counted in the same job.
+belong to the table until they are committed. Once the job has ended, its files are described from their footers and
+made durable. Their rows must add up to the number that Spark counted in the same job.
+
+If a table has partition folders, the files are then moved there. An object store cannot move a file, and Spark's own
+names of such folders do not distinguish all values, so there Python writes in the tasks (see `fits_layout`).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from functools import partial
 
 import pyarrow as pa
 import pyarrow.types as pt
+from msgspec.structs import replace
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -24,6 +28,7 @@ from tidelog.log.commit.discard import delete_unnamed
 from tidelog.log.data.external_files import take_up
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import SchemaMismatchError, StoreUnavailableError, TidelogError
+from tidelog.log.format import paths
 from tidelog.log.format.actions import AddFile
 from tidelog.log.storage import FileStatus, Store
 from tidelog.log.storage.local import LocalStore
@@ -62,6 +67,11 @@ _MAX_KEY = 120
 _FEW_FILES = 64
 _FOOTERS_PER_TASK = 32
 _READERS = 8
+
+
+def fits_layout(writer: DataWriter) -> bool:
+    """Whether files of Spark's own writer can be where the table has its files."""
+    return not writer.in_folders or isinstance(writer.store, LocalStore)
 
 
 def write_by_jvm(
@@ -180,13 +190,39 @@ def _require_no_nulls(required: Sequence[str], counted: dict[str, int]) -> None:
 
 
 def _taken_up(session: SparkSession, writer: DataWriter, folder: str) -> list[AddFile]:
-    """Make the folder's files durable and describe them; files without rows are deleted."""
+    """Describe the folder's files and make them durable; those without rows are deleted."""
     found = sorted((path, status) for path, status in writer.store.walk(folder) if _is_committed(path, folder))
     if isinstance(writer.store, LocalStore) and writer.metadata.partition_columns:
-        # Moved out of the folders `name=value`: Polars reads those as partition columns, and fails on unknown ones.
-        paths = writer.store.gather([path for path, _ in found], folder)
-        found = list(zip(paths, (status for _, status in found), strict=True))
+        return _moved(writer, writer.store, folder, _described(session, writer, found))
     writer.store.sync([path for path, _ in found])
+    return _described(session, writer, found)
+
+
+def _moved(writer: DataWriter, store: LocalStore, folder: str, adds: Sequence[AddFile]) -> list[AddFile]:
+    """Move files out of the folders of their keys, to where the table has its files, and make them durable.
+
+    Polars reads any folder `name=value` as a partition column, and fails on unknown ones.
+    """
+    moved: list[str] = []
+    try:
+        for number, add in enumerate(adds):
+            old = paths.to_storage_path(add.path)
+            new = writer.new_path(add.partition_values) if writer.in_folders else f"{folder}/{number}-{_name(old)}"
+            moved.append(new)
+            store.move(old, new)
+        store.sync(moved)
+    except BaseException:
+        delete_unnamed(store, moved)
+        raise
+    return [replace(add, path=paths.to_uri(path)) for add, path in zip(adds, moved, strict=True)]
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _described(session: SparkSession, writer: DataWriter, found: Sequence[tuple[str, FileStatus]]) -> list[AddFile]:
+    """The `add` actions of the files that have rows; the others are deleted."""
     if len(found) <= _FEW_FILES:
         with ThreadPoolExecutor(_READERS) as pool:
             adds = list(pool.map(lambda entry: take_up(writer, *entry), found))

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from tests.log.rules.support import default, generated, identity, invariant, ruled_table
-from tests.log.support import PROTOCOL, metadata
-from tidelog.log.adoption import Adoption, adoption_of
+from tests.log.support import PROTOCOL, add, metadata
+from tidelog.log.adoption import Adoption, Placement, adoption_of, placement_of
 from tidelog.log.errors import TidelogError
 from tidelog.log.format.actions import Metadata, Protocol
+from tidelog.log.state.files import add_table
 
 OLD = Protocol(min_reader_version=1, min_writer_version=2)
 FULL = {"delta.enableDeletionVectors": "true", "delta.enableInCommitTimestamps": "true"}
@@ -242,3 +243,28 @@ def test_other_writers_are_listed_with_what_locks_them_out() -> None:
 def test_notes(configuration: Mapping[str, str], words: str) -> None:
     schema = '{"type":"struct","fields":[]}'
     assert any(words in note for note in adopted(OLD, configuration, schema_string=schema).notes)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "in_folders", "expected"),
+    [
+        ({}, True, Placement(True, "its files are in such folders", 4, 2)),
+        ({}, False, Placement(False, "none of its files is in a partition folder", 4, 0)),
+        (
+            {"delta.columnMapping.mode": "name"},
+            False,
+            Placement(False, "its columns are mapped, and then other engines do so, too", 4, 0),
+        ),
+        (
+            {"delta.randomizeFilePrefixes": "true"},
+            False,
+            Placement(False, "delta.randomizeFilePrefixes is set, and then other engines do so, too", 4, 0),
+        ),
+    ],
+)
+def test_where_new_files_go(configuration: Mapping[str, str], in_folders: bool, expected: Placement) -> None:
+    """A file is outside of the folders only if it could be inside."""
+    paths = {"day=1/a": "1", "ab/b": "1", "data/0/c": None, "ab/d": "x" * 300}
+    files = add_table([add(path, partition_values={"day": value}) for path, value in paths.items()])
+    assert placement_of(of(configuration, partition_columns=("day",)), files, in_folders=in_folders) == expected
+    assert placement_of(of(configuration), files, in_folders=False) is None

@@ -20,6 +20,7 @@ from tidelog.log.format.actions import Protocol, SetTransaction
 from tidelog.log.operations import convert
 
 ROWS = pa.table({"n": [1, 2, 3]})
+OLD = {"delta.enableDeletionVectors": False, "delta.enableInCommitTimestamps": False}
 UPGRADES = ["delta.enableInCommitTimestamps", "delta.enableDeletionVectors"]
 
 
@@ -276,6 +277,26 @@ def test_what_is_said_of_a_converted_folder_is_what_was_committed(
     table = Table.open(str(tmp_path))
     assert (shown["files"], shown["rows"]) == (2, 6) == (table.at().num_files, table.at().num_rows)
     assert shown["bytes"] == sum(table.at().files()["size"].to_pylist())
+
+
+def test_it_says_where_new_files_go(tmp_path: Path) -> None:
+    rows = ROWS.append_column("day", pa.array(["a", "b", "b"]))
+    path = str(tmp_path / "theirs")
+    write_deltalake(path, rows, partition_by=["day"])
+    own = Table.create(str(tmp_path / "own"), rows.schema, partition_by=["day"], properties=OLD)
+    own.insert(rows)
+    assert found(run("adopt", own.path, "--json"), 4)["placement"]["in_folders"] is False
+    assert "go into folders with random names: none of its files" in " ".join(run("adopt", own.path).stdout.split())
+    write_deltalake(own.path, rows, mode="append")
+    text = " ".join(run("adopt", own.path).stdout.split())
+    assert "go into partition folders: its files are in such folders" in text
+    assert f"2 of 4 files are outside of them, and Polars cannot read such a table: tidelog compact {own.path}" in text
+    assert found(run("adopt", path, "--json"))["placement"] == {
+        "in_folders": True,
+        "reason": "its files are in such folders",
+        "files": 2,
+        "outside": 0,
+    }
 
 
 def test_the_folder_of_a_file_sink_says_how_to_go_on(tmp_path: Path) -> None:

@@ -200,6 +200,23 @@ def test_paths_that_belong_to_the_table(path: str, may: bool) -> None:
     assert retention.may_vacuum(path) is may
 
 
+@pytest.mark.parametrize(
+    ("path", "may"),
+    [
+        ("_day=1/part.parquet", True),
+        (".a%2Fb=x/_day=1/part.parquet", True),
+        ("_change_data/_day=1/cdc-1.parquet", True),
+        ("_other=1/part.parquet", False),
+        ("_day=1/_part.parquet", False),
+        ("_day=1", False),
+        ("_day/part.parquet", False),
+    ],
+)
+def test_a_partition_folder_is_not_hidden_whatever_the_name_of_its_column(path: str, may: bool) -> None:
+    assert retention.may_vacuum(path, ["_day", ".a/b"]) is may
+    assert not retention.may_vacuum(path)
+
+
 def test_another_table_inside_this_one_is_found() -> None:
     assert retention.table_inside("_delta_log/0.json") is None
     assert retention.table_inside("a/b/_delta_log/0.json") == "a/b/"

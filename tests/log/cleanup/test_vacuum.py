@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import uuid
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.compaction_daemon.support import z85
@@ -29,6 +32,8 @@ from tidelog.compaction_daemon import expire, vacuum
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import AddCDCFile, DeletionVectorDescriptor, encode_action
+from tidelog.log.format.paths import to_storage_path
+from tidelog.log.operations.convert import convert
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
 from tidelog.log.system import to_datetime
@@ -53,6 +58,31 @@ def test_files_that_no_version_needs_are_deleted(table: Table, clock: Clock) -> 
     assert read_numbers(reopen(table)) == [1, 2, 3]
     second = vacuum(table)
     assert (second.files, second.did_anything, second.commit_version) == ((), False, None)
+
+
+@pytest.mark.parametrize("listing", [True, False])
+def test_files_in_partition_folders_are_deleted_even_if_the_column_begins_with_an_underscore(
+    clock: Clock, listing: bool
+) -> None:
+    store = memory_store(clock)
+    content = io.BytesIO()
+    pq.write_table(numbers([1]), content)
+    store.put_if_absent("_day=a%2Fb/old.parquet", content.getvalue())
+    convert(store, [pa.field("_day", pa.string())], {"delta.enableChangeDataFeed": True}, clock)
+    table = Table(store, load(store), clock)
+    for n in range(2):
+        table.insert([{"n": n, "_day": "c %"}])
+    table.update("_day = 'c %'", {"n": "n + 10"})
+    clock.ms += 8 * DAY
+    table.insert([{"n": 5, "_day": None}])
+    clock.ms += 8 * DAY
+    live = {to_storage_path(path) for path in table.at().files()["path"].to_pylist()}
+    report = vacuum(table, listing=listing)
+    folders = {path.rpartition("/")[0] for path in report.files if not path.startswith("_dv/")}
+    assert folders == {"_change_data/_day=c %25", "_day=c %25"}
+    assert report.failed == ()
+    assert paths(store) == live
+    assert read_numbers(reopen(table)) == [1, 5, 10, 11]
 
 
 def test_a_dry_run_reports_the_same_and_deletes_nothing(table: Table) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.log.strategies import PRIMITIVES
 from tidelog.log.errors import CorruptLogError
-from tidelog.log.format.partition_values import from_text, is_partitionable, to_text
+from tidelog.log.format.partition_values import folder_text, from_text, is_partitionable, to_text
 
 UTC = dt.UTC
 ZONED, NTZ = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
@@ -121,3 +121,20 @@ def test_only_nested_types_cannot_partition() -> None:
     assert all(is_partitionable(kind) for kind in PRIMITIVES)
     nested = [pa.struct([("a", pa.int64())]), pa.list_(pa.int64()), pa.map_(pa.string(), pa.int64()), pa.null()]
     assert not any(is_partitionable(kind) for kind in nested)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        ("1970-01-01T00:00:00.123456Z", ZONED, "1970-01-01 00:00:00.123456"),
+        ("2020-01-01T05:30:00+05:30", ZONED, "2020-01-01 00:00:00.000000"),
+        ("0033-01-02 00:00:00", ZONED, "0033-01-02 00:00:00.000000"),
+        ("2020-01-01 00:00:00.5", NTZ, "2020-01-01 00:00:00.5"),
+        ("1970-01-01T00:00:00.123456Z", pa.string(), "1970-01-01T00:00:00.123456Z"),
+        (None, ZONED, None),
+    ],
+)
+def test_a_time_in_the_name_of_a_folder_is_in_utc_without_a_zone(
+    text: str | None, kind: pa.DataType, expected: str | None
+) -> None:
+    assert folder_text(text, kind) == expected

@@ -247,15 +247,20 @@ def test_errors_of_a_store_are_tidelog_errors() -> None:
         assert issubclass(kind, TidelogError)
 
 
-def test_gathering_files_removes_empty_folders(tmp_path: Path) -> None:
+def test_moving_files_removes_the_folders_that_it_empties(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
-    for path in ("data/x/p=1/part-0", "data/x/p=2/part-0", "data/x/p=2/other", "data/y/part-0"):
+    for path in ("data/x/p=1/part-0", "data/x/p=2/part-0", "data/x/p=2/other", "data/y/p=1/part-0"):
         store.put_if_absent(path, path.encode())
-    moved = store.gather(["data/x/p=1/part-0", "data/x/p=2/part-0"], "data/x")
-    assert moved == ["data/x/0-part-0", "data/x/1-part-0"]
-    assert [store.read(path) for path in moved] == [b"data/x/p=1/part-0", b"data/x/p=2/part-0"]
-    assert sorted(path for path, _ in store.walk()) == [*moved, "data/x/p=2/other", "data/y/part-0"]
-    assert not (tmp_path / "data/x/p=1").exists()
+    moves = {
+        "data/x/p=1/part-0": "data/x/part-0",
+        "data/x/p=2/part-0": "new/day=a%2Fb/part-1",
+        "data/y/p=1/part-0": "z",
+    }
+    for old, new in moves.items():
+        store.move(old, new)
+        assert store.read(new) == old.encode()
+    assert sorted(path for path, _ in store.walk()) == sorted([*moves.values(), "data/x/p=2/other"])
+    assert sorted(path.name for path in (tmp_path / "data").rglob("*") if path.is_dir()) == ["p=2", "x"]
 
 
 # --- reading what this user may not read -----------------------------------------------------------------------------

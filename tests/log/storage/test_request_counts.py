@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.log.storage.faulty import Faulty, behind_a_proxy
@@ -100,6 +102,20 @@ def test_an_insert_takes_five(real: Faulty, table: Table) -> None:
     for number in range(3):
         table.insert(numbers([number]))
         assert requests(real) == COUNTS["insert of one file"]
+
+
+def test_an_insert_into_partition_folders_takes_five_too(real: Faulty) -> None:
+    """Also the first one after the table was opened: its checksum says where files go."""
+    content = io.BytesIO()
+    pq.write_table(numbers([1]), content)
+    real.store.put_if_absent("day=a/f.parquet", content.getvalue())
+    Table.convert(real.store.url, partition_by=["day"], storage_options=real.options)
+    table = opened(real)
+    for number in range(2):
+        table.insert([{"n": number, "day": "b"}])
+        assert requests(real) == COUNTS["insert of one file"]
+        assert sum(path.startswith("day=b/") for path, _ in real.store.walk()) == number + 1
+        requests(real)
 
 
 def test_three_requests_of_an_insert_follow_each_other(

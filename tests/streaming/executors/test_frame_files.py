@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,15 +17,18 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from tests.log.support import put_foreign
+from tests.log.support import memory_store, new_table, put_foreign
 from tidelog.log import Table
 from tidelog.log.data.conform import conform
 from tidelog.log.data.external_files import take_up
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import SchemaMismatchError, StoreUnavailableError, WriteVerificationError
-from tidelog.log.format import statistics
+from tidelog.log.format import hive_paths, statistics
 from tidelog.log.format.actions import AddFile, Protocol
+from tidelog.log.format.partition_values import folder_text
+from tidelog.log.format.paths import to_storage_path
 from tidelog.log.state.loader import load
+from tidelog.log.storage.local import LocalStore
 from tidelog.streaming.executors import frame_files, jvm_files
 from tidelog.streaming.executors.frame_files import write_frame
 from tidelog.streaming.executors.plain_frame import plain_rows
@@ -189,6 +193,54 @@ def test_partition_values_are_those_of_the_drivers_writer(
     by_values = {str(add.partition_values): json.loads(add.stats or "") for add in written}
     assert {str(add.partition_values): json.loads(add.stats or "") for add in adds} == by_values
     assert str(rows_of(ours, adds)) == str(rows_of(theirs, written)), "as text, NaN is equal to itself"
+
+
+@pytest.mark.parametrize("by_jvm", [True, False])
+def test_files_are_written_into_the_partition_folders_of_a_table_that_has_such(
+    spark: SparkSession, tmp_path: Path, by_jvm: bool
+) -> None:
+    """By Spark's writer they are moved there; a value that no folder can hold stays outside. Nothing is left behind."""
+    columns = ["text", "moment", "real"]
+    rows = pa.Table.from_pylist([{"n": n, **VALUES[n % len(VALUES)]} for n in range(50)], PARTITIONED)
+    table = made(tmp_path / "table", PARTITIONED, partition_by=columns)
+    writer = replace(writer_of(table), in_folders=True)
+    adds, count = write_frame(frame(spark, rows, 3), writer, by_jvm=by_jvm)
+    assert count == 50
+    for add in adds:
+        values = {name: folder_text(text, PARTITIONED.field(name).type) for name, text in add.partition_values.items()}
+        folder = hive_paths.folder_of(columns, values)
+        is_long = len(add.partition_values["text"] or "") > 255
+        assert (folder is None) is is_long
+        assert to_storage_path(add.path).rpartition("/")[0] == (folder or add.path[:2])
+    assert sorted(files_below(table)) == sorted(to_storage_path(add.path) for add in adds)
+    assert not any((tmp_path / "table" / "data").glob("*"))
+    assert str(rows_of(table, adds)) == str(expected_rows(writer.prepared(rows)))
+
+
+def test_a_move_that_fails_leaves_no_file(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made(tmp_path / "table", PARTITIONED, partition_by=["text"])
+    move = LocalStore.move
+    moved: list[str] = []
+
+    def failing(store: LocalStore, old: str, new: str) -> None:
+        if moved:
+            raise PermissionError(13, "no")
+        moved.append(new)
+        move(store, old, new)
+
+    monkeypatch.setattr(LocalStore, "move", failing)
+    rows = pa.Table.from_pylist([{"n": n, "text": f"p{n % 2}"} for n in range(4)], PARTITIONED)
+    with pytest.raises(PermissionError):
+        write_frame(frame(spark, rows), replace(writer_of(table), in_folders=True))
+    assert moved[0].startswith("text=p")
+    assert files_below(table) == []
+
+
+def test_sparks_writer_is_not_used_for_partition_folders_in_an_object_store() -> None:
+    """There its files cannot be moved, and the names that it would give to folders do not distinguish all values."""
+    writer = new_table(memory_store(), PARTITIONED, partition_by=["text"]).begin().writer
+    assert jvm_files.fits_layout(writer)
+    assert not jvm_files.fits_layout(replace(writer, in_folders=True))
 
 
 @pytest.mark.parametrize("kind", ["int", "long"])
