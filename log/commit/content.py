@@ -169,8 +169,17 @@ def _replaced(staged: Staged, state: LogState, store: Store, now_ms: int) -> lis
         removed = in_scope(state.files().values, staged.replaces, state.head.metadata, store.url)
     else:
         return []
-    removes: list[RemoveFile] = [add.removed(now_ms, data_change=True) for add in files.to_adds(removed)]
+    again = {canonical(add.path) for add in back}
+    removes = [_gone(add, now_ms, is_back=canonical(add.path) in again) for add in files.to_adds(removed)]
+    changes = staged.restores is not None or staged.adds or staged.metadata is not None or staged.protocol is not None
+    if not changes and not any(remove.data_change for remove in removes):
+        return []  # other commits have emptied the scope
     return [*removes, *back]
+
+
+def _gone(add: AddFile, now_ms: int, *, is_back: bool) -> RemoveFile:
+    """The remove of a file. Without a live row it changes no rows, unless the file comes back with another vector."""
+    return add.removed(now_ms, data_change=is_back or statistics.live_rows(add) != 0)
 
 
 # --- the commitInfo before the actions --------------------------------------------------------------------------------

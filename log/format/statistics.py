@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from tidelog.log.format.actions import AddFile, RemoveFile
 from tidelog.log.format.schema import leaf_columns
 from tidelog.log.format.text import MALFORMED_JSON
 
@@ -135,6 +136,14 @@ def num_records(stats: str | None) -> int | None:
     except MALFORMED_JSON:
         return None
     return value if isinstance(value, int) else None
+
+
+def live_rows(file: AddFile | RemoveFile) -> int | None:
+    """How many rows of a file its deletion vector leaves; None if its statistics have no count."""
+    physical = num_records(file.stats)
+    if physical is None:
+        return None
+    return physical - (file.deletion_vector.cardinality if file.deletion_vector else 0)
 
 
 def widened(stats: str | None, physical_rows: int) -> str:

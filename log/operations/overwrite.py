@@ -91,7 +91,7 @@ class Overwrite:
             none = writer.schema.empty_table().select(self._names)
             scope = Scope(partitions=_distinct(pa.concat_tables([none, *found])))
         gone = in_scope(state.files().values, scope, writer.metadata, writer.store.url)
-        if not rows and not gone.num_rows:
+        if not rows and all(statistics.live_rows(add) == 0 for add in files.to_adds(gone)):
             return None
         adds = tuple(add for part in parts for add in part.adds)
         parameters = {"mode": "Overwrite", "partitionBy": _json_list(self._names)}
@@ -123,22 +123,18 @@ def _json_list(values: object) -> str:
 
 
 def stage_truncate(state: LogState, writer: DataWriter, where: str | None) -> Staged | None:
-    """Stage deleting every row of the scope; None if there are no rows."""
+    """Stage deleting every row of the scope; None if there are none. A compaction drops files without live rows."""
     metadata, path = writer.metadata, writer.store.url
     where = at_time(where, writer.system.now_ms)
     scope = partition_scope(where, metadata, path)
-    gone = in_scope(state.files().values, scope, metadata, path)
-    if not gone.num_rows:
+    gone = files.to_adds(in_scope(state.files().values, scope, metadata, path))
+    rows = [statistics.live_rows(add) for add in gone]
+    if not any(count != 0 for count in rows):
         return None
     return Staged(
         operation="TRUNCATE",
         operation_class=OperationClass.OVERWRITE,
         replaces=scope,
         parameters={} if where is None else {"predicate": msgspec.json.encode([where]).decode()},
-        metrics={"numRemovedFiles": gone.num_rows, "numDeletedRows": _live_rows(files.to_adds(gone))},
+        metrics={"numRemovedFiles": len(gone), "numDeletedRows": sum(count or 0 for count in rows)},
     )
-
-
-def _live_rows(adds: list[AddFile]) -> int:
-    dead = sum(add.deletion_vector.cardinality for add in adds if add.deletion_vector)
-    return sum(statistics.num_records(add.stats) or 0 for add in adds) - dead

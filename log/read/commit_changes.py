@@ -131,7 +131,7 @@ class _Sides:
                 values = remove.partition_values
                 if values is None:
                     values = partition_values_at(source.store, source.metadata, commit.version - 1, remove)
-                rows = _live_rows(remove.stats, remove.deletion_vector)
+                rows = statistics.live_rows(remove)
                 file = DataFile(remove.path, values, remove.deletion_vector)
                 removed.append(self._file(file, remove.size or 0, rows, self._old, None, remove.stats))
         for path, add in adds.items():
@@ -221,17 +221,12 @@ def _keys(commit: Commit, source: ChangeSource) -> tuple[str, ...]:
 
 
 def _inserted(commit: Commit, timestamp_ms: int, add: AddFile, change_type: str = INSERT) -> ChangeFile:
-    rows = _live_rows(add.stats, add.deletion_vector)
+    rows = statistics.live_rows(add)
     return ChangeFile(DataFile.of(add), commit.version, timestamp_ms, add.size, rows, change_type, stats=add.stats)
 
 
 def _with_rows(files: Iterator[ChangeFile] | Sequence[ChangeFile]) -> list[ChangeFile]:
     return [file for file in files if file.rows != 0]
-
-
-def _live_rows(stats: str | None, vector: DeletionVectorDescriptor | None) -> int | None:
-    physical = statistics.num_records(stats)
-    return None if physical is None else physical - (vector.cardinality if vector else 0)
 
 
 def _not_append_only(commit: Commit, path: str) -> NotAppendOnlyError:

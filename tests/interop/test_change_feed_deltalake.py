@@ -55,6 +55,19 @@ def test_rows_that_deltalake_copies_do_not_show(path: str, partition_by: list[st
     assert changed(table) == Counter([*gone, ("insert", 0, 1), ("insert", 3, 4)])
 
 
+def test_dead_rows_do_not_die_again_in_the_feed_of_deltalake(path: str) -> None:
+    """An overwrite takes a file without live rows. Its removal is no change of rows, or all of them would show."""
+    table = Table.create(path, SCHEMA, properties={"delta.enableChangeDataFeed": True})
+    table.insert(rows(*range(4)))
+    table.delete("k = 1")
+    table.delete("k >= 0")
+    table.overwrite(rows(7))
+    feed = DeltaTable(path).load_cdf(starting_version=table.version)
+    theirs = pa.table(pa.RecordBatchReader.from_stream(feed).read_all())
+    assert list(zip(theirs["_change_type"].to_pylist(), theirs["k"].to_pylist(), strict=True)) == [("insert", 7)]
+    assert changed(table) == Counter([("insert", 7, 3)])
+
+
 @pytest.mark.parametrize("partition_by", [[], ["p"]], ids=["one partition", "partitions"])
 def test_every_interval_leads_from_its_start_to_its_end(tmp_path: Path, partition_by: list[str]) -> None:
     randomness = random.Random(seed())

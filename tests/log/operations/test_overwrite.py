@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -19,14 +20,17 @@ from tests.log.support import (
     remove,
     reopen,
 )
-from tidelog.log import OperationClass, Table
+from tidelog.compaction_daemon import compact
+from tidelog.log import Committed, OperationClass, Table
 from tidelog.log.errors import (
     ConfigurationError,
     CorruptLogError,
+    NotAppendOnlyError,
     PredicateError,
     SchemaMismatchError,
     TidelogError,
 )
+from tidelog.log.state.commits import read_commit
 
 
 @pytest.fixture(params=list(KINDS))
@@ -81,6 +85,114 @@ def test_truncate_partitions_and_the_whole_table(table: Table) -> None:
     assert table.truncate(where="part = 'a'").version == version
     table.truncate()
     assert (keys(table), table.at().num_files) == ([], 0)
+
+
+# --- files that hold only dead rows ----------------------------------------------------------------------------------
+
+EMPTIED: dict[str, Callable[[Table], Committed]] = {
+    "truncate": lambda table: table.truncate(where="part = 'a'"),
+    "overwrite where": lambda table: table.overwrite([], where="part = 'a'"),
+    "dynamic overwrite": lambda table: table.overwrite([], dynamic=True),
+}
+REPLACED: dict[str, Callable[[Table], Committed]] = {
+    "overwrite where": lambda table: table.overwrite(rows(range(90, 92)), where="part = 'a'"),
+    "dynamic overwrite": lambda table: table.overwrite(rows(range(90, 92)), dynamic=True),
+}
+
+
+def with_dead_files(kind: str = "vectors, feed") -> Table:
+    """No row of partition a is live, but two of its files are: their vectors hold all rows."""
+    table = filled(kind)
+    table.insert(rows(range(20, 24)))
+    for where in ("k = 1 OR k = 21", "part = 'a'"):
+        table.delete(where)
+    assert sum(file.partition_values["part"] == "a" for file in live_files(table)) == 2
+    assert table.scan("part = 'a'").count() == 0
+    return table
+
+
+@pytest.mark.parametrize("how", EMPTIED)
+def test_emptying_what_is_empty_makes_no_commit(how: str) -> None:
+    table = with_dead_files()
+    before, files = table.version, table.at().num_files
+    committed = EMPTIED[how](table)
+    assert (committed.version, set(committed.metrics.values())) == (before, {0})
+    assert Table.open(table.path).version == before
+    assert compact(table).did_anything
+    assert table.refresh().at().num_files == files - 2, "a compaction drops the files"
+
+
+@pytest.mark.parametrize("how", REPLACED)
+def test_new_rows_over_dead_ones_are_an_append_for_readers(how: str) -> None:
+    table = with_dead_files()
+    before = table.version
+    committed = REPLACED[how](table)
+    assert committed.metrics["numRemovedFiles"] == 2
+    assert keys(table) == [6, 7, 8, 9, 10, 11, 12, 90, 91]
+    assert table.at().num_files == 3
+    appended = table.changes(after=before, mode="append").to_arrow()
+    assert sorted(appended["k"].to_pylist()) == [90, 91]
+    changes = table.changes(after=before).to_arrow()
+    assert set(changes["_change_type"].to_pylist()) == {"insert"}
+    assert table.time_version == committed.timestamp
+
+
+def test_only_files_with_live_rows_change_rows_when_a_table_is_emptied() -> None:
+    table = with_dead_files()
+    before = table.version
+    assert table.truncate().metrics == {"numRemovedFiles": 4, "numDeletedRows": 7}
+    removes = read_commit(table.store, table.version).removes
+    assert sorted((remove.partition_values or {})["part"] or "" for remove in removes if remove.data_change) == [
+        "",
+        "b",
+    ]
+    assert [(remove.partition_values or {})["part"] for remove in removes if not remove.data_change] == ["a", "a"]
+    assert sorted(table.changes(after=before).to_arrow()["k"].to_pylist()) == [6, 7, 8, 9, 10, 11, 12]
+    assert table.truncate().version == table.version
+    with pytest.raises(NotAppendOnlyError):
+        table.changes(after=before, mode="append").to_arrow()
+
+
+def test_what_others_have_emptied_meanwhile_needs_no_commit() -> None:
+    table = filled("vectors, feed")
+    table.delete("k = 1")
+    staged = table.begin().truncate(where="part = 'a'")
+    Table.open(table.path).delete("part = 'a'")
+    assert staged.commit().version == table.refresh().version  # type: ignore[union-attr]
+    assert table.history(1)[0].operation == "DELETE"
+
+
+def test_a_restore_that_only_takes_dead_files_changes_no_rows() -> None:
+    table = filled("vectors")
+    empty = new_table(memory_store(), SCHEMA, partition_by=["part"])
+    empty.insert(rows(range(3)))
+    empty.delete("k = 1")
+    empty.delete("k >= 0")
+    before = empty.version
+    empty.restore(version=0)
+    assert empty.at().num_files == 0
+    assert empty.changes(after=before, mode="append").to_arrow().num_rows == 0
+    table.delete("k = 1")
+    table.delete("part = 'a'")
+    table.restore(version=2)
+    assert keys(table) == list(range(13)), "rows come back as a change"
+    assert table.changes(after=table.version - 1).to_arrow().num_rows == 6
+
+
+def test_a_table_without_live_rows_is_dropped_with_its_files() -> None:
+    table = with_dead_files()
+    table.delete("k >= 0")
+    Table.drop(table.path)
+    assert not [path for path, _ in table.store.walk() if not path.startswith("_delta_log/")]
+
+
+def test_a_file_without_a_count_of_its_rows_counts_as_live() -> None:
+    table = with_dead_files()
+    (first, *_) = [file for file in live_files(table) if file.partition_values["part"] == "a"]
+    put_foreign(table, msgspec.structs.replace(first, stats=None, data_change=False))
+    table.refresh().truncate(where="part = 'a'")
+    removes = read_commit(table.store, table.version).removes
+    assert sorted(remove.data_change for remove in removes) == [False, True]
 
 
 def test_overwrite_of_many_partitions() -> None:

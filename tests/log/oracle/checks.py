@@ -166,6 +166,13 @@ def _remove_faults(commit: Commit, path: str, remove: dict[str, Any]) -> Iterato
         yield f"the remove of {path} lacks partition values or size"
     if remove["dataChange"] and commit.before.configuration.get("delta.appendOnly") == "true":
         yield f"{path} is removed from an append-only table"
+    if live is None or not commit.ours or path in {add["path"] for add in actions(commit.lines, "add")}:
+        return
+    rows_die = commit.operation.kind is not Kind.COMPACTION and bool(live_addresses(live, commit.reader))
+    if remove["dataChange"] and not rows_die:
+        yield f"{path} has no live row, and its remove counts as a change of rows"
+    if rows_die and not remove["dataChange"]:
+        yield f"{path} has live rows, and its remove does not count as a change of rows"
 
 
 def _add_faults(commit: Commit, file: LiveFile) -> Iterator[str]:
@@ -320,7 +327,11 @@ def time_version(commit: Commit) -> Iterator[str]:
     if not commit.ours:
         return
     without_time_version = commit.operation.kind in {Kind.COMPACTION, Kind.METADATA}
-    if commit.changes_data and without_time_version:
+    replaces_nothing = commit.operation.kind is Kind.REPLACING and not isinstance(commit.operation, Restore)
+    replaces_nothing = replaces_nothing and commit.before.rows == commit.after.rows
+    if replaces_nothing:
+        yield "it replaces nothing and is a commit"
+    if commit.changes_data and (without_time_version or replaces_nothing):
         yield "it makes a time version"
     if (
         not commit.changes_data

@@ -119,6 +119,12 @@ def _with_groups(prepared: Any, change: Callable[[Any], Any]) -> Any:
     return type(prepared)(prepared.actions, lineage, prepared.written)
 
 
+def rows_die(original: Function) -> Function:
+    """Every file that is replaced counts as a change of rows."""
+    del original
+    return lambda add, now_ms, **_: add.removed(now_ms, data_change=True)
+
+
 def never(original: Function) -> Any:
     del original
     return property(lambda _self: False)
@@ -225,6 +231,12 @@ MUTATIONS = (
         "tidelog.log.commit.content:_replaced",
         first_state,
         "INSERT; OVERWRITE@0",
+    ),
+    Mutation(
+        "dead rows die again when their file is replaced",
+        "tidelog.log.commit.content:_gone",
+        rows_die,
+        "DELETE p=1; TRUNCATE@1",
     ),
     Mutation(
         "the lineage lacks dead outputs",

@@ -116,3 +116,13 @@ def test_a_delete_of_restored_rows_conflicts() -> None:
 
 def test_a_second_copy_of_a_stream_conflicts() -> None:
     assert outcomes_of(VECTORS, "INSERT once; INSERT once@0")[-1] == "conflict: it is the second copy of one stream"
+
+
+def test_what_holds_no_live_row_is_replaced_without_a_change() -> None:
+    """A DELETE of the last rows of a file with a vector leaves the file. Its rows do not die again, and without other
+    rows in its scope a TRUNCATE is no commit, even if it was staged before the DELETE.
+    """
+    assert outcomes_of(PARTITIONS, "DELETE p=1; TRUNCATE p=1@1") == ["committed", "nothing to do"]
+    assert outcomes_of(PARTITIONS, "DELETE p=1; TRUNCATE p=1@0") == ["committed", "nothing to do"]
+    assert outcomes_of(PARTITIONS, "DELETE p=1; OVERWRITE p=1@1; MINOR@0") == ["committed", "committed", "superseded"]
+    assert outcomes_of(VECTORS, "DELETE p=1; TRUNCATE@1; UPDATE v<70@0") == ["committed", "committed", "nothing to do"]
