@@ -172,7 +172,9 @@ class Statements(TableReader):
         where, fixed = update_at_time(where, set, self._now_ms)
         return self.statement(lambda transaction: transaction.update(where, fixed))
 
-    def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Committed:
+    def upsert(
+        self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None, other_keys: bool = False
+    ) -> Committed:
         """Replace the table rows that have the data's keys, and insert the rows with new keys.
 
         If a key has several rows in the table, all of them are replaced. Holds the data in memory, and with
@@ -183,17 +185,21 @@ class Statements(TableReader):
             keys: The key columns; by default those of `tidelog.primaryKey`.
             delete_where: SQL text over the data's columns. A row of the data for which it is true deletes its key and
                 is not inserted. Columns that only this text reads need not be in the table.
+            other_keys: Whether `keys` may differ from `tidelog.primaryKey`. Then all rows that are equal in `keys` are
+                replaced, even if they have different primary keys.
 
         Raises:
             SchemaMismatchError, UnsupportedFeatureError: As for `insert`, or a key is null.
             DuplicateKeyError: The data has several rows for one key.
-            ConfigurationError: There are no key columns, or they are not in the table.
+            ConfigurationError: There are no key columns, they are not in the table, or they are not its primary key.
             PredicateError: `delete_where` contains something that tidelog does not evaluate.
             AppendOnlyError: The table forbids changing rows.
             ConflictError: Other commits won every attempt.
         """
         held, delete_where = conform.hold(data), at_time(delete_where, self._now_ms)
-        return self.statement(lambda transaction: transaction.upsert(held, keys=keys, delete_where=delete_where))
+        return self.statement(
+            lambda transaction: transaction.upsert(held, keys=keys, delete_where=delete_where, other_keys=other_keys)
+        )
 
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Committed:
         """Replace the table, or some of its partitions, with `data`.

@@ -26,7 +26,7 @@ from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.format.text import is_unicode
 from tidelog.log.operations import add_columns, delete_update, schema_evolution, set_properties, upsert
-from tidelog.log.operations.keys import key_columns
+from tidelog.log.operations.keys import upsert_keys
 from tidelog.log.operations.overwrite import stage_overwrite, stage_truncate
 from tidelog.log.operations.restore import restore_target, stage_restore
 from tidelog.log.rules import RowRules
@@ -171,10 +171,12 @@ class Transaction:
         with self._writing():
             return self._keep(delete_update.stage_update(self._state, self.writer, where, set))
 
-    def upsert(self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Transaction:
+    def upsert(
+        self, data: Any, *, keys: Sequence[str] = (), delete_where: str | None = None, other_keys: bool = False
+    ) -> Transaction:
         """Stage rows that replace those with the same keys. Arguments and errors as for `Table.upsert`."""
         self.require_row_changes()
-        names = key_columns(keys, self.schema, self.properties)
+        names = upsert_keys(keys, self.schema, self.properties, other_keys=other_keys)
         with self._writing():
             return self._keep(
                 upsert.stage_upsert(self._state, self.writer, data, names, delete_where), upsert.UPSERT_METRICS

@@ -315,8 +315,11 @@ def clean_up(configuration: Mapping[str, str]) -> bool:
 
 def primary_key(configuration: Mapping[str, str]) -> tuple[str, ...]:
     """The columns that identify a row, as the table declares them (not a constraint); empty if it declares none."""
-    text = configuration.get(PRIMARY_KEY)
-    return () if text is None else parse_names(text)
+    try:
+        text = configuration.get(PRIMARY_KEY)
+        return () if text is None else parse_names(text)
+    except ValueError:  # another writer's value that tidelog cannot parse
+        return ()
 
 
 def cluster_by(configuration: Mapping[str, str]) -> tuple[str, ...]:

@@ -26,6 +26,26 @@ _FEW_VALUES = 50
 _NAMED_KEYS = 3
 
 
+def upsert_keys(
+    given: Sequence[str], schema: pa.Schema, configuration: Mapping[str, str], *, other_keys: bool
+) -> list[str]:
+    """The key columns of an upsert, as `key_columns` returns them.
+
+    Raises ConfigurationError if they are not the table's primary key, in any order, and `other_keys` does not allow it.
+    """
+    keys = key_columns(given, schema, configuration)
+    if other_keys and not given:
+        raise ConfigurationError("other_keys=True is given without keys", advice="pass keys=[...], or leave it out")
+    primary = list(properties.primary_key(configuration))
+    if primary and not other_keys and {name.lower() for name in keys} != {name.lower() for name in primary}:
+        raise ConfigurationError(
+            f"keys={keys!r} are not the table's primary key, {primary!r} ({properties.PRIMARY_KEY}), and an upsert "
+            "replaces all rows that are equal in its keys",
+            advice="leave keys out, or pass other_keys=True if that is meant",
+        )
+    return keys
+
+
 def key_columns(given: Sequence[str], schema: pa.Schema, configuration: Mapping[str, str]) -> list[str]:
     """The key columns: those given, or else the table's primary key. Raises ConfigurationError."""
     if isinstance(given, str):

@@ -139,7 +139,9 @@ class SparkTable:
         where, fixed = predicate.update_at_time(where, set, REAL_SYSTEM.now_ms)
         return self._change_rows(where, partial(stage_update, where=where, assignments=fixed))
 
-    def upsert(self, data: DataFrame, *, keys: Sequence[str] = (), delete_where: str | None = None) -> Committed:
+    def upsert(
+        self, data: DataFrame, *, keys: Sequence[str] = (), delete_where: str | None = None, other_keys: bool = False
+    ) -> Committed:
         """Replace the table's rows that have a key of the data with the data's rows, and add rows with new keys.
 
         The data's tasks write its rows. Its keys go to the driver, and from there to all tasks. The executors keep the
@@ -150,12 +152,14 @@ class SparkTable:
             data: The new rows. Each key can occur only once.
             keys: The key's columns, by default those of the table property `tidelog.primaryKey`.
             delete_where: An SQL predicate over the data's columns; a row for which it is true deletes its key.
+            other_keys: Whether the keys may differ from `tidelog.primaryKey`; see `Table.upsert`.
 
         Returns:
             The commit, with its version and metrics.
 
         Raises:
-            ConfigurationError: The data has more than 10 million keys, or no keys are given or known.
+            ConfigurationError: The data has more than 10 million keys, no keys are given or known, or they are not the
+                table's primary key.
             SchemaMismatchError: The data is not a Spark DataFrame, does not fit the table, or has a null in a key.
             DuplicateKeyError: The data has several rows of one key.
             PredicateError: `delete_where` is invalid.
@@ -166,7 +170,8 @@ class SparkTable:
         require_frame(data)
         # A statement that starts again must see the same rows, and computing the data again could give others.
         delete_where = predicate.at_time(delete_where, REAL_SYSTEM.now_ms)
-        upsert = SparkUpsert(self._spark, data.localCheckpoint(eager=False), keys, delete_where)
+        held = data.localCheckpoint(eager=False)
+        upsert = SparkUpsert(self._spark, held, keys, delete_where, other_keys=other_keys)
         return self._statement(upsert.stage)
 
     def overwrite(self, data: DataFrame, *, where: str | None = None, dynamic: bool = False) -> Committed:

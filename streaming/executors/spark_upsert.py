@@ -28,7 +28,7 @@ from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.statistics import num_records
 from tidelog.log.operations.delete_update import Matched
-from tidelog.log.operations.keys import Keys, key_columns
+from tidelog.log.operations.keys import Keys, upsert_keys
 from tidelog.log.operations.staged_parts import state_of, without_progress
 from tidelog.log.operations.upsert import (
     NEW_ROW,
@@ -87,11 +87,20 @@ class SparkUpsert:
     Each staging computes the data once: the rows written and the keys to look for come from the same tasks.
     """
 
-    def __init__(self, spark: SparkSession, data: DataFrame, keys: Sequence[str], delete_where: str | None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        data: DataFrame,
+        keys: Sequence[str],
+        delete_where: str | None,
+        *,
+        other_keys: bool,
+    ) -> None:
         self._spark = spark
         self._data = data
         self._given = keys
         self._delete_where = delete_where
+        self._other_keys = other_keys
 
     def stage(self, state: LogState, writer: DataWriter) -> Staged:
         """Stage the statement on `state`; see Table.upsert.
@@ -99,7 +108,8 @@ class SparkUpsert:
         Raises WriteVerificationError if the numbers of rows in the tasks' files and keys are not those that Spark
         counted. After any error the files are deleted.
         """
-        names = key_columns(self._given, writer.schema, writer.metadata.configuration)
+        configuration = writer.metadata.configuration
+        names = upsert_keys(self._given, writer.schema, configuration, other_keys=self._other_keys)
         data, rules = ruled(self._data, writer)
         observation = Observation()
         counted = data.observe(observation, F.count(F.lit(1)).alias("rows"))

@@ -32,7 +32,6 @@ from tidelog.log.format import partition_values, properties
 from tidelog.log.format.actions import AddFile
 from tidelog.log.format.schema import physical_name
 from tidelog.log.operations.delete_update import free_name
-from tidelog.log.operations.keys import key_columns
 from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
 from tidelog.log.state.loader import LogState
 from tidelog.log.storage import Store, open_store
@@ -175,12 +174,12 @@ class CollectedRows:
 
     def _upsert(self, transaction: Transaction) -> None:
         settings, rows = self._settings, self._rows
-        keys = key_columns(settings.keys, transaction.schema, transaction.properties)
+        keys = settings.keys_of(transaction.schema, transaction.properties)
         if settings.order_by:
             rows = newest_rows(rows, keys, settings.order_by)
             self.count = rows.num_rows
         rows = rows.drop_columns(_only_for_order(settings, rows.schema, transaction.schema))
-        transaction.upsert(rows, keys=keys, delete_where=settings.delete_where)
+        transaction.upsert(rows, keys=keys, delete_where=settings.delete_where, other_keys=settings.other_keys)
 
 
 class FrameRows:
@@ -194,6 +193,7 @@ class FrameRows:
         self._choice = choice
         self._few_files = few_files
         self._upsert: SparkUpsert | None = None
+        self._keys: list[str] = []
         # Checked before the table is created. An upsert is written in Python by the tasks, and so is a batch if Spark's
         # own writer cannot reach the store; with writer="spark" that is an error. On Spark Connect that writer would
         # need other settings in a session that is not ours alone.
@@ -242,13 +242,15 @@ class FrameRows:
 
     def _upserted(self, state: LogState, writer: DataWriter) -> Staged | None:
         settings = self._settings
-        if self._upsert is None:
-            keys = key_columns(settings.keys, writer.schema, writer.metadata.configuration)
-            frame = self._frame
+        keys = settings.keys_of(writer.schema, writer.metadata.configuration)
+        if self._upsert is None or keys != self._keys:
+            self._keys, frame = keys, self._frame
             if settings.order_by:
                 frame = newest_rows_of_frame(frame, keys, settings.order_by)
             frame = frame.drop(*_only_for_order(settings, arrow_schema(frame), writer.schema))
-            self._upsert = SparkUpsert(frame.sparkSession, frame, keys, settings.delete_where)
+            self._upsert = SparkUpsert(
+                frame.sparkSession, frame, keys, settings.delete_where, other_keys=settings.other_keys
+            )
         staged = self._upsert.stage(state, writer)
         self.count = staged.metrics["numSourceRows"]
         return None if staged.is_empty else staged

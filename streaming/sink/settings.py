@@ -9,9 +9,12 @@ from functools import wraps
 from inspect import signature
 from typing import Any, ParamSpec
 
+import pyarrow as pa
+
 from tidelog.log import predicate
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties as table_properties
+from tidelog.log.operations.keys import upsert_keys
 from tidelog.log.presentable import did_you_mean, presentable
 from tidelog.log.storage import open_store
 from tidelog.log.storage.memory import MemoryStore
@@ -28,6 +31,7 @@ _DEFAULTS: dict[str, object] = {
     "name": "default",
     "mode": APPEND,
     "keys": (),
+    "other_keys": False,
     "order_by": (),
     "delete_where": None,
     "adopt_txn": None,
@@ -52,6 +56,7 @@ class SinkSettings:
     name: str
     mode: str
     keys: tuple[str, ...]
+    other_keys: bool
     order_by: tuple[str, ...]
     delete_where: str | None
     adopt_txn: str | None
@@ -79,6 +84,13 @@ class SinkSettings:
         delete_where = predicate.at_time(self.delete_where, now)
         return self if delete_where == self.delete_where else replace(self, delete_where=delete_where)
 
+    def keys_of(self, schema: pa.Schema, properties: Mapping[str, str]) -> list[str]:
+        """The key columns of an upsert into a table of this schema and with these properties.
+
+        Raises ConfigurationError.
+        """
+        return upsert_keys(self.keys, schema, properties, other_keys=self.other_keys)
+
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ConfigurationError(
@@ -89,7 +101,7 @@ class SinkSettings:
         _require_one_of("writer", self.writer, WRITERS)
         _require_one_of("on_reset", self.on_reset, _ON_RESET)
         if self.mode != UPSERT:
-            for argument in ("keys", "order_by", "delete_where"):
+            for argument in ("keys", "other_keys", "order_by", "delete_where"):
                 if getattr(self, argument):
                     raise ConfigurationError(
                         f"{argument} needs mode={UPSERT!r}, but the mode is {self.mode!r}",
@@ -97,6 +109,8 @@ class SinkSettings:
                     )
         if self.delete_where is not None:
             predicate.require_syntax(self.delete_where)
+        if self.keys or self.other_keys:  # as in a table that the sink creates
+            self.keys_of(pa.schema([(name, pa.null()) for name in self.keys]), self.properties)
         if self.throttle is not None and not isinstance(self.throttle, Throttle):
             raise ConfigurationError(
                 f"throttle must be a Throttle, not {type(self.throttle).__name__}",

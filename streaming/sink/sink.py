@@ -40,6 +40,8 @@ class Sink:
             rows in.
         keys: Key columns of an upsert. Default: the table's property `tidelog.primaryKey`, which a table that the sink
             creates gets from `keys`.
+        other_keys: Whether `keys` may differ from the table's `tidelog.primaryKey`. By default a batch is then refused,
+            because an upsert replaces all rows that are equal in its keys.
         order_by: Upsert only: one or more columns. Of several rows of a batch with the same key, the one with the
             greatest value wins. Without it, a key that comes twice in a batch is a DuplicateKeyError. Rows of a later
             batch always replace those of an earlier one.
@@ -86,6 +88,7 @@ class Sink:
         name: str = "default",
         mode: str = APPEND,
         keys: Sequence[str] = (),
+        other_keys: bool = False,
         order_by: str | Sequence[str] | None = None,
         delete_where: str | None = None,
         adopt_txn: str | None = None,
@@ -104,6 +107,7 @@ class Sink:
             name=name,
             mode=mode,
             keys=keys,
+            other_keys=other_keys,
             order_by=order_by,
             delete_where=delete_where,
             adopt_txn=adopt_txn,

@@ -19,7 +19,7 @@ from tidelog.log import Table
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import AddFile, RemoveFile, SetTransaction
 from tidelog.log.format.paths import to_uri
-from tidelog.log.state import checksum, head
+from tidelog.log.state import head
 from tidelog.log.state.head import Totals
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import Store
@@ -228,7 +228,7 @@ def put_own_checksum(store: MemoryStore) -> None:
     state = load(store)
     state.uses_partition_folders()
     table_head = head.with_totals(state.head, Totals(1, 1))
-    content = checksum.to_bytes(table_head, txn_id="t", in_commit_timestamp_ms=table_head.timestamp_ms)
+    content = head.checksum_bytes(table_head, txn_id="t", in_commit_timestamp_ms=table_head.timestamp_ms)
     assert content
     store.put_if_absent(filenames.checksum_path(table_head.version), content)
 

@@ -8,14 +8,16 @@ from collections import Counter
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.types as pt
 import pytest
 
 from tests.log.operations.changing_rows import FEED_ON, KINDS, SCHEMA, filled, keys, rows
-from tests.log.support import memory_store, new_table
+from tests.log.support import memory_store, new_table, put_foreign
 from tidelog.log import Table
 from tidelog.log.conflict.staged import Staged
+from tidelog.log.errors import ConfigurationError, MetadataChangedException
 from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
 from tidelog.log.operations import upsert
 from tidelog.log.operations.keys import Keys
@@ -70,6 +72,84 @@ def test_keys_of_every_type(name: str, partitioned: bool) -> None:
     assert {row["key"] for row in table.scan("n = 1").to_arrow().to_pylist()} == {None}
     deletes = table.upsert(data(values, 0), keys=["key"], delete_where="n = 0")
     assert (deletes.metrics["numTargetRowsDeleted"], table.scan().count()) == (len(values), 1)
+
+
+# --- keys that are not the primary key -------------------------------------------------------------------------------
+
+
+def sales(**properties: object) -> Table:
+    schema = pa.schema([("id", pa.int64()), ("day", pa.string()), ("amount", pa.int64())])
+    table = new_table(memory_store(), schema, properties=properties)
+    table.insert([{"id": number, "day": "a", "amount": 5} for number in range(3)])
+    return table
+
+
+def refused_keys(table: Table, given: list[str], **arguments: Any) -> ConfigurationError:
+    """The error of the statement, and of a transaction. Nothing is written."""
+    before, data = dict(table.store.walk()), [{"id": 7, "day": "b", "amount": 5}]
+    with pytest.raises(ConfigurationError) as statement:
+        table.upsert(data, keys=given, **arguments)
+    with pytest.raises(ConfigurationError) as staged:
+        table.begin().upsert(data, keys=given, **arguments)
+    assert str(staged.value) == str(statement.value)
+    assert dict(table.store.walk()) == before
+    return statement.value
+
+
+@pytest.mark.parametrize("given", [["amount"], ["id"], ["id", "day", "amount"], ["day", "amount"]])
+def test_keys_that_are_not_the_primary_key_are_refused(given: list[str]) -> None:
+    """With them an upsert would replace rows that have nothing in common but an amount."""
+    error = refused_keys(sales(**{"tidelog.primaryKey": "id, day"}), given)
+    assert f"keys={given!r} are not the table's primary key, ['id', 'day'] (tidelog.primaryKey)" in error.message
+    assert "other_keys=True" in error.advice
+
+
+def test_other_keys_are_used_if_they_are_asked_for_by_name() -> None:
+    table = sales(**{"tidelog.primaryKey": "id"})
+    committed = table.upsert([{"id": 7, "day": "b", "amount": 5}], keys=["amount"], other_keys=True)
+    assert committed.metrics["numTargetRowsDeleted"] == 2
+    assert table.scan().to_arrow().to_pylist() == [{"id": 7, "day": "b", "amount": 5}]
+
+
+@pytest.mark.parametrize("given", [(), ["id", "day"], ["day", "id"], ["id", "day", "id"]])
+@pytest.mark.parametrize("declared", ["id, day", "day,id", "ID, Day"])
+def test_the_primary_key_in_any_order_needs_no_word(given: list[str], declared: str) -> None:
+    if declared == "ID, Day" and not given:
+        return  # names of columns that the table lacks
+    table = sales(**{"tidelog.primaryKey": declared})
+    table.upsert([{"id": 1, "day": "a", "amount": 6}], keys=given)
+    assert sorted(table.scan().to_arrow()["amount"].to_pylist()) == [5, 5, 6]
+
+
+def test_without_a_primary_key_any_keys_will_do() -> None:
+    for declared in ({}, {"mine": "id"}):
+        table = sales(**declared)
+        table.upsert([{"id": 1, "day": "a", "amount": 6}], keys=["id"])
+        assert table.scan().count() == 3
+    put_foreign(table, msgspec.structs.replace(table.head.metadata, configuration={"tidelog.primaryKey": "id,,"}))
+    table.refresh().upsert([{"id": 1, "day": "a", "amount": 7}], keys=["id"])
+
+
+def test_other_keys_without_keys_are_a_mistake() -> None:
+    error = refused_keys(sales(**{"tidelog.primaryKey": "id"}), [], other_keys=True)
+    assert "without keys" in error.message
+
+
+def test_an_upsert_loses_to_the_declaration_of_another_primary_key() -> None:
+    """It was staged before, and the statement runs again: it says what the keys are now."""
+    table = sales()
+    staged = table.begin().upsert([{"id": 7, "day": "b", "amount": 5}], keys=["amount"])
+    Table.open(table.path).set_properties({"tidelog.primaryKey": "id"})
+    with pytest.raises(MetadataChangedException):
+        staged.commit()
+    refused_keys(table, ["amount"])
+
+
+def test_net_changes_can_have_any_keys() -> None:
+    """They are only read. A key with several rows is an error there."""
+    table = sales(**{"tidelog.primaryKey": "id"})
+    table.delete("id > 0")
+    assert table.changes(mode="net", keys=["amount", "id"]).to_arrow().num_rows == 1
 
 
 def test_the_predicate_of_keys() -> None:

@@ -95,6 +95,18 @@ def test_errors_are_typed_and_nothing_is_committed(
     assert made.refresh().version == before
 
 
+def test_keys_that_are_not_the_primary_key_need_a_word(spark: SparkSession, tmp_path: Path) -> None:
+    made = filled(tmp_path, "vectors")
+    made.set_properties({"tidelog.primaryKey": "k"})
+    frame, before = frame_of(spark, rows(range(90, 91))), made.version
+    with pytest.raises(ConfigurationError, match=r"keys=\['part'\] are not the table's primary key, \['k'\]"):
+        table(spark, made.path).upsert(frame, keys=["part"])
+    assert made.refresh().version == before
+    committed = table(spark, made.path).upsert(frame, keys=["part"], other_keys=True)
+    assert committed.metrics["numTargetRowsDeleted"] > 1
+    assert made.refresh().scan("part = 'a'").count() == 1
+
+
 def test_a_missing_data_file(spark: SparkSession, tmp_path: Path) -> None:
     made = filled(tmp_path, "vectors")
     (tmp_path / "table" / live_files(made)[0].path).unlink()

@@ -51,6 +51,12 @@ def test_a_sink_with_an_invalid_name_property_or_path_is_refused(
         ({"writer": "jvm"}, "writer='jvm' is not supported; use one of auto, driver, spark"),
         ({"keys": ["k"]}, "keys needs mode='upsert', but the mode is 'append'"),
         ({"order_by": "k"}, "order_by needs mode='upsert'"),
+        ({"other_keys": True}, "other_keys needs mode='upsert'"),
+        ({"mode": "upsert", "other_keys": True}, "no keys are given"),
+        (
+            {"mode": "upsert", "keys": ["amount"], "properties": {"tidelog.primaryKey": "id, day"}},
+            "keys=['amount'] are not the table's primary key, ['id', 'day'] (tidelog.primaryKey)",
+        ),
         ({"mode": "overwrite-partitions", "delete_where": "k = 1"}, "delete_where needs mode='upsert'"),
         ({"mode": "upsert", "keys": "k"}, "keys must be a list of column names, not a string; pass ['k']"),
         ({"mode": "upsert", "keys": ["k", "k"]}, "keys=['k', 'k'] has an empty or repeated name; name each column"),

@@ -21,6 +21,7 @@ from tidelog.log.errors import (
 )
 from tidelog.log.state.commits import read_commit
 from tidelog.streaming import Sink
+from tidelog.streaming import table as spark_table
 from tidelog.streaming.sink.batch_rows import CollectedRows, FrameRows
 
 pytestmark = pytest.mark.spark
@@ -130,6 +131,49 @@ def test_a_key_that_comes_twice_in_a_batch_is_named(
     assert advice in error.advice
     assert table.refresh().version == 0
     assert footprint(path) == before
+
+
+def test_keys_that_are_not_the_primary_key_need_a_word(
+    spark: SparkSession, source: Input, tmp_path: Path, writer: str
+) -> None:
+    """The property is set beside a running sink: its next batch is refused before anything is written."""
+    path = tmp_path / "table"
+    Table.create(str(path), events((1, "a", "x", 1)).schema)
+    sink = Sink(str(path), mode="upsert", keys=["v"], writer=writer)
+    run(spark, source.put_table(events((1, "a", "x", 1), (2, "a", "y", 1))), sink, tmp_path, EVENTS)
+    Table.open(str(path)).set_properties({"tidelog.primaryKey": "k"})
+    before = footprint(path)
+    stream = source.put_table(events((3, "a", "x", 1))).stream(spark, schema=EVENTS)
+    error = refused(stream, sink, tmp_path / "cp", ConfigurationError)
+    assert "keys=['v'] are not the table's primary key, ['k'] (tidelog.primaryKey)" in error.message
+    assert "other_keys=True" in error.advice
+    assert footprint(path) == before
+    asked = Sink(str(path), mode="upsert", keys=["v"], other_keys=True, writer=writer)
+    run(spark, source, asked, tmp_path, EVENTS)
+    assert contents(path, "k", "v") == [(2, "y"), (3, "x")]
+
+
+@pytest.mark.full
+def test_a_partition_of_dead_rows_is_overwritten_without_a_change_for_append_readers(
+    spark: SparkSession, source: Input, tmp_path: Path, writer: str
+) -> None:
+    path = tmp_path / "table"
+    table = Table.create(str(path), events((1, "a", "x", 1)).schema, partition_by=["day"])
+    table.insert(events((1, "a", "x", 1), (2, "a", "x", 1)))
+    for key in (1, 2):
+        table.delete(f"k = {key}")
+    before = table.version
+    assert table.at().num_files == 1
+    sink = Sink(str(path), mode="overwrite-partitions", writer=writer)
+    run(spark, source.put_table(events((3, "a", "y", 1))), sink, tmp_path, EVENTS)
+    assert [row["k"] for row in table.changes(after=before, mode="append").to_arrow().to_pylist()] == [3]
+    assert table.at().num_files == 1
+    spark_table(spark, str(path)).delete("k = 3")
+    frame = spark.createDataFrame(events((4, "a", "z", 1)))
+    spark_table(spark, str(path)).delete("k >= 0")
+    last = table.refresh().version
+    spark_table(spark, str(path)).overwrite(frame, dynamic=True)
+    assert [row["k"] for row in table.changes(after=last, mode="append").to_arrow().to_pylist()] == [4]
 
 
 def test_overwrite_partitions_replaces_the_partitions_that_the_batch_has_rows_in(
