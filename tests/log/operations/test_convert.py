@@ -154,8 +154,8 @@ def test_folders_that_are_no_table_are_refused(files: dict[str, Any], options: d
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", parquet(ROWS)[:-10]])
 def test_a_file_that_is_not_parquet_is_named(content: bytes) -> None:
-    text = refused(DataFileDamagedError, {"a.parquet": ROWS, "notes.csv": content})
-    assert "notes.csv" in text
+    text = refused(DataFileDamagedError, {"a.parquet": ROWS, "notes.parquet": content})
+    assert "notes.parquet" in text
     assert "move it out of the folder" in text
 
 

@@ -135,7 +135,7 @@ def test_the_primary_key_is_the_default() -> None:
     table.insert(rows(range(3)))
     table.upsert([row(1, "a", 1), row(1, "b", 2)])
     assert sorted(table.scan("k = 1", ["v"]).to_arrow()["v"].to_pylist()) == [1, 2]
-    table.upsert([row(1, "a", 5)], keys=["k"])
+    table.upsert([row(1, "a", 5)], keys=["k"], other_keys=True)
     assert keys(table) == [0, 1, 2]
 
 
