@@ -26,7 +26,7 @@ from tidelog.log.format.protocol import require_writable
 from tidelog.log.format.schema import columns_of
 from tidelog.log.format.text import is_unicode
 from tidelog.log.operations import add_columns, delete_update, schema_evolution, set_properties, upsert
-from tidelog.log.operations.keys import upsert_keys
+from tidelog.log.operations.keys import keys_of_upsert
 from tidelog.log.operations.overwrite import stage_overwrite, stage_truncate
 from tidelog.log.operations.restore import restore_target, stage_restore
 from tidelog.log.rules import RowRules
@@ -176,7 +176,7 @@ class Transaction:
     ) -> Transaction:
         """Stage rows that replace those with the same keys. Arguments and errors as for `Table.upsert`."""
         self.require_row_changes()
-        names = upsert_keys(keys, self.schema, self.properties, other_keys=other_keys)
+        names = keys_of_upsert(keys, self.schema, self.properties, other_keys=other_keys)
         with self._writing():
             return self._keep(
                 upsert.stage_upsert(self._state, self.writer, data, names, delete_where), upsert.UPSERT_METRICS

@@ -26,7 +26,7 @@ _FEW_VALUES = 50
 _NAMED_KEYS = 3
 
 
-def upsert_keys(
+def keys_of_upsert(
     given: Sequence[str], schema: pa.Schema, configuration: Mapping[str, str], *, other_keys: bool
 ) -> list[str]:
     """The key columns of an upsert, as `key_columns` returns them.

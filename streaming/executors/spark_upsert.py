@@ -28,7 +28,7 @@ from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.format.statistics import num_records
 from tidelog.log.operations.delete_update import Matched
-from tidelog.log.operations.keys import Keys, upsert_keys
+from tidelog.log.operations.keys import Keys, keys_of_upsert
 from tidelog.log.operations.staged_parts import state_of, without_progress
 from tidelog.log.operations.upsert import (
     NEW_ROW,
@@ -109,7 +109,7 @@ class SparkUpsert:
         counted. After any error the files are deleted.
         """
         configuration = writer.metadata.configuration
-        names = upsert_keys(self._given, writer.schema, configuration, other_keys=self._other_keys)
+        names = keys_of_upsert(self._given, writer.schema, configuration, other_keys=self._other_keys)
         data, rules = ruled(self._data, writer)
         observation = Observation()
         counted = data.observe(observation, F.count(F.lit(1)).alias("rows"))

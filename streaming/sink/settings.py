@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidelog.log import predicate
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties as table_properties
-from tidelog.log.operations.keys import upsert_keys
+from tidelog.log.operations.keys import keys_of_upsert
 from tidelog.log.presentable import did_you_mean, presentable
 from tidelog.log.storage import open_store
 from tidelog.log.storage.memory import MemoryStore
@@ -89,7 +89,7 @@ class SinkSettings:
 
         Raises ConfigurationError.
         """
-        return upsert_keys(self.keys, schema, properties, other_keys=self.other_keys)
+        return keys_of_upsert(self.keys, schema, properties, other_keys=self.other_keys)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
