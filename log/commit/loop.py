@@ -35,7 +35,7 @@ from tidelog.log.format.actions import Commit, decode_commit, encode_commit
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.pruning.partition_scope import Scope
 from tidelog.log.state import files
-from tidelog.log.state.commits import commits_after, is_there, read_commits
+from tidelog.log.state.commits import commits_after, read_commits
 from tidelog.log.state.head import Head, Totals, write_checksum
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.segment import list_segment, range_error
@@ -43,6 +43,7 @@ from tidelog.log.state.table_identity import (
     TABLE_ID,
     BaseLook,
     foreign_table,
+    has_commit,
     require_current,
     require_same_table,
 )
@@ -247,7 +248,8 @@ class _Attempt:
 
     def _put(self, written: Commit, content: bytes) -> bool:
         """Put one version, which `content` encodes. Return False if another commit has it."""
-        putting = VersionPut(self._store, self._system, written.version, self._txn_id)
+        previous_id = self.state.head.commit_id
+        putting = VersionPut(self._store, self._system, written.version, self._txn_id, previous_id)
         self.is_in_doubt = True
         try:
             stored = putting.put(
@@ -268,12 +270,13 @@ class _Attempt:
 
     def rebase(self, turn: Turn) -> Result | None:
         """Rebase over the new winners. Return a result only if nothing is left to commit."""
-        before = self.state.head.version
+        head = self.state.head
+        before = head.version
         new = []
         for winner in commits_after(self._store, before):
             new.append(winner)
             turn.ask_if_due()  # a slow reader would never catch up with fast writers
-        if before >= 0 and not is_there(self._store, before):
+        if before >= 0 and not has_commit(self._store, before, head.commit_id):
             # Clean-up deletes oldest first. It may have deleted these versions as well, and others put some again.
             raise self._cleaned_up(before)
         self._rebased_over += [winner.version for winner in new]
@@ -363,9 +366,9 @@ class _Attempt:
         newest = load(self._store).head
         list(read_commits(self._store, [newest.version]))  # raises if it cannot be read
         require_current(self._store.url, base.metadata.id, newest, advice=_OPEN_AGAIN)
-        head_version = self.state.head.version
-        if newest.version != head_version and not is_there(self._store, head_version):
-            raise self._cleaned_up(head_version)
+        head = self.state.head
+        if newest.version != head.version and not has_commit(self._store, head.version, head.commit_id):
+            raise self._cleaned_up(head.version)
 
     def _cleaned_up(self, version: int) -> HistoryExpiredError:
         """The error for a transaction that slept while the log was cleaned up."""

@@ -17,7 +17,8 @@ from collections.abc import Callable
 
 from tidelog.log.errors import CommitStateUnknownError, ConfigurationError, CorruptLogError, TidelogError
 from tidelog.log.format import commit_info, filenames
-from tidelog.log.state.commits import is_there, read_info
+from tidelog.log.state.commits import read_info
+from tidelog.log.state.table_identity import has_commit
 from tidelog.log.storage import NotDurableError, NotStoredError, Store
 from tidelog.log.storage.store import side_by_side
 from tidelog.log.system import System
@@ -39,13 +40,15 @@ class VersionPut:
         system: The clock and randomness.
         version: The version.
         txn_id: The id in the commitInfo of what is put.
+        previous_id: That of the version before; None if it has none.
     """
 
-    def __init__(self, store: Store, system: System, version: int, txn_id: str) -> None:
+    def __init__(self, store: Store, system: System, version: int, txn_id: str, previous_id: str | None = None) -> None:
         self._store = store
         self._system = system
         self._version = version
         self._txn_id = txn_id
+        self._previous_id = previous_id
         self._path = filenames.commit_path(version)
         self._unanswered: Exception | None = None
         self._may_have_landed = False
@@ -62,6 +65,7 @@ class VersionPut:
         Afterwards the version before must still exist, unless the first put found the version taken. A clean-up deletes
         commits oldest first. A writer that slept through it can put a version where one was deleted, below a
         checkpoint, where no reader looks; or the deleted one was its own. Looking before the put would prove nothing.
+        It must be the same version as before: another writer that slept can have put that one anew.
 
         Args:
             content: The commit.
@@ -96,7 +100,7 @@ class VersionPut:
             if number:
                 self._wait(number)
             try:
-                found = is_there(self._store, self._version - 1)
+                found = has_commit(self._store, self._version - 1, self._previous_id)
             except (OSError, TidelogError) as error:
                 failure = error
                 continue

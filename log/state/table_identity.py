@@ -35,6 +35,20 @@ def is_same_commit(store: Store, head: Head) -> bool:
         return False
 
 
+def has_commit(store: Store, version: int, commit_id: str | None) -> bool:
+    """Whether the commit `version` is in the log, and is still the one with this id.
+
+    That its file exists is not enough: after a clean-up another writer that slept can have put the version anew.
+    Without an id any commit counts. Raises CorruptLogError.
+    """
+    if commit_id is None:
+        return is_there(store, version)
+    try:
+        return commit_info.txn_id(read_info(store, version)) == commit_id
+    except FileNotFoundError:
+        return False
+
+
 def same_commit_reads(store: Store, head: Head) -> bool:
     """Like `is_same_commit`, and the commit can be read. Raises CorruptLogError if it cannot.
 

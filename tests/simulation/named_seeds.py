@@ -210,6 +210,23 @@ _CLEAN_UP = (
         holds=tuple(Hold(sleeper, "put", COMMIT, until="expire-1") for sleeper in ("insert-0", "insert-2")),
     ),
     named(
+        "a put behind one into a hole",
+        "the second writer had followed the commit that was deleted; it puts its own behind what the first one put",
+        known_defects.SLEEPERS_BESIDE_EXPIRE,
+        {
+            "insert-0": (_insert(30, 1),),
+            "insert-2": (_insert(31, 1),),
+            "insert-3": (_insert(32, 500),),
+            "expire-1": _EXPIRED,
+        },
+        store="cloud",
+        holds=(
+            Hold("insert-0", "put", COMMIT, until="expire-1"),
+            Hold("insert-2", "put", COMMIT, pause_ms=700),
+            Hold("insert-2", "put", COMMIT, until="insert-0"),
+        ),
+    ),
+    named(
         "an expire that dies halfway",
         "an expire dies after some of its deletions; the commits that are left have no gap",
         known_defects.SLEEPERS_BESIDE_EXPIRE,

@@ -246,6 +246,23 @@ def test_a_put_into_a_hole_is_no_winner_to_follow(plain: Table) -> None:
     assert read_numbers(reopen(plain)) == [10, 11, 12, 13, 14]
 
 
+def test_a_put_behind_one_into_a_hole_is_no_commit(plain: Table) -> None:
+    """Two writers sleep through a clean-up: one before it puts version 1, the other one before version 2."""
+    plain.insert(numbers([9]))
+
+    class Asleep(Around):
+        def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
+            if path == filenames.commit_path(2):
+                expired(reopen(plain))
+                late = plain.store.read(filenames.commit_path(6))
+                plain.store.put_if_absent(filenames.commit_path(1), late)
+            super().put_if_absent(path, content, durable=durable)
+
+    with pytest.raises(CommitStateUnknownError, match="version 1 was cleaned up"):
+        through(Asleep(plain.store)).insert(numbers([1]))
+    assert read_numbers(reopen(plain)) == [9, 10, 11, 12, 13, 14]
+
+
 @pytest.mark.parametrize("way", ["refresh", "load"])
 def test_a_reader_that_slept_through_a_clean_up_does_not_follow_a_put_into_a_hole(
     plain: Table, way: str, monkeypatch: pytest.MonkeyPatch
@@ -276,10 +293,10 @@ def test_a_version_whose_predecessor_cannot_be_looked_up_is_an_unknown_state(pla
             super().put_if_absent(path, content, durable=durable)
             self.put = self.put or path.endswith(".json")
 
-        def modified_ms(self, path: str) -> int:
-            if self.put:
+        def read(self, path: str) -> bytes:
+            if self.put and path == filenames.commit_path(0):
                 raise StoreUnavailableError("no answer", path=self.url)
-            return super().modified_ms(path)
+            return super().read(path)
 
     with pytest.raises(CommitStateUnknownError, match="no answer"):
         through(Deaf(plain.store)).insert(numbers([1]))
