@@ -31,8 +31,18 @@ from tidelog.streaming.feed_planning.limits import NO_LIMITS
 from tidelog.streaming.feed_planning.query_columns import LoadedColumns
 from tidelog.streaming.jvm_reading.jvm_rows import jvm_rows
 
-# The options that a Feed always sets, where they say nothing.
-_DEFAULTS = {("changes", "append"), ("initialSnapshot", "false"), ("skipChangeCommits", "false")}
+# The arguments whose names are not those of the options; the others have the same.
+_ARGUMENTS = {
+    "startingVersion": "starting_version",
+    "startingTimestamp": "starting_timestamp",
+    "initialSnapshot": "initial_snapshot",
+    "maxFilesPerTrigger": "max_files",
+    "maxBytesPerTrigger": "max_bytes",
+    "maxRowsPerTrigger": "max_rows",
+    "skipChangeCommits": "skip_change_commits",
+}
+# What a Feed passes on where its caller says nothing.
+_UNSAID = {("changes", "append"), ("initialSnapshot", "false"), ("skipChangeCommits", "false")}
 
 BatchFunction = Callable[[DataFrame, int], object]
 
@@ -170,11 +180,11 @@ class Feed:
         return writer.foreachBatch(_Call(self, function, table.store, selection))
 
     def __repr__(self) -> str:
-        """The table and the options that are not the default, without the storage options."""
+        """The table and the arguments that are not the default, without the storage options."""
         shown = [repr(self._read.path)]
         for name, value in self._options.items():
-            if name != "path" and not name.startswith("storageOption.") and (name, value) not in _DEFAULTS:
-                shown.append(f"{name}={value!r}")
+            if name != "path" and not name.startswith("storageOption.") and (name, value) not in _UNSAID:
+                shown.append(f"{_ARGUMENTS.get(name, name)}={value!r}")
         return presentable(f"Feed({', '.join(shown)})")
 
     def __getstate__(self) -> dict[str, Any]:

@@ -155,9 +155,11 @@ def _open_or_create(options: WriteOptions, frame: pa.Schema) -> Table:
         exist_ok=True,
     )
     if options.partition_by and options.partition_by != table.partition_by:
+        own = ",".join(table.partition_by)
         raise ConfigurationError(
             f"{table.path} is partitioned by {list(table.partition_by)}, not by {list(options.partition_by)}",
-            advice="leave out the option partitionBy, or give the table's partition columns",
+            advice=f"leave out the option partitionBy{f', or give {own!r}' if own else ''}; to change it, write to "
+            "a new table",
         )
     return table
 

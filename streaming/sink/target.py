@@ -100,7 +100,7 @@ class Target:
         if wanted and wanted != table.partition_by:
             raise ConfigurationError(
                 f"{table.path} is partitioned by {list(table.partition_by)}, not by {list(wanted)}",
-                advice="leave partition_by out, or pass the table's own",
+                advice="leave partition_by out, or pass the table's own; to change it, write to a new table",
             )
         if self._settings.mode == OVERWRITE_PARTITIONS and not table.partition_by:
             raise ConfigurationError(

@@ -270,6 +270,13 @@ def test_a_wrong_argument(
     assert message in str(caught.value)
 
 
+def test_a_feed_shows_its_arguments_without_credentials(spark: SparkSession, table: Table) -> None:
+    secret = {"key": "secret"}
+    feed = Feed(spark, table.path, changes="cdc", initial_snapshot=True, max_files=5, storage_options=secret)
+    assert repr(feed) == f"Feed('{table.path}', changes='cdc', initial_snapshot='true', max_files='5')"
+    assert repr(Feed(spark, table.path, after=0)) == f"Feed('{table.path}', after='0')"
+
+
 def test_there_is_no_table(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(TableNotFoundError):
         Feed(spark, str(tmp_path / "nothing"))

@@ -327,12 +327,23 @@ NESTED = pa.schema([("s", pa.struct([("a", pa.int64()), ("b", pa.string())])), (
         ("named_struct('b', 'x') s", NESTED, True, {"s": {"a": None, "b": "x"}, "l": None}),
     ],
 )
+@pytest.mark.parametrize("writes", [False, pytest.param(True, marks=pytest.mark.full)], ids=["plan", "files"])
 def test_sparks_writer_is_used_if_every_value_of_the_type_fits(
-    spark: SparkSession, tmp_path: Path, select: str, schema: pa.Schema, by_spark: bool, first: dict[str, Any]
+    spark: SparkSession,
+    tmp_path: Path,
+    select: str,
+    schema: pa.Schema,
+    by_spark: bool,
+    first: dict[str, Any],
+    writes: bool,
 ) -> None:
-    done, rows = plain(spark, tmp_path, select, schema)
+    if writes:
+        done, rows = plain(spark, tmp_path, select, schema)
+        assert rows[0] == first
+    else:
+        given = spark.range(1, 4).selectExpr(*select.split("; "))
+        done = plain_rows(given, writer_of(made(tmp_path / "table", schema))) is not None
     assert done is by_spark
-    assert rows[0] == first
 
 
 def test_tables_with_column_mapping_are_written_in_python_tasks(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.log.errors import CheckpointResetError, ConfigurationError, FencedError, TidelogError
 from tidelog.log.format.actions import SetTransaction
 from tidelog.streaming.sink.ledger import BatchStatus, Ledger
 from tidelog.streaming.sink.micro_batch import MicroBatch, digest_63, fingerprint
@@ -73,6 +74,53 @@ def values(entries: Sequence[SetTransaction]) -> dict[str, int]:
 )
 def test_the_status_of_a_batch(table: Mapping[str, int], batch: Ledger, status: BatchStatus) -> None:
     assert batch.judge(table) is status
+
+
+@pytest.mark.parametrize(
+    ("status", "table", "kind", "message"),
+    [
+        (
+            BatchStatus.REPLACED,
+            {},
+            FencedError,
+            "has taken over sink name 'default' of /t; stop this query",
+        ),
+        (BatchStatus.UNCLAIMED, None, CheckpointResetError, "query query-a is at batch 5, but there is no table at /t"),
+        (BatchStatus.UNCLAIMED, {}, CheckpointResetError, "but has never written to /t under the sink name 'default'"),
+        (BatchStatus.NOTHING_TO_ADOPT, None, ConfigurationError, f'so there is no stream "{THEIRS}" to continue'),
+        (
+            BatchStatus.NOTHING_TO_ADOPT,
+            {"b": 1, "a": 1, "tidelog/x": 1},
+            ConfigurationError,
+            "the table's log: a, b",
+        ),
+        (
+            BatchStatus.BEHIND_ADOPTED,
+            {THEIRS: 6},
+            CheckpointResetError,
+            "wrote batch 6 to /t, which is later than",
+        ),
+        (
+            BatchStatus.OTHER_QUERY,
+            {},
+            CheckpointResetError,
+            "belongs to another query, not to query-a: its",
+        ),
+        (BatchStatus.OTHER_OFFSETS, {}, CheckpointResetError, "already committed to /t with other source offsets"),
+    ],
+)
+def test_why_a_batch_is_refused(
+    status: BatchStatus, table: Mapping[str, int] | None, kind: type[TidelogError], message: str
+) -> None:
+    error = replace(moving(), path="/t").refusal(status, table)
+    assert type(error) is kind
+    assert message in str(error)
+    assert error.advice
+
+
+@pytest.mark.parametrize("status", [BatchStatus.COMMIT, BatchStatus.SKIP])
+def test_a_batch_that_is_new_or_known_is_not_refused(status: BatchStatus) -> None:
+    assert ledger().refusal(status, {}) is None
 
 
 def moving(batch_id: int = 5, **how: Any) -> Ledger:

@@ -110,7 +110,9 @@ def rows_of_a_generator(spark: SparkSession, source: Input) -> DataFrame:
     return reader.load().selectExpr("value as n")
 
 
-SOURCES = pytest.mark.parametrize("stream", [files_of_a_folder, rows_of_a_generator])
+SOURCES = pytest.mark.parametrize(
+    "stream", [files_of_a_folder, pytest.param(rows_of_a_generator, marks=pytest.mark.full)]
+)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.lanes import full_but
 from tests.streaming.sink.support import Reports
 from tests.streaming.support import (
     NUMBERS,
@@ -59,7 +60,10 @@ def create_by_hand(path: Path) -> None:
     Table.create(str(path), NUMBERS).insert([{"n": -1}])
 
 
-@pytest.mark.parametrize("lose", [shutil.rmtree, drop, create_by_hand])
+@pytest.mark.parametrize(
+    "lose",
+    [drop, pytest.param(shutil.rmtree, marks=pytest.mark.full), pytest.param(create_by_hand, marks=pytest.mark.full)],
+)
 def test_a_table_that_was_lost_is_refused_until_it_is_adopted(
     spark: SparkSession, source: Input, tmp_path: Path, lose: Callable[[Path], None]
 ) -> None:
@@ -141,7 +145,7 @@ def test_an_adopted_batch_without_rows_claims_the_name_as_well(
 # --- the claim -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("writer", ["driver", "spark"])
+@pytest.mark.parametrize("writer", full_but(["spark"], ["driver", "spark"]))
 @pytest.mark.parametrize("exists", [False, True])
 def test_an_empty_first_batch_claims_the_name_in_a_commit_without_rows(
     spark: SparkSession, source: Input, tmp_path: Path, writer: str, exists: bool

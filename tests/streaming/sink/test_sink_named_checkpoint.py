@@ -77,8 +77,16 @@ def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path:
     ("change", "reason"),
     [
         (lambda cp: (cp / "offsets" / "1").unlink(), "has no offsets/1"),
-        (lambda cp: (cp / "commits" / "1").write_text("v1\n{}"), "has commits/1, so Spark has completed"),
-        (lambda cp: (cp / "offsets" / "2").write_text("v1\n{}"), "has offsets/2, so it is at a later batch"),
+        pytest.param(
+            lambda cp: (cp / "commits" / "1").write_text("v1\n{}"),
+            "has commits/1, so Spark has completed",
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            lambda cp: (cp / "offsets" / "2").write_text("v1\n{}"),
+            "has offsets/2, so it is at a later batch",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_a_checkpoint_that_is_not_at_the_batch_is_refused(

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.lanes import full_but
 from tests.streaming.support import Input, drain, footprint, refused
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
 from tidelog.streaming import Sink
 
-pytestmark = [pytest.mark.spark, pytest.mark.parametrize("writer", ["driver", "spark"])]
+pytestmark = [pytest.mark.spark, pytest.mark.parametrize("writer", full_but(["spark"], ["driver", "spark"]))]
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.lanes import full_but
 from tests.streaming.support import Input, drain, read, refused
 from tidelog.log import Table
 from tidelog.log.errors import SchemaMismatchError
@@ -142,7 +143,7 @@ def test_wall_times_that_the_clock_skips_are_separate_partitions(
     assert {row["n"]: row["wall_time"].hour for row in rows} == {2: 2, 3: 3}
 
 
-@pytest.mark.parametrize("name", ["a.b", "a b", "a`b", "A-b"])
+@pytest.mark.parametrize("name", full_but(["a`b"], ["a.b", "a b", "a`b", "A-b"]))
 @pytest.mark.parametrize("writer", ["driver", "spark"])
 def test_partition_columns_can_have_any_name(spark: SparkSession, tmp_path: Path, name: str, writer: str) -> None:
     source = Input(tmp_path / "input").put_table(pa.table({"n": pa.array([2, 3], pa.int64())}))
@@ -163,7 +164,7 @@ LATE = {
 
 
 @pytest.mark.parametrize("writer", ["driver", "spark"])
-@pytest.mark.parametrize("kind", LATE)
+@pytest.mark.parametrize("kind", full_but(["zoned"], LATE))
 def test_dates_outside_of_pythons_years(spark: SparkSession, tmp_path: Path, writer: str, kind: str) -> None:
     """A column can have them. A partition cannot, and then nothing of the batch is written."""
     source = Input(tmp_path / "input").put_table(pa.table({"n": pa.array([0, 1], pa.int64())}))
