@@ -558,6 +558,8 @@ class LocalStore(Store):
         while not self._disk.is_folder(existing):
             missing.append(existing)
             existing = existing.parent
+        # What was durable has been removed since.
+        self._durable_folders.difference_update(missing)
         for child in reversed(missing):
             if self._disk.exists(child) and not self._disk.is_folder(child):
                 raise NotADirectoryError(errno.ENOTDIR, "a file has the name of a folder", str(child))

@@ -326,8 +326,9 @@ class Actor:
             world.object("readable", f"{self.plan.name} was told {_text(error)}")
         if not isinstance(error, CorruptLogError):
             return
-        if any(record.began_ms <= when for when in world.cleaned_ms):
-            return  # a clean-up or a drop ran meanwhile, and the error says to refresh
+        seen_ms = record.began_ms - world.scenario.stale_ms
+        if any(seen_ms <= when for when in world.cleaned_ms):
+            return  # a clean-up or a drop ran meanwhile, or since an old listing, and the error says to refresh
         if isinstance(error, DataFileMissingError) and world.cleaned_ms:
             return  # an older version, whose files were vacuumed
         world.object("readable", f"{self.plan.name} was told {_text(error)}")

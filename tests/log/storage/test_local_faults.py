@@ -162,6 +162,30 @@ def test_folders_that_others_made_are_durable_as_well(tmp_path: Path) -> None:
     assert disk.synced == [root / "a" / "b"]
 
 
+def test_a_folder_that_was_removed_and_is_made_again_is_durable_again(tmp_path: Path) -> None:
+    """Also if its maker is told that this failed, so that the next try finds it."""
+
+    class LosesAnswer(Watched):
+        loses = False
+
+        def make_folder(self, path: Path) -> None:
+            super().make_folder(path)
+            if self.loses:
+                raise OSError(errno.EIO, "the answer was lost")
+
+    disk = LosesAnswer()
+    store = LocalStore(str(tmp_path), disk=disk)
+    store.put_if_absent("a/1", b"")
+    store.delete("a/1")
+    (tmp_path / "a").rmdir()
+    disk.loses = True
+    with pytest.raises(StoreUnavailableError):
+        store.put_if_absent("a/2", b"")
+    disk.synced.clear()
+    store.put_if_absent("a/2", b"")
+    assert tmp_path in disk.synced
+
+
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
 def test_a_file_system_that_cannot_fsync_folders_is_usable(table: Table, disk: Faulty, code: int) -> None:
     disk.strike("fsync folder", code)
