@@ -57,11 +57,7 @@ class Statements(TableReader):
 
     def _begin(self) -> Transaction:
         """Like `begin`, for a statement that commits as soon as it is staged."""
-        self.refresh()
-        return self._begin_on_loaded()
-
-    def _begin_on_loaded(self) -> Transaction:
-        return Transaction(self._store, self._state, self._system, self._move_to_committed, looks_early=True)
+        return self.begin().commits_at_once()
 
     def begin_at(self, snapshot: Snapshot, *, began_s: float | None = None) -> Transaction:
         """Begin a transaction on a version of this table that was loaded before; for work that was done on it since.
@@ -117,8 +113,8 @@ class Statements(TableReader):
         vain. Otherwise the commit is rebased, as after any lost race.
         """
         try:
-            transaction = self._begin_on_loaded()
-            transaction.insert(held, idempotency_key=key)
+            transaction = Transaction(self._store, self._state, self._system, self._move_to_committed)
+            transaction.commits_at_once().insert(held, idempotency_key=key)
         except TidelogError as error:
             # The schema may have changed, for example.
             _LOGGER.debug("an insert into version %d of %s failed: %s", self.version, self.path, error)

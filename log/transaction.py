@@ -51,7 +51,6 @@ class Transaction:
         system: The clock, sleep and randomness to use.
         on_commit: Called with the version that was committed.
         began_s: When the work on it began, by the monotonic clock; None for now.
-        looks_early: Whether the commit follows at once, so that it may rely on a look at the base version from before.
 
     Attributes:
         dropped: After a compaction's commit, the groups that were left out because other commits took their files.
@@ -71,8 +70,6 @@ class Transaction:
         system: System,
         on_commit: Callable[[LogState], None],
         began_s: float | None = None,
-        *,
-        looks_early: bool = False,
     ) -> None:
         self._base_look = BaseLook(store, state.head, system)
         require_not_dropped(store.url, state.head)
@@ -87,7 +84,7 @@ class Transaction:
         self._staged: Staged | None = None
         self._without_commit: Committed | None = None
         self._ended = False
-        self._looks_early = looks_early
+        self._looks_early = False
         self.dropped: tuple[MoveGroup, ...] = ()
 
     @property
@@ -114,6 +111,11 @@ class Transaction:
     def transactions(self) -> Mapping[str, int]:
         """The newest version that each application had committed at the base version, by application id."""
         return {name: entry.version for name, entry in self._state.head.transactions.items()}
+
+    def commits_at_once(self) -> Transaction:
+        """Say that the commit follows at once. Then the look at the base version begins while files are written."""
+        self._looks_early = True
+        return self
 
     def progress(self, key: tuple[str, int]) -> SetTransaction | None:
         """The action that records an application's progress, for `note`.
@@ -393,7 +395,8 @@ class Transaction:
         """Write files, which are deleted if the block fails. Meanwhile the look at the base version can begin."""
         if self._looks_early:
             self._base_look.begin()
-        with deleting_on_error(self.writer):
+        staged_class = OperationClass.UPDATE_DELETE
+        with loop.missing_files_explained(self._store, self._base.head, staged_class), deleting_on_error(self.writer):
             yield
 
     def _keep(self, staged: Staged | None, metrics: Collection[str] = ("numFiles", "numOutputRows")) -> Transaction:

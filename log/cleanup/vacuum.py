@@ -35,12 +35,18 @@ from tidelog.log.cleanup.unneeded import NO_FILES, Ages, by_listing, frees, from
 from tidelog.log.commit.result import committed
 from tidelog.log.conflict.horizon import floor_of, horizon_of
 from tidelog.log.consumers.hold import Hold, expected_hold, hold_of
+from tidelog.log.errors import CorruptLogError, StoreUnavailableError
 from tidelog.log.state import versions
 from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import list_segment
 from tidelog.log.storage import Store
-from tidelog.log.system import System, to_datetime, utc_text
+from tidelog.log.system import System, logger, to_datetime, utc_text
+
+_LOGGER = logger(__name__)
+
+# A clean-up of the log runs for minutes at most and then not for hours.
+_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,41 +128,83 @@ def vacuum_files(
 
     `on_commit` is called with the state that the horizon's commit made. Without a listing only commits after the
     version `since` are searched for files; by default those after the log's horizon, up to which a vacuum has done it.
+
+    If an expire deletes the commits that it reads, it begins again with those that are left.
     """
     state = current_state(store, table_id)
-    now_ms = system.now_ms()
-    cutoff_ms = retention.data_cutoff_ms(older_than, now_ms, state.head.metadata.configuration)
-    columns = state.head.metadata.partition_columns
-    at = _Versions.of(store, state.head, cutoff_ms)
-    kept = expected_hold(store, state.head, system, dry_run=dry_run)
-    horizon = max(kept.bound(at.wanted), at.oldest)
-    announced = horizon_of(state.head.transactions)
-    first = max((announced if since is None else since) + 1, state.head.first_version, at.earliest_commit)
-    left = range(first, horizon + 1)
-    if listing:
-        needed = yield from _needed(store, state, horizon, cutoff_ms)
-        ages = Ages.of(store, horizon, state.head.version, cutoff_ms, now_ms)
-        found = by_listing(store, needed, ages, columns)
-    elif left:
-        needed = yield from _needed(store, state, horizon, cutoff_ms)
-        found = yield from from_log(store, needed, left, columns)
-    else:
-        found = NO_FILES
-    deletion = Deletion(store, state, found)
-    is_later = bool(found.paths) and horizon > announced and not dry_run
-    if is_later:
-        is_later = not (yield from frees(store, announced, horizon, found))
-    if is_later or (found.is_ahead and not dry_run):
-        announcement = announce_horizon(store, state, horizon, system)
-        if announcement is not None:
-            deletion.commit_version = committed(announcement.outcome).version
-            if announcement.state is not None:
-                on_commit(announcement.state)
-    if not dry_run and found.paths:
-        kept = hold_of(store, state.head, system)
-        deletion.keep_after(max(kept.bound(horizon), at.oldest), horizon)
-    yield from deletion.run(dry_run=dry_run)
-    return _report(deletion, cutoff_ms, max(horizon, announced), kept, at.wanted, dry_run=dry_run, listing=listing)
+    since = horizon_of(state.head.transactions) if since is None else since
+    commit_version = None
+    for _ in range(_ATTEMPTS):
+        attempt = _Attempt(store, state, system, on_commit, commit_version)
+        try:
+            return (yield from attempt.run(older_than, since, dry_run=dry_run, listing=listing))
+        except CorruptLogError:
+            state = current_state(store, table_id)
+            if _earliest_commit(store, state.head) <= attempt.earliest_commit:
+                raise
+            _LOGGER.info("the log of %s was cleaned up meanwhile: the vacuum begins again", store.url)
+            commit_version = attempt.commit_version
+    raise StoreUnavailableError(
+        f"the log of {store.url} was cleaned up {_ATTEMPTS} times while a vacuum read it",
+        advice="try again",
+        path=store.url,
+    )
+
+
+@dataclass
+class _Attempt:
+    """A vacuum on one state of the table. `earliest_commit` is the oldest commit there was when it began."""
+
+    store: Store
+    state: LogState
+    system: System
+    on_commit: Callable[[LogState], None]
+    commit_version: int | None
+    earliest_commit: int = 0
+
+    def run(
+        self, older_than: timedelta | datetime | None, since: int, *, dry_run: bool, listing: bool
+    ) -> Pieces[VacuumReport]:
+        """Do it. Raises CorruptLogError if commits have disappeared since."""
+        store, state, system = self.store, self.state, self.system
+        now_ms = system.now_ms()
+        cutoff_ms = retention.data_cutoff_ms(older_than, now_ms, state.head.metadata.configuration)
+        columns = state.head.metadata.partition_columns
+        at = _Versions.of(store, state.head, cutoff_ms)
+        self.earliest_commit = at.earliest_commit
+        kept = expected_hold(store, state.head, system, dry_run=dry_run)
+        horizon = max(kept.bound(at.wanted), at.oldest)
+        announced = horizon_of(state.head.transactions)
+        first = max(since + 1, state.head.first_version, at.earliest_commit)
+        left = range(first, horizon + 1)
+        if listing:
+            needed = yield from _needed(store, state, horizon, cutoff_ms)
+            ages = Ages.of(store, horizon, state.head.version, cutoff_ms, now_ms)
+            found = by_listing(store, needed, ages, columns)
+        elif left:
+            needed = yield from _needed(store, state, horizon, cutoff_ms)
+            found = yield from from_log(store, needed, left, columns)
+        else:
+            found = NO_FILES
+        deletion = Deletion(store, state, found, self.commit_version)
+        is_later = bool(found.paths) and horizon > announced and not dry_run
+        if is_later:
+            is_later = not (yield from frees(store, announced, horizon, found))
+        if is_later or (found.is_ahead and not dry_run):
+            announcement = announce_horizon(store, state, horizon, system)
+            if announcement is not None:
+                self.commit_version = deletion.commit_version = committed(announcement.outcome).version
+                if announcement.state is not None:
+                    self.on_commit(announcement.state)
+        if not dry_run and found.paths:
+            kept = hold_of(store, state.head, system)
+            deletion.keep_after(max(kept.bound(horizon), at.oldest), horizon)
+        yield from deletion.run(dry_run=dry_run)
+        return _report(deletion, cutoff_ms, max(horizon, announced), kept, at.wanted, dry_run=dry_run, listing=listing)
+
+
+def _earliest_commit(store: Store, head: Head) -> int:
+    return versions.earliest_commit(store, head.version, floor_of(head.transactions), head.first_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +221,7 @@ class _Versions:
 
     @staticmethod
     def of(store: Store, head: Head, cutoff_ms: int) -> _Versions:
-        newest = head.version
-        earliest_commit = versions.earliest_commit(store, newest, floor_of(head.transactions), head.first_version)
+        newest, earliest_commit = head.version, _earliest_commit(store, head)
         found = version_at_cutoff(store, cutoff_ms, earliest_commit, newest)
         oldest = list_segment(store, newest).earliest_version
         return _Versions(oldest, oldest if found is None else max(found, oldest), earliest_commit)

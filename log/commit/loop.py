@@ -6,7 +6,8 @@ does not grow with the table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +19,7 @@ from tidelog.log.commit.result import Committed, Result, Superseded
 from tidelog.log.commit.turns import Turn, turn_after_others
 from tidelog.log.commit.version_put import VersionPut
 from tidelog.log.conflict.fences import epoch_text, fence_error, is_passed
+from tidelog.log.conflict.horizon import horizon_of
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.outcome import Conflict, NothingLeft, Question, Rebased
 from tidelog.log.conflict.staged import MoveGroup, Staged
@@ -29,6 +31,7 @@ from tidelog.log.errors import (
     HistoryExpiredError,
     StoreUnavailableError,
     TidelogError,
+    TransactionExpiredError,
 )
 from tidelog.log.format import commit_info, properties
 from tidelog.log.format.actions import Commit, decode_commit, encode_commit
@@ -106,7 +109,8 @@ def commit(
     began_s = system.monotonic_s() if began_s is None else began_s
     loser = LostWork(store, system, staged, base.head.version, policy, began_s)
     try:
-        result = _until_decided(attempt, store, system)
+        with missing_files_explained(store, base.head, staged.operation_class):
+            result = _until_decided(attempt, store, system)
     except BaseException as error:
         if isinstance(error, (ConflictError, CommitContentionError)):
             loser.lost(error)
@@ -120,6 +124,34 @@ def commit(
         loser.dropped(result.dropped, winner, attempt.race.class_of(winner))
     discard(store, staged, result.commit)
     return result
+
+
+@contextmanager
+def missing_files_explained(store: Store, base: Head, operation_class: OperationClass) -> Iterator[None]:
+    """Work on the base version. If a file is missing because a vacuum has passed that version, the error says so.
+
+    Raises TransactionExpiredError, or the DataFileMissingError if no vacuum has passed it.
+    """
+    try:
+        yield
+    except DataFileMissingError as error:
+        newest = load(store).head
+        horizon = horizon_of(newest.transactions)
+        if newest.metadata.id != base.metadata.id or horizon <= base.version:
+            raise
+        raise TransactionExpiredError(
+            f"a vacuum of {store.url} has deleted files from before version {horizon}, and the transaction is based on "
+            f"version {base.version}: {error.message}",
+            advice="run the operation again",
+            path=store.url,
+            base_version=base.version,
+            winning_version=newest.version,
+            policy=properties.conflict_policy(base.metadata.configuration),
+            scope=None,
+            earlier=str(OperationClass.NONE),
+            later=str(operation_class),
+            evidence=error.message,
+        ) from error
 
 
 def _until_decided(attempt: _Attempt, store: Store, system: System) -> Result:

@@ -13,7 +13,7 @@ import struct
 import uuid
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyroaring import BitMap64
 
@@ -35,11 +35,14 @@ _WITH_OFFSET = re.compile(r".{20,}@\d+")
 
 @dataclass(frozen=True, slots=True)
 class StoredBitmap:
-    """Where a vector's bitmap is stored: `path` is a URI, relative to the table or absolute."""
+    """Where a vector's bitmap is stored: `path` is a URI, relative to the table or absolute.
+
+    `size` is that of the bitmap in bytes; None if it is unknown.
+    """
 
     path: str
     offset: int
-    size: int
+    size: int | None
 
 
 def location(descriptor: DeletionVectorDescriptor) -> StoredBitmap | bytes:
@@ -62,24 +65,22 @@ def location(descriptor: DeletionVectorDescriptor) -> StoredBitmap | bytes:
 
 
 def of_id(unique_id: str) -> StoredBitmap | bytes:
-    """Where the vector with this id is stored, or its bitmap if it is inline.
-
-    The size is 0, because the id does not contain it.
-    """
+    """Where the vector with this id is stored, or its bitmap if it is inline. The id does not contain the size."""
     kind, text = unique_id[:1], unique_id[1:]
     offset = None
     # An inline bitmap has no offset, although its text can end like one.
     if kind != "i" and _WITH_OFFSET.fullmatch(text):
         text, _, offset = text.rpartition("@")
-    return location(
+    found = location(
         DeletionVectorDescriptor(
             storage_type=kind,
             path_or_inline_dv=text,
             offset=int(offset) if offset else None,
-            size_in_bytes=0 if kind != "i" else len(text),
+            size_in_bytes=len(text),
             cardinality=0,
         )
     )
+    return replace(found, size=None) if isinstance(found, StoredBitmap) else found
 
 
 def extract(content: bytes, stored: StoredBitmap) -> bytes:
@@ -93,7 +94,7 @@ def extract(content: bytes, stored: StoredBitmap) -> bytes:
         raise _corrupt("its file is truncated or has an unknown version", stored.path)
     (checksum,) = struct.unpack_from(">I", content, end)
     bitmap = content[start:end]
-    if stored.size not in {0, size} or zlib.crc32(bitmap) != checksum:
+    if stored.size not in {None, size} or zlib.crc32(bitmap) != checksum:
         raise _corrupt("its size or checksum is wrong", stored.path)
     return bitmap
 

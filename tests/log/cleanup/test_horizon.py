@@ -27,7 +27,7 @@ from tests.log.support import (
 from tidelog.compaction_daemon import stage
 from tidelog.log import OperationClass, Table, Transaction
 from tidelog.log.commit.content import require_restorable
-from tidelog.log.errors import ConflictError, HistoryExpiredError, TransactionExpiredError
+from tidelog.log.errors import ConflictError, DataFileMissingError, HistoryExpiredError, TransactionExpiredError
 from tidelog.log.state.loader import load
 from tidelog.log.storage import Store
 from tidelog.log.system import to_datetime
@@ -182,6 +182,76 @@ def test_a_statement_that_a_vacuum_has_passed_runs_again_by_itself() -> None:
 
     for before in range(run(-1)):
         run(before)
+
+
+ROW_CHANGES: dict[str, tuple[Callable[[Transaction], Transaction], Callable[[Table], object], list[int]]] = {
+    "delete": (lambda begun: begun.delete("n = 3"), lambda table: table.delete("n = 3"), [4, 5]),
+    "update": (
+        lambda begun: begun.update("n = 3", {"n": "30"}),
+        lambda table: table.update("n = 3", {"n": "30"}),
+        [4, 5, 30],
+    ),
+    "upsert": (
+        lambda begun: begun.upsert(numbers([3]), keys=["n"]),
+        lambda table: table.upsert(numbers([3]), keys=["n"]),
+        [3, 4, 5],
+    ),
+}
+
+
+def with_a_vector(*, whole: bool) -> tuple[Table, Callable[[], None]]:
+    """A table with dead rows, and what takes away their vector, or the whole file, and vacuums."""
+    table = new_table(memory_store(Ticking()), properties=AT_ONCE, system=Ticking())
+    table.insert(numbers([1, 2, 3, 4]))
+    table.delete("n = 1")
+
+    def change_and_vacuum() -> None:
+        if whole:
+            table.overwrite(numbers([3, 4]))
+        else:
+            table.delete("n = 2")
+        table.insert(numbers([5]))
+        assert [path for path in table.vacuum().files if whole or "deletion_vector" in path]
+
+    return table, change_and_vacuum
+
+
+@pytest.mark.parametrize("name", ROW_CHANGES)
+@pytest.mark.parametrize("whole", [False, True], ids=["vector", "file"])
+def test_a_change_of_rows_whose_files_a_vacuum_has_deleted_says_so(name: str, whole: bool) -> None:
+    table, change_and_vacuum = with_a_vector(whole=whole)
+    transaction = on(table, table.store).begin()
+    change_and_vacuum()
+    with pytest.raises(TransactionExpiredError, match="has deleted files from before version") as error:
+        ROW_CHANGES[name][0](transaction)
+    assert (error.value.base_version, error.value.advice) == (2, "run the operation again")
+
+
+@pytest.mark.parametrize("name", ROW_CHANGES)
+@pytest.mark.parametrize("whole", [False, True], ids=["vector", "file"])
+def test_a_statement_whose_files_a_vacuum_has_deleted_runs_again(name: str, whole: bool) -> None:
+    def run(before: int) -> int:
+        table, change_and_vacuum = with_a_vector(whole=whole)
+        seam = Seam(table.store)
+        other = on(table, seam)
+        seam.pause(before, change_and_vacuum)
+        ROW_CHANGES[name][1](other)
+        if 0 <= before < seam.calls:
+            # The file is overwritten before the statement, or after it.
+            expected = [ROW_CHANGES[name][2], [3, 4, 5]] if whole else [ROW_CHANGES[name][2]]
+            assert read_numbers(reopen(table)) in expected
+        return seam.calls
+
+    for before in range(run(-1)):
+        run(before)
+
+
+def test_a_file_that_is_missing_without_a_vacuum_is_missing() -> None:
+    table, _ = with_a_vector(whole=False)
+    for path, _ in list(table.store.walk("_dv")):
+        table.store.delete(path)
+    with pytest.raises(DataFileMissingError):
+        on(table, table.store).delete("n = 3")
 
 
 def test_the_error_of_a_transaction_that_a_vacuum_has_passed() -> None:

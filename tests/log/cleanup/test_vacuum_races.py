@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.log.cleanup.support import AT_ONCE, DAY, compacted, live_files_at, paths, put
-from tests.log.faults import Deleting
+from tests.log.cleanup.support import AT_ONCE, DAY, Ticking, compacted, live_files_at, paths, put
+from tests.log.faults import Deleting, Paused
 from tests.log.support import Clock, add, memory_store, new_table, numbers, put_foreign, read_numbers, reopen
 from tidelog.compaction_daemon import vacuum
 from tidelog.log import Table, VacuumReport
 from tidelog.log.cleanup.pieces import finished
 from tidelog.log.cleanup.vacuum import vacuum_files
+from tidelog.log.consumers.claims import claim
 from tidelog.log.errors import TableReplacedError, UnsupportedFeatureError
 from tidelog.log.format.actions import Protocol
 from tidelog.log.state.loader import load
@@ -178,3 +180,36 @@ def test_after_a_crash_the_next_call_continues(table: Table, clock: Clock) -> No
     assert read_numbers(reopen(table)) == [1, 2, 3]
     vacuum(table)
     assert paths(table.store) == set(table.at().files()["path"].to_pylist())
+
+
+@pytest.mark.parametrize("listing", [False, True])
+@pytest.mark.parametrize("is_held", [False, True], ids=["", "with a consumer"])
+def test_an_expire_in_any_pause_of_a_vacuum(listing: bool, is_held: bool) -> None:
+    """It deletes commits that the vacuum was about to read. Then the vacuum begins again with those that are left."""
+
+    def run(before: int) -> int:
+        clock = Ticking()
+        table = new_table(memory_store(clock), properties=AT_ONCE, system=clock)
+        for number in range(6):
+            table.overwrite(numbers([number]))
+            if number == 3 and is_held:
+                claim(table.store, table.head, "c", owner="me", position=2, system=clock).confirm()
+        table.checkpoint()
+        table.insert(numbers([6]))
+
+        def expire_now() -> None:
+            other = Table(table.store, load(table.store), clock)
+            other.expire(older_than=timedelta(0))
+
+        paused = Paused(table.store, before=before, meanwhile=expire_now)
+        seen = Table(paused, load(table.store), clock)
+        paused.calls = 0
+        report = seen.vacuum(older_than=timedelta(0), listing=listing)
+        assert read_numbers(reopen(table)) == [5, 6]
+        assert report.earliest_version in ([2] if is_held else [7, 8])
+        if is_held:
+            assert table.refresh().changes(after=2).count() > 0
+        return paused.calls
+
+    for before in range(run(-1)):
+        run(before)

@@ -104,7 +104,10 @@ def test_a_truncated_file_is_detected(length: int) -> None:
         extract(FILE[:length], StoredBitmap("x", 1, 36))
 
 
-@pytest.mark.parametrize("stored", [StoredBitmap("x", 1, 35), StoredBitmap("x", 2, 36), StoredBitmap("x", 10**9, 36)])
+@pytest.mark.parametrize(
+    "stored",
+    [StoredBitmap("x", 1, 35), StoredBitmap("x", 1, 0), StoredBitmap("x", 2, 36), StoredBitmap("x", 10**9, 36)],
+)
 def test_a_descriptor_that_does_not_match_the_file_is_detected(stored: StoredBitmap) -> None:
     with pytest.raises(CorruptLogError):
         extract(FILE, stored)
