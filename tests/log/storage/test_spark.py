@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -58,3 +61,23 @@ def test_executors_change_the_rows_of_a_table_in_an_object_store(spark: SparkSes
     assert read_numbers(made.refresh()) == [*range(10, 50), *range(1000, 1010)]
     changed.overwrite(spark.range(5).selectExpr("id as n"))
     assert read_numbers(made.refresh()) == list(range(5))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("writer", ["auto", "driver"])
+def test_a_stream_into_the_partition_folders_of_a_table(
+    writer: str, spark: SparkSession, s3: Server, tmp_path: Path
+) -> None:
+    """The first batch is one for the executors, where Python in the tasks writes: nothing can be moved there."""
+    store, content = s3.store(), io.BytesIO()
+    pq.write_table(pa.table({"n": [1000]}), content)
+    store.put_if_absent("part=a%2Fb/f.parquet", content.getvalue())
+    Table.convert(store.url, partition_by=["part"], storage_options=s3.options)
+    spark.range(100).selectExpr("id as n", "if(id % 2 = 0, 'a/b', 'c d') part").write.parquet(str(tmp_path / "in"))
+    source = spark.readStream.schema("n bigint, part string").parquet(str(tmp_path / "in"))
+    writing = source.writeStream.foreachBatch(Sink(store.url, storage_options=s3.options, writer=writer))
+    writing.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True).start().awaitTermination()
+    found = Table.open(store.url, storage_options=s3.options)
+    assert read_numbers(found) == [*range(100), 1000]
+    folders = {path.rpartition("/")[0] for path, _ in store.walk() if not path.startswith("_")}
+    assert folders == {"part=a%2Fb", "part=c d"}

@@ -236,11 +236,18 @@ def test_a_move_that_fails_leaves_no_file(spark: SparkSession, tmp_path: Path, m
     assert files_below(table) == []
 
 
-def test_sparks_writer_is_not_used_for_partition_folders_in_an_object_store() -> None:
+def test_sparks_writer_is_not_used_for_partition_folders_in_an_object_store(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """There its files cannot be moved, and the names that it would give to folders do not distinguish all values."""
     writer = new_table(memory_store(), PARTITIONED, partition_by=["text"]).begin().writer
     assert jvm_files.fits_layout(writer)
     assert not jvm_files.fits_layout(replace(writer, in_folders=True))
+    monkeypatch.setattr(jvm_files, "fits_layout", lambda writer: not writer.in_folders)
+    writer = replace(writer_of(made(tmp_path / "table", PARTITIONED, partition_by=["text"])), in_folders=True)
+    ((add,), _) = write_frame(frame(spark, pa.Table.from_pylist([{"n": 1, "text": "a"}], PARTITIONED)), writer)
+    assert add.path.startswith("text=a/part-")
+    assert not (tmp_path / "table" / "data").exists(), "Python in the tasks has written it"
 
 
 @pytest.mark.parametrize("kind", ["int", "long"])
