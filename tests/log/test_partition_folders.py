@@ -210,14 +210,14 @@ def known_by_the_log(store: MemoryStore) -> None:
 
 def known_by_a_checksum(store: MemoryStore) -> None:
     """A checksum of tidelog after a commit that says nothing."""
-    put_commit(store, 3, SetTransaction(app_id="a", version=1))
+    put_commit(store, 3, SetTransaction(app_id="a", version=1), info={"txnId": "three"})
     put_own_checksum(store)
 
 
 def known_by_a_checksum_before(store: MemoryStore) -> None:
     """Then a commit of another engine, which says nothing, and its own checksum."""
     known_by_a_checksum(store)
-    put_commit(store, 4, SetTransaction(app_id="a", version=2))
+    put_commit(store, 4, SetTransaction(app_id="a", version=2), info={"txnId": "four"})
     put_own_checksum(store)
     content = json.loads(store.read(filenames.checksum_path(4)))
     del content["tidelog"]
@@ -228,7 +228,9 @@ def put_own_checksum(store: MemoryStore) -> None:
     state = load(store)
     state.uses_partition_folders()
     table_head = head.with_totals(state.head, Totals(1, 1))
-    content = head.checksum_bytes(table_head, txn_id="t", in_commit_timestamp_ms=table_head.timestamp_ms)
+    assert table_head.commit_id is not None
+    stamp = table_head.timestamp_ms
+    content = head.checksum_bytes(table_head, txn_id=table_head.commit_id, in_commit_timestamp_ms=stamp)
     assert content
     store.put_if_absent(filenames.checksum_path(table_head.version), content)
 

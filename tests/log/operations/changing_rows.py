@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.log.support import memory_store, metadata, new_table, put_commit, reopen
-from tidelog.log import Table
+from tidelog.log import Table, Transaction
 from tidelog.log.format.actions import Protocol
 from tidelog.log.state.loader import load
 
@@ -66,13 +66,17 @@ def protocol_of(table: Table) -> Protocol:
 
 def lose_once(table: Table, act: Callable[[Table], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let another writer act once, right after the table's next transaction has begun."""
-    begin, raced = Table.begin, [False]
+    raced = [False]
 
-    def begin_and_lose(self: Table) -> Any:
-        transaction = begin(self)
-        if self is table and not raced[0]:
-            raced[0] = True
-            act(reopen(table))
-        return transaction
+    def losing(begin: Callable[[Table], Transaction]) -> Callable[[Table], Transaction]:
+        def begin_and_lose(self: Table) -> Transaction:
+            transaction = begin(self)
+            if self is table and not raced[0]:
+                raced[0] = True
+                act(reopen(table))
+            return transaction
 
-    monkeypatch.setattr(Table, "begin", begin_and_lose)
+        return begin_and_lose
+
+    for name in ("begin", "_begin"):
+        monkeypatch.setattr(Table, name, losing(getattr(Table, name)))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.log.operations.changing_rows import KINDS, filled, keys, rows
-from tests.log.support import live_files, reopen, stage_compaction
+from tests.log.operations.changing_rows import KINDS, filled, keys, lose_once, rows
+from tests.log.support import live_files, stage_compaction
 from tidelog.log import Committed, Table
 from tidelog.log.errors import (
     ConcurrentAppendException,
@@ -25,17 +23,7 @@ def has_vectors(table: Table) -> bool:
 
 
 def test_a_statement_retries_after_a_conflict(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = reopen(table)
-    begin = Table.begin
-    raced: list[Any] = []
-
-    def begin_and_lose(self: Table) -> Any:
-        transaction = begin(self)
-        if self is table and not raced:
-            raced.append(other.insert([{"k": 50, "part": "a", "v": 1, "price": None}]))
-        return transaction
-
-    monkeypatch.setattr(Table, "begin", begin_and_lose)
+    lose_once(table, lambda other: other.insert([{"k": 50, "part": "a", "v": 1, "price": None}]), monkeypatch)
     assert table.delete("k > 4").metrics["numDeletedRows"] == 9
     assert keys(table) == [0, 1, 2, 3, 4]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.log.operations.changing_rows import KINDS, SCHEMA, filled, keys, rows
+from tests.log.operations.changing_rows import KINDS, SCHEMA, filled, keys, lose_once, rows
 from tests.log.support import memory_store, new_table, reopen
 from tidelog.log import Committed, OperationClass, Table
 from tidelog.log.errors import (
@@ -265,16 +265,7 @@ def test_a_concurrent_insert_of_the_key_is_replaced_or_a_conflict(table: Table) 
 
 
 def test_the_statement_retries_with_a_stream(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    other, begin = reopen(table), Table.begin
-    raced: list[Any] = []
-
-    def begin_and_lose(self: Table) -> Any:
-        transaction = begin(self)
-        if self is table and not raced:
-            raced.append(other.insert([row(70, "q", 1)]))
-        return transaction
-
-    monkeypatch.setattr(Table, "begin", begin_and_lose)
+    lose_once(table, lambda other: other.insert([row(70, "q", 1)]), monkeypatch)
     stream = pa.RecordBatchReader.from_batches(SCHEMA, pa.Table.from_pylist([row(70, "a", 2)], SCHEMA).to_batches())
     assert table.upsert(stream, keys=["k"]).metrics["numTargetRowsUpdated"] == 1
     assert table.scan("k = 70", ["v"]).to_arrow()["v"].to_pylist() == [2]

@@ -83,7 +83,7 @@ def test_another_attempt_and_the_log_have_the_time_of_the_statement(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged: list[str] = []
-    begin = Table.begin
+    begin = Table._begin
 
     def recorded(self: Table) -> object:
         transaction = begin(self)
@@ -98,7 +98,7 @@ def test_another_attempt_and_the_log_have_the_time_of_the_statement(
         monkeypatch.setattr(transaction, "delete", fails_once)
         return transaction
 
-    monkeypatch.setattr(Table, "begin", recorded)
+    monkeypatch.setattr(Table, "_begin", recorded)
     table.delete("t > current_timestamp()")
     assert len(staged) == 2
     assert staged[0] == staged[1]
