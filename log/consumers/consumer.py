@@ -118,6 +118,7 @@ class Consumer:
         if self._is_released:
             raise self._fenced("was released by this process")
         ttl_ms = time_to_live_ms(self._head)
+        has_looked = False
         for _ in range(_ATTEMPTS):
             if self._is_proven is None:
                 self._is_proven = is_proven(self._store, self._latest, ttl_ms)
@@ -143,8 +144,10 @@ class Consumer:
                 self._is_proven = True
                 return
             look_or_withdraw(self._store, self._system, written)
+            if has_looked:  # the time to live is so short that no record proves anything: who claims it next looks
+                return
             # Whoever claims it next must not look again, so another record says that somebody has.
-            self._is_proven = True
+            self._is_proven = has_looked = True
         raise StoreUnavailableError(
             f"others wrote the record of the consumer {self.name!r} of {self._store.url} first, {_ATTEMPTS} times in a "
             "row",
