@@ -6,5 +6,5 @@
 | `jvm_rows` | the rows of change files as one frame; which files go to Spark's reader and which to tidelog's |
 | `file_scan` | a scan of listed files with constants for each, made of Spark's parts and of `ListedFiles.java` |
 | `dead_rows` | which rows of a file count, by their positions |
-| `conditions` | predicates as conditions for Spark |
+| `spark_conditions` | predicates as conditions for Spark |
 """

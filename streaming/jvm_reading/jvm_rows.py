@@ -31,7 +31,7 @@ from tidelog.streaming.executors.plain_frame import quoted
 from tidelog.streaming.executors.session import is_connect
 from tidelog.streaming.executors.tasks import in_tasks, read_parts, require_reachable
 from tidelog.streaming.jvm_reading import dead_rows, file_scan
-from tidelog.streaming.jvm_reading.conditions import condition
+from tidelog.streaming.jvm_reading.spark_conditions import condition
 
 
 def jvm_rows(

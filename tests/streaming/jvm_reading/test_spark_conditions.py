@@ -18,7 +18,7 @@ from tests.streaming.jvm_reading.support import assert_same, is_read_by_spark, i
 from tidelog.log import Table, predicate
 from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
 from tidelog.streaming import read
-from tidelog.streaming.jvm_reading.conditions import condition
+from tidelog.streaming.jvm_reading.spark_conditions import condition
 
 UTC = dt.UTC
 YEARS = (1, 1900, 2026, 9999)
