@@ -73,12 +73,15 @@ class NumberedFiles(Generic[_R]):
         what: What the records are about, for messages.
         encode: The content of a record's file. No two records may have the same: each needs an id of its own.
         decode: The record in a file; None if it belongs to another table. Raises UnreadableRecordError.
+        is_damaged: Whether the content of a file that cannot be decoded is no record of any version of tidelog. Then
+            the next record may follow it.
     """
 
     folder: str
     what: str
     encode: Callable[[_R], bytes]
     decode: Callable[[bytes], _R | None]
+    is_damaged: Callable[[bytes], bool] = lambda _: False
 
     def path_of(self, number: int) -> str:
         """The path of a record."""
@@ -140,7 +143,8 @@ class LatestRecord(Generic[_R]):
 
     `number` is the newest number in it, also of another table's record; -1 if there is none. `content` is what that
     file holds; None if nobody has read it. `record` is the newest record of the table, `path` its file; None if there
-    is none. `own` are the numbers of this table's records, oldest first.
+    is none. `own` are the numbers of this table's records, oldest first. `damage` says what is wrong with the newest
+    file if that is damaged; then `record` is the newest one before.
     """
 
     number: int = -1
@@ -148,6 +152,7 @@ class LatestRecord(Generic[_R]):
     record: _R | None = None
     path: str = ""
     own: tuple[int, ...] = ()
+    damage: str = ""
 
 
 def is_record(name: str) -> bool:
@@ -234,7 +239,7 @@ def _latest(store: Store, row: NumberedFiles[_R], listed: list[int], contents: d
     """The newest record of the table among the files of a folder, of which the newest were read."""
     number = max(contents, default=-1)
     newest: _R | None = None
-    path, own = "", []
+    path, own, damage = "", [], ""
     for each in sorted({*listed, *contents}, reverse=True):
         content = contents[each] if each in contents else _read_if_there(store, row, each)
         if content is None:
@@ -242,14 +247,17 @@ def _latest(store: Store, row: NumberedFiles[_R], listed: list[int], contents: d
         try:
             found = row.decode(content)
         except UnreadableRecordError as error:
-            if newest is None:
+            if newest is not None:
+                continue
+            if not row.is_damaged(content):
                 raise UnreadableRecordError(f"{row.path_of(each)}: {error}") from error
+            damage = damage or f"{row.path_of(each)}: {error}"
             continue
         if found is not None:
             own.append(each)
             if newest is None:
                 newest, path = found, row.path_of(each)
-    return LatestRecord(number, contents.get(number), newest, path, tuple(reversed(own)))
+    return LatestRecord(number, contents.get(number), newest, path, tuple(reversed(own)), damage)
 
 
 def _numbers(store: Store, row: NumberedFiles[_R]) -> list[int]:

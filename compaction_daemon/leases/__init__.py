@@ -16,6 +16,9 @@ has a higher one. So these hold, whatever pauses, dies or loses its connection:
   even if that write is held up and appears much later. At most a commit that was already sent, and whose answer was
   lost, can still appear. It is a commit like any other then: the next owner's are rebased over it, or it is too late.
 
+A damaged record stops nobody for long: after the time to live another daemon takes the lease over, with an epoch above
+all that the record can have had. What was found stays in the commit that begins the epoch.
+
 A daemon that waits can ask for the lease, by `keeps`: it writes the owner's record once more, with a request. The owner
 sees it as `request` after its next sign of life, and may release the lease.
 
@@ -41,12 +44,10 @@ thread, or a simulation) call `renew_if_due()` often. `heartbeat_commit` moves t
 
 - `lease_record`: what is stored, and where
 - `lease`: take, keep and release a lease, with the thread that keeps it
-- `epoch_commits`: commits without rows that write the epoch
 - `lease_status`: who has the lease of a table, for people
 """
 
-from tidelog.compaction_daemon.leases.epoch_commits import heartbeat_commit
-from tidelog.compaction_daemon.leases.lease import Held, Lease, new_owner
+from tidelog.compaction_daemon.leases.lease import Held, Lease, heartbeat_commit, new_owner
 from tidelog.compaction_daemon.leases.lease_record import SHARDS
 from tidelog.compaction_daemon.leases.lease_status import LeaseStatus, lease_of
 

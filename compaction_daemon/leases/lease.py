@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from threading import Event, Lock, Thread
+from typing import Any
 
 import msgspec
 
-from tidelog.compaction_daemon.leases.epoch_commits import begin_epoch
 from tidelog.compaction_daemon.leases.lease_record import (
     LeaseRecord,
     LeaseRequest,
@@ -20,10 +20,12 @@ from tidelog.compaction_daemon.leases.lease_record import (
     require_ttl_ms,
     row_of,
 )
-from tidelog.log import Table
+from tidelog.log import Committed, Table
+from tidelog.log.commit.result import committed
 from tidelog.log.errors import LeaseLostError, StoreUnavailableError, TidelogError
 from tidelog.log.format.actions import SetTransaction
 from tidelog.log.numbered_files import LatestRecord, NumberedFiles
+from tidelog.log.statements import run_statement
 from tidelog.log.storage import Store
 from tidelog.log.system import REAL_SYSTEM, System, logger, process_name, to_datetime
 
@@ -37,6 +39,9 @@ _BEATS = 3
 _ATTEMPTS = 10
 # After a failure a heartbeat is tried again after this share of the usual time: a short outage costs no lease.
 _SOONER = 0.25
+# So much of a damaged record is kept in the log, in characters: a whole one has fewer.
+_KEPT_OF_DAMAGED = 1_000
+_NOTHING: Mapping[str, Any] = {}
 
 
 def new_owner(system: System = REAL_SYSTEM) -> str:
@@ -130,7 +135,7 @@ class Lease:
 
         Raises:
             ConfigurationError: An argument is wrong.
-            CorruptLogError: The newest record of the lease cannot be read.
+            CorruptLogError: The newest record of the lease may be one of a newer version of tidelog.
             StoreUnavailableError: The store does not answer. The lease may be taken or not; take it again.
             TableReplacedError, TableNotFoundError: The path now holds another table, or none.
             ConflictError, CommitContentionError, CommitStateUnknownError: The commit failed as that of any transaction
@@ -257,7 +262,9 @@ class Lease:
         """Look at what was written first. It can be a record of this lease whose answer was lost."""
         latest = latest_lease(self._store, self._row)
         found = latest.record
-        if found is None or found.id == written_id:
+        if latest.damage:
+            self._lost = f"is unknown: its newest record is damaged ({latest.damage})"
+        elif found is None or found.id == written_id:
             self._lost = "is gone: somebody deleted its records, or the table"
         elif (found.owner, found.epoch) != (self.owner, self.epoch):
             self._lost = f"was taken over by {found.owner} with epoch {found.epoch}"
@@ -305,13 +312,18 @@ class _Taker:
         looks_s = self.system.monotonic_s()
         latest = latest_lease(store, row)
         before, known = latest.record, head.transactions.get(app_id(self.shard))
-        if before is not None and before.state is LeaseState.HELD and before.owner != self.owner:
-            held = self._held(before, seen, looks_s)
+        if latest.damage:
+            held = self._held_by_somebody(latest, seen, looks_s)
+            if held is not None:
+                return held
+        elif before is not None and before.state is LeaseState.HELD and before.owner != self.owner:
+            held = self._held(before.id, before.owner, before.epoch, before.ttl_ms, seen, looks_s)
             if held is not None:
                 return self._asked(row, latest, before, held)
-        newest = max(before.epoch if before else 0, known.version if known else 0)
+        newest = self._newest_epoch(latest, known.version if known else 0)
         # Nobody may be at work under an older epoch: nobody ever was, or the newest of them has stopped by itself.
-        is_free = newest == 0 or (before is not None and before.state is LeaseState.RELEASED and before.epoch == newest)
+        is_released = before is not None and before.state is LeaseState.RELEASED and before.epoch == newest
+        is_free = newest == 0 or (is_released and not latest.damage)
         renewed_s = self.system.monotonic_s()
         record = LeaseRecord(
             id=self.system.uuid(),
@@ -331,7 +343,7 @@ class _Taker:
         if is_free:
             return lease
         try:
-            begin_epoch(self.table, lease)
+            begin_epoch(self.table, lease, _evidence(latest))
         except LeaseLostError as error:
             # It slept in between, and others went on. Or the commit took longer than the time to live.
             _LOGGER.debug("%s", error)
@@ -357,14 +369,72 @@ class _Taker:
         # It is no sign of life of the owner, so its silence still counts from the record before.
         return held if written is None else replace(held, record_id=record.id)
 
-    def _held(self, record: LeaseRecord, seen: Held | None, looks_s: float) -> Held | None:
+    def _newest_epoch(self, latest: LatestRecord[LeaseRecord], committed_epoch: int) -> int:
+        """The newest epoch that anybody can have.
+
+        If a record is damaged, its epoch is unknown. Each record can begin a new epoch, which is one more than the one
+        before or than that in the log. So the number of the record and the log's epoch together are a bound.
+        """
+        newest = max(latest.record.epoch if latest.record else 0, committed_epoch)
+        return max(newest, committed_epoch + latest.number + 1) if latest.damage else newest
+
+    def _held_by_somebody(self, latest: LatestRecord[LeaseRecord], seen: Held | None, looks_s: float) -> Held | None:
+        """Who may have the lease whose newest record is damaged; None if that has not changed for long enough."""
+        before = latest.record
+        ttl_ms = max(self.ttl_ms, before.ttl_ms if before else 0)
+        owner, epoch = (before.owner, before.epoch) if before else ("an owner whose record is damaged", 0)
+        return self._held(f"damaged record {latest.number}", owner, epoch, ttl_ms, seen, looks_s)
+
+    def _held(
+        self, record_id: str, owner: str, epoch: int, ttl_ms: int, seen: Held | None, looks_s: float
+    ) -> Held | None:
         """Who has the lease; None if this process has seen no sign of life for long enough."""
-        is_same = seen is not None and seen.record_id == record.id
+        is_same = seen is not None and seen.record_id == record_id
         # The owner counts its time to live from before the record could be seen, so it gives up first.
         seen_s = seen.seen_s if seen is not None and is_same else self.system.monotonic_s()
-        ttl_s = record.ttl_ms / 1000
+        ttl_s = ttl_ms / 1000
         left_s = ttl_s - (looks_s - seen_s) if is_same else ttl_s
-        return Held(record.owner, record.epoch, ttl_s, left_s, record.id, seen_s) if left_s > 0 else None
+        return Held(owner, epoch, ttl_s, left_s, record_id, seen_s) if left_s > 0 else None
+
+
+def _evidence(latest: LatestRecord[LeaseRecord]) -> Mapping[str, str]:
+    """What is kept of a damaged record in the log; nothing if it is not damaged."""
+    if not latest.damage:
+        return {}
+    content = (latest.content or b"").decode("utf-8", "backslashreplace")
+    return {"error": latest.damage, "content": content[:_KEPT_OF_DAMAGED]}
+
+
+def begin_epoch(table: Table, lease: Lease, found: Mapping[str, str]) -> Committed:
+    """Commit the epoch of a lease that was taken over. After it no older epoch is ever committed.
+
+    The commit keeps what was `found` in the place of the newest record, if that was damaged.
+
+    Raises LeaseLostError if a higher epoch has begun, and the errors of any commit.
+    """
+    return _commit(table, lease, "TAKE OVER", {"damaged": dict(found)} if found else {})
+
+
+def heartbeat_commit(table: Table, lease: Lease) -> Committed:
+    """Commit a version without rows, so that `complete_until` of the table's change feed moves on to now.
+
+    It changes no rows and has no time version. Call it on a quiet table only: each commit is a file in the log, and
+    readers of the feed are woken up by it.
+
+    Raises LeaseLostError if the lease is lost, and the errors of any commit.
+    """
+    return _commit(table, lease, "HEARTBEAT")
+
+
+def _commit(table: Table, lease: Lease, operation: str, more: Mapping[str, Any] = _NOTHING) -> Committed:
+    """A commit without rows that writes the epoch."""
+    owner = {"lease": {"shard": lease.shard, "epoch": lease.epoch, "owner": lease.owner, **more}}
+
+    def attempt() -> Committed:
+        staged = table.begin().stage_fence(lease.fence, operation=operation)
+        return committed(staged.note(parameters={"epoch": str(lease.epoch)}, record=owner).commit())
+
+    return run_statement(attempt, table.path)
 
 
 class Heartbeat:

@@ -83,17 +83,24 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     request: LeaseRequest | None = None
 
 
+class _Format(msgspec.Struct):
+    format: int
+
+
 _DECODER = msgspec.json.Decoder(LeaseRecord)
 
 
 def row_of(table_id: str, shard: str) -> NumberedFiles[LeaseRecord]:
     """The row of the records of a shard's lease."""
     decode = partial(_decode, table_id=table_id, shard=shard)
-    return NumberedFiles(f"{LEASES_FOLDER}/{shard}", f"the lease of shard {shard}", record_to_json, decode)
+    return NumberedFiles(f"{LEASES_FOLDER}/{shard}", f"the lease of shard {shard}", record_to_json, decode, _is_damaged)
 
 
 def latest_lease(store: Store, row: NumberedFiles[LeaseRecord]) -> LatestRecord[LeaseRecord]:
-    """The newest record of the table. Raises CorruptLogError, StoreUnavailableError."""
+    """The newest record of the table; its `damage` says that the newest file is none.
+
+    Raises CorruptLogError for a file that a newer version of tidelog may have written, StoreUnavailableError.
+    """
     try:
         return row.latest(store)
     except UnreadableRecordError as error:
@@ -136,6 +143,15 @@ def require_ttl_ms(ttl_s: object) -> int:
             advice=f"give a number of seconds from {MIN_TTL_S:g} to {MAX_TTL_S:g}",
         )
     return round(float(str(ttl_s)) * 1000)
+
+
+def _is_damaged(content: bytes) -> bool:
+    """Whether it cannot be a record of a later format."""
+    try:
+        later = msgspec.json.decode(content, type=_Format).format > LEASE_FORMAT
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return True
+    return not later
 
 
 def _decode(content: bytes, *, table_id: str, shard: str) -> LeaseRecord | None:

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from tidelog.compaction_daemon.leases.lease_record import LeaseState, latest_lease, require_shard, row_of
 from tidelog.log import Table
+from tidelog.log.errors import CorruptLogError
 from tidelog.log.system import to_datetime
 
 
@@ -41,6 +42,12 @@ def lease_of(table: Table, shard: str = "0") -> LeaseStatus | None:
     row = row_of(table.id, require_shard(shard))
     latest = latest_lease(table.store, row)
     record, now_ms = latest.record, table.timeline.system.now_ms()
+    if latest.damage:
+        raise CorruptLogError(
+            f"the newest record of {row.what} of {table.path} is damaged: {latest.damage}",
+            advice="nothing, if a daemon runs: it takes the lease over",
+            path=table.path,
+        )
     if record is None:
         return None
     try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tests.compaction_daemon.leases.support import HOUR_S, Host, Hosts, taken, through
+from tests.compaction_daemon.leases.support import HOUR_S, Host, Hosts, compacts, held, taken, through
 from tests.log.faults import Deleting
-from tests.log.support import numbers
+from tests.log.support import numbers, stage_compaction
 from tidelog.compaction_daemon.leases import Lease, lease_of
 from tidelog.compaction_daemon.leases.lease_record import LEASES_FOLDER
 from tidelog.log.errors import ConfigurationError, CorruptLogError, LeaseLostError
@@ -46,12 +48,95 @@ def _record_of(table_id: str) -> bytes:
     )
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"table": 7}', b'{"table": "T", "format": 2}', bytes(100)])
-def test_a_record_that_cannot_be_read(hosts: Hosts, content: bytes) -> None:
+def _damaged(hosts: Hosts, number: int, content: bytes) -> None:
+    path = f"{LEASES_FOLDER}/0/{number:020d}.json"
+    if path.rpartition("/")[2] in hosts.store.names(f"{LEASES_FOLDER}/0"):
+        hosts.store.delete(path)
+    hosts.store.put_if_absent(path, content)
+
+
+def _require_taken_over(hosts: Hosts, old: Lease, content: bytes) -> None:
+    """Another daemon waits, takes the lease over, shuts the old owner out, and keeps what it found in the log."""
+    old_fence, number = old.fence, max(int(name[:20]) for name in hosts.store.names(f"{LEASES_FOLDER}/0"))
+    other = hosts.host("b")
+    with pytest.raises(CorruptLogError, match="is damaged"):
+        lease_of(other)
+    waits = held(other, "b")
+    assert waits.free_in_s == 15
+    hosts.time.s += 14
+    assert held(other, "b", seen=waits).free_in_s == 1
+    hosts.time.s += 1
+    lease = taken(other, "b", seen=waits)
+    assert lease.took_over
+    assert lease.epoch > max(old.epoch, number)
+    assert hosts.epochs()[-1] == lease.epoch
+    with pytest.raises(LeaseLostError):
+        stage_compaction(hosts.host("a")).fenced(old_fence).commit()
+    with pytest.raises(LeaseLostError):
+        old.renew()
+    info = json.loads(hosts.store.read(f"_delta_log/{other.refresh().version:020d}.json").splitlines()[0])["commitInfo"]
+    found = info["tidelog"]["lease"]["damaged"]
+    assert f"{number:020d}.json" in found["error"]
+    assert found["content"] == content.decode("utf-8", "backslashreplace")[:1000]
+    lease.renew()
+    assert lease_of(other) is not None
+    assert compacts(other, lease)
+
+
+_GARBAGE = [b"[]", b'{"table": 7}', b"\xff" * 50, bytes(100), b"[" * 5_000, b'{"format": "x"}', b'{"format": 1}']
+
+
+@pytest.mark.parametrize("content", _GARBAGE)
+@pytest.mark.parametrize("is_newest", [True, False], ids=["in place of a record", "after it"])
+def test_a_damaged_record_is_taken_over(hosts: Hosts, content: bytes, is_newest: bool) -> None:
+    lease = taken(hosts.host("a"), "a")
+    _damaged(hosts, 0 if is_newest else 1, content)
+    _require_taken_over(hosts, lease, content)
+
+
+def test_a_record_of_any_shorter_length_is_taken_over() -> None:
+    length = 0
+    while True:
+        hosts = Hosts(1)
+        lease = taken(hosts.host("a"), "a")
+        content = hosts.store.read(f"{LEASES_FOLDER}/0/{0:020d}.json")
+        if length >= len(content.rstrip()):
+            break
+        _damaged(hosts, 0, content[:length])
+        _require_taken_over(hosts, lease, content[:length])
+        length += 1
+    assert length > 100
+
+
+def test_the_epoch_after_a_damaged_record_is_above_all_that_it_can_have_had(hosts: Hosts) -> None:
+    """Also where nobody has committed yet: each owner released the lease, and the last record is lost."""
+    table = hosts.host("a")
+    first = taken(table, "a")
+    compacts(table, first)
+    first.release()
+    for number in range(2, 6):
+        taken(table, "a").release()
+        assert hosts.newest()["epoch"] == number
+    last = taken(table, "c")
+    _damaged(hosts, max(hosts.records()), b"")
+    _require_taken_over(hosts, last, b"")
+
+
+def test_an_owner_whose_own_record_is_damaged_takes_the_lease_again_at_once(hosts: Hosts) -> None:
     table = hosts.host("a")
     lease = taken(table, "a")
-    content = content.replace(b'"T"', f'"{table.id}"'.encode())
-    hosts.store.put_if_absent(f"{LEASES_FOLDER}/0/{1:020d}.json", content)
+    _damaged(hosts, 0, b"")
+    with pytest.raises(LeaseLostError):
+        lease.renew()
+    again = taken(table, "a")
+    assert again.epoch > lease.epoch
+    assert hosts.epochs()[-1] == again.epoch
+
+
+def test_a_record_of_a_later_format_is_left_alone(hosts: Hosts) -> None:
+    table = hosts.host("a")
+    lease = taken(table, "a")
+    hosts.store.put_if_absent(f"{LEASES_FOLDER}/0/{1:020d}.json", f'{{"table": "{table.id}", "format": 2}}'.encode())
     for call in (lambda: Lease.take(table, owner="b"), lambda: lease_of(table), lease.renew):
         with pytest.raises(CorruptLogError, match=r"0{19}1.json: .*delete that file"):
             call()
@@ -63,9 +148,9 @@ def test_a_record_of_another_shard_is_damage(hosts: Hosts) -> None:
     table = hosts.host("a")
     taken(table, "a", shard="1")
     content = hosts.store.read(f"{LEASES_FOLDER}/1/{0:020d}.json")
-    hosts.store.put_if_absent(f"{LEASES_FOLDER}/0/{0:020d}.json", content)
-    with pytest.raises(CorruptLogError, match="it is the record of shard '1'"):
-        Lease.take(table, owner="b")
+    lease = taken(table, "a")
+    _damaged(hosts, 0, content)
+    _require_taken_over(hosts, lease, content)
 
 
 def test_a_vacuum_leaves_leases_alone(hosts: Hosts) -> None:
