@@ -182,8 +182,13 @@ class Builder:
             raise _unsupported(node)
         inner = self.build(node.this)
         if all(map(_is_constant, node.expressions)):
-            return In(inner, tuple(self._constant(value) for value in node.expressions))
+            values = [self._in_list(value) for value in node.expressions]
+            if all(isinstance(value, Literal) for value in values):
+                return In(inner, tuple(value.value for value in values if isinstance(value, Literal)))
         return Call("in", (inner, *(self._condition(value) for value in node.expressions)))
+
+    def _in_list(self, node: exp.Expr) -> Expression:
+        return self.build(node) if isinstance(node, exp.Cast) else Literal(self._constant(node))
 
     def _between(self, node: exp.Between) -> Expression:
         value, low, high = (self.build(node.args[name]) for name in ("this", "low", "high"))
@@ -272,15 +277,15 @@ class Builder:
         is_typed_literal = not isinstance(node, exp.TryCast) and isinstance(node.this, exp.Literal)
         kind = _type_of(node)
         if is_typed_literal:
-            return Literal(self._typed_constant(node, kind))
+            return self._typed_constant(node, kind)
         return Cast(self.build(node.this), kind)
 
-    def _typed_constant(self, node: exp.Cast, kind: pa.DataType) -> Value:
-        """DATE '2013-01-01' and TIMESTAMP '...', which sqlglot parses as casts."""
+    def _typed_constant(self, node: exp.Cast, kind: pa.DataType) -> Expression:
+        """DATE '2013-01-01' and TIMESTAMP '...', which sqlglot parses as casts; one without a Python value is one."""
         value = coerce(str(node.this.this), kind)
         if isinstance(value, str):
             raise _unsupported(node)
-        return value
+        return Cast(Literal(str(node.this.this)), kind) if isinstance(value, pa.Scalar) else Literal(value)
 
     def _constant(self, node: exp.Expr) -> Value:
         match node:

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
+from typing import Literal as OneOf
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -151,6 +153,8 @@ _MOMENT = re.compile(
     r"(?:[ T](?:([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{0,9}))?)?)?)?[ ]?(.*))?)?)?"
 )
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
+# Of an offset.
+_MOST_MINUTES = 18 * 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Enough digits for each number that a type holds, and small enough to be fast.
 NUMBERS = Context(prec=400, Emin=-999_999, Emax=999_999)
@@ -208,51 +212,58 @@ def to_decimal(kind: pa.DataType) -> Callable[[Any], Decimal]:
     return convert
 
 
-def to_date(text: str) -> date:
-    """Read a date, such as 2026-01-31 or 2026. Raises ValueError."""
+def to_days(text: str) -> int:
+    """Read a date, such as 2026-01-31 or 2026, as days since 1970. Raises ValueError."""
     found = _DATE.fullmatch(text.strip(_BLANK))
     if not found:
         raise ValueError(f"{_quoted(text)} is not a date")
-    try:
-        return date(int(found[1]), int(found[2] or 1), int(found[3] or 1))
-    except ValueError as error:
-        raise ValueError(f"{_quoted(text)} is not a date: {error}") from error
+    return _numpy_moment(text, _day(*found.groups()), "D", "date")
 
 
-def to_moment(text: str, *, zoned: bool) -> datetime:
-    """Read a timestamp; without a zone it is in UTC. Raises ValueError."""
+def to_micros(text: str, *, zoned: bool) -> int:
+    """Read a timestamp as microseconds since 1970; without a zone it is in UTC. Raises ValueError."""
     found = _MOMENT.fullmatch(text.strip(_BLANK))
     if not found:
         raise ValueError(f"{_quoted(text)} is not a timestamp")
-    year, month, day, hour, minute, second = (
-        int(part or default) for part, default in zip(found.groups()[:6], (1, 1, 1, 0, 0, 0), strict=True)
-    )
-    micros = int((found[7] or "")[:6].ljust(6, "0"))
+    hour, minute, second, fraction, zone = found.groups()[3:]
+    clock = ":".join(f"{int(part or 0):02}" for part in (hour, minute, second))
+    moment = f"{_day(*found.groups()[:3])}T{clock}.{(fraction or '')[:6].ljust(6, '0')}"
+    micros = _numpy_moment(text, moment, "us", "timestamp")
+    offset = _offset(zone or "") // timedelta(microseconds=1)
+    return micros - offset if zoned else micros
+
+
+def _day(year: str, month: str | None, day: str | None) -> str:
+    return f"{year}-{int(month or 1):02}-{int(day or 1):02}"
+
+
+def _numpy_moment(text: str, moment: str, unit: OneOf["D", "us"], what: str) -> int:
+    """The number of a date or time; NumPy has the year 0, as Spark does."""
     try:
-        moment = datetime(year, month, day, hour, minute, second, micros, tzinfo=UTC)
-        moment -= _offset(found[8] or "") if zoned else timedelta()
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{_quoted(text)} is not a timestamp: {error}") from error
-    if not zoned and found[8]:
-        _offset(found[8])
-    return moment if zoned else moment.replace(tzinfo=None)
+        return int(np.datetime64(moment, unit).astype(np.int64))
+    except ValueError as error:
+        reason = str(error).partition(" in datetime string")[0].lower()
+        raise ValueError(f"{_quoted(text)} is not a {what}: {reason}") from error
 
 
 def _offset(zone: str) -> timedelta:
     if zone in ("", "Z", "UTC", "GMT", "UT"):
         return timedelta()
     found = _OFFSET.fullmatch(zone)
-    if not found or int(found[2]) > 18 or int(found[3] or 0) > 59:  # noqa: PLR2004 - the range of zone offsets
+    hours, minutes = (int(found[2]), int(found[3] or 0)) if found else (0, 0)
+    if not found or minutes > 59 or hours * 60 + minutes > _MOST_MINUTES:  # noqa: PLR2004 - the minutes of an hour
         raise ValueError(f"unknown time zone {_quoted(zone)}: use Z or an offset such as +01:00")
-    offset = timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
+    offset = timedelta(hours=hours, minutes=minutes)
     return offset if found[1] == "+" else -offset
 
 
 def from_micros(micros: int) -> str:
-    """The text of a timestamp. Raises OverflowError for a year that Python does not have."""
-    moment = _EPOCH + timedelta(microseconds=micros)
-    text = f"{moment.year:04}{moment:-%m-%d %H:%M:%S}"
-    return f"{text}.{moment.microsecond:06}".rstrip("0") if moment.microsecond else text
+    """The text of a timestamp. Raises OverflowError for a year before 0 or after 9999."""
+    text = str(np.datetime64(micros, "us"))
+    if len(text) != len("2026-01-31T12:34:56.123456") or text.startswith("-"):
+        raise OverflowError(f"the timestamp {text} has no text of four digits for its year")
+    found = f"{text[:10]} {text[11:]}"
+    return found.removesuffix(".000000") if found.endswith(".000000") else found.rstrip("0")
 
 
 def from_decimal(value: Decimal) -> str:
@@ -266,14 +277,14 @@ def reader(kind: pa.DataType) -> Callable[[str], Any] | None:
         return to_decimal(kind)
     if pt.is_timestamp(kind):
         zoned = kind.tz is not None
-        return lambda text: to_moment(text, zoned=zoned)
+        return lambda text: to_micros(text, zoned=zoned)
     if pt.is_integer(kind):
         return to_integer
     if pt.is_floating(kind):
         return to_float
     if pt.is_boolean(kind):
         return to_boolean
-    return to_date if pt.is_date(kind) else None
+    return to_days if pt.is_date(kind) else None
 
 
 def _quoted(text: str) -> str:
@@ -283,37 +294,47 @@ def _quoted(text: str) -> str:
 # --- constants compared with columns ----------------------------------------------------------------------------------
 
 
-def coerce(value: Value, kind: pa.DataType) -> Value:
+def coerce(value: Value, kind: pa.DataType) -> Value | pa.Scalar:
     """Read a string as a date or timestamp if the column has that type, and a date as midnight, as Spark does.
 
-    Raises PredicateError if the string is not a date or timestamp.
+    A moment for which Python has no value is Arrow's. Raises PredicateError if the string is not a date or timestamp.
     """
     if isinstance(value, date) and not isinstance(value, datetime) and pt.is_timestamp(kind):
         return datetime(value.year, value.month, value.day, tzinfo=UTC if kind.tz else None)
     if not isinstance(value, str) or not (pt.is_date(kind) or pt.is_timestamp(kind)):
         return value
     try:
-        return to_date(value) if pt.is_date(kind) else to_moment(value, zoned=kind.tz is not None)
+        number = to_days(value) if pt.is_date(kind) else to_micros(value, zoned=kind.tz is not None)
     except ValueError as error:
         name, example = ("date", "2026-01-31") if pt.is_date(kind) else ("timestamp", "2026-01-31T12:00:00")
         raise PredicateError(f"{value!r} is not a {name}", advice=f"write it like {example}", token=value) from error
+    try:
+        moment = _EPOCH + (timedelta(days=number) if pt.is_date(kind) else timedelta(microseconds=number))
+    except OverflowError:
+        return pa.scalar(number, kind)
+    return moment.date() if pt.is_date(kind) else moment if kind.tz else moment.replace(tzinfo=None)
 
 
-def constant_of(value: Value, kind: pa.DataType) -> pa.Scalar:
+def constant_of(value: Value | pa.Scalar, kind: pa.DataType) -> pa.Scalar:
     """The constant in a type as close to the column's as possible without rounding; `cast` checks the rest."""
     if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
         if pt.is_floating(kind):
             return pa.scalar(float(value), kind)
         if pt.is_decimal(kind) and isinstance(value, int):
             return pa.scalar(Decimal(value))
-    return pa.scalar(value)
+    return value if isinstance(value, pa.Scalar) else pa.scalar(value)
 
 
-def members(value: Value, kind: pa.DataType) -> list[Value]:
+def members(value: Value, kind: pa.DataType) -> list[Value | pa.Scalar]:
     """The constant as a value of the type, in a list; an empty list if no value of the type equals it."""
     coerced = coerce(value, kind)
     if coerced is None:
         return []
+    if isinstance(coerced, pa.Scalar):
+        return [coerced]
+    read = reader(kind) if isinstance(coerced, str) else None
+    if read is not None:
+        coerced = _read_constant(coerced, read)
     if isinstance(coerced, (int, float, Decimal)) and not isinstance(coerced, bool):
         if pt.is_floating(kind):
             return [float(coerced)]
@@ -328,6 +349,14 @@ def members(value: Value, kind: pa.DataType) -> list[Value]:
         raise _not_comparable(value, kind) from error
     except pa.ArrowTypeError as error:
         raise _not_comparable(value, kind) from error
+
+
+def _read_constant(text: Value, read: Callable[[str], Any]) -> Any:
+    """A text among values of another type, as one of them."""
+    try:
+        return read(str(text))
+    except ValueError as error:
+        raise PredicateError(str(error), advice="use values of one type, or CAST", token=str(text)) from error
 
 
 def _not_comparable(value: Value, kind: pa.DataType) -> PredicateError:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidelog.log.errors import PredicateError
-from tidelog.log.predicate.casts import coerce, converted
+from tidelog.log.predicate.casts import coerce, constant_of, converted
 from tidelog.log.predicate.rows import (
     Bound,
     Datum,
@@ -29,7 +29,16 @@ from tidelog.log.predicate.rows import (
     shared,
 )
 from tidelog.log.predicate.tree import clipped
-from tidelog.log.predicate.types import BOOLEAN, TypeMismatch, as_decimal, common_type, is_moment, is_number
+from tidelog.log.predicate.types import (
+    BOOLEAN,
+    MAX_DIGITS,
+    MOST_DIGITS,
+    TypeMismatch,
+    as_decimal,
+    common_type,
+    is_moment,
+    is_number,
+)
 
 _KERNELS = {
     "=": pc.equal,
@@ -76,6 +85,8 @@ def between(arguments: Sequence[Bound]) -> Bound:
 
 def among(arguments: Sequence[Bound]) -> Bound:
     """`value IN (...)`, where the list has more than constants."""
+    if _mixes_texts(arguments):
+        arguments = unified(arguments)
     value = shared(arguments[0])
     return any_of([compare("=", value, other) for other in arguments[1:]])
 
@@ -98,7 +109,11 @@ def _comparable(left: Bound, right: Bound) -> tuple[Bound, Bound]:
     left, right = _moment_of_text(left, right.kind), _moment_of_text(right, left.kind)
     kinds = (left.kind, right.kind)
     if all(map(is_number, kinds)) and any(map(pt.is_decimal, kinds)) and not any(map(pt.is_floating, kinds)):
-        return converted(left, as_decimal(left.kind)), converted(right, as_decimal(right.kind))
+        kinds = exact = as_decimal(left.kind), as_decimal(right.kind)
+        scale = max(kind.scale for kind in exact)
+        digits = max(kind.precision - kind.scale for kind in exact) + scale
+        if not MAX_DIGITS < digits <= MOST_DIGITS:  # Arrow compares decimals whose common type has up to 38 digits
+            return converted(left, exact[0]), converted(right, exact[1])
     kind = common_type(kinds)
     if kind is None or pt.is_nested(kind):
         raise TypeMismatch
@@ -109,7 +124,7 @@ def _moment_of_text(side: Bound, other: pa.DataType) -> Bound:
     """A constant text next to a date or timestamp, in that type."""
     if not (side.constant and pt.is_string(side.kind) and is_moment(other)):
         return side
-    return constant(pa.scalar(coerce(constant_value(side), other), other))
+    return constant(constant_of(coerce(constant_value(side), other), other).cast(other))
 
 
 # --- AND and OR -------------------------------------------------------------------------------------------------------
@@ -232,6 +247,11 @@ def _bad_escape(pattern: str, escape: str) -> PredicateError:
 # --- choices ----------------------------------------------------------------------------------------------------------
 
 
+def _mixes_texts(values: Sequence[Bound]) -> bool:
+    """Whether texts stand beside values of other types."""
+    return len({pt.is_string(value.kind) for value in values if not pt.is_null(value.kind)}) > 1
+
+
 def unified(values: Sequence[Bound]) -> list[Bound]:
     """The values in one type. Raises TypeMismatch if they have none in common."""
     kind = common_type(value.kind for value in values)
@@ -299,7 +319,7 @@ def least(arguments: Sequence[Bound]) -> Bound:
 def _extreme(arguments: Sequence[Bound], *, greatest: bool) -> Bound:
     values = unified(arguments)
     kind = values[0].kind
-    if pt.is_nested(kind):
+    if pt.is_nested(kind) or _mixes_texts(arguments):
         raise TypeMismatch
     if pt.is_null(kind):
         return values[0]

@@ -87,10 +87,10 @@ class _Parser(SparkParser):
         """What follows a minus. One before a number is a part of it, so `-128::TINYINT` is no overflow."""
         before_number = self._match(TokenType.NUMBER, advance=False)
         found = self._parse_unary()
-        number = found
+        number: Any = found
         while isinstance(number, exp.Cast):
             number = number.this
-        if before_number and found is not number and isinstance(number, exp.Literal):
+        if before_number and found is not number and number.this.strip("0."):  # -0.0D is a zero of its own
             number.set("this", f"-{number.this}")
             return found
         return self.expression(exp.Neg(this=found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 import pyarrow as pa
@@ -40,7 +41,7 @@ from tidelog.log.predicate.tree import (
     nan_ordered,
     to_sql,
 )
-from tidelog.log.predicate.types import BOOLEAN, INT, LONG, MAX_DIGITS, TypeMismatch
+from tidelog.log.predicate.types import BOOLEAN, INT, LONG, MAX_DIGITS, TypeMismatch, common_type, is_moment
 
 
 class Condition:
@@ -204,19 +205,39 @@ def _misfit(expression: Expression, schema: pa.Schema, mismatch: TypeMismatch) -
 
 
 def _in(node: In, schema: pa.Schema) -> Bound:
-    inner, values = shared(bind(node.inner, schema)), node.values
+    inner, values = bind(node.inner, schema), node.values
+    kind = _texts_read_as(inner.kind, values)
+    if kind is not None and len(values) <= _MAX_TESTS:
+        inner = shared(converted(inner, kind))
+        return any_of([compare("=", inner, converted(constant(scalar(value)), kind)) for value in values])
+    if kind is not None:
+        return _in_set(converted(inner, kind), kind, values)
     if len(values) <= _MAX_TESTS:
-        tests = [compare("=", inner, constant(scalar(value))) for value in values]
-        return any_of(tests)
+        inner = shared(inner)
+        return any_of([compare("=", inner, constant(scalar(value))) for value in values])
     # The lookup would convert a value of another type, or find nothing, where a short list is refused.
     for value in {type(value): value for value in reversed(values) if value is not None}.values():
         bind(Comparison("=", node.inner, Literal(value)), schema)
-    return _in_set(inner, values)
+    return _in_set(inner, pa.float64() if pt.is_float32(inner.kind) else inner.kind, values)
 
 
-def _in_set(inner: Bound, values: tuple[Value, ...]) -> Bound:
-    """A long IN as one lookup."""
-    kind = pa.float64() if pt.is_float32(inner.kind) else inner.kind
+def _texts_read_as(kind: pa.DataType, values: Sequence[Value]) -> pa.DataType | None:
+    """The type of all sides of an IN where texts stand beside values of other types; None if they do not.
+
+    A constant text beside a date or a timestamp is read by the comparison.
+    """
+    texts = sum(isinstance(value, str) for value in values)
+    others = len(values) - values.count(None) - texts
+    if not (others if pt.is_string(kind) else texts) or is_moment(kind):
+        return None
+    found = common_type([kind, *(scalar(value).type for value in values)])
+    if found is None:
+        raise TypeMismatch
+    return found
+
+
+def _in_set(inner: Bound, kind: pa.DataType, values: Sequence[Value]) -> Bound:
+    """A long IN as one lookup, of values of the type `kind`."""
     wanted = pa.array([member for value in values for member in members(value, kind)], kind)
     null = pa.scalar(None, BOOLEAN)
     with_null = None in values

@@ -25,9 +25,11 @@ from tidelog.log.predicate.types import (
     arithmetic_type,
     as_decimal,
     is_number,
+    text_as,
 )
 
 _MAX_ROUNDED_DIGITS = 400
+_BEYOND_LONG = 2.0**63
 
 
 def positive(value: Bound) -> Bound:
@@ -42,8 +44,12 @@ def magnitude(value: Bound) -> Bound:
 
 
 def sign(value: Bound) -> Bound:
-    """-1.0, 0.0 or 1.0. Raises TypeMismatch."""
-    return computed(DOUBLE, pc.sign, [converted(_number(value), DOUBLE)])
+    """-1.0, 1.0 or, with its sign, zero. Raises TypeMismatch."""
+
+    def kernel(numbers: Datum) -> Datum:
+        return pc.if_else(pc.equal(numbers, 0.0), numbers, pc.sign(numbers))
+
+    return computed(DOUBLE, kernel, [converted(_number(value), DOUBLE)])
 
 
 def floor(value: Bound) -> Bound:
@@ -64,7 +70,15 @@ def _whole(value: Bound, rounding: str) -> Bound:
     if pt.is_integer(value.kind):
         return converted(value, LONG)
     kernel = pc.floor if rounding == ROUND_FLOOR else pc.ceil
-    return computed(LONG, lambda numbers: kernel(numbers).cast(LONG), [value], fallible=True)
+    return computed(LONG, lambda numbers: _saturated(kernel(numbers)), [converted(value, DOUBLE)])
+
+
+def _saturated(numbers: Datum) -> Datum:
+    """Whole numbers as 64-bit integers: the least or the greatest for one beyond them, and 0 for NaN, as in Java."""
+    above, below = pc.greater_equal(numbers, _BEYOND_LONG), pc.less(numbers, -_BEYOND_LONG)
+    inside = pc.if_else(pc.or_(pc.is_nan(numbers), pc.or_(above, below)), 0.0, numbers).cast(LONG)
+    limits = pa.scalar(2**63 - 1, LONG), pa.scalar(-(2**63), LONG)
+    return pc.if_else(above, limits[0], pc.if_else(below, limits[1], inside))
 
 
 def rounded(arguments: Sequence[Bound]) -> Bound:
@@ -92,7 +106,7 @@ def rounded(arguments: Sequence[Bound]) -> Bound:
         result = exact.quantize(unit, ROUND_HALF_UP, NUMBERS)
         if pt.is_decimal(kind):
             return result.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, NUMBERS)
-        return int(result) if pt.is_integer(kind) else float(result)
+        return int(result) if pt.is_integer(kind) else float(result) + 0.0  # a negative zero becomes zero
 
     return computed(kind, per_value(kind, function), [value], fallible=True)
 
@@ -115,10 +129,10 @@ def positive_remainder(arguments: Sequence[Bound]) -> Bound:
         raise TypeMismatch("pmod takes integers")
     right = converted(right, rest.kind)
 
-    def kernel(remainder: Datum, divisor: Datum) -> Datum:
+    def kernel(found: Datum, divisor: Datum) -> Datum:
         zero = pa.scalar(0, rest.kind)
-        moved = remainder(pc.add(remainder, divisor), divisor)
-        return pc.if_else(pc.less(remainder, zero), moved, remainder)
+        moved = remainder(pc.add(found, divisor), divisor)
+        return pc.if_else(pc.less(found, zero), moved, found)
 
     return computed(rest.kind, kernel, [rest, right], fallible=True)
 
@@ -165,6 +179,7 @@ def arithmetic(
         if not (is_number(other) or pt.is_null(other)):
             raise TypeMismatch
         return null_of(DOUBLE if symbol == "/" or pt.is_null(other) else other)
+    left, right = _number_of_text(left, right.kind), _number_of_text(right, left.kind)
     if not (is_number(left.kind) and is_number(right.kind)):
         raise TypeMismatch
     if symbol == "DIV":
@@ -180,6 +195,12 @@ def arithmetic(
         return _decimal(symbol, converted(left, as_decimal(left.kind)), converted(right, as_decimal(right.kind)))
     kernel = remainder if symbol == "%" else _CHECKED[symbol]
     return computed(kind, kernel, [converted(left, kind), converted(right, kind)], fallible=True)
+
+
+def _number_of_text(side: Bound, other: pa.DataType) -> Bound:
+    """A text next to a number, as a number."""
+    kind = text_as(other) if pt.is_string(side.kind) and is_number(other) else None
+    return side if kind is None else converted(side, kind)
 
 
 def negative(value: Bound) -> Bound:

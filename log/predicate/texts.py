@@ -57,9 +57,10 @@ def concat(*texts: Datum) -> Datum:
     return pc.binary_join_element_wise(*texts, pa.scalar(""))
 
 
-def _substring(text: str, position: int, count: int | None = None) -> str:
+# Without a length, Spark takes that of the greatest integer.
+def _substring(text: str, position: int, count: int = 2**31 - 1) -> str:
     start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
-    end = len(text) if count is None else start + count
+    end = start + count
     return text[max(start, 0) : max(end, 0)]
 
 
@@ -92,6 +93,8 @@ replace = per_value(TEXT, _replaced)
 
 def _padding(text: str, count: int, pad: str) -> str:
     _require_short(count)
+    if count - len(text) < -(2**31):  # Spark counts in integers
+        raise ValueError("integer overflow")
     missing = max(count - len(text), 0) if pad else 0
     return (pad * (missing // len(pad) + 1))[:missing] if missing else ""
 

@@ -26,7 +26,7 @@ NULL = pa.null()
 MAX_DIGITS = 38
 _KEPT_SCALE = 6
 # The digits of the widest decimal that Arrow has.
-_MOST_DIGITS = 76
+MOST_DIGITS = 76
 _INTEGER_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 
 
@@ -42,7 +42,7 @@ def is_moment(kind: pa.DataType) -> bool:
 
 def decimal_type(digits: int, scale: int) -> pa.DataType:
     """A decimal type of at most 76 digits, which is wider than Spark's."""
-    return pa.decimal128(digits, scale) if digits <= MAX_DIGITS else pa.decimal256(min(digits, _MOST_DIGITS), scale)
+    return pa.decimal128(digits, scale) if digits <= MAX_DIGITS else pa.decimal256(min(digits, MOST_DIGITS), scale)
 
 
 def as_decimal(kind: pa.DataType) -> pa.DataType:
@@ -61,11 +61,22 @@ def common_type(kinds: Iterable[pa.DataType]) -> pa.DataType | None:
     return found
 
 
+def text_as(other: pa.DataType) -> pa.DataType | None:
+    """The type as which Spark reads a text next to a value of another type; None if it does not."""
+    if pt.is_integer(other):
+        return LONG
+    if is_number(other):
+        return DOUBLE
+    return other if pt.is_boolean(other) or is_moment(other) else None
+
+
 def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if left.equals(right) or pt.is_null(right):
         return left
     if pt.is_null(left):
         return right
+    if pt.is_string(left) or pt.is_string(right):
+        return text_as(right if pt.is_string(left) else left)
     if is_number(left) and is_number(right):
         return _common_number(left, right)
     if is_moment(left) and is_moment(right):

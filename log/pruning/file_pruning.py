@@ -259,6 +259,8 @@ class FileOutcomes:
         facts = self._facts
         if Literal(None) in (left, right):
             return facts.always(answer=False)
+        if facts.reads_texts(left, right) or facts.reads_texts(right, left):
+            return facts.always(answer=True)
         # Bounds ignore NaN, which is unequal to every value and neither below nor above it.
         if (symbol == "!=") == outcome and (facts.is_float(left) or facts.is_float(right)):
             return self._some_value(left, right)
@@ -278,8 +280,10 @@ class FileOutcomes:
         return pc.and_(possible, self._some_value(left, right))
 
     def _may_be_in(self, inner: Expression, values: Sequence[predicate.Value], *, outcome: bool) -> pa.BooleanArray:
+        present: list[Any] = [value for value in values if value is not None]
+        if len({isinstance(value, str) for value in present}) > 1:  # all of them are compared as one type
+            return self._facts.always(answer=True)
         if len(values) > _MAX_TESTED_VALUES:
-            present: list[Any] = [value for value in values if value is not None]
             numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in present)
             texts = all(isinstance(value, str) for value in present) and self._facts.is_text(inner)
             if not outcome or not present or not (numbers or texts):
@@ -409,9 +413,25 @@ class FileFacts:
         return pc.fill_null(pc.not_equal(self._columns[nulls], never), True)  # noqa: FBT003 - a value
 
     def is_float(self, side: Expression) -> bool:
-        """Whether a column in it can have NaN, which bounds ignore."""
-        kinds = (predicate.column_type(column, self._schema) for column in predicate.column_nodes(side))
-        return any(pt.is_floating(kind) for kind in kinds)
+        """Whether it can be NaN, which bounds ignore: a column in it, or what it computes without one."""
+        nodes = predicate.column_nodes(side)
+        if nodes:
+            return any(pt.is_floating(predicate.column_type(column, self._schema)) for column in nodes)
+        if isinstance(side, Literal):
+            return isinstance(side.value, str) and side.value.strip().lower() == "nan"
+        kind = _type(side, self._schema)
+        return kind is None or pt.is_floating(kind) or pt.is_string(kind)
+
+    def reads_texts(self, side: Expression, other: Expression) -> bool:
+        """Whether bounds of texts would be compared as values of another type, which have another order."""
+        if (
+            not self.is_text(side)
+            or self.is_exact(side)
+            or (isinstance(other, Literal) and isinstance(other.value, str))
+        ):
+            return False
+        kind = _type(other, self._schema)
+        return kind is None or not pt.is_string(kind)
 
     def is_text(self, side: Expression) -> bool:
         """Whether it is a column of texts."""
@@ -500,6 +520,8 @@ def column_of(expression: Expression, schema: pa.Schema) -> Column | None:
                 return None
             if any(predicate.columns(other) for other in (*arguments[:place], *arguments[place + 1 :])):
                 return None
+            if _hides_nan(expression, arguments[place], schema):
+                return None
             return column_of(arguments[place], schema)
         case _:
             return None
@@ -520,6 +542,12 @@ def _is_ordered(inner: Expression, schema: pa.Schema) -> bool:
     """Whether the values are numbers, dates or timestamps. Texts of them have another order."""
     kind = _type(inner, schema)
     return kind is not None and not (pt.is_string(kind) or pt.is_boolean(kind) or pt.is_nested(kind))
+
+
+def _hides_nan(call: Expression, argument: Expression, schema: pa.Schema) -> bool:
+    """Whether a function makes a number of NaN, as `floor` does, which bounds ignore."""
+    kinds = _type(argument, schema), _type(call, schema)
+    return None in kinds or (pt.is_floating(kinds[0]) and not pt.is_floating(kinds[1]))
 
 
 def _can_step(sum_: Expression, step: Expression, schema: pa.Schema) -> bool:

@@ -44,10 +44,34 @@ _RANGES = (file(0, 9, nulls=0), file(10, 19, nulls=1), file(20, 20, nulls=0), fi
         ("n + 9223372036854775807 > 5", [0, 1, 2, 3]),
         ("1 / 0 = 1", [0, 1, 2, 3]),
         ("n = 20 AND 1 / 0 = 1", [2, 3]),
+        ("n = '20'", [2, 3]),
+        ("'11' = n", [1, 3]),
+        ("n IN ('11', '12')", [1, 3]),
+        ("n IN ('11', 12)", [0, 1, 2, 3]),  # all are read as one type, which a pair of them need not have
+        ("n = 'abc'", [0, 1, 2, 3]),  # the reader raises the error
+        ("n BETWEEN '5' AND 9", [0, 3]),
+        ("n <> CAST('NaN' AS DOUBLE)", [0, 1, 2, 3]),
+        ("NOT n < CAST('NaN' AS DOUBLE)", [0, 1, 2, 3]),
+        ("n <> 20 AND n > 19", [3]),
     ],
 )
 def test_numbers(where: str, expected: list[int]) -> None:
     assert kept(where, *_RANGES) == expected
+
+
+def test_texts_read_as_numbers_have_another_order() -> None:
+    """As texts, 9 is above 10, so the bounds of texts say nothing about numbers."""
+    texts = (file("10", "9", nulls=0, column="s"), file("a", "b", nulls=0, column="s"))
+    for where in ("s > 50", "s = 20", "s < 5", "s <> 10", "NOT s > 5", "s IN (20, 30)", "s BETWEEN 20 AND 30"):
+        assert kept(where, *texts) == [0, 1]
+    assert kept("s > '50' AND s < 'a'", *texts) == [0]
+
+
+def test_floor_makes_a_number_of_nan_which_bounds_ignore() -> None:
+    high = (file(5.0, 9.0, nulls=0, column="f"), file(0.0, 0.5, nulls=0, column="f"))
+    for where in ("floor(f) = 0", "ceil(f) < 1", "NOT floor(f) > 1"):
+        assert kept(where, *high) == [0, 1]
+    assert kept("round(f) > 4", *high) == [0]
 
 
 @pytest.mark.parametrize(
