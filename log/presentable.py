@@ -23,6 +23,8 @@ _CONTAINER_SCHEMES = ("abfs", "abfss", "wasb", "wasbs", "az")
 _ALIKE = 0.7
 # The comparison of two long names can be slow, so that more or longer ones of a hostile table would take seconds.
 _LONGEST_NAME = 64
+# What an error shows of a value.
+_LONGEST_VALUE = 200
 _MOST_NAMES = 1000
 _ADDRESS = re.compile(r"\S+")
 _PORT = re.compile(r"\d{1,5}(?![^/?#])")
@@ -37,6 +39,15 @@ _PARAMETER = re.compile(
 def printable(text: str) -> str:
     r"""`text` with line ends, escapes and other control characters spelled out, such as `\x1b`."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def brief(value: object) -> str:
+    """`repr(value)`, or the start of a long one. Python does not spell integers of more than 4,300 digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits" if isinstance(value, int) else f"a {type(value).__name__} with one"
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
 
 
 def without_credentials(text: str) -> str:

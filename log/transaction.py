@@ -29,6 +29,7 @@ from tidelog.log.operations import add_columns, delete_update, schema_evolution,
 from tidelog.log.operations.keys import keys_of_upsert
 from tidelog.log.operations.overwrite import stage_overwrite, stage_truncate
 from tidelog.log.operations.restore import restore_target, stage_restore
+from tidelog.log.presentable import brief
 from tidelog.log.rules import RowRules
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.table_identity import BaseLook, require_not_dropped
@@ -439,6 +440,6 @@ def _progress(known: Mapping[str, int], key: tuple[str, int], now_ms: int) -> Se
             return SetTransaction(app_id=app_id, version=version, last_updated=now_ms)
         case _:
             raise ConfigurationError(
-                f"{key!r} is not an idempotency key",
+                f"{brief(key)} is not an idempotency key",
                 advice="give (application id, version), such as ('daily-load', 7)",
             )

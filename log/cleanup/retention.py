@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import filenames, hive_paths, properties
 from tidelog.log.format.filenames import LogFileKind
+from tidelog.log.presentable import brief
 from tidelog.log.read.timeline import to_timestamp_ms
 from tidelog.log.storage import FileStatus
 
@@ -81,7 +82,7 @@ def explicit_cutoff_ms(older_than: timedelta | datetime, now_ms: int, configurat
     """
     if not isinstance(older_than, timedelta | datetime):
         raise ConfigurationError(
-            f"older_than is {older_than!r}, which is neither an age nor a time",
+            f"older_than is {brief(older_than)}, which is neither an age nor a time",
             advice="give a timedelta, such as timedelta(days=7), or an aware datetime",
         )
     if isinstance(older_than, timedelta):

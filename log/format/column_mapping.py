@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from tidelog.log.errors import CorruptLogError
+from tidelog.log.format import properties
+from tidelog.log.format.actions import Metadata
+
 Field: TypeAlias = dict[str, Any]
 
 _ID = "delta.columnMapping.id"
@@ -18,6 +22,21 @@ def highest_id(fields: Sequence[Field]) -> int:
     """The highest id of any field, including nested ones; 0 if no field has an id."""
     ids = [int((field.get("metadata") or {}).get(_ID, 0)) for field in fields]
     return max([0, *ids, *(highest_id(_fields_within(field["type"])) for field in fields)])
+
+
+def highest_used_id(metadata: Metadata, fields: Sequence[Field], path: str) -> int:
+    """The highest id that the table at `path` has ever used; 0 if it does not map columns. Raises CorruptLogError."""
+    if metadata.configuration.get(properties.COLUMN_MAPPING_MODE, "none") == "none":
+        return 0
+    text = metadata.configuration.get(properties.COLUMN_MAPPING_MAX_ID, "0")
+    try:
+        return max(int(text), highest_id(fields))
+    except (TypeError, ValueError) as error:
+        raise CorruptLogError(
+            f"the ids of columns in the table {path} cannot be read: {error}",
+            advice="correct them with the engine that set up column mapping",
+            path=path,
+        ) from error
 
 
 def mapped(fields: Sequence[Field], last_id: int, new_name: Callable[[], str]) -> tuple[list[Field], int]:

@@ -30,7 +30,7 @@ _Z85_VALUES = {character: value for value, character in enumerate(_Z85)}
 
 
 # A path at least as long as an id, then an offset. The id's alphabet contains `@` too.
-_WITH_OFFSET = re.compile(r".{20,}@\d+")
+_WITH_OFFSET = re.compile(r".{20,}@[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True)

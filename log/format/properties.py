@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format.text import is_unicode
-from tidelog.log.presentable import did_you_mean
+from tidelog.log.presentable import brief, did_you_mean
 
 _T = TypeVar("_T")
 
@@ -139,7 +139,8 @@ def _parse_cluster_order(text: str) -> str:
     return text
 
 
-def _parse_count(text: str) -> int:
+def parse_count(text: str) -> int:
+    """Parse a whole number above zero; one beyond 64 bits counts as the largest that fits."""
     if not text.strip().isdecimal() or _integer(text) == 0:
         message = "it must be a whole number greater than zero"
         raise ValueError(message)
@@ -197,7 +198,7 @@ _KNOWN: Mapping[str, Callable[[str], object]] = {
     ENABLE_CHANGE_DATA_FEED: parse_flag,
     ENABLE_EXPIRED_LOG_CLEANUP: parse_flag,
     APPEND_ONLY: parse_flag,
-    CHECKPOINT_INTERVAL: _parse_count,
+    CHECKPOINT_INTERVAL: parse_count,
     LOG_RETENTION: parse_duration_ms,
     DELETED_FILE_RETENTION: parse_duration_ms,
     TRANSACTION_RETENTION: parse_duration_ms,
@@ -227,7 +228,7 @@ def validate(configuration: Mapping[str, object]) -> dict[str, str]:
     which names the key and the allowed values.
     """
     require_names(configuration)
-    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in configuration.items()}
+    texts = {key: text_of(key, value) for key, value in configuration.items()}
     for key, text in texts.items():
         _require_unicode(key, text)
         if not key.startswith(_PREFIXES):
@@ -249,6 +250,16 @@ def validate(configuration: Mapping[str, object]) -> dict[str, str]:
             message = f"the table property {key!r} cannot be {text[:_LONGEST_QUOTE]!r}"
             raise ConfigurationError(message, advice=str(error)) from error
     return texts
+
+
+def text_of(key: str, value: object) -> str:
+    """A property's value as the log has it. Raises ConfigurationError."""
+    try:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"the table property {key!r} cannot be {brief(value)}", advice="pass text, or a smaller number"
+        ) from error
 
 
 def require_names(configuration: object) -> None:
@@ -289,7 +300,7 @@ def size_bytes(configuration: Mapping[str, str], key: str) -> int:
 
 def count(configuration: Mapping[str, str], key: str) -> int:
     """A whole-number property, or its default."""
-    return _read(configuration, key, _parse_count)
+    return _read(configuration, key, parse_count)
 
 
 def indexed_columns(configuration: Mapping[str, str]) -> int:

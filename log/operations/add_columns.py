@@ -14,7 +14,7 @@ from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import ConfigurationError, UnsupportedFeatureError
 from tidelog.log.format import properties
 from tidelog.log.format.actions import Metadata, Protocol
-from tidelog.log.format.column_mapping import Field, highest_id, mapped
+from tidelog.log.format.column_mapping import Field, highest_used_id, mapped
 from tidelog.log.format.protocol import allows, has_change_data_feed, with_feature
 from tidelog.log.format.row_tracking import require_names_stay_free
 from tidelog.log.format.schema import (
@@ -56,7 +56,7 @@ def stage_add_columns(
     needs_feature = needs_timestamp_ntz(head.protocol, added, path)
     if needs_feature and not allow_protocol_upgrade:
         raise timestamp_ntz_error(path, "pass allow_protocol_upgrade=True")
-    metadata = _with_fields(head.metadata, added, system)
+    metadata = _with_fields(head.metadata, added, path, system)
     require_names_stay_free(head.metadata, metadata)
     return Staged(
         operation="ADD COLUMNS",
@@ -130,12 +130,12 @@ def _require_new(new: list[pa.Field], table: pa.Schema) -> None:
             )
 
 
-def _with_fields(metadata: Metadata, added: list[dict[str, Any]], system: System) -> Metadata:
+def _with_fields(metadata: Metadata, added: list[dict[str, Any]], path: str, system: System) -> Metadata:
     """The metadata with more fields; the JSON of existing fields does not change."""
     schema = msgspec.json.decode(metadata.schema_string)
     configuration = dict(metadata.configuration)
     if configuration.get(properties.COLUMN_MAPPING_MODE, "none") != "none":
-        last = max(int(configuration.get(properties.COLUMN_MAPPING_MAX_ID, 0)), highest_id(schema["fields"]))
+        last = highest_used_id(metadata, schema["fields"], path)
         added, last = mapped(added, last, lambda: f"col-{system.uuid()}")
         configuration[properties.COLUMN_MAPPING_MAX_ID] = str(last)
     schema_string = msgspec.json.encode({**schema, "fields": [*schema["fields"], *added]}).decode()

@@ -18,7 +18,7 @@ from tidelog.log.data.row_values import shown
 from tidelog.log.errors import ConfigurationError, DuplicateKeyError, SchemaMismatchError
 from tidelog.log.format import properties
 from tidelog.log.predicate import And, Column, Comparison, Expression, In, Literal
-from tidelog.log.presentable import did_you_mean
+from tidelog.log.presentable import brief, did_you_mean
 
 # Up to this number of values a predicate lists each; beyond, it has their range, which is enough for statistics.
 _FEW_VALUES = 50
@@ -59,7 +59,7 @@ def key_columns(given: Sequence[str], schema: pa.Schema, configuration: Mapping[
     for name in keys:
         if name not in schema.names:
             raise ConfigurationError(
-                f"there is no key column {name!r}",
+                f"there is no key column {brief(name)}",
                 advice=f"{did_you_mean(name, schema.names)}the columns are {', '.join(schema.names)}",
             )
         if pt.is_nested(schema.field(name).type):

@@ -14,7 +14,7 @@ import pyarrow.types as pt
 from tidelog.log.errors import SchemaMismatchError
 from tidelog.log.format import properties
 from tidelog.log.format.actions import Metadata
-from tidelog.log.format.column_mapping import Field, highest_id, mapped
+from tidelog.log.format.column_mapping import Field, highest_used_id, mapped
 from tidelog.log.format.row_tracking import require_names_stay_free
 from tidelog.log.format.schema import from_schema_string, is_list, require_depth, to_schema_string
 from tidelog.log.operations.add_columns import needs_timestamp_ntz, timestamp_ntz_error
@@ -33,7 +33,7 @@ def evolved(head: Head, path: str, system: System, data: pa.Schema) -> Metadata 
     """
     require_depth(data)
     schema = msgspec.json.decode(head.metadata.schema_string)
-    merge = _Merge(head.metadata, schema["fields"], system)
+    merge = _Merge(head.metadata, schema["fields"], path, system)
     fields = merge.fields(schema["fields"], _optional(data), "")
     if not merge.added:
         return None
@@ -54,10 +54,9 @@ def evolved(head: Head, path: str, system: System, data: pa.Schema) -> Metadata 
 class _Merge:
     """Merges the data's fields into the table's; the JSON of existing fields does not change."""
 
-    def __init__(self, metadata: Metadata, fields: list[Field], system: System) -> None:
-        configuration = metadata.configuration
-        self.is_mapping = configuration.get(properties.COLUMN_MAPPING_MODE, "none") != "none"
-        self.last_id = max(int(configuration.get(properties.COLUMN_MAPPING_MAX_ID, 0)), highest_id(fields))
+    def __init__(self, metadata: Metadata, fields: list[Field], path: str, system: System) -> None:
+        self.is_mapping = metadata.configuration.get(properties.COLUMN_MAPPING_MODE, "none") != "none"
+        self.last_id = highest_used_id(metadata, fields, path)
         self.added: list[Field] = []
         self._system = system
 

@@ -467,6 +467,7 @@ _BEYOND_INTEGERS = 2**63
 # The digits of the widest decimal that Arrow has.
 _MAX_DIGITS = 76
 _DEFAULT_DECIMAL = (10, 0)
+_SIZE = re.compile("[0-9]{1,3}")
 _TYPES: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -507,7 +508,7 @@ def _type_of(node: exp.Cast) -> pa.DataType:
     """The type that a CAST names. Raises PredicateError."""
     name = getattr(node.to.this, "name", "")
     if name == "DECIMAL":
-        sizes = [int(part.name) if part.name.isdigit() else -1 for part in node.to.expressions]
+        sizes = [int(part.name) if _SIZE.fullmatch(part.name) else -1 for part in node.to.expressions]
         digits, scale = (*sizes, *_DEFAULT_DECIMAL[len(sizes) :])
         if not 1 <= digits <= MAX_DIGITS or not 0 <= scale <= digits:
             raise _unsupported(node, f"a decimal has up to {MAX_DIGITS} digits")

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from tidelog.log.conflict.horizon import floor_of
 from tidelog.log.errors import ConfigurationError, CorruptLogError, HistoryExpiredError
 from tidelog.log.format.actions import Commit
+from tidelog.log.presentable import brief
 from tidelog.log.state import versions
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.commits import RecentCommits, is_there, read_commit, read_each
@@ -171,7 +172,7 @@ class Timeline:
                 return self.before_first
             self.require_own(point + 1)
             if not BEFORE_FIRST <= point <= self.version:
-                raise range_error(self.store, f"version {point} does not exist", earliest, self.version)
+                raise range_error(self.store, f"version {brief(point)} does not exist", earliest, self.version)
             return point
         at_ms = to_timestamp_ms(point)
         if self._is_in_the_future(at_ms):
@@ -201,7 +202,7 @@ class Timeline:
         found = self.version - (n - 1)
         earliest = self.oldest_version()
         if found < earliest:
-            raise range_error(self.store, f"there are fewer than {n} commits", earliest, self.version)
+            raise range_error(self.store, f"there are fewer than {brief(n)} commits", earliest, self.version)
         return found
 
     def nth_time_version_ms(self, n: int) -> int:
@@ -211,7 +212,9 @@ class Timeline:
         stamp = next(itertools.islice(changing, min(n - 1, sys.maxsize), None), None)
         if stamp is None:
             earliest = self._earliest_commit()
-            raise range_error(self.store, f"there are fewer than {n} data-changing commits", earliest, self.version)
+            raise range_error(
+                self.store, f"there are fewer than {brief(n)} data-changing commits", earliest, self.version
+            )
         return stamp
 
     def _outside(self, at_ms: int, where: str, earliest: int) -> HistoryExpiredError:
@@ -262,7 +265,7 @@ def require_version(version: object) -> None:
     """Raise ConfigurationError unless `version` is None or an int."""
     if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
         raise ConfigurationError(
-            f"{version!r} is not a version", advice="pass a whole number; for a time use timestamp="
+            f"{brief(version)} is not a version", advice="pass a whole number; for a time use timestamp="
         )
 
 
@@ -273,7 +276,9 @@ def to_timestamp_ms(moment: datetime | str) -> int:
 
 def _to_moment(moment: datetime | str) -> datetime:
     if not isinstance(moment, (str, datetime)):
-        raise ConfigurationError(f"{moment!r} is not a time", advice="pass an aware datetime or an ISO-8601 string")
+        raise ConfigurationError(
+            f"{brief(moment)} is not a time", advice="pass an aware datetime or an ISO-8601 string"
+        )
     try:
         parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError as error:

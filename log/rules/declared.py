@@ -22,7 +22,7 @@ _IDENTITY_START = "delta.identity.start"
 _IDENTITY_EXPLICIT = "delta.identity.allowExplicitInsert"
 # Spark's, for a column that the schema calls a string.
 _LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
-_VARCHAR = re.compile(r"varchar\((\d+)\)", re.IGNORECASE)
+_VARCHAR = re.compile(r"varchar\(([0-9]{1,9})\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

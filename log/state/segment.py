@@ -12,8 +12,12 @@ from tidelog.log.errors import CorruptLogError, HistoryExpiredError, TableNotFou
 from tidelog.log.format import filenames
 from tidelog.log.format.filenames import LogFile, LogFileKind
 from tidelog.log.format.text import MALFORMED_JSON
+from tidelog.log.presentable import brief
 from tidelog.log.state.commits import is_there
 from tidelog.log.storage import Store
+
+# No file name of a version has more digits.
+_BEYOND_VERSIONS = 10**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ def _segment(
         )
     checkpointed = {checkpoint.version for checkpoint in usable}
     newest = max(commits | checkpointed, default=-1)
-    if version is not None and version > newest and is_there(store, version):
+    if version is not None and newest < version < _BEYOND_VERSIONS and is_there(store, version):
         # The listing is a little old, as one of a network file system can be.
         commits.update(range(newest + 1, version + 1))
         newest = version
@@ -112,7 +116,7 @@ def _segment(
     wanted = newest if version is None else version
     if not earliest <= wanted <= newest:
         hint = ", which history lists; leave the version out for the newest"
-        raise range_error(store, f"version {wanted} is not in the log", earliest, newest, hint)
+        raise range_error(store, f"version {brief(wanted)} is not in the log", earliest, newest, hint)
     base = next((checkpoint for checkpoint in usable if checkpoint.version <= wanted), None)
     first = base.version if base else 0
     within = tuple(checksum for checksum in checksums if first <= checksum <= wanted)

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from tidelog.log import predicate
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties
-from tidelog.log.presentable import did_you_mean
+from tidelog.log.presentable import brief, did_you_mean
 from tidelog.log.read.changes import require_mode
 from tidelog.log.read.commit_changes import Mode
 from tidelog.log.read.timeline import BEFORE_FIRST, Point
@@ -284,7 +284,7 @@ def _version(options: Mapping[str, str], key: str) -> int:
     except ValueError as error:
         others = f", {EARLIEST!r} or {LATEST!r}" if key == "startingversion" else ""
         raise ConfigurationError(
-            f"the option {READ_OPTIONS[key]!r} cannot be {options[key]!r}", advice=f"give a whole number{others}"
+            f"the option {READ_OPTIONS[key]!r} cannot be {brief(options[key])}", advice=f"give a whole number{others}"
         ) from error
 
 
@@ -326,12 +326,12 @@ def _both(first: str, second: str) -> ConfigurationError:
 def _count(options: Mapping[str, str], key: str) -> int | None:
     if key not in options:
         return None
-    text = options[key]
-    if not text.strip().isdigit() or int(text) == 0:
+    try:
+        return properties.parse_count(options[key])
+    except ValueError as error:
         raise ConfigurationError(
-            f"the option {READ_OPTIONS[key]!r} cannot be {text!r}", advice="give a whole number above zero"
-        )
-    return int(text)
+            f"the option {READ_OPTIONS[key]!r} cannot be {brief(options[key])}", advice="give a whole number above zero"
+        ) from error
 
 
 # --- the session's time zone ------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidelog.log.errors import ConfigurationError
+from tidelog.log.presentable import brief
 from tidelog.streaming.datasource.read_options import READ_OPTIONS, require_known, require_path, split_names
 
 _KNOWN = {
@@ -87,8 +88,8 @@ def _idempotency_key(options: Mapping[str, str]) -> tuple[str, int] | None:
             advice="give both, or leave both out",
         )
     text = options["txnversion"].strip()
-    if not _WHOLE_NUMBER.fullmatch(text) or abs(int(text)) >= 2**63:
+    if not _WHOLE_NUMBER.fullmatch(text) or len(text) > len(str(-(2**63))) or abs(int(text)) >= 2**63:
         raise ConfigurationError(
-            f"the option 'txnVersion' cannot be {text!r}", advice="give a whole number that fits into 64 bits"
+            f"the option 'txnVersion' cannot be {brief(text)}", advice="give a whole number that fits into 64 bits"
         )
     return options["txnappid"], int(text)

@@ -24,7 +24,13 @@ from tests.log.support import (
 )
 from tidelog.compaction_daemon import plan
 from tidelog.log import Table
-from tidelog.log.errors import ConfigurationError, HistoryExpiredError, SchemaMismatchError, TidelogError
+from tidelog.log.errors import (
+    ConfigurationError,
+    CorruptLogError,
+    HistoryExpiredError,
+    SchemaMismatchError,
+    TidelogError,
+)
 from tidelog.log.format import properties
 from tidelog.log.format.commit_info import MAX_TIMESTAMP_MS
 from tidelog.log.read.timeline import to_timestamp_ms
@@ -260,3 +266,57 @@ def test_sizes_of_63_bits_in_a_log_are_numbers() -> None:
     assert read_numbers(reopen(table)) == [0, 1, 2]
     checksums = [table.store.read(path) for path, _ in table.store.walk() if path.endswith(".crc")]
     assert all(json.loads(content)["tableSizeBytes"] < 2**63 for content in checksums)
+
+
+ENDLESS, DIGITS = 10**5000, "9" * 5000
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda table: table.at(version=ENDLESS),
+        lambda table: table.at(version=-ENDLESS),
+        lambda table: table.at(timestamp=ENDLESS),
+        lambda table: table.restore(version=ENDLESS),
+        lambda table: table.changes(after=ENDLESS).to_arrow(),
+        lambda table: table.changes(until=ENDLESS).to_arrow(),
+        lambda table: table.latest_version(ENDLESS),
+        lambda table: table.latest_timestamp(ENDLESS),
+        lambda table: table.insert([], idempotency_key=("app", ENDLESS)),
+        lambda table: table.upsert([{"n": 1}], keys=[ENDLESS]),
+        lambda table: table.insert([{"n": ENDLESS}]),
+        lambda table: table.expire(older_than=ENDLESS),
+        lambda table: table.vacuum(older_than=ENDLESS),
+        lambda table: table.set_properties({"delta.checkpointInterval": ENDLESS}),
+        lambda table: table.set_properties({"mine": ENDLESS}),
+        lambda table: table.set_properties({"delta.columnMapping.maxColumnId": ENDLESS}),
+        lambda table: table.delete(f"n = CAST(1 AS DECIMAL({DIGITS}, 1))"),
+    ],
+)
+def test_an_integer_that_python_does_not_spell_gets_a_typed_error(act: Callable[[Table], Any], table: Table) -> None:
+    version = table.version
+    with pytest.raises(TidelogError) as caught:
+        act(table)
+    assert len(str(caught.value)) < 1000
+    assert reopen(table).version == version
+
+
+@pytest.mark.parametrize("where", [f"n = {DIGITS}", f"n < -{DIGITS}", f"n IN ({DIGITS})", f"n = {DIGITS}e9"])
+def test_a_constant_of_5000_digits_equals_no_number(where: str, table: Table) -> None:
+    assert table.scan(where).count() == 0
+
+
+@pytest.mark.parametrize("text", [DIGITS, "x"])
+def test_an_id_of_a_column_that_is_no_number_is_a_corrupt_log(text: str, table: Table) -> None:
+    mapping = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": text}
+    found = table._state.head.metadata
+    fields = json.loads(found.schema_string)["fields"]
+    for number, field in enumerate(fields, 1):
+        field["metadata"] = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": field["name"]}
+    schema_string = json.dumps({"type": "struct", "fields": fields})
+    put_foreign(
+        table,
+        msgspec.structs.replace(found, schema_string=schema_string, configuration={**found.configuration, **mapping}),
+    )
+    with pytest.raises(CorruptLogError, match="the ids of columns"):
+        reopen(table).add_columns([pa.field("z", pa.int64())])
