@@ -228,7 +228,7 @@ def validate(configuration: Mapping[str, object]) -> dict[str, str]:
     which names the key and the allowed values.
     """
     require_names(configuration)
-    texts = {key: text_of(key, value) for key, value in configuration.items()}
+    texts = {key: property_text(key, value) for key, value in configuration.items()}
     for key, text in texts.items():
         _require_unicode(key, text)
         if not key.startswith(_PREFIXES):
@@ -252,7 +252,7 @@ def validate(configuration: Mapping[str, object]) -> dict[str, str]:
     return texts
 
 
-def text_of(key: str, value: object) -> str:
+def property_text(key: str, value: object) -> str:
     """A property's value as the log has it. Raises ConfigurationError."""
     try:
         return str(value).lower() if isinstance(value, bool) else str(value)

@@ -69,7 +69,7 @@ def _require_changeable(changes: Any, metadata: Metadata) -> None:
     table_properties.require_names(changes)
     for key, value in changes.items():
         present = metadata.configuration.get(key)
-        if key in _FIXED and present != (None if value is None else table_properties.text_of(key, value)):
+        if key in _FIXED and present != (None if value is None else table_properties.property_text(key, value)):
             raise ConfigurationError(
                 f"the table property {key!r} cannot be changed: {_FIXED[key]}",
                 advice="use the engine that set up row tracking"
