@@ -45,6 +45,10 @@ CONFLICT_POLICY = "tidelog.conflictPolicy"
 METADATA_RETRY = "tidelog.metadataRetry"
 # The version that created the table, if the path held another one before. Set by that commit alone.
 FIRST_VERSION = "tidelog.firstVersion"
+# Not properties of the table, but a way to ask for a protocol, as in Delta. The log does not keep them.
+MIN_READER_VERSION = "delta.minReaderVersion"
+MIN_WRITER_VERSION = "delta.minWriterVersion"
+FEATURE_PREFIX = "delta.feature."
 # What the names of CHECK constraints start with. The value is their SQL.
 CONSTRAINT_PREFIX = "delta.constraints."
 
@@ -147,6 +151,27 @@ def parse_count(text: str) -> int:
     return _integer(text)
 
 
+def _parse_reader_version(text: str) -> int:
+    return _parse_version(text, 1, 3)
+
+
+def _parse_writer_version(text: str) -> int:
+    return _parse_version(text, 1, 7)
+
+
+def _parse_version(text: str, first: int, last: int) -> int:
+    if text.strip() not in map(str, range(first, last + 1)):
+        raise ValueError(f"it must be one of {', '.join(map(str, range(first, last + 1)))}")
+    return int(text)
+
+
+def _parse_support(text: str) -> str:
+    if text.lower() != "supported":
+        message = "it must be supported"
+        raise ValueError(message)
+    return text
+
+
 def _parse_indexed_columns(text: str) -> int:
     if text.strip() == "-1":
         return -1
@@ -214,6 +239,8 @@ _KNOWN: Mapping[str, Callable[[str], object]] = {
     CLEAN_UP: parse_flag,
     CONFLICT_POLICY: _parse_policy,
     METADATA_RETRY: parse_flag,
+    MIN_READER_VERSION: _parse_reader_version,
+    MIN_WRITER_VERSION: _parse_writer_version,
 }
 _PREFIXES = ("tidelog.", "delta.")
 _ALL_COLUMNS = 2**31
@@ -238,14 +265,14 @@ def validate(configuration: Mapping[str, object]) -> dict[str, str]:
                 f"a constraint cannot be added as the table property {key!r}: the rows of the table are not checked",
                 advice="add it with an engine that checks them; in delta-spark: ALTER TABLE ... ADD CONSTRAINT",
             )
-        if key not in _KNOWN:
+        if key not in _KNOWN and not key.startswith(FEATURE_PREFIX):
             known = ", ".join(sorted(_KNOWN))
             raise ConfigurationError(
                 f"unknown table property {key!r}",
                 advice=f"{did_you_mean(key, _KNOWN)}use one of {known}, or a key with your own prefix",
             )
         try:
-            _KNOWN[key](text)
+            _KNOWN.get(key, _parse_support)(text)
         except ValueError as error:
             message = f"the table property {key!r} cannot be {text[:_LONGEST_QUOTE]!r}"
             raise ConfigurationError(message, advice=str(error)) from error
@@ -276,6 +303,11 @@ def _require_unicode(key: str, text: str) -> None:
             f"the table property {key!r} has half of a surrogate pair, which the log cannot hold",
             advice="decode the text that it comes from in another way",
         )
+
+
+def asks_for_protocol(key: str) -> bool:
+    """Whether a property is not kept, but asks for a protocol."""
+    return key in (MIN_READER_VERSION, MIN_WRITER_VERSION) or key.startswith(FEATURE_PREFIX)
 
 
 def in_force(configuration: Mapping[str, str]) -> dict[str, str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 
 import msgspec
 import pyarrow as pa
 
-from tidelog.log.errors import UnsupportedFeatureError
+from tidelog.log.errors import ConfigurationError, UnsupportedFeatureError
 from tidelog.log.format import properties, row_tracking
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.refused_features import GENERAL_ADVICE, refusal
@@ -51,6 +52,13 @@ WRITER_FEATURES = frozenset(
         "variantType",
         "variantType-preview",
     }
+)
+
+# Those that `delta.feature.*` adds. Row tracking and clustering need more than an entry in a list.
+_ADDED_BY_NAME = frozenset(
+    feature
+    for feature in WRITER_FEATURES
+    if feature not in ("rowTracking", "clustering") and not feature.endswith("-preview")
 )
 
 # The feature that each property requires when it is true.
@@ -105,6 +113,53 @@ def for_new_table(schema: pa.Schema, configuration: dict[str, str]) -> Protocol:
         reader_features=tuple(sorted(both)),
         writer_features=writer_features,
     )
+
+
+def requested(protocol: Protocol, texts: Mapping[str, str]) -> Protocol:
+    """The protocol with what `texts` ask for: `delta.minReaderVersion`, `delta.minWriterVersion`, `delta.feature.*`.
+
+    As in Delta, versions ask for the features that they imply, which for 3 and 7 are none, and what is there already
+    changes nothing. Raises ConfigurationError, and UnsupportedFeatureError for a feature that tidelog cannot add.
+    """
+    reader = int(texts.get(properties.MIN_READER_VERSION, _MAPPING_READER_VERSION - 1))
+    writer = int(texts.get(properties.MIN_WRITER_VERSION, 1))
+    if reader >= _FEATURES_READER_VERSION and writer < _FEATURES_WRITER_VERSION:
+        raise ConfigurationError(
+            f"the table property {properties.MIN_READER_VERSION!r} cannot be {reader} without the writer version "
+            f"{_FEATURES_WRITER_VERSION}",
+            advice=f"set {properties.MIN_WRITER_VERSION} to {_FEATURES_WRITER_VERSION} as well",
+        )
+    wanted = {key.removeprefix(properties.FEATURE_PREFIX) for key in texts if key.startswith(properties.FEATURE_PREFIX)}
+    if unknown := wanted - _ADDED_BY_NAME:
+        names = ", ".join(sorted(unknown))
+        reason, advice = refusal(unknown) or ("", f"add it with another engine; tidelog adds {_named(_ADDED_BY_NAME)}")
+        raise UnsupportedFeatureError(
+            f"tidelog cannot add the table feature {names}{reason and f': {reason}'}", advice=advice, features=names
+        )
+    if writer < _FEATURES_WRITER_VERSION:
+        wanted |= _implied_features(Protocol(min_reader_version=reader, min_writer_version=writer))
+    missing = {feature for feature in wanted if not allows(protocol, feature)}
+    if not missing:
+        return protocol
+    by_versions = _by_versions(protocol, missing)
+    return functools.reduce(with_feature, sorted(missing), protocol) if by_versions is None else by_versions
+
+
+def _by_versions(protocol: Protocol, missing: set[str]) -> Protocol | None:
+    """The lowest versions without lists that imply just these features as well; None if there are none."""
+    if protocol.min_writer_version >= _FEATURES_WRITER_VERSION:
+        return None
+    wanted = _implied_features(protocol) | missing
+    for reader in range(protocol.min_reader_version, _FEATURES_READER_VERSION):
+        for writer in range(protocol.min_writer_version, _FEATURES_WRITER_VERSION):
+            found = Protocol(min_reader_version=reader, min_writer_version=writer)
+            if _implied_features(found) == wanted:
+                return found
+    return None
+
+
+def _named(features: Iterable[str]) -> str:
+    return ", ".join(sorted(features))
 
 
 def require_readable(protocol: Protocol, path: str) -> None:

@@ -27,7 +27,7 @@ from tidelog.log.format import properties as table_properties
 from tidelog.log.format.actions import Format, Metadata
 from tidelog.log.format.clustering import require_clusterable
 from tidelog.log.format.properties import FIRST_VERSION
-from tidelog.log.format.protocol import for_new_table, is_dropped
+from tidelog.log.format.protocol import for_new_table, is_dropped, requested
 from tidelog.log.format.schema import require_depth, table_schema, to_schema_string
 from tidelog.log.read.changes import change_schema
 from tidelog.log.state.checkpointing import checkpoint
@@ -117,7 +117,9 @@ def staged_creation(
             f"partition_by must be a list of column names, not {type(partition_by).__name__}",
             advice="leave it out for a table without partitions",
         )
-    configuration = {**table_properties.NEW_TABLE_DEFAULTS, **table_properties.validate(properties)}
+    texts = table_properties.validate(properties)
+    own = {key: text for key, text in texts.items() if not table_properties.asks_for_protocol(key)}
+    configuration = {**table_properties.NEW_TABLE_DEFAULTS, **own}
     if isinstance(schema, pa.Schema):
         require_depth(schema)
     _require_schema(schema)
@@ -138,7 +140,7 @@ def staged_creation(
     return Staged(
         operation="CREATE TABLE",
         operation_class=OperationClass.NONE,
-        protocol=for_new_table(columns, configuration),
+        protocol=requested(for_new_table(columns, configuration), texts),
         metadata=metadata,
     )
 

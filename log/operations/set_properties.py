@@ -16,7 +16,7 @@ from tidelog.log.format import properties as table_properties
 from tidelog.log.format import row_tracking
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.clustering import require_clusterable
-from tidelog.log.format.protocol import FEATURES_BY_PROPERTY, allows, has_in_commit_timestamps, with_feature
+from tidelog.log.format.protocol import FEATURES_BY_PROPERTY, allows, has_in_commit_timestamps, requested, with_feature
 from tidelog.log.format.schema import columns_of
 from tidelog.log.read.changes import change_schema
 from tidelog.log.state.head import Head
@@ -48,11 +48,13 @@ def stage_set_properties(
     """
     _require_changeable(changes, head.metadata)
     changes = {key: value for key, value in changes.items() if key not in _FIXED}
-    texts = table_properties.validate({key: value for key, value in changes.items() if value is not None})
+    given = table_properties.validate({key: value for key, value in changes.items() if value is not None})
+    texts = {key: text for key, text in given.items() if not table_properties.asks_for_protocol(key)}
     kept = {key: value for key, value in head.metadata.configuration.items() if key not in changes}
     metadata = msgspec.structs.replace(head.metadata, configuration={**kept, **texts})
     _check(texts, metadata, path)
-    protocol = _protocol_for(texts, head.protocol, path, allow_upgrade=allow_protocol_upgrade)
+    asked = requested(head.protocol, given)
+    protocol = _protocol_for(texts, asked, path, allow_upgrade=allow_protocol_upgrade)
     if (protocol, metadata) == (head.protocol, head.metadata):
         return None
     staged = Staged(
@@ -60,7 +62,7 @@ def stage_set_properties(
         operation_class=OperationClass.NONE,
         metadata=metadata,
         protocol=None if protocol == head.protocol else protocol,
-        parameters={"properties": msgspec.json.encode(dict.fromkeys(changes) | texts).decode()},
+        parameters={"properties": msgspec.json.encode(dict.fromkeys(changes) | given).decode()},
     )
     return _with_commit_times(staged, head, protocol, metadata, system)
 
@@ -68,6 +70,11 @@ def stage_set_properties(
 def _require_changeable(changes: Any, metadata: Metadata) -> None:
     table_properties.require_names(changes)
     for key, value in changes.items():
+        if value is None and table_properties.asks_for_protocol(key):
+            raise ConfigurationError(
+                f"{key!r} cannot be removed: it asks for a protocol, which is never lowered",
+                advice="drop a table feature with another engine; in delta-spark: ALTER TABLE ... DROP FEATURE",
+            )
         present = metadata.configuration.get(key)
         if key in _FIXED and present != (None if value is None else table_properties.property_text(key, value)):
             raise ConfigurationError(

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 from tests.log.support import NUMBERS, PROTOCOL, metadata
-from tidelog.log.errors import UnsupportedFeatureError
+from tidelog.log.errors import ConfigurationError, UnsupportedFeatureError
 from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.protocol import (
     for_new_table,
     has_in_commit_timestamps,
+    requested,
     require_readable,
     require_writable,
     same,
@@ -230,3 +231,55 @@ def test_a_rewritten_copy_is_not_a_change() -> None:
     assert not same(metadata(), metadata(id="x"))
     assert same(PROTOCOL, msgspec.structs.replace(PROTOCOL))
     assert not same(PROTOCOL, protocol(1, 2))
+
+
+def versions(reader: int, writer: int) -> Protocol:
+    return Protocol(min_reader_version=reader, min_writer_version=writer)
+
+
+def lists(reader: int, readers: tuple[str, ...] | None, *writers: str) -> Protocol:
+    return Protocol(
+        min_reader_version=reader, min_writer_version=7, reader_features=readers, writer_features=tuple(sorted(writers))
+    )
+
+
+READER, WRITER, NTZ = "delta.minReaderVersion", "delta.minWriterVersion", "delta.feature.timestampNtz"
+VECTORS = lists(3, ("deletionVectors",), "appendOnly", "deletionVectors", "invariants")
+
+
+@pytest.mark.parametrize(
+    ("before", "asked", "after"),
+    [  # as delta-spark 4.4.0 did
+        (versions(1, 2), {READER: "2", WRITER: "5"}, versions(2, 5)),
+        (versions(1, 2), {WRITER: "3"}, versions(1, 3)),
+        (versions(1, 2), {READER: "3", WRITER: "7"}, versions(1, 2)),
+        (versions(1, 4), {WRITER: "7"}, versions(1, 4)),
+        (versions(1, 2), {WRITER: "5"}, versions(1, 4)),  # column mapping needs readers of version 2, too
+        (versions(2, 5), {READER: "1", WRITER: "2"}, versions(2, 5)),
+        (versions(1, 2), {NTZ: "supported"}, lists(3, ("timestampNtz",), "appendOnly", "invariants", "timestampNtz")),
+        (
+            VECTORS,
+            {READER: "1", WRITER: "4"},
+            lists(
+                3,
+                ("deletionVectors",),
+                *("appendOnly", "changeDataFeed", "checkConstraints", "deletionVectors"),
+                *("generatedColumns", "invariants"),
+            ),
+        ),
+        (VECTORS, {"delta.feature.deletionVectors": "supported"}, VECTORS),
+    ],
+)
+def test_properties_ask_for_a_protocol(before: Protocol, asked: dict[str, str], after: Protocol) -> None:
+    assert same(requested(before, asked), after)
+    require_writable(after, metadata(), "/t")
+
+
+def test_what_cannot_be_asked_for() -> None:
+    with pytest.raises(ConfigurationError, match="cannot be 3 without the writer version 7"):
+        requested(versions(1, 2), {READER: "3"})
+    for name, message in (("nope", "table feature nope"), ("rowTracking", "table feature rowTracking")):
+        with pytest.raises(UnsupportedFeatureError, match=message):
+            requested(versions(1, 2), {f"delta.feature.{name}": "supported"})
+    with pytest.raises(UnsupportedFeatureError, match="icebergCompatV2: the table promises"):
+        requested(versions(1, 2), {"delta.feature.icebergCompatV2": "supported"})

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 
 from tests.log import naive_reader
 from tests.log.operations.changing_rows import SCHEMA, keys, lose_once, protocol_of, rows, table_of
 from tests.log.support import live_files, memory_store, new_table, put_foreign, reopen
 from tidelog.log import Table
-from tidelog.log.errors import ProtocolChangedException, UnsupportedFeatureError
+from tidelog.log.errors import ConfigurationError, ProtocolChangedException, UnsupportedFeatureError
 from tidelog.log.format.actions import Protocol
 
 VECTORS = "delta.enableDeletionVectors"
@@ -181,3 +182,37 @@ def test_an_upgraded_table_has_the_protocol_of_a_new_table() -> None:
     protocol = upgraded(table, VECTORS, COMMIT_TIMES)
     default = protocol_of(new_table(memory_store(), SCHEMA))
     assert protocol == default, "the same protocol as a table that has both from the start"
+
+
+def test_a_protocol_is_asked_for_by_properties_which_the_log_does_not_keep() -> None:
+    plain = {"delta.enableDeletionVectors": False, "delta.enableInCommitTimestamps": False}
+    asked = {"delta.minReaderVersion": 2, "delta.minWriterVersion": "5"}
+    table = new_table(memory_store(), SCHEMA, properties={**plain, **asked})
+    assert (protocol_of(table).min_reader_version, protocol_of(table).min_writer_version) == (2, 5)
+    assert not asked.keys() & table.properties.keys()
+    version = table.version
+    assert table.set_properties({"delta.minReaderVersion": "1", "delta.minWriterVersion": "2"}).version == version
+    table.set_properties({"delta.feature.timestampNtz": "supported", "mine": "x"})
+    assert "timestampNtz" in (protocol_of(table).reader_features or ())
+    assert "columnMapping" in (protocol_of(table).writer_features or ())
+    assert table.properties["mine"] == "x"
+    assert not [key for key in table.properties if key.startswith("delta.feature.")]
+    table.add_columns([pa.field("t", pa.timestamp("us"))])
+    table.insert([{"k": 1}])
+    assert reopen(table).scan().count() == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("delta.minReaderVersion", 9, "cannot be '9'.* one of 1, 2, 3"),
+        ("delta.minWriterVersion", "x", "cannot be 'x'.* 5, 6, 7"),
+        ("delta.minReaderVersion", None, "cannot be removed"),
+        ("delta.feature.timestampNtz", None, "cannot be removed"),
+        ("delta.feature.timestampNtz", "off", "cannot be 'off'.* must be supported"),
+    ],
+)
+def test_a_wrong_request_for_a_protocol(key: str, value: object, message: str) -> None:
+    table = new_table(memory_store(), SCHEMA)
+    with pytest.raises(ConfigurationError, match=message):
+        table.set_properties({key: value})
