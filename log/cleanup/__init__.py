@@ -1,9 +1,8 @@
 """Clean-up: delete the files of the log and of the table that no retained version needs.
 
 - `expire`: old commits, checkpoints and checksums
-- `vacuum`: data files, deletion vectors, change files and row maps
+- `vacuum`: data files, deletion vectors, change files and row maps, in batches next to writers
 - `unneeded`: which of them no version needs, by listing or from the log alone
-- `deletion`: their deletion in batches, next to writers
 - `horizon`: the commit with which vacuum announces what it may delete
 - `retention`: the rules, as pure functions
 - `cut_off`: the version at a cut-off

@@ -257,7 +257,7 @@ MUTATIONS = (
     Mutation("the root is not synced", f"{_DISK}._fsync_folder", syncs_no_root),
     Mutation("a writer sleeps through a vacuum", "tidelog.log.conflict.rebase:horizon_conflict", gives(None)),
     Mutation("a RESTORE passes the horizon", "tidelog.log.commit.content:horizon_of", gives(0)),
-    Mutation("vacuum does not look again", "tidelog.log.cleanup.deletion:Deletion._catch_up", gives(None)),
+    Mutation("vacuum does not look again", "tidelog.log.cleanup.vacuum:_Deletion._catch_up", gives(None)),
     Mutation("dead rows are read", "tidelog.log.data.reader:read_dead_rows", forgets_a_vector),
     Mutation("vacuum deletes live files", "tidelog.log.cleanup.vacuum:_needed", deletes_live_files),
     Mutation("vacuum takes what the log names", "tidelog.log.cleanup.vacuum:from_log", takes_all_that_is_named),

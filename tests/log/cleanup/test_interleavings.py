@@ -42,7 +42,7 @@ def by_cutoff(original: Any) -> Any:
 RULES = {
     "the check of writers": ("tidelog.log.conflict.rebase:horizon_conflict", gives(None), 1),
     "the check of restore": ("tidelog.log.commit.content:horizon_of", gives(0), 460),
-    "a second look after the horizon's commit": ("tidelog.log.cleanup.deletion:Deletion._catch_up", gives(None), 1),
+    "a second look after the horizon's commit": ("tidelog.log.cleanup.vacuum:_Deletion._catch_up", gives(None), 1),
     "the commit of the horizon": ("tidelog.log.cleanup.vacuum:announce_horizon", gives(None), 1),
     "the age of files": ("tidelog.log.cleanup.unneeded:Ages.of", by_cutoff, 14),
 }
