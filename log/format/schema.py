@@ -309,6 +309,8 @@ def _distinct(fields: list[pa.Field]) -> list[pa.Field]:
 
 def _owners_metadata(field: dict[str, Any]) -> dict[bytes, bytes]:
     """What the owner of the table keeps at a field, as Arrow has it."""
+    if not isinstance(field.get("metadata") or {}, dict):
+        raise TypeError(f"the metadata of the field {field['name']!r} is not an object")
     return {
         key.encode(): (value if isinstance(value, str) else msgspec.json.encode(value).decode()).encode()
         for key, value in (field.get("metadata") or {}).items()

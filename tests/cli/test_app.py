@@ -177,10 +177,10 @@ def test_log_lines_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str], mo
     with pytest.raises(SystemExit):
         cli.main()
     capsys.readouterr()
-    logging.getLogger("tidelog.test").error("at %s", "/data/\x1b[2Jx\ny")
+    logging.getLogger("tidelog.cursor").error("at %s", "/data/\x1b[2Jx\ny")
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.endswith("ERROR tidelog.test: at /data/\\x1b[2Jx\ny\n")
+    assert err.endswith("ERROR tidelog.cursor: at /data/\\x1b[2Jx\ny\n")
 
 
 # --- colour ----------------------------------------------------------------------------------------------------------
