@@ -246,7 +246,7 @@ def test_on_connect_the_files_identify_a_batch_whose_session_knows_no_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in Spark 4.3, where a batch function has a session of its own."""
-    monkeypatch.setattr(session, "is_connect", lambda _: True)
+    monkeypatch.setattr(batch_identity, "is_connect", lambda _: True)
     batch = cast("DataFrame", SimpleNamespace(sparkSession=SimpleNamespace(streams=SimpleNamespace(active=[]))))
     for name, text in (("metadata", '{"id": "q"}'), ("offsets/0", 'v1\n{}\n{"a": 1}'), ("commits/0", "v1")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
