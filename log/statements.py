@@ -198,26 +198,31 @@ class Statements(TableReader):
         )
 
     def overwrite(self, data: Any, *, where: str | None = None, dynamic: bool = False) -> Committed:
-        """Replace the table, or some of its partitions, with `data`.
+        """Replace the table, some of its partitions, or the rows that match a predicate, with `data`.
 
-        Also replaces what other writers committed to the same scope meanwhile.
+        Also replaces what other writers committed to the same scope meanwhile. Whole partitions are replaced without
+        reading them. With a predicate over other columns it deletes the matching rows as `delete` does, and adds the
+        new ones in the same commit. With `where` it runs again after a conflict, as `delete` does.
 
         Args:
-            data: As for `insert`.
-            where: SQL text over partition columns; replace only the partitions that it describes.
+            data: As for `insert`. All of its rows must match `where`.
+            where: SQL text; replace only the rows for which it is true.
             dynamic: Replace only the partitions that `data` has rows in. Cannot be combined with `where`.
 
         Raises:
             SchemaMismatchError, UnsupportedFeatureError: As for `insert`.
-            PredicateError: `where` uses another column, or something that tidelog does not evaluate.
+            PredicateError: `where` uses something that tidelog does not evaluate.
             ConfigurationError: `data` has rows outside of `where`, or the arguments do not fit.
             AppendOnlyError: The table forbids changing rows.
             ConflictError: Another commit came first, for example one that changed the schema; a TransactionExpiredError
-                if a vacuum passed the version that this began on. It is not run again by itself.
+                if a vacuum passed the version that this began on. Without `where` it is not run again by itself.
             RetryableError: The store or other writers prevented the commit.
             CommitStateUnknownError: The commit may or may not be durable.
         """
-        return committed(self._begin().overwrite(data, where=where, dynamic=dynamic).commit())
+        if where is None:
+            return committed(self._begin().overwrite(data, where=where, dynamic=dynamic).commit())
+        held, where = conform.hold(data), at_time(where, self._now_ms)
+        return self.statement(lambda transaction: transaction.overwrite(held, where=where, dynamic=dynamic))
 
     def truncate(self, *, where: str | None = None) -> Committed:
         """Delete all rows of the table, or of some of its partitions, without reading them.

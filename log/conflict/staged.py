@@ -118,6 +118,9 @@ class Staged:
     they are then. `restores` lists the files that make up the table afterwards, with the columns of the `add` action.
     `cdc` are the files with change rows.
 
+    With `replaces_matches` the added rows stand for all rows that match `reads` at the commit, whichever they are then,
+    and not for single ones.
+
     A rebase fills `dead` and `moved`. `dead` are positions of rows that died before the commit, by the path of the file
     in `adds` or in the outputs of `moves`. `moved` are rows in outputs of winners' compactions that go to the outputs.
 
@@ -141,6 +144,7 @@ class Staged:
     replaces: Scope | None = None
     restores: pa.Table | None = None
     reads: Reads | None = None
+    replaces_matches: bool = False
     domains: tuple[DomainMetadata, ...] = ()
     transactions: tuple[SetTransaction, ...] = ()
     read_applications: frozenset[str] = frozenset()
@@ -160,8 +164,9 @@ class Staged:
     @property
     def joins_matches(self) -> bool:
         """Whether newly found matches can simply join the deletes, without an image or a change row for each."""
-        deletes_only = self.reads is not None and (self.reads.keys is not None or not self.adds)
-        return deletes_only and not self.cdc
+        if self.reads is None or self.cdc:
+            return False
+        return self.reads.keys is not None or not self.adds or self.replaces_matches
 
     @property
     def replaces_by_key(self) -> bool:

@@ -1,8 +1,13 @@
-"""Stage OVERWRITE and TRUNCATE: replace or delete all rows that are live in a scope when they commit."""
+"""Stage OVERWRITE and TRUNCATE: replace or delete all rows that are live in a scope when they commit.
+
+The scope is whole partitions, which need not be read. An OVERWRITE by a predicate over other columns deletes the rows
+that match it, as DELETE does, and adds the new ones in the same commit.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 import pyarrow as pa
@@ -13,10 +18,15 @@ from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import statistics
-from tidelog.log.format.actions import AddFile
+from tidelog.log.format.actions import AddCDCFile, AddFile
+from tidelog.log.format.protocol import has_change_data_feed, has_deletion_vectors
+from tidelog.log.operations.delete_update import stage_delete
 from tidelog.log.predicate import at_time
+from tidelog.log.pruning.file_pruning import is_partition_only
 from tidelog.log.pruning.partition_scope import Scope, in_scope, partition_scope
+from tidelog.log.read.change_files import INSERT
 from tidelog.log.state import files
+from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 
 
@@ -25,11 +35,18 @@ def stage_overwrite(
 ) -> Staged | None:
     """Stage replacing all rows in the scope with `rows`; None if there are neither old nor new rows.
 
-    The scope is the partitions that `where` selects, or with `dynamic` those of the rows, or else the whole table.
+    The scope is the rows that `where` selects, or with `dynamic` the partitions of the rows, or else the whole table.
     Raises PredicateError, and ConfigurationError for rows outside `where`.
     """
-    overwrite = Overwrite(writer, predicate.at_time(where, writer.system.now_ms), dynamic=dynamic)
+    where = predicate.at_time(where, writer.system.now_ms)
+    overwrite = Overwrite(writer, where, dynamic=dynamic, change_files=deletes_leave_change_files(state.head))
     return overwrite.staged(state, overwrite.write(rows))
+
+
+def deletes_leave_change_files(head: Head) -> bool:
+    """Whether a DELETE writes change rows. Then readers of the feed look at nothing else of its commit."""
+    feed = has_change_data_feed(head.protocol, head.metadata)
+    return feed and not has_deletion_vectors(head.protocol, head.metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +54,26 @@ class WrittenFiles:
     """The files written for an overwrite, or for a part of it; picklable.
 
     `rows` counts the rows, `outside` those that are not in the scope: if there are any, nothing is written.
-    `partitions` are the partitions of the rows, in a dynamic overwrite only.
+    `partitions` are the partitions of the rows, in a dynamic overwrite only. `cdc` are their change rows, if needed.
     """
 
     adds: tuple[AddFile, ...]
     rows: int
     outside: int
     partitions: pa.Table | None
+    cdc: tuple[AddCDCFile, ...] = ()
 
 
 class Overwrite:
     """An OVERWRITE in two steps: `write`, which can run on parts of the rows in parallel, and `staged`.
 
+    With `change_files` (see `deletes_leave_change_files`), rows that replace matching ones get change rows, too.
     Raises PredicateError, and ConfigurationError for a `where` or `dynamic` that does not fit the table.
     """
 
-    def __init__(self, writer: DataWriter, where: str | None, *, dynamic: bool) -> None:
+    def __init__(self, writer: DataWriter, where: str | None, *, dynamic: bool, change_files: bool = False) -> None:
         self._writer = writer
+        self._change_files = change_files
         self._where = where
         self._names = list(writer.metadata.partition_columns)
         if dynamic and (where is not None or not self._names):
@@ -63,21 +83,27 @@ class Overwrite:
                 advice="leave one of the two out" if where is not None else "overwrite the whole table",
             )
         self._dynamic = dynamic
-        self._scope = partition_scope(where, writer.metadata, writer.store.url)
+        self._tree = None if where is None else predicate.parse(where, writer.schema)
+        # The rows to replace are looked for, unless they are whole partitions.
+        self.reads = self._tree is not None and not is_partition_only(self._tree, writer.metadata)
+        self._scope = Scope() if self.reads else partition_scope(where, writer.metadata, writer.store.url)
 
     def write(self, rows: pa.Table) -> WrittenFiles:
         """Write rows that `DataWriter.prepared` returned, if all of them are in the scope."""
         inside = rows.num_rows
-        if self._scope.predicate is not None:
-            inside = predicate.Condition(self._scope.predicate, rows.schema).mask(rows).true_count
+        if self._tree is not None:
+            inside = predicate.Condition(self._tree, rows.schema).mask(rows).true_count
         partitions = _distinct(rows.select(self._names)) if self._dynamic else None
-        adds = self._writer.write(rows) if inside == rows.num_rows else []
-        return WrittenFiles(tuple(adds), rows.num_rows, rows.num_rows - inside, partitions)
+        if inside < rows.num_rows:
+            return WrittenFiles((), rows.num_rows, rows.num_rows - inside, partitions)
+        cdc = self._writer.write_changes([(INSERT, rows)]) if self.reads and self._change_files else []
+        return WrittenFiles(tuple(self._writer.write(rows)), rows.num_rows, 0, partitions, tuple(cdc))
 
-    def staged(self, state: LogState, *parts: WrittenFiles) -> Staged | None:
+    def staged(self, state: LogState, *parts: WrittenFiles, deleted: Staged | None = None) -> Staged | None:
         """The operation with the rows of all `parts`; None if there is nothing to do.
 
-        Raises ConfigurationError for rows outside the scope.
+        `deleted` is the DELETE of the rows to replace, if it `reads` and they are known already. Raises
+        ConfigurationError for rows outside the scope.
         """
         rows, outside = sum(part.rows for part in parts), sum(part.outside for part in parts)
         if outside:
@@ -85,6 +111,8 @@ class Overwrite:
                 f"{outside} of {rows} rows are outside where={self._where!r}",
                 advice="filter the data, or widen the predicate",
             )
+        if self.reads and self._where is not None:
+            return self._in_place_of(deleted or stage_delete(state, self._writer, self._where), parts, rows)
         writer, scope = self._writer, self._scope
         if self._dynamic:
             found = [part.partitions for part in parts if part.partitions is not None]
@@ -94,24 +122,41 @@ class Overwrite:
         if not rows and all(statistics.live_rows(add) == 0 for add in files.to_adds(gone)):
             return None
         adds = tuple(add for part in parts for add in part.adds)
-        parameters = {"mode": "Overwrite", "partitionBy": _json_list(self._names)}
-        if self._where is not None:
-            parameters["predicate"] = self._where
-        if self._dynamic:
-            parameters["partitionOverwriteMode"] = "dynamic"
         return Staged(
             operation="WRITE",
             operation_class=OperationClass.OVERWRITE,
             adds=adds,
             replaces=scope,
-            parameters=parameters,
-            metrics={
-                "numFiles": len(adds),
-                "numOutputRows": rows,
-                "numOutputBytes": sum(add.size for add in adds),
-                "numRemovedFiles": gone.num_rows,
-            },
+            parameters=self._parameters(),
+            metrics={**_output(adds, rows), "numRemovedFiles": gone.num_rows},
         )
+
+    def _in_place_of(self, deleted: Staged, parts: Sequence[WrittenFiles], rows: int) -> Staged | None:
+        """The DELETE of the matching rows, with the new rows."""
+        if not rows and not deleted.deletes:
+            return None
+        adds = tuple(add for part in parts for add in part.adds)
+        return replace(
+            deleted,
+            operation="WRITE",
+            adds=adds,
+            cdc=(*deleted.cdc, *(change for part in parts for change in part.cdc)),
+            replaces_matches=True,
+            parameters=self._parameters(),
+            metrics={**deleted.metrics, **_output(adds, rows)},
+        )
+
+    def _parameters(self) -> dict[str, str]:
+        parameters = {"mode": "Overwrite", "partitionBy": _json_list(self._names)}
+        if self._where is not None:
+            parameters["predicate"] = self._where
+        if self._dynamic:
+            parameters["partitionOverwriteMode"] = "dynamic"
+        return parameters
+
+
+def _output(adds: Sequence[AddFile], rows: int) -> dict[str, int]:
+    return {"numFiles": len(adds), "numOutputRows": rows, "numOutputBytes": sum(add.size for add in adds)}
 
 
 def _distinct(partitions: pa.Table) -> pa.Table:

@@ -21,7 +21,7 @@ from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, RetryableError, TidelogError
 from tidelog.log.operations.delete_update import require_row_changes
-from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
+from tidelog.log.operations.overwrite import Overwrite, WrittenFiles, deletes_leave_change_files
 from tidelog.log.rules import RowRules
 from tidelog.log.state.loader import load
 from tidelog.log.state.table_identity import require_same_table
@@ -61,6 +61,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = replace(options, where=predicate.at_time(options.where, REAL_SYSTEM.now_ms))
         self._writer: DataWriter = transaction.writer
         self._rules = RowRules.of(self._writer)
+        self._change_files = deletes_leave_change_files(transaction.state.head)
         self._version = transaction.base_version
         key = options.idempotency_key
         self._progress = None if key is None else transaction.progress(key)
@@ -112,7 +113,8 @@ class BatchWriter(DataSourceArrowWriter):
             self._overwrite(self._writer)
 
     def _overwrite(self, writer: DataWriter) -> Overwrite:
-        return Overwrite(writer, self._options.where, dynamic=self._options.dynamic)
+        options = self._options
+        return Overwrite(writer, options.where, dynamic=options.dynamic, change_files=self._change_files)
 
     def _parts(self, writer: DataWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[WrittenFiles]:
         for rows in pieces(batches, file_size(writer)):
@@ -140,7 +142,9 @@ class BatchWriter(DataSourceArrowWriter):
         return Transaction(store, state, REAL_SYSTEM, lambda _: None)
 
     def _discard(self, parts: Iterable[WrittenFiles]) -> None:
-        delete_written(self._writer, (add for part in parts for add in part.adds))
+        for part in parts:
+            delete_written(self._writer, part.adds)
+            delete_written(self._writer, part.cdc)
 
 
 def _open_or_create(options: WriteOptions, frame: pa.Schema) -> Table:

@@ -14,12 +14,13 @@ _KNOWN = {
     "path": "path",
     "partitionby": "partitionBy",
     "where": "where",
+    "replacewhere": "replaceWhere",
     "partitionoverwritemode": "partitionOverwriteMode",
     "txnappid": "txnAppId",
     "txnversion": "txnVersion",
 }
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
-_OVERWRITE_ONLY = ("where", "partitionoverwritemode")
+_OVERWRITE_ONLY = ("where", "replacewhere", "partitionoverwritemode")
 _NO_EVOLUTION = {"mergeschema": "mergeSchema", "overwriteschema": "overwriteSchema"}
 
 
@@ -50,11 +51,20 @@ def parse_write(raw: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
         path=require_path(options, 'use .save("/path/to/table")'),
         overwrite=overwrite,
         partition_by=tuple(name.strip() for name in options.get("partitionby", "").split(",") if name.strip()),
-        where=options.get("where"),
+        where=_where(options),
         dynamic=_is_dynamic(options),
         idempotency_key=_idempotency_key(options),
         storage_options=secrets,
     )
+
+
+def _where(options: Mapping[str, str]) -> str | None:
+    """What to replace: `where`, or Delta's `replaceWhere`."""
+    if "where" in options and "replacewhere" in options:
+        raise ConfigurationError(
+            "the options 'where' and 'replaceWhere' say the same: which rows to replace", advice="leave one out"
+        )
+    return options.get("where", options.get("replacewhere"))
 
 
 def _refuse_misplaced(options: Mapping[str, str], *, overwrite: bool) -> None:

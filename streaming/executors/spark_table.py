@@ -21,7 +21,7 @@ from tidelog.log.conflict.staged import Staged
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.format.actions import AddFile
 from tidelog.log.operations.delete_update import stage_delete, stage_update
-from tidelog.log.operations.overwrite import Overwrite, WrittenFiles
+from tidelog.log.operations.overwrite import Overwrite, WrittenFiles, deletes_leave_change_files
 from tidelog.log.operations.staged_parts import Stage, join_parts, stage_part, without_progress
 from tidelog.log.pruning.file_pruning import prune_values
 from tidelog.log.rules import RowRules
@@ -175,14 +175,16 @@ class SparkTable:
         return self._statement(upsert.stage)
 
     def overwrite(self, data: DataFrame, *, where: str | None = None, dynamic: bool = False) -> Committed:
-        """Replace the whole table, the partitions that `where` describes, or the partitions of the data.
+        """Replace the whole table, the rows that match `where`, or the partitions of the data.
+
+        Where `where` reads more than partition columns, tasks also delete the matching rows.
 
         Each of the data's tasks writes one file or more for each partition that it has rows in, so repartition data of
         many partitions by the table's partition columns first.
 
         Args:
             data: The new rows.
-            where: An SQL predicate over the partition columns; all rows of the data must fulfil it.
+            where: An SQL predicate; all rows of the data must fulfil it.
             dynamic: Replace the partitions that the data has rows in.
 
         Returns:
@@ -190,7 +192,7 @@ class SparkTable:
 
         Raises:
             SchemaMismatchError: The data is not a Spark DataFrame, or does not fit the table.
-            PredicateError: `where` is invalid or does not describe whole partitions.
+            PredicateError: `where` is invalid.
             ConfigurationError: `where` and `dynamic` are both given, the table has no partitions for `dynamic`, or rows
                 of the data are outside `where`.
             AppendOnlyError: The table only takes appends.
@@ -201,11 +203,16 @@ class SparkTable:
         transaction = self._table.begin()
         transaction.require_row_changes()
         writer = transaction.writer
-        overwrite = Overwrite(writer, where, dynamic=dynamic)
+        changes = deletes_leave_change_files(transaction.state.head)
+        overwrite = Overwrite(writer, where, dynamic=dynamic, change_files=changes)
         frame, rules = ruled(data, writer)
         rules.require_fits(spark_versions.columns_to_arrow(frame.schema))
-        parts = run_on_rows(frame, partial(_write_rows, rules, where, dynamic))
-        return committed(transaction.stage(overwrite.staged(transaction.state, *parts)).commit())
+        parts = run_on_rows(frame, partial(_write_rows, rules, where, dynamic, changes))
+        deleted = None
+        if overwrite.reads and where is not None and not any(part.outside for part in parts):
+            stage: Stage = partial(stage_delete, where=where)
+            deleted = self._in_parts(where, stage)(transaction.state, writer)
+        return committed(transaction.stage(overwrite.staged(transaction.state, *parts, deleted=deleted)).commit())
 
     def compact(  # noqa: D417 - CompactionRequest describes the other arguments
         self,
@@ -247,6 +254,11 @@ class SparkTable:
             )
 
     def _change_rows(self, where: str, stage: Stage) -> Committed:
+        return self._statement(self._in_parts(where, stage))
+
+    def _in_parts(self, where: str, stage: Stage) -> Stage:
+        """The operation, staged by tasks over the files that can have rows for which `where` is true."""
+
         def stage_parts(state: LogState, writer: DataWriter) -> Staged:
             head = without_progress(state.head)
             # Fails before any task runs if the predicate is invalid.
@@ -254,7 +266,7 @@ class SparkTable:
             work = partial(stage_part, head, writer, stage)
             return join_parts(nothing, run(self._spark, work, task_parts(_candidates(state, writer, where))))
 
-        return self._statement(stage_parts)
+        return stage_parts
 
     def _statement(self, stage: Stage) -> Committed:
         def staged(transaction: Transaction) -> Transaction:
@@ -274,10 +286,11 @@ def _write_rows(
     rules: RowRules,
     where: str | None,
     dynamic: bool,  # noqa: FBT001 - partial passes it by position
+    change_files: bool,  # noqa: FBT001 - as above
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[WrittenFiles]:
     """Write one task's rows of an OVERWRITE, one part for each file's worth of rows."""
     writer = rules.writer
-    overwrite = Overwrite(writer, where, dynamic=dynamic)
+    overwrite = Overwrite(writer, where, dynamic=dynamic, change_files=change_files)
     for rows in pieces(batches, file_size(writer)):
         yield overwrite.write(writer.prepared(rules.of_table(rows)))

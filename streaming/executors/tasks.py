@@ -21,7 +21,7 @@ from tidelog.log.commit.discard import delete_unnamed
 from tidelog.log.data.writer import DataWriter
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError, TidelogError
 from tidelog.log.format import paths, properties
-from tidelog.log.format.actions import AddFile
+from tidelog.log.format.actions import AddCDCFile, AddFile
 from tidelog.log.storage import Store
 from tidelog.log.storage.memory import MemoryStore
 from tidelog.streaming import spark_versions
@@ -196,9 +196,9 @@ def pieces(batches: Iterator[pa.RecordBatch], size_bytes: int) -> Iterator[pa.Ta
         yield pa.Table.from_batches(held)
 
 
-def delete_written(writer: DataWriter, adds: Iterable[AddFile]) -> None:
+def delete_written(writer: DataWriter, written: Iterable[AddFile | AddCDCFile]) -> None:
     """Delete files of the writer's table that no commit names."""
-    delete_unnamed(writer.store, [paths.to_storage_path(add.path) for add in adds])
+    delete_unnamed(writer.store, [paths.to_storage_path(file.path) for file in written])
 
 
 @contextmanager

@@ -60,6 +60,20 @@ def test_all_readers_see_upserts_and_new_columns(kind: str, tmp_path: Path) -> N
     assert_same_everywhere(table.path, expected)
 
 
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_all_readers_see_an_overwrite_of_matching_rows(kind: str, tmp_path: Path) -> None:
+    table = table_of(tmp_path, kind)
+    new = some_data().drop_columns(["op"]).filter(pc.field("n") < 15)
+    after = table.version
+    table.overwrite(new, where="n BETWEEN 5 AND 20")
+    assert_same_everywhere(table.path, pa.concat_tables([rows(0, 5), rows(21, 9), new]))
+    if kind == "with change files":
+        feed = DeltaTable(table.path).load_cdf(starting_version=after + 1)
+        found = pa.table(pa.RecordBatchReader.from_stream(feed).read_all())
+        ours = table.changes(after=after).to_arrow()
+        assert as_texts(found, ours.schema) == as_texts(ours, ours.schema)
+
+
 def assert_feed_by_delta_rs(table: Table) -> None:
     feed = DeltaTable(table.path).load_cdf(starting_version=table.version)
     found = pa.table(pa.RecordBatchReader.from_stream(feed).read_all())

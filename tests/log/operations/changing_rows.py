@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -26,7 +26,7 @@ KINDS: dict[str, dict[str, object]] = {
 }
 
 
-def rows(keys: range, part: str | None = "a") -> list[dict[str, Any]]:
+def rows(keys: Iterable[int], part: str | None = "a") -> list[dict[str, Any]]:
     return [{"k": key, "part": part, "v": key * 10, "price": Decimal(key)} for key in keys]
 
 

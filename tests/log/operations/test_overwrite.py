@@ -56,10 +56,53 @@ def test_overwrite_where_dynamic_and_whole_table(table: Table) -> None:
     assert table.overwrite([]).version == version
 
 
+def test_overwrite_of_the_rows_that_match_a_predicate(table: Table) -> None:
+    before = keys(table)
+    committed = table.overwrite(rows([1, 3, 500], "a"), where="k IN (1, 2, 3) OR k >= 500")
+    assert keys(table) == sorted([*(k for k in before if k not in (1, 2, 3)), 1, 3, 500])
+    record = table.history(1)[0]
+    assert (record.operation, record.operation_class) == ("WRITE", OperationClass.UPDATE_DELETE)
+    assert (committed.metrics["numDeletedRows"], committed.metrics["numOutputRows"]) == (3, 3)
+    found = table.changes(after=committed.version - 1).to_arrow()
+    changes = zip(found["_change_type"].to_pylist(), found["k"].to_pylist(), strict=True)
+    signs = [(-1 if kind in {"delete", "update_preimage"} else 1, k) for kind, k in changes]
+    # Which changes show depends on whether rows are equal; what they add up to does not.
+    net = {k: sum(sign for sign, other in signs if other == k) for k in {k for _, k in signs}}
+    assert {k: number for k, number in net.items() if number} == {2: -1, 500: 1}
+    # None of the new rows, or none of the old ones.
+    assert table.overwrite([], where="k = 500").metrics["numDeletedRows"] == 1
+    table.overwrite(rows([600]), where="k >= 600")
+    assert keys(table)[-1] == 600
+    assert 500 not in keys(table)
+    version = table.version
+    assert table.overwrite([], where="k > 9000").version == version == table.version
+
+
+def test_a_row_for_which_the_predicate_is_null_does_not_match(table: Table) -> None:
+    before = keys(table)
+    with pytest.raises(ConfigurationError, match="1 of 1 rows are outside"):
+        table.overwrite([{"k": None, "part": "a"}], where="k > 0")
+    assert keys(table) == before
+
+
+def test_what_others_insert_meanwhile_is_replaced_too() -> None:
+    table = filled("vectors")
+    staged = table.begin().overwrite(rows([3], "a"), where="k <= 3")
+    table.insert(rows([2, 700], "a"))
+    outcome = staged.commit()
+    assert isinstance(outcome, Committed)
+    assert outcome.rebased_over
+    found = keys(table.refresh())
+    assert [k for k in found if k <= 3] == [3]
+    assert 700 in found
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        ({"where": "k = 1"}, PredicateError, "'k' is not a partition column"),
+        ({"where": "k = 1"}, ConfigurationError, "1 of 2 rows are outside where='k = 1'"),
+        ({"where": "k < 9", "dynamic": True}, ConfigurationError, "both where and dynamic"),
+        ({"where": "nowhere = 1"}, PredicateError, "there is no column 'nowhere'"),
         ({"where": "part = 'a'", "dynamic": True}, ConfigurationError, "both where and dynamic"),
         ({"where": "part = 'b'"}, ConfigurationError, "2 of 2 rows are outside where"),
         ({"where": "part = 'a' AND"}, PredicateError, "cannot be parsed"),

@@ -116,7 +116,7 @@ class Race:
         """Why a conflict is allowed; None if the transaction has to be committed."""
         reasons = [*self._metadata(), *self._stream()]
         match self.operation.kind:
-            case Kind.DELETE | Kind.UPDATE | Kind.UPSERT:
+            case Kind.DELETE | Kind.UPDATE | Kind.UPSERT | Kind.REPLACING_MATCHES:
                 reasons += self._row_change()
             case Kind.COMPACTION:
                 reasons += ["rows were restored" for winner in self.winners if winner.resurrects]
@@ -164,7 +164,8 @@ class Race:
                 yield "rows were restored"
             if winner.unmapped and self.matched_then & winner.before.rows.keys():
                 yield "its rows were moved without lineage"
-        stages_changes = kind is not Kind.DELETE or not self.setting.vectors
+        deletes_only = kind in (Kind.DELETE, Kind.REPLACING_MATCHES)
+        stages_changes = not deletes_only or not self.setting.vectors
         if self.setting.feed and stages_changes and self.matched_now != self.matched_then:
             yield "its change files hold other rows"
         if kind is Kind.UPDATE and fresh:

@@ -67,6 +67,11 @@ def group_unchanged(original: Function) -> Function:
     return lambda _self, group, *_args: group
 
 
+def not_to_replace(original: Any) -> Any:
+    """Matches join no OVERWRITE of matching rows."""
+    return property(lambda staged: not staged.replaces_matches and original.fget(staged))
+
+
 def first_state(original: Function) -> Function:
     """Every attempt replaces the files that the first attempt saw."""
     # The scope stays the same object in all attempts. It is kept here, so that its id is not used again.
@@ -200,6 +205,12 @@ MUTATIONS = (
         f"{_CONFLICT}.staged:Staged.joins_matches",
         never,
         "INSERT k=1; DELETE k=1@0",
+    ),
+    Mutation(
+        "5: new matches do not join an OVERWRITE of matching rows",
+        f"{_CONFLICT}.staged:Staged.joins_matches",
+        not_to_replace,
+        "INSERT k=1; REPLACE k<=3@0",
     ),
     Mutation(
         "6: incompatible metadata does not conflict",

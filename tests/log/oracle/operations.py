@@ -21,6 +21,7 @@ class Kind(Enum):
 
     BLIND = auto()
     REPLACING = auto()
+    REPLACING_MATCHES = auto()
     DELETE = auto()
     UPDATE = auto()
     UPSERT = auto()
@@ -156,6 +157,26 @@ class Overwrite(Operation):
 
 
 @dataclass(frozen=True)
+class ReplaceWhere(Operation):
+    """Overwrites the rows that match `where`, which all new rows do."""
+
+    where: Where
+    rows: tuple[Row, ...]
+
+    kind = Kind.REPLACING_MATCHES
+    operation_class = "UPDATE_DELETE"
+
+    def stage(self, table: Table) -> Transaction:
+        return table.begin().overwrite(_dicts(self.rows), where=self.where.sql)
+
+    def effect(self, moment: Moment) -> Effect:
+        return Effect(dead=self.matched(moment.rows), born=self.rows)
+
+    def matched(self, rows: Rows) -> frozenset[Address]:
+        return self.where.among(rows)
+
+
+@dataclass(frozen=True)
 class Truncate(Operation):
     partition: int | None = None
 
@@ -258,6 +279,7 @@ def catalogue(setting: Setting) -> dict[str, Operation]:
         Upsert("UPSERT", (Row(1, 1, 3001), Row(301, 2, 3010))),
         Upsert("UPSERT delete", (Row(3, 1, 3003), Row(4, 1, -1))),
         Overwrite("OVERWRITE", (Row(1, 1, 2001), Row(201, 2, 2010))),
+        ReplaceWhere("REPLACE k<=3", Where("k", "<=", 3), (Row(1, 1, 4001), Row(3, 2, 4003))),
         Truncate("TRUNCATE"),
         Restore("RESTORE"),
         Compact("MINOR", Compaction("MINOR")),

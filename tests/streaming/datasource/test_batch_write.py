@@ -145,6 +145,17 @@ def test_a_table_can_be_overwritten_with_its_own_rows(spark: SparkSession, path:
     assert numbers_in(path) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("option", ["replaceWhere", "where"])
+def test_rows_that_match_a_predicate_are_overwritten(spark: SparkSession, path: Path, option: str) -> None:
+    append(frame(spark, 0, 10), path, partitionBy="part")
+    overwrite(frame(spark, 3, 5), path, **{option: "n BETWEEN 2 AND 6"})
+    assert numbers_in(path) == [0, 1, 3, 4, 7, 8, 9]
+    version = Table.open(str(path)).version
+    with pytest.raises(PySparkException, match="rows are outside where='n < 3'"):
+        overwrite(frame(spark, 2, 4), path, **{option: "n < 3"})
+    assert (Table.open(str(path)).version, numbers_in(path)) == (version, [0, 1, 3, 4, 7, 8, 9])
+
+
 @pytest.mark.parametrize(
     ("mode", "select", "options", "message"),
     [
@@ -153,7 +164,9 @@ def test_a_table_can_be_overwritten_with_its_own_rows(spark: SparkSession, path:
         ("overwrite", ["n", "array(1) as part"], {}, "TIDELOG_SCHEMA_MISMATCH: column 'part' is string in the table"),
         ("append", ["*"], {"partitionBy": "n"}, "TIDELOG_CONFIGURATION: .* is partitioned by .'part'., not by .'n'."),
         ("append", ["*"], {"where": "part = 'a'"}, "the option 'where' is for overwriting only; leave it out"),
-        ("overwrite", ["*"], {"where": "n = 1"}, "TIDELOG_PREDICATE: only whole .* 'n' is not a partition column"),
+        ("append", ["*"], {"replaceWhere": "n = 1"}, "the option 'replaceWhere' is for overwriting only; leave it out"),
+        ("overwrite", ["*"], {"where": "no = 1"}, "TIDELOG_PREDICATE: there is no column 'no'"),
+        ("overwrite", ["*"], {"where": "n = 1", "replaceWhere": "n = 1"}, "'where' and 'replaceWhere' say the same"),
     ],
 )
 def test_mistakes_are_found_before_any_task_runs(

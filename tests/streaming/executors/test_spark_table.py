@@ -66,6 +66,8 @@ def test_overwrites(twins: Twins, spark: SparkSession) -> None:
     calls: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
         ([*rows(range(50, 53), "b"), *rows(range(53, 55), "new")], {"dynamic": True}),
         (rows(range(60, 64)), {"where": "part = 'a'"}),
+        (rows([2, 61, 700]), {"where": "k < 4 OR k IN (60, 61, 700)"}),
+        ([], {"where": "k = 700"}),
         ([], {"where": "part IS NULL"}),
         ([*rows(range(70, 75), None), *rows(range(80, 82), "")], {"where": "part IS NULL"}),
         ([], {"dynamic": True}),

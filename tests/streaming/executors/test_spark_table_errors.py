@@ -49,7 +49,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("one_file_a_task")]
             "'v' is bigint, but the column",
         ),
         (lambda one, frame: one.overwrite(frame, where="part = 'a'"), ConfigurationError, "1 of 3 rows are outside"),
-        (lambda one, frame: one.overwrite(frame, where="k = 1"), PredicateError, "'k' is not a partition column"),
+        (lambda one, frame: one.overwrite(frame, where="k = 1"), ConfigurationError, "rows are outside"),
+        (lambda one, frame: one.overwrite(frame, where="nowhere = 1"), PredicateError, "there is no column"),
         (lambda one, frame: one.overwrite(frame, where="part = 'a'", dynamic=True), ConfigurationError, "both where"),
         (
             lambda one, frame: one.overwrite(frame.withColumnRenamed("v", "w")),
