@@ -36,6 +36,7 @@ from tidelog.log.predicate.tree import (
     Or,
     Value,
     clipped,
+    column_type,
     columns,
     to_sql,
 )
@@ -92,6 +93,9 @@ _UNDERSTOOD = {
     "length",
     "substr",
 }
+
+
+_FIELD_ADVICE = "only fields of structs can be read in this way, as in place['city']"
 
 
 class Builder:
@@ -221,12 +225,31 @@ class Builder:
         like_matcher(pattern, escape)  # raises for a pattern that is not valid
         return Like(inner, pattern, escape)
 
-    def _column(self, node: exp.Column | exp.Dot) -> Column:
+    def _column(self, node: exp.Column | exp.Dot) -> Expression:
+        if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier) and node.find(exp.Bracket):
+            return self._field_of(node, node.this, node.expression.name)
         if any(not isinstance(part, (exp.Identifier, exp.Column, exp.Dot)) for part in node.walk()):
             raise _unsupported(node)
         names = [identifier.name for identifier in node.find_all(exp.Identifier, bfs=False)]
         parts = [part.name for part in node.parts] if isinstance(node, exp.Column) else names
         return Column(tuple(parts)) if self._schema is None else _resolved(parts, self._schema)
+
+    def _field(self, node: exp.Bracket) -> Expression:
+        """`place['city']`, which for Spark is `place.city` if `place` is a struct."""
+        name = node.expressions[0] if len(node.expressions) == 1 else None
+        if not isinstance(name, exp.Literal) or not name.is_string:
+            raise _unsupported(node, _FIELD_ADVICE)
+        return self._field_of(node, node.this, str(name.this))
+
+    def _field_of(self, node: exp.Expr, struct: exp.Expr, name: str) -> Expression:
+        outer = self.build(struct)
+        if not isinstance(outer, Column):
+            raise _unsupported(node, _FIELD_ADVICE)
+        if self._schema is None:
+            return Column((*outer.path, name))
+        if not pt.is_struct(column_type(outer, self._schema)):
+            raise _unsupported(node, _FIELD_ADVICE)
+        return _resolved([*outer.path, name], self._schema)
 
     def _case(self, node: exp.Case) -> Expression:
         operand = None if node.this is None else self.build(node.this)
@@ -324,6 +347,7 @@ class Builder:
         exp.NullSafeNEQ: _null_safe,
         exp.Column: _column,
         exp.Dot: _column,
+        exp.Bracket: _field,
         exp.Case: _case,
         exp.If: _if,
         exp.Anonymous: _function,

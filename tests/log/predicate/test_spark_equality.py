@@ -188,7 +188,8 @@ EDGES = [
     "CAST(TIMESTAMP '0001-01-01 00:00:00+01:00' AS STRING)", "TIMESTAMP '9999-12-31 23:59:59.5-01:00'",
     "DATE '0000-02-29' < d", "CAST(DATE '0000-02-29' AS STRING)", "TIMESTAMP_NTZ '0000-01-01 00:00:00' < z",
     "CAST('2020-01-01 10:00:00+18:01' AS TIMESTAMP)", "CAST('2020-01-01 24:00:00' AS TIMESTAMP)",
-    "st.x = 1", "st.In.y || 'x'", "st IS NULL", "st.In IS NULL", "i <=> NULL", "NULL <=> NULL", "NULL = NULL",
+    "st.x = 1", "st.In.y || 'x'", "st['X'] = 1", "st['In']['y']",
+    "st.In['y'] = 'a'", "st['In'].y", "st IS NULL", "st.In IS NULL", "i <=> NULL", "NULL <=> NULL", "NULL = NULL",
 ]  # fmt: skip
 
 

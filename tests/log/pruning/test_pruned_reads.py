@@ -183,3 +183,26 @@ def test_a_refreshed_table_prunes_its_new_files() -> None:
     table.insert(numbers(range(100, 110)).append_column("p", pa.array([0] * 10)))
     assert table.scan("n = 100").count() == 1
     assert load(table.store).files().values.rows().to_pylist() == [10] * 11
+
+
+@pytest.mark.parametrize(
+    "where", ["st.a = 12", "st['A'] = '12'", "st.In.c = 'c12'", "st['in'].c > 'c11' AND st.a < 13"]
+)
+def test_a_field_of_a_struct_prunes_and_changes_rows(where: str) -> None:
+    inner = pa.struct([("c", pa.string())])
+    schema = pa.schema([("k", pa.int64()), ("st", pa.struct([("a", pa.int64()), ("In", inner)]))])
+
+    def filled() -> Table:
+        table = new_table(memory_store(), schema)
+        for first in (0, 10, 20):
+            rows = [
+                {"k": k, "st": {"a": k, "In": {"c": f"c{k:02}"}} if k % 5 else None} for k in range(first, first + 10)
+            ]
+            table.insert(rows)
+        return table
+
+    assert filled().scan(where).explain().files == 1
+    assert filled().scan(where).to_arrow()["k"].to_pylist() == [12]
+    assert filled().delete(where).metrics["numDeletedRows"] == 1
+    assert filled().update(where, {"k": "-1"}).metrics["numUpdatedRows"] == 1
+    assert filled().overwrite([], where=where).metrics["numDeletedRows"] == 1
