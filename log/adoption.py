@@ -14,8 +14,15 @@ import pyarrow as pa
 from tidelog.log.errors import TidelogError, UnsupportedFeatureError
 from tidelog.log.format import hive_paths, properties
 from tidelog.log.format.actions import Metadata, Protocol
-from tidelog.log.format.protocol import WRITER_FEATURES, allows, require_readable, require_writable, with_feature
-from tidelog.log.format.refused_features import GENERAL_ADVICE, refusal
+from tidelog.log.format.protocol import (
+    GENERAL_ADVICE,
+    WRITER_FEATURES,
+    allows,
+    refusal,
+    require_readable,
+    require_writable,
+    with_feature,
+)
 from tidelog.log.format.row_tracking import tracked_fields
 from tidelog.log.format.schema import columns_of
 from tidelog.log.rules import refusals

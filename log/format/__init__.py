@@ -6,11 +6,10 @@ This package is pure: it opens no file, reads no clock and knows nothing about S
 - `commit_info`: typed access to the known keys of `commitInfo`
 - `filenames`: names of the files in `_delta_log/`: build them, parse them
 - `paths`: convert between the URIs in actions and storage paths
-- `protocol`: protocol versions and table features: what a table requires, what tidelog supports
+- `protocol`: protocol versions and table features: what a table requires, what tidelog supports, and refuses for good
 - `properties`: table properties: validate, parse, defaults
 - `clustering`: which columns rows can be clustered by
 - `row_tracking`: ids and commit versions of rows, in tables of engines that keep them
-- `refused_features`: table features that are refused for good, and why
 - `schema`: convert between Spark's schema JSON and Arrow schemas
 - `column_mapping`: assign column ids and physical names
 - `identity`: the high-water marks of identity columns

@@ -11,7 +11,6 @@ import pyarrow as pa
 from tidelog.log.errors import ConfigurationError, UnsupportedFeatureError
 from tidelog.log.format import properties, row_tracking
 from tidelog.log.format.actions import Metadata, Protocol
-from tidelog.log.format.refused_features import GENERAL_ADVICE, refusal
 from tidelog.log.format.schema import has_timestamp_ntz
 
 # The features that tidelog can read. `variantShredding` is missing: it is refused file by file.
@@ -283,3 +282,35 @@ def _in_order(protocol: Protocol) -> Protocol:
     lists = (protocol.reader_features, protocol.writer_features)
     reader, writer = (None if features is None else tuple(sorted(set(features))) for features in lists)
     return msgspec.structs.replace(protocol, reader_features=reader, writer_features=writer)
+
+
+# --- features that are refused for good, and why ----------------------------------------------------------------------
+
+
+_NO_ICEBERG = (
+    "the table promises that each of its files can be read as Iceberg, with Iceberg's field ids and types and without "
+    "deletion vectors, and tidelog's files do not keep that promise"
+)
+_NO_ICEBERG_ADVICE = "write the table with an engine that supports it, or turn its Iceberg metadata off"
+_CATALOG = (
+    "commits go through the table's catalog, which tidelog does not ask: the log alone does not show the newest "
+    "version, and a commit put into it could be lost"
+)
+_CATALOG_ADVICE = "use the table through its catalog"
+_REFUSED: Mapping[str, tuple[str, str]] = {
+    "icebergCompatV1": (_NO_ICEBERG, _NO_ICEBERG_ADVICE),
+    "icebergCompatV2": (_NO_ICEBERG, _NO_ICEBERG_ADVICE),
+    "icebergCompatV3": (_NO_ICEBERG, _NO_ICEBERG_ADVICE),
+    "icebergWriterCompatV1": (_NO_ICEBERG, _NO_ICEBERG_ADVICE),
+    "icebergWriterCompatV3": (_NO_ICEBERG, _NO_ICEBERG_ADVICE),
+    "catalogManaged": (_CATALOG, _CATALOG_ADVICE),
+    "catalogOwned-preview": (_CATALOG, _CATALOG_ADVICE),
+}
+
+# What to do about any other feature.
+GENERAL_ADVICE = "use an engine that supports it, or drop the feature from the table"
+
+
+def refusal(features: Iterable[str]) -> tuple[str, str] | None:
+    """Why the first of these features that is refused for good is refused, and what to do; None if none is."""
+    return next((_REFUSED[name] for name in sorted(features) if name in _REFUSED), None)

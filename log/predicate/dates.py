@@ -102,7 +102,7 @@ def shifted(symbol: str, moment: Bound, interval: Interval) -> Bound:
 
 def add_days(date: Bound, days: Bound, *, subtract: bool = False) -> Bound:
     """A date some days later, or earlier. Raises TypeMismatch."""
-    if days.kind.equals(LONG):
+    if days.kind.equals(LONG) or not (pt.is_integer(days.kind) or pt.is_null(days.kind)):
         raise TypeMismatch("the days are an INT: CAST them")
     kernel = pc.subtract_checked if subtract else pc.add_checked
     return computed(

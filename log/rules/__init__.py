@@ -5,10 +5,9 @@ that the data lacks, and refuses rows that break a rule. Rows that only move (co
 RESTORE) are not looked at again.
 
 - `declared`: the rules, as the table's metadata declares them.
-- `row_rules`: the rules, applied to rows; columns of the type varchar(n).
+- `row_rules`: the rules, applied to rows; columns of the type varchar(n); the errors for rows that break a rule.
 - `expressions`: their SQL, evaluated on Arrow's rows, or refused if tidelog cannot evaluate it.
 - `refusals`: what is refused whatever the rows are.
-- `violations`: the errors for rows that break a rule.
 - `spark_work`: what Spark computes in tidelog's place, for expressions that tidelog cannot evaluate.
 """
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import itertools
 from decimal import Decimal
 
 import pyarrow as pa
@@ -13,7 +15,10 @@ from hypothesis import strategies as st
 from tests.log.predicate.model import PREDICATES, ROWS, SCHEMA, Case, Row
 from tests.log.support import memory_store, new_table
 from tidelog.log import predicate
-from tidelog.log.predicate import Column
+from tidelog.log.errors import PredicateError
+from tidelog.log.predicate import Call, Column, Expression, Literal
+from tidelog.log.predicate.evaluation import bind
+from tidelog.log.predicate.rows import RowBlock
 
 TABLE = new_table(memory_store(), SCHEMA)
 TABLE.insert([{"id": 1, "i": 5, "s": "x"}])
@@ -103,3 +108,44 @@ def test_decimals_compare_exactly() -> None:
     table.insert([{"m": digits}, {"m": digits + Decimal("0.01")}])
     assert table.scan(where=f"m = {digits}").to_arrow()["m"].to_pylist() == [digits]
     assert table.scan(where=f"m > {digits}").count() == 1
+
+
+KINDS = pa.schema(
+    [
+        ("i", pa.int32()),
+        ("s", pa.string()),
+        ("d", pa.date32()),
+        ("f", pa.float64()),
+        ("b", pa.bool_()),
+        ("t", pa.timestamp("us", tz="UTC")),
+        ("m", pa.decimal128(9, 2)),
+    ]
+)
+KINDS_ROWS = pa.table(
+    {
+        "i": pa.array([3, -3, None, 0], pa.int32()),
+        "s": ["ab", "", None, "é"],
+        "d": pa.array([0, 20_000, None, 1], pa.date32()),
+        "f": [1.5, float("nan"), None, -0.0],
+        "b": [True, False, None, True],
+        "t": pa.array([0, 1_600_000_000_000_000, None, 1], pa.timestamp("us", tz="UTC")),
+        "m": pa.array([Decimal("1.50"), Decimal("-2.25"), None, Decimal(0)], pa.decimal128(9, 2)),
+    },
+    schema=KINDS,
+)
+
+
+@pytest.mark.parametrize("name", sorted(predicate.FUNCTIONS))
+def test_every_function_is_computed_for_columns(name: str) -> None:
+    """With arguments of each type that it takes. A row can fail, but only with an error of Arrow's."""
+    choices: list[Expression] = [*(Column((column,)) for column in KINDS.names), Literal(2), Literal("DAY")]
+    computed = 0
+    for arguments in itertools.product(choices, repeat=max(predicate.FUNCTIONS[name].least, 1)):
+        try:
+            bound = bind(Call(name, arguments), KINDS)
+        except PredicateError:
+            continue
+        computed += 1
+        with contextlib.suppress(pa.ArrowException):
+            assert len(bound.array(RowBlock.of(KINDS_ROWS))) == KINDS_ROWS.num_rows
+    assert computed
