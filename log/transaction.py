@@ -15,7 +15,7 @@ from tidelog.log.commit import loop
 from tidelog.log.commit.discard import deleting_on_error, discard
 from tidelog.log.commit.result import Committed, Superseded
 from tidelog.log.commit.version_put import require_durable
-from tidelog.log.conflict.horizon import FLOOR, HORIZON
+from tidelog.log.conflict.fences import FLOOR, HORIZON
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import MoveGroup, Staged, move_metrics
 from tidelog.log.data.writer import DataWriter

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tidelog.compaction_daemon.upkeep.due import Chore, period_of
 from tidelog.log import Snapshot
 from tidelog.log.cleanup.retention import files_expire_ms, history_expires_ms
-from tidelog.log.conflict.horizon import PURGED
+from tidelog.log.conflict.fences import PURGED
 from tidelog.log.consumers.hold import expected_hold
 from tidelog.log.errors import TidelogError
 from tidelog.log.format import properties

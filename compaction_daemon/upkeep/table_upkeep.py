@@ -24,7 +24,7 @@ from tidelog.log import ExpiryReport, VacuumReport
 from tidelog.log.cleanup.expire import expire_log
 from tidelog.log.cleanup.pieces import Pieces
 from tidelog.log.cleanup.vacuum import vacuum_files
-from tidelog.log.conflict.horizon import FLOOR, HORIZON, horizon_of
+from tidelog.log.conflict.fences import FLOOR, HORIZON, horizon_of
 from tidelog.log.errors import (
     RetryableError,
     StoreUnavailableError,

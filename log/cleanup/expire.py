@@ -19,7 +19,7 @@ from tidelog.log.cleanup.pieces import DELETIONS_AT_ONCE, Pieces
 from tidelog.log.cleanup.vacuum import consumer_fields
 from tidelog.log.commit import conflict_ledger
 from tidelog.log.commit.result import committed
-from tidelog.log.conflict.horizon import floor_of
+from tidelog.log.conflict.fences import floor_of
 from tidelog.log.consumers.hold import Hold, expected_hold, hold_of
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import filenames, properties

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidelog.log.cleanup.current_state import current_state
 from tidelog.log.commit import loop
 from tidelog.log.commit.result import Result
-from tidelog.log.conflict.horizon import FLOOR, HORIZON
+from tidelog.log.conflict.fences import FLOOR, HORIZON
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import ConflictError, FencedError

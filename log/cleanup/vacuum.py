@@ -6,7 +6,7 @@ In this order, because whatever was decided on one state of the table must still
    that are older than the commit file of H and that no version from H on names: by listing the table's folder, or among
    those that commits up to H name.
 2. Commit H, unless the log already has this horizon or a later one, or an earlier one that is enough for these files.
-   See `tidelog.log.conflict.horizon`.
+   See `tidelog.log.conflict.fences`.
 3. Read the consumers again. One that registered meanwhile at a version before H may have looked at the log before H was
    in it: leave the files that it needs. See `tidelog.log.consumers`.
 4. Read what was committed since step 1, leave the files that it names, and delete the rest. From now on no tidelog
@@ -32,7 +32,7 @@ from tidelog.log.cleanup.pieces import DELETIONS_AT_ONCE, Pieces, commits_in_pie
 from tidelog.log.cleanup.references import References
 from tidelog.log.cleanup.unneeded import NO_FILES, Ages, Unneeded, by_listing, frees, from_log
 from tidelog.log.commit.result import committed
-from tidelog.log.conflict.horizon import floor_of, horizon_of
+from tidelog.log.conflict.fences import floor_of, horizon_of
 from tidelog.log.consumers.hold import Hold, expected_hold, hold_of
 from tidelog.log.errors import CorruptLogError, StoreUnavailableError
 from tidelog.log.state import versions

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from tidelog import __version__
-from tidelog.log.conflict.horizon import horizon_of
+from tidelog.log.conflict.fences import horizon_of
 from tidelog.log.conflict.staged import RowDelete, Staged
 from tidelog.log.data import row_maps
 from tidelog.log.data.deletion_vectors import read_dead_rows, write_dead_rows

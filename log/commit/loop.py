@@ -18,8 +18,7 @@ from tidelog.log.commit.race import STOP, Race, error_of
 from tidelog.log.commit.result import Committed, Result, Superseded
 from tidelog.log.commit.turns import Turn, turn_after_others
 from tidelog.log.commit.version_put import VersionPut
-from tidelog.log.conflict.fences import epoch_text, fence_error, is_passed
-from tidelog.log.conflict.horizon import horizon_of
+from tidelog.log.conflict.fences import epoch_text, fence_error, horizon_of, is_passed
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.outcome import Conflict, NothingLeft, Question, Rebased
 from tidelog.log.conflict.staged import MoveGroup, Staged

@@ -24,8 +24,7 @@ The rebase, with the rules in full in `rebase`:
 - `groups`: one compaction group, followed through winners (rules 2 and 3).
 - `moves`: old addresses to new ones, through lineage or a row map.
 - `metadata_conflicts`: rules 6 and 7.
-- `fences`: rule 7 for daemons and clean-ups, which carry an epoch.
-- `horizon`: rule 8, and the horizon of clean-up.
+- `fences`: rule 7 for daemons and clean-ups, which carry an epoch, and rule 8, the horizon of clean-up.
 
 The policies:
 

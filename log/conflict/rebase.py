@@ -33,8 +33,8 @@ from pyroaring import BitMap64
 
 from tidelog.log.arrays import Int64Array
 from tidelog.log.conflict.effects import Effect, LiveFiles, brings_back, effect_of
+from tidelog.log.conflict.fences import horizon_conflict
 from tidelog.log.conflict.groups import FollowedGroup, JudgedGroup
-from tidelog.log.conflict.horizon import horizon_conflict
 from tidelog.log.conflict.metadata_conflicts import (
     application_conflict,
     metadata_conflict,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.log.conflict.horizon import floor_of, horizon_of
+from tidelog.log.conflict.fences import floor_of, horizon_of
 from tidelog.log.errors import HistoryExpiredError
 from tidelog.log.state.commits import is_there
 from tidelog.log.state.head import Head

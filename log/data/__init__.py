@@ -8,7 +8,6 @@ From rows to a file:
 - `grouping`: number rows by the values of some columns
 - `row_values`: compare and show rows, also with dates that Python lacks
 - `row_hashes`: a number for each row, to find equal rows among many
-- `dictionaries`: which columns of a data file have a dictionary
 - `writer`: write data files and change files, one partition each, row group by row group, with statistics
 - `external_files`: the `add` actions of files that another program wrote, such as Spark's JVM
 - `plain_files`: parquet files that no table has written, described by their footers

@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from tidelog.log.data.blocks import blocks, repeated
-from tidelog.log.data.dictionaries import with_dictionary
 from tidelog.log.data.grouping import group_numbers
 from tidelog.log.errors import ConfigurationError, SchemaMismatchError
 from tidelog.log.format import hive_paths, partition_values, paths, properties, statistics
@@ -68,13 +67,13 @@ class NewFile:
         values: dict[str, str | None],
         layout: Layout,
     ) -> None:
-        named = properties.statistics_columns(metadata.configuration)
-        indexed_columns = properties.indexed_columns(metadata.configuration)
         self._partition_columns = metadata.partition_columns
         self._tracked = [field.name for field in tracked]
         self._schema = pa.schema([*schema, *tracked])
         self._values = values
         self._layout = layout
+        named = properties.statistics_columns(metadata.configuration)
+        indexed_columns = properties.indexed_columns(metadata.configuration)
         self._statistics = statistics.Collector(
             indexed_columns=indexed_columns,
             only=None if named is None else [physical_path(name, schema) for name in named],
@@ -154,6 +153,46 @@ class NewFile:
             fields[own.name] = own
         order = [name for name in map(physical_name, self._schema) if name in fields]
         return pa.table([columns[name] for name in order], schema=pa.schema([fields[name] for name in order]))
+
+
+# Blocks of consecutive rows from all over the table: values can repeat soon, or only after many others.
+_BLOCKS = 16
+_BLOCK_ROWS = 4096
+# Of so many values that are chosen at random among 131,072, which is how many numbers of 64 bits the usual dictionary
+# holds, this share is different ones. With more, a dictionary would most likely exceed its bound.
+_MOST_DISTINCT = 0.8
+
+
+def with_dictionary(rows: pa.Table) -> list[str]:
+    """The leaf columns that a dictionary may make smaller, as parquet names them, from a sample of the rows.
+
+    A dictionary makes a file smaller if values repeat. If they do not, it takes as much as the values themselves up to
+    its bound, after which the rest is written plainly, and looking each value up takes half of the time of writing.
+    Nested columns are always among them.
+    """
+    sample = _sample(rows)
+    found: list[str] = []
+    for column in rows.schema:
+        if sample is None or not _is_sampled(column.type) or _repeats(sample[column.name]):
+            found += parquet_columns([column])
+    return found
+
+
+def _sample(rows: pa.Table) -> pa.Table | None:
+    """Some rows; None if there are so few that a dictionary costs nothing."""
+    if rows.num_rows < _BLOCKS * _BLOCK_ROWS:
+        return None
+    step = rows.num_rows // _BLOCKS
+    return pa.concat_tables([rows.slice(number * step, _BLOCK_ROWS) for number in range(_BLOCKS)])
+
+
+def _is_sampled(kind: pa.DataType) -> bool:
+    return not (pt.is_nested(kind) or pt.is_dictionary(kind) or pt.is_boolean(kind) or pt.is_null(kind))
+
+
+def _repeats(values: pa.ChunkedArray) -> bool:
+    present = len(values) - values.null_count
+    return bool(pc.count_distinct(values).as_py() <= _MOST_DISTINCT * present)
 
 
 def _with_compact(layout: Layout, schema: pa.Schema, names: Sequence[str]) -> Layout:

@@ -7,8 +7,7 @@ Keys are those of the Delta protocol. Unknown actions and keys are ignored, as t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import InitVar, dataclass, field
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -204,60 +203,48 @@ class _Parts(NamedTuple):
     others: list[Protocol | Metadata | SetTransaction | DomainMetadata]
 
 
+def _split(actions: Iterable[Action]) -> _Parts:
+    parts = _Parts([], [], [], [])
+    for action in actions:
+        if isinstance(action, AddFile):
+            parts.adds.append(action)
+        elif isinstance(action, RemoveFile):
+            parts.removes.append(action)
+        elif isinstance(action, AddCDCFile):
+            parts.cdc.append(action)
+        else:
+            parts.others.append(action)
+    return parts
+
+
 @dataclass(frozen=True)
 class Commit:
-    """The content of a commit. `info` is empty if the writer left no commitInfo."""
+    """The content of a commit, and its actions by kind: files added, files removed, files of change rows, and others.
+
+    `info` is empty if the writer left no commitInfo. `data_change` is whether the commit changes the table's rows; only
+    such commits have a time version. `parts` are the actions by kind, for those who know them already.
+    """
 
     version: Long
     info: CommitInfo
     actions: tuple[Action, ...]
+    parts: InitVar[_Parts | None] = None
+    adds: list[AddFile] = field(init=False, repr=False, compare=False)
+    removes: list[RemoveFile] = field(init=False, repr=False, compare=False)
+    cdc: list[AddCDCFile] = field(init=False, repr=False, compare=False)
+    others: list[Protocol | Metadata | SetTransaction | DomainMetadata] = field(init=False, repr=False, compare=False)
+    data_change: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def adds(self) -> list[AddFile]:
-        """The files added."""
-        return self._parts.adds
-
-    @property
-    def removes(self) -> list[RemoveFile]:
-        """The files removed."""
-        return self._parts.removes
-
-    @property
-    def cdc(self) -> list[AddCDCFile]:
-        """The files of change rows."""
-        return self._parts.cdc
-
-    @property
-    def others(self) -> list[Protocol | Metadata | SetTransaction | DomainMetadata]:
-        """The actions that are not files."""
-        return self._parts.others
-
-    # One cached property for all kinds: before Python 3.12, each cached property takes its own lock.
-    @cached_property
-    def _parts(self) -> _Parts:
-        parts = _Parts([], [], [], [])
-        for action in self.actions:
-            if isinstance(action, AddFile):
-                parts.adds.append(action)
-            elif isinstance(action, RemoveFile):
-                parts.removes.append(action)
-            elif isinstance(action, AddCDCFile):
-                parts.cdc.append(action)
-            else:
-                parts.others.append(action)
-        return parts
+    def __post_init__(self, parts: _Parts | None) -> None:
+        adds, removes, cdc, others = parts or _split(self.actions)
+        data_change = bool(cdc) or any(add.data_change for add in adds)
+        data_change = data_change or any(remove.data_change for remove in removes)
+        vars(self).update(adds=adds, removes=removes, cdc=cdc, others=others, data_change=data_change)
 
     @property
     def transactions(self) -> list[SetTransaction]:
         """The progress of applications."""
         return [action for action in self.others if isinstance(action, SetTransaction)]
-
-    @property
-    def data_change(self) -> bool:
-        """Whether this commit changes the table's rows; only such commits have a time version."""
-        if self.cdc or any(add.data_change for add in self.adds):
-            return True
-        return any(remove.data_change for remove in self.removes)
 
 
 def encode_commit(info: CommitInfo, actions: Iterable[Action]) -> bytes:
@@ -277,10 +264,8 @@ def decode_commit(version: int, content: bytes) -> Commit:
     if any(_other(line) is not None for line in lines if line.add is None):
         found = (line.add or _other(line) for line in lines)
         return Commit(version, info, tuple(action for action in found if action is not None))
-    commit = Commit(version, info, tuple(adds))
-    # A large commit often has only adds; storing them now saves another pass over the actions.
-    commit.__dict__["_parts"] = _Parts(adds, [], [], [])
-    return commit
+    # A large commit often has only adds, which need no other pass over the actions.
+    return Commit(version, info, tuple(adds), _Parts(adds, [], [], []))
 
 
 def decode_first_info(version: int, content: bytes) -> CommitInfo:

@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from tidelog.log.commit.content import difference, require_restorable
-from tidelog.log.conflict.horizon import floor_of
+from tidelog.log.conflict.fences import floor_of
 from tidelog.log.conflict.operation_class import OperationClass
 from tidelog.log.conflict.staged import Staged
 from tidelog.log.errors import ConfigurationError

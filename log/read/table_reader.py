@@ -8,7 +8,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from tidelog.log.conflict.horizon import floor_of
+from tidelog.log.conflict.fences import floor_of
 from tidelog.log.errors import ConfigurationError, TableNotFoundError, TidelogError
 from tidelog.log.format.filenames import LOG_FOLDER
 from tidelog.log.format.protocol import require_readable
@@ -157,11 +157,11 @@ class TableReader(ArrowReader):
             state = load(self._store)
             self._times = CommitTimes(self._store)
             recent = RecentCommits()
-        advice = "open it again; a stream that read the old table needs a new checkpoint"
-        path = self.path
-        require_current(path, self.id, state.head, advice=advice)
-        require_readable(state.head.protocol, path)
-        self._state, self._recent = state, recent
+        if state is not self._state:
+            advice = "open it again; a stream that read the old table needs a new checkpoint"
+            require_current(self.path, self.id, state.head, advice=advice)
+            require_readable(state.head.protocol, self.path)
+            self._state, self._recent = state, recent
         self._seen_s = self._system.monotonic_s()
         return self
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from tidelog.log.conflict.horizon import floor_of
+from tidelog.log.conflict.fences import floor_of
 from tidelog.log.errors import ConfigurationError, CorruptLogError, HistoryExpiredError
 from tidelog.log.format.actions import Commit
 from tidelog.log.presentable import brief

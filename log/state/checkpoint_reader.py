@@ -190,7 +190,9 @@ def read_partial_head(store: Store, checkpoint: CheckpointFiles) -> PartialHead:
     # A checkpoint without protocol or metadata was truncated.
     _require_head(store, [type(action) for action in actions])
     nothing = PartialHead(partition_folders=None)
-    return fold(nothing, Commit(version=checkpoint.version, info={}, actions=tuple(actions)), 0)
+    commit = Commit(version=checkpoint.version, info={}, actions=tuple(actions))
+    (found,), _ = fold([nothing], [commit], lambda _: 0)
+    return found
 
 
 def read_files(store: Store, checkpoint: CheckpointFiles) -> FileState:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
+from typing import TypeVar
 
 import msgspec
 
-from tidelog.log.errors import CorruptLogError
+from tidelog.log.errors import CorruptLogError, TidelogError
 from tidelog.log.format import commit_info, filenames
 from tidelog.log.format.actions import Commit, CommitInfo, decode_commit, decode_first_info
 from tidelog.log.format.filenames import LogFileKind
@@ -19,10 +20,15 @@ from tidelog.log.storage import Store, UnreadableFileError
 _GROWTH = 4
 # The commits that are read at once have at most so many bytes, if they are not larger than those before them.
 _BLOCK_BYTES = 2**25
+# Reading ahead from a disk only saves the way from one small commit to the next.
+_SMALL_BLOCK = 16
+_SMALL_BLOCK_BYTES = 2**20
 # A reader that is further behind lists the log once instead of probing on.
 _MAX_PROBES = 32
 # A commitInfo is nearly always smaller. Files up to some megabytes are as fast to read whole.
 _INFO_BYTES = 2**20
+
+_T = TypeVar("_T")
 
 
 def is_there(store: Store, version: int) -> bool:
@@ -58,10 +64,9 @@ def read_info(store: Store, version: int) -> CommitInfo:
 def read_each(store: Store, versions: Collection[int]) -> Iterator[Commit]:
     """The commits at `versions`, in that order. Raises the errors of `read_commit`, each in its place.
 
-    From a store in which a reader mostly waits, several are read at a time: first one, then more and more.
+    They are read ahead: first one, then more and more, which a store where a reader mostly waits is asked for at once.
     """
-    for version, content in _contents(store, versions):
-        yield _decoded(store, version, content)
+    return chain.from_iterable(_decoded_blocks(store, versions))
 
 
 def read_each_up_to(store: Store, versions: Collection[int], most_bytes: int) -> Iterator[Commit | CommitInfo]:
@@ -69,44 +74,96 @@ def read_each_up_to(store: Store, versions: Collection[int], most_bytes: int) ->
 
     Of such a commit no more is read, which is what makes a look at many commits cheap.
     """
-    for version, content in _contents(store, versions, most_bytes):
-        if len(content) < most_bytes:
-            yield _decoded(store, version, content)
+    return chain.from_iterable(_blocks_up_to(store, versions, most_bytes))
+
+
+def _blocks_up_to(
+    store: Store, versions: Collection[int], most_bytes: int
+) -> Iterator[Sequence[Commit] | Sequence[CommitInfo]]:
+    for block, contents in _blocks(store, versions, most_bytes):
+        if max(map(len, contents)) < most_bytes:
+            yield from _decoded_together(store, block, contents)
             continue
-        try:
-            yield decode_first_info(version, content) or {}
-        except msgspec.MsgspecError:  # it is itself cut off
-            yield {}
-
-
-def _contents(store: Store, versions: Collection[int], first_bytes: int | None = None) -> Iterator[tuple[int, bytes]]:
-    rest = iter(versions)
-    at_once, most = 1, store.small_reads_at_once
-    while block := list(islice(rest, at_once)):
-        reads: list[Callable[[], bytes]] = [partial(_read, store, version, first_bytes) for version in block]
-        if len(block) > 1:
-            with ThreadPoolExecutor(len(block), "tidelog-read-commits") as pool:
-                reads = [pool.submit(read).result for read in reads]
-        largest = 1
-        for version, read in zip(block, reads, strict=True):
-            content = read()
-            largest = max(largest, len(content))
-            yield version, content
-        at_once = max(1, min(_GROWTH * len(block), most, _BLOCK_BYTES // largest))
+        for version, content in zip(block, contents, strict=True):
+            if len(content) < most_bytes:
+                yield [_decoded(store, version, content)]
+                continue
+            try:
+                yield [decode_first_info(version, content) or {}]
+            except msgspec.MsgspecError:  # it is itself cut off
+                yield [{}]
 
 
 def read_commits(store: Store, versions: Collection[int]) -> Iterator[Commit]:
     """The commits at `versions`, in that order. Raises CorruptLogError if one is missing."""
-    found = read_each(store, versions)
-    for version in versions:
-        try:
-            yield next(found)
-        except FileNotFoundError as error:
-            raise CorruptLogError(
-                f"commit {version} of {store.url} has disappeared",
-                advice="refresh the table; if that does not help, restore the file in _delta_log from a backup",
-                path=store.url,
-            ) from error
+    return chain.from_iterable(commit_blocks(store, versions))
+
+
+def commit_blocks(store: Store, versions: Collection[int]) -> Iterator[Sequence[Commit]]:
+    """The same as `read_commits`, in blocks as they are read, for those who handle many commits together."""
+    done = 0
+    try:
+        for block in _decoded_blocks(store, versions):
+            done += len(block)
+            yield block
+    except FileNotFoundError as error:
+        raise CorruptLogError(
+            f"commit {next(islice(versions, done, None))} of {store.url} has disappeared",
+            advice="refresh the table; if that does not help, restore the file in _delta_log from a backup",
+            path=store.url,
+        ) from error
+
+
+def _decoded_blocks(store: Store, versions: Collection[int]) -> Iterator[Sequence[Commit]]:
+    for block, contents in _blocks(store, versions):
+        yield from _decoded_together(store, block, contents)
+
+
+def _decoded_together(store: Store, block: Sequence[int], contents: Sequence[bytes]) -> Iterator[Sequence[Commit]]:
+    """The commits of a block, or one by one if they are large: decoded, they take several times as much memory."""
+    step = len(block) if sum(map(len, contents)) <= _SMALL_BLOCK_BYTES else 1
+    for first in range(0, len(block), step):
+        part = slice(first, first + step)
+        found, error = _until_error(map(decode_commit, block[part], contents[part]))
+        yield found
+        if error is not None:
+            raise _corrupt(store, block[first + len(found)], error) from error
+
+
+def _blocks(
+    store: Store, versions: Collection[int], first_bytes: int | None = None
+) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
+    """Versions and the contents of their commits, at least one at a time. An error comes after those before it."""
+    read = store.read if first_bytes is None else partial(store.read_start, size_bytes=first_bytes)
+    with_threads = store.small_reads_at_once > 1
+    most, most_bytes = (store.small_reads_at_once, _BLOCK_BYTES) if with_threads else (_SMALL_BLOCK, _SMALL_BLOCK_BYTES)
+    rest, at_once = iter(versions), 1
+    while block := list(islice(rest, at_once)):
+        paths = list(map(filenames.commit_path, block))
+        if with_threads and len(block) > 1:
+            with ThreadPoolExecutor(len(block), "tidelog-read-commits") as pool:
+                contents, error = _until_error(pool.map(read, paths))
+        else:
+            contents, error = _until_error(map(read, paths))
+        if contents:
+            yield block[: len(contents)], contents
+        if isinstance(error, UnreadableFileError):
+            raise _corrupt(store, block[len(contents)], error) from error
+        if error is not None:
+            raise error
+        largest = max(map(len, contents)) or 1
+        at_once = max(1, min(_GROWTH * len(block), most, most_bytes // largest))
+
+
+def _until_error(values: Iterable[_T]) -> tuple[list[_T], Exception | None]:
+    """The values before the first error, and that error."""
+    found: list[_T] = []
+    try:
+        for value in values:
+            found.append(value)  # noqa: PERF402 - those before an error count
+    except (OSError, TidelogError, msgspec.MsgspecError) as error:
+        return found, error
+    return found, None
 
 
 def commits_after(store: Store, version: int) -> Iterator[Commit]:

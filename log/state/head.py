@@ -135,7 +135,7 @@ class _Step:
 
     @classmethod
     def of(cls, commit: Commit) -> _Step:
-        adds, removes, others, changes_rows = commit.adds, commit.removes, commit.others, commit.data_change
+        adds, removes = commit.adds, commit.removes
         sizes = sum([add.size for add in adds]) - sum([remove.size or 0 for remove in removes])
         # Two legal kinds of actions cannot be counted: a remove without a size, and adding a live logical file again,
         # for example with new statistics, which a writer marks with dataChange=false. tidelog's compactions can be
@@ -145,15 +145,32 @@ class _Step:
             or lineage.from_builtins(commit_info.tidelog(commit.info).get("lineage")) is not None
         )
         num_files = len(adds) - len(removes) if is_countable else None
-        return cls(others, changes_rows, num_files, sizes, commit_info.txn_id(commit.info), adds)
+        return cls(commit.others, commit.data_change, num_files, sizes, commit_info.txn_id(commit.info), adds)
 
 
-def fold(head: PartialHead, commit: Commit, timestamp_ms: int) -> PartialHead:
-    """The head after `commit`: the newest action of each kind (or application, or domain) wins.
+def fold(
+    heads: Sequence[PartialHead], commits: Sequence[Commit], timestamp_ms: Callable[[Commit], int]
+) -> tuple[list[PartialHead], int]:
+    """Heads of the same version after one or more commits, and the time of the newest.
 
-    A commit that creates a table on the path of a dropped one starts afresh: nothing of the old table is left.
+    The newest action of each kind (or application, or domain) wins. A commit that creates a table on the path of a
+    dropped one starts afresh: nothing of the old table is left.
+
+    `timestamp_ms` gives the time of a commit, which can be a request to the store. So it is called only for the commits
+    whose time the head may keep: the newest one, and the newest one that changed rows.
     """
-    return _after(head, _Step.of(commit), timestamp_ms)
+    steps = [_Step.of(commit) for commit in commits]
+    newest = len(steps) - 1
+    changed = max((number for number, step in enumerate(steps) if step.changes_rows), default=newest)
+    # The time of any other commit is replaced by that of `changed`, or forgotten with a table that was dropped.
+    stamps = {number: timestamp_ms(commits[number]) for number in sorted({changed, newest})}
+    after = []
+    for start in heads:
+        head = start
+        for number, step in enumerate(steps):
+            head = _after(head, step, stamps.get(number, 0))
+        after.append(head)
+    return after, stamps[newest]
 
 
 def _after(head: PartialHead, step: _Step, timestamp_ms: int) -> PartialHead:
@@ -189,14 +206,16 @@ def _partition_folders(head: PartialHead, metadata: Metadata | None, step: _Step
     # A commit that changes the partition columns replaces all files.
     is_kept = head.metadata is None or head.metadata.partition_columns == columns
     known = head.partition_folders if is_kept else False
-    return True if known or hive_paths.is_any_inside((add.path for add in step.adds), columns) else known
+    is_any = bool(columns) and not known and hive_paths.is_any_inside([add.path for add in step.adds], columns)
+    return True if is_any else known
 
 
 def _creates_again(head: PartialHead, step: _Step) -> bool:
     if head.protocol is None or head.metadata is None:
         return False
-    ids = [action.id for action in step.others if isinstance(action, Metadata)]
-    return any(found != head.metadata.id for found in ids) and protocols.is_dropped(head.protocol)
+    old = head.metadata.id
+    is_other = any(action.id != old for action in step.others if isinstance(action, Metadata))
+    return is_other and protocols.is_dropped(head.protocol)
 
 
 def advance(head: Head, commits: Sequence[Commit], timestamp_ms: Callable[[Commit], int], path: str) -> Head:
@@ -207,25 +226,11 @@ def advance(head: Head, commits: Sequence[Commit], timestamp_ms: Callable[[Commi
 def advance_all(
     heads: Sequence[Head], commits: Sequence[Commit], timestamp_ms: Callable[[Commit], int], path: str
 ) -> list[Head]:
-    """Several heads of the same version after more commits.
-
-    `timestamp_ms` gives the time of a commit, which can be a request to the store. So it is called only for the commits
-    whose time the head may keep: the newest one, and the newest one that changed rows.
-    """
+    """Several heads of the same version after more commits; see `fold`."""
     if not commits:
         return list(heads)
-    steps = [_Step.of(commit) for commit in commits]
-    newest = len(steps) - 1
-    changed = max((number for number, step in enumerate(steps) if step.changes_rows), default=newest)
-    # The time of any other commit is replaced by that of `changed`, or forgotten with a table that was dropped.
-    stamps = {number: timestamp_ms(commits[number]) for number in sorted({changed, newest})}
-    after = []
-    for head in heads:
-        partial = head.partial()
-        for number, step in enumerate(steps):
-            partial = _after(partial, step, stamps.get(number, 0))
-        after.append(partial.complete(commits[-1].version, stamps[newest], path))
-    return after
+    after, newest_ms = fold([head.partial() for head in heads], commits, timestamp_ms)
+    return [head.complete(commits[-1].version, newest_ms, path) for head in after]
 
 
 def with_totals(head: Head, totals: Totals) -> Head:

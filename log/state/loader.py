@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from threading import Lock
 
 import pyarrow.compute as pc
@@ -151,8 +153,8 @@ def _load_segment(store: Store, segment: Segment) -> LogState:
     start = read_head(store, segment.checksum_versions[-1]) if segment.checksum_versions else None
     if start is not None:
         rest = range(start.version + 1, segment.version + 1)
-        for commit in commits.read_commits(store, rest):
-            (start,) = _advanced(store, [start], [commit])
+        for block in commits.commit_blocks(store, rest):
+            (start,) = _advanced(store, [start], block)
         return LogState(store, start, segment, ())
     table_head, state = _replay(store, segment)
     return LogState(store, table_head, state if state is not None else segment, (), replayed=table_head)
@@ -176,8 +178,8 @@ def load_files(store: Store, segment: Segment, *, head_known: bool = False) -> t
         except UnreadableCheckpointError as error:
             segment = _without(store, segment, segment.version, unreadable, error)
             head_known = False
-    found = commits.read_commits(store, segment.commit_versions)
-    state = files.apply(base, found if head_known else map(fold, found))
+    found = commits.commit_blocks(store, segment.commit_versions)
+    state = files.apply(base, chain.from_iterable(found if head_known else fold.through(found)))
     # Compute the hashes as part of loading, so that the first refresh does not have to.
     _ = state.add_hashes
     return state, None if head_known else fold.head(segment.version, checkpoint_writer.totals_of(state))
@@ -189,9 +191,9 @@ def _replay(store: Store, segment: Segment) -> tuple[Head, FileState | None]:
     If the segment has a checkpoint, the files are None: only the checkpoint's few other rows are read for now.
     """
     fold = _HeadFold(store)
-    found = map(fold, commits.read_commits(store, segment.commit_versions))
+    found = fold.through(commits.commit_blocks(store, segment.commit_versions))
     if segment.checkpoint is None:
-        state = files.apply(files.EMPTY, found)
+        state = files.apply(files.EMPTY, chain.from_iterable(found))
         return fold.head(segment.version, checkpoint_writer.totals_of(state)), state
     fold.begin(segment, segment.checkpoint)
     for _ in found:
@@ -214,27 +216,27 @@ class _HeadFold:
         if not segment.commit_versions:
             # The checkpoint has the commit's content, but neither its time nor its id.
             for commit in commits.read_commits(self._store, [start.version]):
-                self._stamp_only(commit)
+                self._stamp = commits.timestamp_ms(self._store, commit)
                 self.partial = replace(self.partial, commit_id=commit_info.txn_id(commit.info))
 
-    def __call__(self, commit: Commit) -> Commit:
-        """Fold in one commit and pass it on."""
-        self._stamp_only(commit)
-        self.partial = head.fold(self.partial, commit, self._stamp)
-        return commit
+    def through(self, blocks: Iterable[Sequence[Commit]]) -> Iterator[Sequence[Commit]]:
+        """Fold in blocks of commits and pass them on."""
+        for block in blocks:
+            if block:
+                (self.partial,), self._stamp = head.fold(
+                    [self.partial], block, partial(commits.timestamp_ms, self._store)
+                )
+            yield block
 
     def head(self, version: int, totals: Totals | None) -> Head:
         """The head at `version`."""
         complete = self.partial.complete(version, self._stamp, self._store.url)
         return complete if totals is None else head.with_totals(complete, totals)
 
-    def _stamp_only(self, commit: Commit) -> None:
-        self._stamp = commits.timestamp_ms(self._store, commit)
-
 
 def _advanced(store: Store, heads: Sequence[Head], new_commits: Sequence[Commit]) -> list[Head]:
     """Heads of the same version after more commits."""
-    return head.advance_all(heads, new_commits, lambda commit: commits.timestamp_ms(store, commit), store.url)
+    return head.advance_all(heads, new_commits, partial(commits.timestamp_ms, store), store.url)
 
 
 def _with_foreign_totals(store: Store, table_head: Head) -> Head:

@@ -57,9 +57,9 @@ class Disk:
         """How many files to read at the same time: the kernel reads ahead by itself, so cores to decode them count."""
         return min(int(pa.cpu_count()), _THREADS)
 
-    def read(self, path: str) -> bytes:
-        """The whole content of a file."""
-        return read_regular_file(path)
+    def read(self, path: str, start_bytes: int | None = None) -> bytes:
+        """The whole content of a file, or its start."""
+        return read_regular_file(path, start_bytes=start_bytes)
 
     def open_input(self, path: Path) -> Any:
         """Open a file for random access by pyarrow."""
@@ -343,8 +343,7 @@ class LocalStore(Store):
     @_reading
     def read_start(self, path: str, size_bytes: int) -> bytes:
         """See Store."""
-        with self._disk.open_input(self._resolve(path)) as file:
-            return bytes(file.read(size_bytes))
+        return self._disk.read(self._file(path), size_bytes)
 
     def put_if_absent(self, path: str, content: bytes, *, durable: bool = True) -> None:
         """See Store."""

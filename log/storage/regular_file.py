@@ -37,14 +37,14 @@ _KINDS = {
 }
 
 
-def read_regular_file(path: str, most_bytes: int | None = None) -> bytes:
-    """The whole content of a regular file. Raises UnreadableFileError if it is something else or too large.
+def read_regular_file(path: str, most_bytes: int | None = None, *, start_bytes: int | None = None) -> bytes:
+    """The content of a regular file. Raises UnreadableFileError if it is something else or too large.
 
-    `most_bytes` is the limit; None for that of a file of a table.
+    `most_bytes` is the limit; None for that of a file of a table. With `start_bytes`, no more than that is read.
     """
     descriptor, size = _open(path)
     try:
-        return _read(descriptor, size, path, most_bytes)
+        return _read(descriptor, size if start_bytes is None else min(size, start_bytes), path, most_bytes)
     finally:
         os.close(descriptor)
 

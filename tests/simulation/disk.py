@@ -93,10 +93,10 @@ class SimDisk(Disk):
     def reads_at_once(self) -> int:
         return 1  # an actor is a greenlet, which no other thread can run
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, start_bytes: int | None = None) -> bytes:
         key = path[_PREFIX:]
         self._call("read", key)
-        return self._found(key).content
+        return self._found(key).content[:start_bytes]
 
     def open_input(self, path: Path) -> Any:
         key = _key(path)

@@ -19,7 +19,7 @@ from tests.log.cleanup.support import AT_ONCE, Ticking
 from tests.log.faults import Paused
 from tests.log.support import memory_store, new_table, numbers, read_numbers, stage_compaction
 from tidelog.log import Table, Transaction
-from tidelog.log.conflict.horizon import horizon_of
+from tidelog.log.conflict.fences import horizon_of
 from tidelog.log.errors import ConflictError, DataFileMissingError, HistoryExpiredError, TidelogError
 from tidelog.log.format import commit_info
 from tidelog.log.state.commits import read_info

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidelog.log.data.dictionaries import with_dictionary
+from tidelog.log.data.writer import with_dictionary
 
 ROWS = 2**19
 _NUMBERS = np.arange(ROWS)

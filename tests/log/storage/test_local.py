@@ -279,7 +279,7 @@ READS: dict[str, Callable[[Store], object]] = {
 class DeniedDisk(Disk):
     """A disk that may not be read. The tests may run as a user who may read anything, so the calls are replaced."""
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, start_bytes: int | None = None) -> bytes:  # noqa: ARG002
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     def open_input(self, path: Path) -> Any:

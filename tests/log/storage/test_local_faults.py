@@ -33,9 +33,9 @@ class Faulty(Disk):
     def strike(self, kind: str, code: int, *, after: bool = False) -> None:
         self.kind, self.code, self.after, self._linked = kind, code, after, False
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, start_bytes: int | None = None) -> bytes:
         self._look(path)
-        return super().read(path)
+        return super().read(path, start_bytes)
 
     def open_input(self, path: Path) -> Any:
         self._look(str(path))
