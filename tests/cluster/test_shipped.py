@@ -18,7 +18,7 @@ from tests.log.storage.servers import SECRET, Server
 from tidelog.log import Table
 from tidelog.log.state.files import to_adds
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
 
 APPENDING = ["sink_driver", "sink_spark", "sink_overwrite", "sink_tasks", "sink_many_files"]
 WRITING = [*APPENDING, "upsert_driver", "upsert_spark", "writing"]
@@ -96,7 +96,6 @@ def require_only_garbage_left(table: Table, count: int) -> int:
     return len(left)
 
 
-@pytest.mark.full
 def test_credentials_of_a_store_travel_with_the_tasks(
     cluster: Cluster, bare_python: Path, package: Path, s3: Server, tmp_path: Path
 ) -> None:
@@ -106,13 +105,11 @@ def test_credentials_of_a_store_travel_with_the_tasks(
     assert SECRET not in log_of(tmp_path)
 
 
-@pytest.mark.full
 def test_everything_from_spark_submit(cluster: Cluster, bare_python: Path, package: Path, tmp_path: Path) -> None:
     rest = [part for part in [*WRITING, *READING, *CHANGING] if part not in MAIN]
     submitted(cluster, tmp_path, rest, python=bare_python, ship=["--py-files", str(package)])
 
 
-@pytest.mark.full
 def test_everything_from_a_python_program(cluster: Cluster, bare_python: Path, package: Path, tmp_path: Path) -> None:
     parts = [*WRITING, *READING, *CHANGING]
     plain(cluster, tmp_path, parts, python=bare_python, ship=["--py-files", str(package)], path_for_planning=False)

@@ -15,14 +15,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from tests import lanes
 from tests.interop.delta_spark import DeltaSpark
 from tests.interop.readers import assert_same_everywhere
 from tests.streaming.support import Input, forget_last_commit
 from tidelog.compaction_daemon import compact
 from tidelog.log import Table
 
-pytestmark = [pytest.mark.spark, pytest.mark.interop]
+pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.full]
 
 DAYS = (dt.date(2026, 1, 30), dt.date(2026, 1, 31))
 SCHEMA = pa.schema(
@@ -89,7 +88,7 @@ WRITERS: Mapping[str, Callable[[SparkSession, pa.Table, Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("writer", lanes.full_but(["spark, int96"], WRITERS))
+@pytest.mark.parametrize("writer", WRITERS)
 def test_every_reader_and_writer_goes_on(writer: str, spark: SparkSession, delta: DeltaSpark, tmp_path: Path) -> None:
     path = tmp_path / "folder"
     WRITERS[writer](spark, ROWS, path)
@@ -111,7 +110,6 @@ def test_every_reader_and_writer_goes_on(writer: str, spark: SparkSession, delta
     assert {file: file.stat().st_mtime_ns for file in before} == before
 
 
-@pytest.mark.full
 def test_rows_that_a_file_sink_did_not_commit_are_left_out(
     spark: SparkSession, delta: DeltaSpark, tmp_path: Path
 ) -> None:

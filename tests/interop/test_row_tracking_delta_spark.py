@@ -12,7 +12,7 @@ from tests.log import row_tracking
 from tidelog.log import Table
 from tidelog.log.state.loader import load
 
-pytestmark = [pytest.mark.spark, pytest.mark.interop]
+pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.full]
 
 Ids = dict[int, tuple[int, int]]
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -86,14 +86,13 @@ class Check:
     "properties",
     [
         pytest.param({}, id="vectors"),
-        pytest.param({"delta.enableChangeDataFeed": "false"}, id="vectors, asked often", marks=pytest.mark.full),
-        pytest.param({"delta.enableDeletionVectors": "false"}, id="copies", marks=pytest.mark.full),
+        pytest.param({"delta.enableChangeDataFeed": "false"}, id="vectors, asked often"),
+        pytest.param({"delta.enableDeletionVectors": "false"}, id="copies"),
         pytest.param(
             {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true"},
             id="mapping and feed",
-            marks=pytest.mark.full,
         ),
-        pytest.param({"delta.columnMapping.mode": "id"}, id="mapping by id", marks=pytest.mark.full),
+        pytest.param({"delta.columnMapping.mode": "id"}, id="mapping by id"),
     ],
 )
 def test_rows_keep_their_ids_over_everything_that_tidelog_does(
