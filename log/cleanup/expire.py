@@ -26,10 +26,11 @@ from tidelog.log.format import filenames, properties
 from tidelog.log.format.filenames import LogFileKind
 from tidelog.log.state import checkpoint_reader, checkpoint_writer, versions
 from tidelog.log.state.commit_times import CommitTimes
-from tidelog.log.state.head import Head, read_head
+from tidelog.log.state.head import Head
 from tidelog.log.state.loader import LogState
 from tidelog.log.state.segment import CheckpointFiles, list_checkpoints, list_segment, pointed_version
 from tidelog.log.state.table_identity import is_same_commit
+from tidelog.log.state.version_checksum import read_head
 from tidelog.log.storage import FileStatus, Store
 from tidelog.log.system import System, to_datetime, utc_text
 

@@ -1,8 +1,7 @@
 """Committing: turn a staged transaction into a durable version of the log.
 
-- `loop`: put the next version if it is absent, or rebase and try again
+- `loop`: put the next version if it is absent, or rebase and try again; a writer that keeps losing gets its turn
 - `version_put`: put one version, and settle a put without an answer
-- `turns`: how a writer that keeps losing gets its turn
 - `content`: what a commit says: its actions, from what is staged and the state that the commit follows, the ids of new
   rows, and the commitInfo
 - `race`: what the conflict policy and the rebase decide about the winners, and the reads for that

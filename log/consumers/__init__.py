@@ -13,7 +13,7 @@ A consumer is live while its newest record is younger than `tidelog.consumerTime
 was silent for longer holds nothing any more. When it wakes up, it writes and looks again, as one that starts.
 
 - `consumer_record`: what is stored about a consumer, and the rules for names
-- `epochs`: the files that hold the records
+- `record_files`: the files that hold the records
 - `store_clock`: the time by the store's clock
 - `bounds`: how far clean-up has gone, and whether it has passed a position
 - `registration`: write and look

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tidelog.log.consumers import bounds, epochs
+from tidelog.log.consumers import bounds, record_files
 from tidelog.log.consumers.consumer_record import Record, State, require_name
 from tidelog.log.consumers.registration import draft, is_proven, look_or_withdraw, stamped, time_to_live_ms
 from tidelog.log.errors import ConfigurationError, StoreUnavailableError
@@ -47,7 +47,7 @@ def reset_consumer(timeline: Timeline, head: Head, name: str, to: Point) -> Reco
         latest, before = _registered(store, head, name)
         held = before is not None and is_proven(store, latest, time_to_live_ms(head))
         record = stamped(store, system, draft(head, name, position))
-        written = epochs.put_next(store, system, latest, record)
+        written = record_files.put_next(store, system, latest, record)
         if written is None:
             continue
         if before is not None:
@@ -55,7 +55,7 @@ def reset_consumer(timeline: Timeline, head: Head, name: str, to: Point) -> Reco
             before = msgspec.structs.replace(before, kept=held and position <= before.position)
         look_or_withdraw(store, system, written, back_to=before)
         looked = msgspec.structs.replace(record, id=system.uuid(), kept=True)
-        epochs.put_next(store, system, written, looked)
+        record_files.put_next(store, system, written, looked)
         return record
     raise _contended(store, name)
 
@@ -70,7 +70,7 @@ def remove_consumer(store: Store, head: Head, name: str, system: System) -> None
         latest, before = _registered(store, head, name)
         position = -1 if before is None else before.position
         record = msgspec.structs.replace(draft(head, name, position), state=State.REMOVED)
-        if epochs.put_next(store, system, latest, stamped(store, system, record, before)) is not None:
+        if record_files.put_next(store, system, latest, stamped(store, system, record, before)) is not None:
             return
     raise _contended(store, name)
 
@@ -79,9 +79,9 @@ def _registered(store: Store, head: Head, name: str) -> tuple[LatestRecord[Recor
     """The newest record of a consumer; None for one that cannot be read. Raises ConfigurationError."""
     require_name(name)
     try:
-        latest = epochs.read_latest(store, head.metadata.id, name)
+        latest = record_files.read_latest(store, head.metadata.id, name)
     except UnreadableRecordError:
-        return LatestRecord(epochs.newest_number(store, name)), None
+        return LatestRecord(record_files.newest_number(store, name)), None
     if latest.record is None or latest.record.state is State.REMOVED:
         raise ConfigurationError(
             f"{store.url} has no consumer {name!r}", advice="list them with: tidelog consumers list", path=store.url

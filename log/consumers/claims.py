@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tidelog.log.consumers import epochs
+from tidelog.log.consumers import record_files
 from tidelog.log.consumers.consumer import Consumer
 from tidelog.log.consumers.consumer_record import Record, State, require_name, require_owner
 from tidelog.log.consumers.registration import (
@@ -119,7 +119,7 @@ class _Claimant:
             kept=is_kept,
         )
         record = stamped(self.store, self.system, record, before)
-        written = epochs.put_next(self.store, self.system, latest, record)
+        written = record_files.put_next(self.store, self.system, latest, record)
         if written is None:
             return None
         if not is_proven(self.store, written, ttl_ms):
@@ -127,7 +127,7 @@ class _Claimant:
             if started:
                 # Whoever claims it next must not look again: a horizon may have passed it until then.
                 looked = msgspec.structs.replace(record, id=self.system.uuid(), kept=True)
-                written = epochs.put_next(self.store, self.system, written, looked)
+                written = record_files.put_next(self.store, self.system, written, looked)
                 if written is None:
                     return None
         return Consumer(self.store, self.head, self.system, written, began_s, began_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tidelog.log.consumers import epochs
+from tidelog.log.consumers import record_files
 from tidelog.log.consumers.consumer_record import Record, State
 from tidelog.log.consumers.registration import (
     current_record,
@@ -133,7 +133,7 @@ class Consumer:
                 kept=self._is_proven and self._is_still_kept(ttl_ms),
             )
             record = stamped(self._store, self._system, record, self._record)
-            written = epochs.put_next(self._store, self._system, self._latest, record)
+            written = record_files.put_next(self._store, self._system, self._latest, record)
             if written is None:
                 position = max(position, self._look_again())
                 continue

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from tidelog.log.consumers import epochs
+from tidelog.log.consumers import record_files
 from tidelog.log.consumers.consumer_record import Record, State
 from tidelog.log.consumers.registration import time_to_live_ms
 from tidelog.log.format.actions import Commit
@@ -81,9 +81,9 @@ def consumers(store: Store, head: Head, system: System, *, max_commits: int = MA
     """
     backlog = _Backlog(store, head, system.now_ms(), max_commits)
     found = []
-    for name in epochs.names_of(store):
+    for name in record_files.names_of(store):
         try:
-            latest = epochs.read_latest(store, head.metadata.id, name)
+            latest = record_files.read_latest(store, head.metadata.id, name)
             if latest.record is not None and latest.record.state is not State.REMOVED:
                 heartbeat_ms = store.modified_ms(latest.path)
                 found.append(_status(latest.record, heartbeat_ms, backlog, system))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidelog.log.consumers import epochs
+from tidelog.log.consumers import record_files
 from tidelog.log.consumers.bounds import needed_version
 from tidelog.log.consumers.consumer_record import State, is_name
 from tidelog.log.consumers.registration import time_to_live_ms
@@ -54,7 +54,7 @@ def expected_hold(store: Store, head: Head, system: System, *, dry_run: bool = F
 
     With `dry_run` nothing is written: ages are those by this machine's clock.
     """
-    if not epochs.names_of(store):
+    if not record_files.names_of(store):
         return Hold({}, {}, {})
     return _hold(store, head, system.now_ms()) if dry_run else hold_of(store, head, system)
 
@@ -72,9 +72,9 @@ def hold_of(store: Store, head: Head, system: System) -> Hold:
 
 def _hold(store: Store, head: Head, now_ms: int) -> Hold:
     found = Hold({}, {}, {})
-    for name in epochs.names_of(store):
+    for name in record_files.names_of(store):
         if not is_name(name):
-            found.unreadable[name] = f"{epochs.FOLDER}/{name} cannot be the folder of a consumer; delete it"
+            found.unreadable[name] = f"{record_files.FOLDER}/{name} cannot be the folder of a consumer; delete it"
             continue
         try:
             _add(found, store, head, name, now_ms)
@@ -86,7 +86,7 @@ def _hold(store: Store, head: Head, now_ms: int) -> Hold:
 
 def _add(found: Hold, store: Store, head: Head, name: str, now_ms: int) -> None:
     for _ in range(_LOOKS):
-        latest = epochs.read_latest(store, head.metadata.id, name)
+        latest = record_files.read_latest(store, head.metadata.id, name)
         record = latest.record
         if record is None or record.state is not State.REGISTERED:
             return

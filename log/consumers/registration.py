@@ -6,7 +6,7 @@ import contextlib
 
 import msgspec
 
-from tidelog.log.consumers import bounds, epochs
+from tidelog.log.consumers import bounds, record_files
 from tidelog.log.consumers.consumer_record import Record, State
 from tidelog.log.errors import CorruptLogError, HistoryExpiredError, TidelogError
 from tidelog.log.format import commit_info, properties
@@ -24,9 +24,9 @@ _CONTINUED = 2
 
 
 def current_record(store: Store, table_id: str, name: str) -> LatestRecord[Record]:
-    """See `epochs.read_latest`. Raises CorruptLogError for a record that cannot be read."""
+    """See `record_files.read_latest`. Raises CorruptLogError for a record that cannot be read."""
     try:
-        return epochs.read_latest(store, table_id, name)
+        return record_files.read_latest(store, table_id, name)
     except UnreadableRecordError as error:
         raise CorruptLogError(
             f"the record of the consumer {name!r} of {store.url} cannot be read: {error}",
@@ -79,7 +79,7 @@ def is_proven(store: Store, latest: LatestRecord[Record], ttl_ms: int) -> bool:
     record = record_of(latest)
     if not record.kept or len(latest.own) < _CONTINUED:
         return False
-    before, newest = (epochs.path_of(record.name, number) for number in latest.own[-_CONTINUED:])
+    before, newest = (record_files.path_of(record.name, number) for number in latest.own[-_CONTINUED:])
     try:
         return store.modified_ms(newest) - store.modified_ms(before) < ttl_ms
     except FileNotFoundError:
@@ -100,7 +100,7 @@ def look_or_withdraw(
         state = State.WITHDRAWN if record.started else State.REMOVED
         undone = back_to or msgspec.structs.replace(record, owner=None, state=state)
         with contextlib.suppress(TidelogError, OSError):
-            epochs.put_next(store, system, written, msgspec.structs.replace(undone, id=system.uuid()))
+            record_files.put_next(store, system, written, msgspec.structs.replace(undone, id=system.uuid()))
         raise HistoryExpiredError(
             f"the consumer {record.name!r} cannot be at version {record.position}: {error.message}",
             advice=f"{error.advice}; a consumer that is registered is moved with: tidelog consumers reset",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 
-from tidelog.log.consumers.epochs import FOLDER
+from tidelog.log.consumers.record_files import FOLDER
 from tidelog.log.errors import StoreUnavailableError, TidelogError
 from tidelog.log.storage import Store
 from tidelog.log.system import System

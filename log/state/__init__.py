@@ -7,8 +7,8 @@ Folding commits into a state is pure; loading them is not.
 - `commit_times`: the commit times of a table, with or without in-commit timestamps; anchors of them in checkpoints
 - `versions`: find a version by time, and the oldest commit that still exists
 - `table_identity`: whether the table at a path is still the one that was opened
-- `head`: `Head`, the state without the file list: protocol, metadata, transaction ids, totals; and its file, the
-  version checksum (`.crc`)
+- `head`: `Head`, the state without the file list: protocol, metadata, transaction ids, totals
+- `version_checksum`: a version's `Head` in one small file (`.crc`)
 - `files`: `FileState`, the live files and tombstones as Arrow columns: their order, partition values and statistics
 - `loader`: load a version as a `LogState`, and advance it by new commits
 - `checkpoint_reader`: read checkpoints of every kind

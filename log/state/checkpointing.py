@@ -6,9 +6,9 @@ from tidelog.log.format import filenames, properties
 from tidelog.log.format.protocol import require_writable
 from tidelog.log.state import checkpoint_writer, files
 from tidelog.log.state.commits import is_there
-from tidelog.log.state.head import checksum_disagreements
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.state.table_identity import is_same_commit, require_current
+from tidelog.log.state.version_checksum import checksum_disagreements
 from tidelog.log.storage import Store
 from tidelog.log.system import System, logger
 

@@ -17,8 +17,9 @@ from tidelog.log.state import checkpoint_reader, checkpoint_writer, commits, fil
 from tidelog.log.state.checkpoint_reader import UnreadableCheckpointError
 from tidelog.log.state.commits import is_there
 from tidelog.log.state.files import FileState
-from tidelog.log.state.head import Head, PartialHead, Totals, read_head
+from tidelog.log.state.head import Head, PartialHead, Totals
 from tidelog.log.state.segment import CheckpointFiles, Segment, find_segment, list_checkpoints, list_segment
+from tidelog.log.state.version_checksum import read_head
 from tidelog.log.storage import Store
 from tidelog.log.system import logger
 

@@ -9,7 +9,8 @@ from tidelog.log.errors import TableNotFoundError, TableReplacedError
 from tidelog.log.format import commit_info, protocol
 from tidelog.log.format.actions import Commit
 from tidelog.log.state.commits import is_there, read_commit, read_info
-from tidelog.log.state.head import Head, checksummed_commit_id
+from tidelog.log.state.head import Head
+from tidelog.log.state.version_checksum import checksummed_commit_id
 from tidelog.log.storage import Store
 from tidelog.log.storage.store import begun
 from tidelog.log.system import System

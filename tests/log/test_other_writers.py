@@ -38,8 +38,8 @@ from tidelog.log.errors import CorruptLogError, UnsupportedFeatureError
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import Protocol, SetTransaction
 from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
-from tidelog.log.state.head import checksum_bytes, read_head
 from tidelog.log.state.loader import load
+from tidelog.log.state.version_checksum import checksum_bytes, read_head
 from tidelog.log.storage import Store
 
 MOMENT = dt.datetime(2026, 3, 8, 2, 30, 0, 123_456)  # noqa: DTZ001 - a local time

@@ -19,7 +19,7 @@ from tidelog.log import Table
 from tidelog.log.format import filenames
 from tidelog.log.format.actions import AddFile, RemoveFile, SetTransaction
 from tidelog.log.format.paths import to_uri
-from tidelog.log.state import head
+from tidelog.log.state import head, version_checksum
 from tidelog.log.state.head import Totals
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import Store
@@ -230,7 +230,7 @@ def put_own_checksum(store: MemoryStore) -> None:
     table_head = head.with_totals(state.head, Totals(1, 1))
     assert table_head.commit_id is not None
     stamp = table_head.timestamp_ms
-    content = head.checksum_bytes(table_head, txn_id=table_head.commit_id, in_commit_timestamp_ms=stamp)
+    content = version_checksum.checksum_bytes(table_head, txn_id=table_head.commit_id, in_commit_timestamp_ms=stamp)
     assert content
     store.put_if_absent(filenames.checksum_path(table_head.version), content)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.hostile import NASTY
 from tests.cli.support import lines, run
 from tidelog.log import Table
-from tidelog.log.consumers import epochs
+from tidelog.log.consumers import record_files
 from tidelog.log.consumers.claims import claim
 from tidelog.log.consumers.consumer import Consumer
 from tidelog.log.errors import FencedError
@@ -104,12 +104,12 @@ def test_a_version_that_does_not_exist(table: Table) -> None:
 
 def test_hostile_records_are_spelled_out(table: Table) -> None:
     registered(table)
-    number = epochs.newest_number(table.store, "billing")
-    path = epochs.path_of("billing", number)
+    number = record_files.newest_number(table.store, "billing")
+    path = record_files.path_of("billing", number)
     record: dict[str, Any] = json.loads(table.store.read(path))
     hostile = NASTY.replace("\r", "")
     table.store.replace(path, json.dumps({**record, "owner": hostile}).encode())
-    table.store.put_if_absent(f"{epochs.FOLDER}/odd{hostile}/{0:020d}.json", b"{}")
+    table.store.put_if_absent(f"{record_files.FOLDER}/odd{hostile}/{0:020d}.json", b"{}")
     for arguments in (["list", table.path], ["list", table.path, "--json"]):
         done = run("consumers", *arguments)
         assert done.exit_code == 0
@@ -139,7 +139,7 @@ def test_clean_ups_say_whom_they_gave_up(old: Table) -> None:
 
 
 def test_clean_ups_say_which_record_is_unreadable(old: Table) -> None:
-    old.store.put_if_absent(epochs.path_of("odd", 0), b"garbage")
+    old.store.put_if_absent(record_files.path_of("odd", 0), b"garbage")
     for command in ("expire", "vacuum"):
         done = run(command, old.path, "--older-than", "2d")
         assert "a record of the consumer odd cannot be read" in done.stderr

@@ -7,14 +7,14 @@ import pytest
 from tests.log.commit.racing_writers import Race
 from tests.log.support import Clock, memory_store, new_table, numbers
 from tidelog.log import Table
-from tidelog.log.commit import turns
+from tidelog.log.commit import loop
 
 WRITERS = 8
 SECONDS = 12.0
 # The requests of the slow writer take longer than the others leave between two commits.
 ONE_IS_SLOW = (3.0, *[1.0] * (WRITERS - 1))
 # A writer asks for its turn, may find the request of a writer that died, and then comes after one commit of each other.
-LONGEST_GAP_S = turns.ASK_AFTER_S + turns.TURN_S + 1.0
+LONGEST_GAP_S = loop.ASK_AFTER_S + loop.TURN_S + 1.0
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -27,7 +27,7 @@ def test_every_live_writer_commits(slowness: list[float], kills_every_s: float |
 
 
 def test_without_turns_the_slow_writer_never_commits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns.Turn, "ask_if_due", lambda _: False)
+    monkeypatch.setattr(loop.Turn, "ask_if_due", lambda _: False)
     racers = Race(0).run(SECONDS, ONE_IS_SLOW)
     assert racers[0].commits == 0
 
@@ -35,21 +35,21 @@ def test_without_turns_the_slow_writer_never_commits(monkeypatch: pytest.MonkeyP
 def table_with_a_dead_writer() -> tuple[Table, Clock]:
     clock = Clock()
     table = new_table(memory_store(clock), system=clock)
-    table.store.put_if_absent(f"{turns.TURN_FOLDER}/dead", b"")
+    table.store.put_if_absent(f"{loop.TURN_FOLDER}/dead", b"")
     return table, clock
 
 
 def test_the_request_of_a_dead_writer_costs_one_wait() -> None:
     table, clock = table_with_a_dead_writer()
     table.insert(numbers([1]))
-    assert sum(clock.slept_s) == pytest.approx(turns.TURN_S)
-    assert table.store.names(turns.TURN_FOLDER) == []
+    assert sum(clock.slept_s) == pytest.approx(loop.TURN_S)
+    assert table.store.names(loop.TURN_FOLDER) == []
     table.insert(numbers([2]))
-    assert sum(clock.slept_s) == pytest.approx(turns.TURN_S)
+    assert sum(clock.slept_s) == pytest.approx(loop.TURN_S)
 
 
 def test_writers_of_a_quiet_table_do_not_look() -> None:
     table, clock = table_with_a_dead_writer()
-    clock.ms += turns.BUSY_MS
+    clock.ms += loop.BUSY_MS
     table.insert(numbers([1]))
     assert not clock.slept_s

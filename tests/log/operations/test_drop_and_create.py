@@ -29,8 +29,8 @@ from tidelog.log.errors import (
 from tidelog.log.format import filenames
 from tidelog.log.operations import create_table, drop_table
 from tidelog.log.state import checkpoint_writer
-from tidelog.log.state.head import checksum_bytes, checksum_disagreements
 from tidelog.log.state.loader import LogState, load
+from tidelog.log.state.version_checksum import checksum_bytes, checksum_disagreements
 from tidelog.log.storage import FileStatus, Store
 from tidelog.log.system import REAL_SYSTEM
 

@@ -14,8 +14,8 @@ from tidelog.log.format import filenames
 from tidelog.log.format.actions import DomainMetadata, RemoveFile, SetTransaction
 from tidelog.log.state import checkpoint_writer, files
 from tidelog.log.state.commits import read_commit
-from tidelog.log.state.head import checksum_bytes, read_head
 from tidelog.log.state.loader import load
+from tidelog.log.state.version_checksum import checksum_bytes, read_head
 from tidelog.log.storage import Store
 
 

@@ -13,9 +13,9 @@ from tidelog.log.format import filenames
 from tidelog.log.state import checkpoint_writer, checkpointing, files
 from tidelog.log.state.commits import read_commit
 from tidelog.log.state.files import FileState
-from tidelog.log.state.head import checksum_bytes
 from tidelog.log.state.loader import load, load_files
 from tidelog.log.state.segment import list_segment
+from tidelog.log.state.version_checksum import checksum_bytes
 from tidelog.log.storage import Store
 from tidelog.log.system import REAL_SYSTEM
 

@@ -17,8 +17,9 @@ from tidelog.log.format import filenames
 from tidelog.log.format.actions import SetTransaction
 from tidelog.log.state import checkpoint_writer, files
 from tidelog.log.state.commits import read_commit
-from tidelog.log.state.head import checksum_bytes, with_totals
+from tidelog.log.state.head import with_totals
 from tidelog.log.state.loader import LogState, load
+from tidelog.log.state.version_checksum import checksum_bytes
 from tidelog.log.storage import Store
 
 

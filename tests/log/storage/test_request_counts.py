@@ -15,7 +15,7 @@ from tests.log.storage.request_counts import COUNTS, OWN_VERSION, OWN_VERSION_EV
 from tests.log.storage.servers import Server
 from tests.log.support import NUMBERS, numbers, read_numbers
 from tidelog.log import Table
-from tidelog.log.commit.turns import BUSY_MS
+from tidelog.log.commit.loop import BUSY_MS
 from tidelog.log.state.commit_times import CommitTimes
 from tidelog.log.state.loader import load
 from tidelog.log.storage import object_store

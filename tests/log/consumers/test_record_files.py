@@ -10,7 +10,7 @@ import pytest
 from tests.log.consumers.support import DAY, Watch, claimed, clean_up, confirmed, only, records
 from tests.log.faults import Around, Deleting, LostAnswer, NotWritten, Paused
 from tidelog.log import Table
-from tidelog.log.consumers import epochs
+from tidelog.log.consumers import record_files
 from tidelog.log.consumers.claims import claim
 from tidelog.log.consumers.consumer import Consumer
 from tidelog.log.errors import ConfigurationError, ConsumerInUseError, FencedError, StoreUnavailableError
@@ -86,7 +86,7 @@ def test_who_slept_during_its_first_claim(table: Table, clock: Watch) -> None:
     """Between its look at the empty folder and its put, another one registers and writes many records."""
     refused = 0
     for before in range(12):
-        for path, _ in list(table.store.walk(epochs.FOLDER)):
+        for path, _ in list(table.store.walk(record_files.FOLDER)):
             table.store.delete(path)
         registered: list[Consumer] = []
 
@@ -121,7 +121,7 @@ def test_old_records_are_deleted_oldest_first(table: Table, clock: Watch, failin
 def test_a_folder_that_somebody_deleted_is_begun_again(table: Table, clock: Watch) -> None:
     consumer = confirmed(table, clock)
     for number in records(table):
-        table.store.delete(epochs.path_of("c", number))
+        table.store.delete(record_files.path_of("c", number))
     consumer.advance(5)
     assert only(table, clock).position == 5
 
@@ -129,22 +129,22 @@ def test_a_folder_that_somebody_deleted_is_begun_again(table: Table, clock: Watc
 def test_an_old_listing_is_not_believed(table: Table, clock: Watch) -> None:
     """The newest records are looked for by their names."""
     consumer = confirmed(table, clock)
-    shown: list[Any] = table.store.list(f"{epochs.FOLDER}/c")
+    shown: list[Any] = table.store.list(f"{record_files.FOLDER}/c")
     consumer.advance(5)
     consumer.advance(6)
 
     class Old(Around):
         def list(self, folder: str) -> Any:
-            return shown if folder.startswith(epochs.FOLDER) else super().list(folder)
+            return shown if folder.startswith(record_files.FOLDER) else super().list(folder)
 
-    assert epochs.read_latest(Old(table.store), table.id, "c").number == 3
+    assert record_files.read_latest(Old(table.store), table.id, "c").number == 3
     assert claimed(Table(Old(table.store), table._state, clock), clock).position == 6
 
 
 @pytest.mark.parametrize("name", ["99999999999999999999.json", "1.json", "notes.txt", f"{7:020d}.json.tmp"])
 def test_other_files_are_left_alone(table: Table, clock: Watch, name: str) -> None:
     consumer = confirmed(table, clock)
-    table.store.put_if_absent(f"{epochs.FOLDER}/c/{name}", b"x")
+    table.store.put_if_absent(f"{record_files.FOLDER}/c/{name}", b"x")
     consumer.advance(5)
     assert only(table, clock).position == 5
-    assert name in table.store.names(f"{epochs.FOLDER}/c")
+    assert name in table.store.names(f"{record_files.FOLDER}/c")
