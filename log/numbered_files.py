@@ -30,6 +30,8 @@ _R = TypeVar("_R")
 _FILE = re.compile(r"0\d{19}\.json")
 # How many records stay. The newest counts, the one before proves that it is the next one, and people can look at more.
 KEPT = 4
+# How often a record is tried: each lost race is another writer's record, and a row has few writers.
+_ATTEMPTS = 10
 # How often a put without an answer is repeated, and a folder that changes meanwhile is read again.
 _MAX_PUTS = 4
 _MAX_LOOKS = 5
@@ -153,6 +155,25 @@ class LatestRecord(Generic[_R]):
     path: str = ""
     own: tuple[int, ...] = ()
     damage: str = ""
+
+
+def before_others(try_once: Callable[[], _R | None], what: str, store: Store, *, advice: str) -> _R:
+    """What `try_once` returns once it put its record before others did.
+
+    It looks at the newest record, puts the one after that, and returns None if another writer's came first. Then it is
+    called again, _ATTEMPTS times at most.
+
+    Raises what it raises, and StoreUnavailableError with `advice` if others always came first.
+    """
+    for _ in range(_ATTEMPTS):
+        found = try_once()
+        if found is not None:
+            return found
+    raise StoreUnavailableError(
+        f"others wrote the record of {what} of {store.url} first, {_ATTEMPTS} times in a row",
+        advice=advice,
+        path=store.url,
+    )
 
 
 def is_record(name: str) -> bool:

@@ -22,9 +22,9 @@ from tidelog.compaction_daemon.leases.lease_record import (
 )
 from tidelog.log import Committed, Table
 from tidelog.log.commit.result import committed
-from tidelog.log.errors import LeaseLostError, StoreUnavailableError, TidelogError
+from tidelog.log.errors import LeaseLostError, TidelogError
 from tidelog.log.format.actions import SetTransaction
-from tidelog.log.numbered_files import LatestRecord, NumberedFiles
+from tidelog.log.numbered_files import LatestRecord, NumberedFiles, before_others
 from tidelog.log.statements import run_statement
 from tidelog.log.storage import Store
 from tidelog.log.system import REAL_SYSTEM, System, logger, process_name, to_datetime
@@ -35,8 +35,6 @@ _LOGGER = logger(__name__)
 TTL_S = 15.0
 # An owner gives so many signs of life within its time to live: two can get lost.
 _BEATS = 3
-# Each lost race is another daemon's record, and a table has few daemons.
-_ATTEMPTS = 10
 # After a failure a heartbeat is tried again after this share of the usual time: a short outage costs no lease.
 _SOONER = 0.25
 # So much of a damaged record is kept in the log, in characters: a whole one has fewer.
@@ -143,14 +141,8 @@ class Lease:
         """
         system, ttl_ms = table.timeline.system, require_ttl_ms(ttl_s)
         taker = _Taker(table, system, require_holder(owner), ttl_ms, require_shard(shard), keeps)
-        for _ in range(_ATTEMPTS):
-            found = taker.try_once(seen)
-            if found is not None:
-                return found
-        raise StoreUnavailableError(
-            f"others wrote the record of the lease of shard {shard} of {table.path} first, {_ATTEMPTS} times in a row",
-            advice="try again",
-            path=table.path,
+        return before_others(
+            lambda: taker.try_once(seen), f"the lease of shard {shard}", table.store, advice="try again"
         )
 
     @property
@@ -219,28 +211,24 @@ class Lease:
             # First, so that nothing can follow the release, even if it appears only after this call.
             self._lost = "was released"
             try:
-                return self._put(LeaseState.RELEASED)
+                self._put(LeaseState.RELEASED)
             except LeaseLostError:
                 return False
             except (TidelogError, OSError) as error:
                 _LOGGER.debug("%s of %s was not released: %s", self._row.what, self._store.url, error)
                 return False
+            return True
 
     def _renew(self) -> None:
         self.require_held()
         began_s = self._system.monotonic_s()
-        if self._put(LeaseState.HELD):
-            self._renewed_s, self._failure = began_s, None
-            return
-        raise StoreUnavailableError(
-            f"others wrote the record of {self._row.what} of {self._store.url} first, {_ATTEMPTS} times in a row",
-            advice="make sure that each daemon has an owner of its own",
-            path=self._store.url,
-        )
+        self._put(LeaseState.HELD)
+        self._renewed_s, self._failure = began_s, None
 
-    def _put(self, state: LeaseState) -> bool:
-        """Write the next record. Raises LeaseLostError if the lease is another's. False if it never came first."""
-        for _ in range(_ATTEMPTS):
+    def _put(self, state: LeaseState) -> None:
+        """Write the next record. Raises LeaseLostError if the lease is another's, and the errors of the store."""
+
+        def try_once() -> LatestRecord[LeaseRecord] | None:
             if not self._row.is_there(self._store, self._latest):
                 # Nothing is put into the folder of a table that somebody has deleted.
                 self._look_again("")
@@ -254,9 +242,12 @@ class Lease:
             written = self._row.put_after(self._store, self._system, self._latest, record)
             if written is not None:
                 self._latest, self._record = written, record
-                return True
+                return written
             self._look_again(record.id)
-        return False
+            return None
+
+        advice = "make sure that each daemon has an owner of its own"
+        before_others(try_once, self._row.what, self._store, advice=advice)
 
     def _look_again(self, written_id: str) -> None:
         """Look at what was written first. It can be a record of this lease whose answer was lost."""

@@ -7,15 +7,15 @@ import msgspec
 from tidelog.log.consumers import bounds, record_files
 from tidelog.log.consumers.consumer_record import Record, State, require_name
 from tidelog.log.consumers.registration import draft, is_proven, look_or_withdraw, stamped, time_to_live_ms
-from tidelog.log.errors import ConfigurationError, StoreUnavailableError
-from tidelog.log.numbered_files import LatestRecord, UnreadableRecordError
+from tidelog.log.errors import ConfigurationError
+from tidelog.log.numbered_files import LatestRecord, UnreadableRecordError, before_others
 from tidelog.log.read.timeline import Point, Timeline
 from tidelog.log.state.head import Head
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
 _EARLIEST, _LATEST = "earliest", "latest"
-_ATTEMPTS = 10
+_STOP_ITS_OWNER = "stop its owner, then try again"
 
 
 def reset_consumer(timeline: Timeline, head: Head, name: str, to: Point) -> Record:
@@ -43,13 +43,14 @@ def reset_consumer(timeline: Timeline, head: Head, name: str, to: Point) -> Reco
     else:
         position = timeline.interval_end(to)
     bounds.look(store, head.metadata.id, position)
-    for _ in range(_ATTEMPTS):
+
+    def try_once() -> Record | None:
         latest, before = _registered(store, head, name)
         held = before is not None and is_proven(store, latest, time_to_live_ms(head))
         record = stamped(store, system, draft(head, name, position))
         written = record_files.put_next(store, system, latest, record)
         if written is None:
-            continue
+            return None
         if before is not None:
             # Meanwhile clean-ups went by the new position.
             before = msgspec.structs.replace(before, kept=held and position <= before.position)
@@ -57,7 +58,8 @@ def reset_consumer(timeline: Timeline, head: Head, name: str, to: Point) -> Reco
         looked = msgspec.structs.replace(record, id=system.uuid(), kept=True)
         record_files.put_next(store, system, written, looked)
         return record
-    raise _contended(store, name)
+
+    return before_others(try_once, f"the consumer {name!r}", store, advice=_STOP_ITS_OWNER)
 
 
 def remove_consumer(store: Store, head: Head, name: str, system: System) -> None:
@@ -66,13 +68,14 @@ def remove_consumer(store: Store, head: Head, name: str, system: System) -> None
     An owner that still runs gets a FencedError at its next sign of life. Raises ConfigurationError if there is no such
     consumer, StoreUnavailableError.
     """
-    for _ in range(_ATTEMPTS):
+
+    def try_once() -> LatestRecord[Record] | None:
         latest, before = _registered(store, head, name)
         position = -1 if before is None else before.position
         record = msgspec.structs.replace(draft(head, name, position), state=State.REMOVED)
-        if record_files.put_next(store, system, latest, stamped(store, system, record, before)) is not None:
-            return
-    raise _contended(store, name)
+        return record_files.put_next(store, system, latest, stamped(store, system, record, before))
+
+    before_others(try_once, f"the consumer {name!r}", store, advice=_STOP_ITS_OWNER)
 
 
 def _registered(store: Store, head: Head, name: str) -> tuple[LatestRecord[Record], Record | None]:
@@ -87,11 +90,3 @@ def _registered(store: Store, head: Head, name: str) -> tuple[LatestRecord[Recor
             f"{store.url} has no consumer {name!r}", advice="list them with: tidelog consumers list", path=store.url
         )
     return latest, latest.record
-
-
-def _contended(store: Store, name: str) -> StoreUnavailableError:
-    return StoreUnavailableError(
-        f"the owner of the consumer {name!r} of {store.url} wrote its record first, {_ATTEMPTS} times in a row",
-        advice="stop it, then try again",
-        path=store.url,
-    )

@@ -19,14 +19,11 @@ from tidelog.log.consumers.registration import (
     time_to_live_ms,
 )
 from tidelog.log.consumers.store_clock import store_clock_ms
-from tidelog.log.errors import ConfigurationError, ConsumerInUseError, StoreUnavailableError
-from tidelog.log.numbered_files import LatestRecord
+from tidelog.log.errors import ConfigurationError, ConsumerInUseError
+from tidelog.log.numbered_files import LatestRecord, before_others
 from tidelog.log.state.head import Head
 from tidelog.log.storage import Store
 from tidelog.log.system import System
-
-# Each lost race is another writer's record, and a consumer has few writers.
-_ATTEMPTS = 10
 
 
 def claim(
@@ -68,15 +65,8 @@ def claim(
     if takeover_after_ms is not None and takeover_after_ms < 0:
         raise ConfigurationError(f"takeover_after_ms is {takeover_after_ms}", advice="pass None or a positive number")
     claimant = _Claimant(store, head, name, owner, position, system, takeover_after_ms)
-    for _ in range(_ATTEMPTS):
-        found = claimant.try_once()
-        if found is not None:
-            return found
-    raise StoreUnavailableError(
-        f"others wrote the record of the consumer {name!r} of {store.url} first, {_ATTEMPTS} times in a row",
-        advice="make sure that it has one owner only, then try again",
-        path=store.url,
-    )
+    advice = "make sure that it has one owner only, then try again"
+    return before_others(claimant.try_once, f"the consumer {name!r}", store, advice=advice)
 
 
 @dataclass(frozen=True, slots=True)

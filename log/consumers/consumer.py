@@ -16,16 +16,14 @@ from tidelog.log.consumers.registration import (
     time_to_live_ms,
 )
 from tidelog.log.consumers.store_clock import store_clock_ms
-from tidelog.log.errors import FencedError, StoreUnavailableError
-from tidelog.log.numbered_files import LatestRecord
+from tidelog.log.errors import FencedError
+from tidelog.log.numbered_files import LatestRecord, before_others
 from tidelog.log.state.head import Head
 from tidelog.log.storage import Store
 from tidelog.log.system import System
 
 # An owner gives a sign of life this many times within the time after which it counts as dead.
 _HEARTBEATS = 4
-# Each lost race is another writer's record, and a consumer has few writers.
-_ATTEMPTS = 10
 
 
 class Consumer:
@@ -119,7 +117,9 @@ class Consumer:
             raise self._fenced("was released by this process")
         ttl_ms = time_to_live_ms(self._head)
         has_looked = False
-        for _ in range(_ATTEMPTS):
+
+        def try_once() -> LatestRecord[Record] | None:
+            nonlocal position, has_looked
             if self._is_proven is None:
                 self._is_proven = is_proven(self._store, self._latest, ttl_ms)
             began_s, began_ms = self._system.monotonic_s(), self._system.now_ms()
@@ -136,24 +136,22 @@ class Consumer:
             written = record_files.put_next(self._store, self._system, self._latest, record)
             if written is None:
                 position = max(position, self._look_again())
-                continue
+                return None
             is_sure = record.kept and not self._may_be_forgotten(ttl_ms)
             self._latest, self._record, self._is_proven = written, record, True if is_sure else None
             self._written_s, self._written_ms = began_s, began_ms
             if is_sure or is_proven(self._store, written, ttl_ms):
                 self._is_proven = True
-                return
+                return written
             look_or_withdraw(self._store, self._system, written)
             if has_looked:  # the time to live is so short that no record proves anything: who claims it next looks
-                return
+                return written
             # Whoever claims it next must not look again, so another record says that somebody has.
             self._is_proven = has_looked = True
-        raise StoreUnavailableError(
-            f"others wrote the record of the consumer {self.name!r} of {self._store.url} first, {_ATTEMPTS} times in a "
-            "row",
-            advice="make sure that it has one owner only",
-            path=self._store.url,
-        )
+            return None
+
+        advice = "make sure that it has one owner only"
+        before_others(try_once, f"the consumer {self.name!r}", self._store, advice=advice)
 
     def _look_again(self) -> int:
         """The position in the record that another writer put. Raises FencedError unless the owner is the same."""
