@@ -36,13 +36,13 @@ from benchmarks.harness import (
 )
 from benchmarks.loops import Tally
 from tidelog.log import Table
-from tidelog.log.commit import turns
+from tidelog.log.commit import loop
 
 CASES = ("race", "starvation", "rebase_delete", "rebase_append")
 # The time besides the race itself: starting, warming up, and finishing what was begun in time.
 GRACE_S = 240
 # What turns promise: a writer asks after a time, may find the request of a dead writer, and then comes soon.
-LONGEST_GAP_MS = (turns.ASK_AFTER_S + turns.TURN_S + 1) * 1000
+LONGEST_GAP_MS = (loop.ASK_AFTER_S + loop.TURN_S + 1) * 1000
 
 
 @dataclass(frozen=True)

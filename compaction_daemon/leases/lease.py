@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Event, Lock, Thread
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -141,9 +142,9 @@ class Lease:
         """
         system, ttl_ms = table.timeline.system, require_ttl_ms(ttl_s)
         taker = _Taker(table, system, require_holder(owner), ttl_ms, require_shard(shard), keeps)
-        return before_others(
-            lambda: taker.try_once(seen), f"the lease of shard {shard}", table.store, advice="try again"
-        )
+        what = f"the lease of shard {shard}"
+        found = before_others(partial(taker.try_once, seen), what, table.store, advice="try again")
+        return cast("Lease | Held", found)  # mypy joins the two classes
 
     @property
     def fence(self) -> SetTransaction:

@@ -18,7 +18,6 @@ from examples.follow.position import Batch, followed_version
 from examples.follow.run import run
 from examples.shared.departures import SCHEMA, Departures, announce
 from tests.examples.support import demo, verdicts
-from tests.lanes import full_but
 from tidelog.log import Table
 
 ALL_HOLD = ["ok"] * 5
@@ -62,7 +61,8 @@ def rows_of(table: Table) -> list[tuple[object, ...]]:
     return sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
 
 
-@pytest.mark.parametrize("with_change_files", full_but([True], [True, False]))
+@pytest.mark.full
+@pytest.mark.parametrize("with_change_files", [True, False])
 def test_each_kind_of_commit_is_applied(spark: SparkSession, tmp_path: Path, with_change_files: bool) -> None:
     columns = pa.schema([("id", pa.int64()), ("status", pa.string())])
     table = Table.create(str(tmp_path / "table"), columns, properties={"delta.enableChangeDataFeed": with_change_files})

@@ -64,7 +64,10 @@ def rows(*keys: int, add: float = 0.0) -> pa.Table:
 
 
 @pytest.mark.parametrize("vectors", [True, False], ids=["vectors", "copies"])
-@pytest.mark.parametrize("partitioned", [True, False], ids=["partitions", "one partition"])
+@pytest.mark.parametrize(
+    "partitioned",
+    [pytest.param(True, id="partitions"), pytest.param(False, id="one partition", marks=pytest.mark.full)],
+)
 def test_tables_of_tidelog(*, vectors: bool, partitioned: bool, path: str, delta: DeltaSpark) -> None:
     properties = {**FEED, "delta.enableDeletionVectors": vectors}
     table = Table.create(path, SCHEMA, partition_by=["p"] if partitioned else [], properties=properties)

@@ -16,7 +16,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.interop.delta_spark import DeltaSpark
-from tests.lanes import full_but
 from tests.log.rules.support import invariant, rows_of, with_field_metadata
 from tests.log.support import put_foreign
 from tests.streaming.support import Input, drain, refused
@@ -25,7 +24,7 @@ from tidelog.log.errors import ConstraintViolationError, UnsupportedFeatureError
 from tidelog.log.state.loader import load
 from tidelog.streaming import Sink, table
 
-pytestmark = [pytest.mark.spark, pytest.mark.interop]
+pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.full]
 
 FEED = "'delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true'"
 AT = "timestamp'2026-03-08 22:00:00Z' + make_interval(0, 0, 0, 0, n) AS at"
@@ -122,7 +121,7 @@ def insert(
     delta.sql(f"INSERT INTO delta.`{path}` ({names}) SELECT {', '.join(expressions)} FROM {rows}")
 
 
-@pytest.mark.parametrize("rules", full_but([GENERATED], [EVERYTHING, CONSTRAINED, GENERATED, DEFAULTED, NUMBERED]))
+@pytest.mark.parametrize("rules", [EVERYTHING, CONSTRAINED, GENERATED, DEFAULTED, NUMBERED])
 def test_tidelog_writes_by_the_rules_of_delta_spark(
     spark: SparkSession, delta: DeltaSpark, tmp_path: Path, rules: Rules
 ) -> None:
@@ -186,7 +185,6 @@ def test_tidelog_writes_by_the_rules_of_delta_spark(
     assert delta.arrow(path).num_rows == len(rows)
 
 
-@pytest.mark.full
 def test_the_mark_of_an_identity_column_moves_only_when_delta_spark_generates(delta: DeltaSpark, path: str) -> None:
     create(delta, path, NUMBERED)
     delta.sql(f"INSERT INTO delta.`{path}` (n) VALUES (1), (2)")
@@ -215,7 +213,6 @@ def test_the_mark_of_an_identity_column_moves_only_when_delta_spark_generates(de
     assert not set(later) & {row["id"] for row in rows_of(opened) if row["n"] == 6}
 
 
-@pytest.mark.full
 def test_a_column_that_is_always_generated(spark: SparkSession, delta: DeltaSpark, path: str, tmp_path: Path) -> None:
     always = Rules("identity", "id BIGINT GENERATED ALWAYS AS IDENTITY", given=["n"], whole=["n"])
     create(delta, path, always)
@@ -237,7 +234,6 @@ def test_a_column_that_is_always_generated(spark: SparkSession, delta: DeltaSpar
     assert found[4] > max(ids.values())
 
 
-@pytest.mark.full
 def test_expressions_that_only_spark_evaluates(
     spark: SparkSession, delta: DeltaSpark, path: str, tmp_path: Path
 ) -> None:
@@ -265,7 +261,6 @@ def test_expressions_that_only_spark_evaluates(
     insert(delta, path, spark, odd.given, 70, 70)
 
 
-@pytest.mark.full
 def test_an_invariant_holds_for_both(delta: DeltaSpark, path: str) -> None:
     create(delta, path, Rules("invariant", "price INT", given=[], whole=[]))
     opened = Table.open(path)

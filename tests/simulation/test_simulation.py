@@ -21,9 +21,10 @@ from tests.simulation.scenario import drawn
 
 SEEDS = 1_000
 NIGHTLY_SEEDS = 100_000
-# So many tests share the seeds, each of which takes a few seconds.
+# So many tests share the seeds, each of which takes a few seconds. The lanes run so many of them.
 _CHUNKS = 40
 _FAST_CHUNKS = 4
+_MAIN_CHUNKS = 16
 _WITHIN_SEEDS = 300
 
 
@@ -33,7 +34,14 @@ def require_nothing_wrong(found: Run) -> None:
 
 @pytest.mark.parametrize(
     "chunk",
-    [pytest.param(chunk, marks=[pytest.mark.simulation] if chunk >= _FAST_CHUNKS else []) for chunk in range(_CHUNKS)],
+    [
+        *range(_FAST_CHUNKS),
+        *(pytest.param(chunk, marks=pytest.mark.simulation) for chunk in range(_FAST_CHUNKS, _MAIN_CHUNKS)),
+        *(
+            pytest.param(chunk, marks=[pytest.mark.simulation, pytest.mark.full])
+            for chunk in range(_MAIN_CHUNKS, _CHUNKS)
+        ),
+    ],
 )
 def test_seeds(chunk: int) -> None:
     size = SEEDS // _CHUNKS

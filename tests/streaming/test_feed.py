@@ -63,7 +63,7 @@ def every_kind_of_commit(table: Table) -> Table:
     return table.refresh()
 
 
-@pytest.fixture(scope="module", params=["vectors", "copies"])
+@pytest.fixture(scope="module", params=["vectors", pytest.param("copies", marks=pytest.mark.full)])
 def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Table:
     folder = tmp_path_factory.mktemp("feed")
     vectors = str(request.param == "vectors").lower()

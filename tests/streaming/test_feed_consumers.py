@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from tests.lanes import full_but
 from tests.streaming.support import BEFORE_LIMITS, NUMBERS, SINCE_LIMITS
 from tests.streaming.ways import WAYS, follow
 from tidelog.log import Table
@@ -47,7 +48,7 @@ def test_a_run_of_one_micro_batch_is_confirmed_by_the_next_run(spark: SparkSessi
 
 
 @SINCE_LIMITS
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", full_but(["format"], WAYS))
 def test_a_restart_is_the_same_owner_and_another_query_is_refused(
     spark: SparkSession, tmp_path: Path, way: str
 ) -> None:

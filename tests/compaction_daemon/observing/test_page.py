@@ -124,6 +124,7 @@ def test_it_fits_is_readable_and_asks_nobody_else(browser: Browser, site: PageSe
         assert (dark == "rgb(14, 20, 26)") == (theme == "dark")
 
 
+@pytest.mark.full
 def test_wide_tables_scroll_on_a_phone_and_show_that_there_is_more(
     browser: Browser, site: PageServer, busy: Table
 ) -> None:
@@ -163,6 +164,7 @@ def test_the_list_says_what_each_table_does_and_the_chosen_theme_is_kept(
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 20, 26)"
 
 
+@pytest.mark.full
 def test_a_thousand_tables_can_be_searched(browser: Browser) -> None:
     tables = [table_status(f"/data/table-{number:04}", debt=()) for number in range(1000)]
     tables[777] = table_status("/data/table-0777", TableState.FAILING, debt=(), error="disk is full")
@@ -249,6 +251,7 @@ def test_an_id_takes_its_beginning_and_who_points_at_it_sees_the_whole(
         assert max(detail.locator("dd").evaluate_all(heights)) < 60
 
 
+@pytest.mark.full
 def test_the_timeline_is_used_with_the_keyboard(browser: Browser, site: PageServer, busy: Table) -> None:
     with visit(browser, site.address) as visited:
         page = open_busy(visited, busy)
@@ -284,6 +287,7 @@ def test_the_timeline_is_used_with_the_keyboard(browser: Browser, site: PageServ
         expect(detail).to_contain_text(costs)
 
 
+@pytest.mark.full
 def test_a_click_chooses_a_version_by_version_and_by_time(browser: Browser, site: PageServer, busy: Table) -> None:
     with visit(browser, site.address) as visited:
         page = open_busy(visited, busy)
@@ -314,6 +318,7 @@ FOCUS_IS_NOT_COVERED = """() => {
 }"""
 
 
+@pytest.mark.full
 def test_everything_is_reached_by_tab_and_the_focus_is_seen(browser: Browser, site: PageServer, busy: Table) -> None:
     with visit(browser, f"{site.address}/#/table/{quote(busy.path, safe='')}") as visited:
         expect(visited.page.get_by_role("slider")).to_have_attribute("aria-valuenow", str(busy.version))
@@ -459,6 +464,7 @@ def test_a_table_that_cannot_be_read_or_is_not_watched_says_why(browser: Browser
         visited.complaints.clear()
 
 
+@pytest.mark.full
 def test_tables_come_and_go_and_a_daemon_that_is_gone_is_said(browser: Browser) -> None:
     status: list[DaemonStatus] = [daemon_status(table_status("/a"), table_status("/b"))]
     with serving(lambda: status[0]) as server, visit(browser, "about:blank") as visited:

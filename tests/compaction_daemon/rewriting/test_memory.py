@@ -92,7 +92,7 @@ def rewritten(prepared: tuple[DataWriter, pa.Schema, PlannedGroup]) -> MoveGroup
     return rewrite(*prepared, now_ms=0)
 
 
-@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize("size", [2, pytest.param(5, marks=pytest.mark.full)])
 @pytest.mark.parametrize("case", CASES)
 def test_no_more_rows_than_one_output_has_are_held(case: str, size: int, tmp_path: Path, pool: pa.MemoryPool) -> None:
     prepared = group_of(tmp_path / "table", size * OUTPUT_FILES, case)
@@ -104,7 +104,7 @@ def test_no_more_rows_than_one_output_has_are_held(case: str, size: int, tmp_pat
     assert held < pool.max_memory() < output_bytes
 
 
-@pytest.mark.parametrize("case", ["hilbert", "sort"])
+@pytest.mark.parametrize("case", ["hilbert", pytest.param("sort", marks=pytest.mark.full)])
 def test_clustering_takes_few_bytes_for_each_row(case: str, tmp_path: Path) -> None:
     """A hash, its address before and after, and its place: in NumPy's arrays, which Arrow does not count."""
     peaks = []

@@ -18,6 +18,7 @@ from tidelog.streaming import Sink, table
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.full
 def test_a_stream_to_and_from_an_object_store(spark: SparkSession, s3: Server, tmp_path: Path) -> None:
     url, options = s3.store().url, {f"storageOption.{name}": text for name, text in s3.options.items()}
     spark.range(100).selectExpr("id as n").write.parquet(str(tmp_path / "in"))

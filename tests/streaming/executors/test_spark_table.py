@@ -29,7 +29,7 @@ from tidelog.streaming import SparkTable, table
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("one_file_a_task")]
 
 
-@pytest.fixture(params=lanes.full_but(["vectors, feed", "copies"], KINDS))
+@pytest.fixture(params=lanes.full_but(["vectors, feed"], KINDS))
 def twins(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Twins:
     return Twins(spark, tmp_path, filled(tmp_path, request.param))
 

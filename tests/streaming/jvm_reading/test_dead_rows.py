@@ -66,6 +66,7 @@ def test_dead_rows_and_differences(spark: SparkSession, table: Table, settings: 
         assert frame.where("n > 2995 AND n < 3005").count() == 7
 
 
+@pytest.mark.full
 def test_the_executors_read_many_vectors(spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_rows, "_FEW_FILES", 0)
     monkeypatch.setattr(dead_rows, "_FILES_PER_TASK", 1)
@@ -73,6 +74,7 @@ def test_the_executors_read_many_vectors(spark: SparkSession, table: Table, monk
     assert_same(changes(spark, table.path), table.changes())
 
 
+@pytest.mark.full
 def test_too_many_positions_are_left_to_tidelog(
     spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

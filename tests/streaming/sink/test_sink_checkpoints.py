@@ -127,7 +127,7 @@ def offset_log(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[
 
 
 @SINCE_LIMITS
-@pytest.mark.parametrize("offset_log", ["1", "2"], indirect=True)
+@pytest.mark.parametrize("offset_log", [pytest.param("1", marks=pytest.mark.full), "2"], indirect=True)
 def test_other_files_of_a_source_with_a_name_are_other_rows(
     spark: SparkSession, source: Input, tmp_path: Path, offset_log: str
 ) -> None:

@@ -44,7 +44,7 @@ COLUMNS = {
 }
 
 
-@pytest.fixture(params=["America/New_York", "Asia/Kolkata"])
+@pytest.fixture(params=["America/New_York", pytest.param("Asia/Kolkata", marks=pytest.mark.full)])
 def time_zone(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
     before = spark.conf.get("spark.sql.session.timeZone")
     assert before
