@@ -44,7 +44,7 @@ def _measure(report: Report, table: Table, scopes: int, *, quick: bool) -> None:
         return plan_snapshot(snapshot, DUE, history=past, now_ms=now_ms, budget=_BUDGET)
 
     cases: dict[str, tuple[Callable[[], object], Goal | None]] = {
-        "what a daemon does next": (lambda: due(quiet), _GOAL),
+        "a quiet table": (lambda: due(quiet), _GOAL),
         "beside a stream": (lambda: due(busy), _GOAL),
         "minor, a reason for each file": (lambda: plan_snapshot(snapshot, CompactionRequest(), explain=True), None),
     }

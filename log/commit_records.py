@@ -15,6 +15,7 @@ from tidelog.log.format import commit_info
 from tidelog.log.format.actions import AddFile, Commit, Metadata, Protocol, RemoveFile
 from tidelog.log.format.paths import canonical
 from tidelog.log.format.statistics import num_records
+from tidelog.log.presentable import brief
 from tidelog.log.read.timeline import Timeline
 from tidelog.log.state.loader import LogState, load
 from tidelog.log.storage import Store
@@ -78,7 +79,7 @@ def commit_records(timeline: Timeline, limit: int | None = None) -> Iterator[Com
     """
     if limit is not None and (type(limit) is not int or limit < 0):
         raise ConfigurationError(
-            f"limit must be a whole number from 0 on, not {limit!r}",
+            f"limit must be a whole number from 0 on, not {brief(limit)}",
             advice="pass a number of commits, or None for all",
         )
     most = None if limit is None else min(limit, sys.maxsize)

@@ -46,7 +46,8 @@ def brief(value: object) -> str:
     try:
         text = repr(value)
     except ValueError:
-        return "a number of thousands of digits" if isinstance(value, int) else f"a {type(value).__name__} with one"
+        endless = "thousands of digits"
+        return f"<{endless}>" if isinstance(value, int) else f"<a {type(value).__name__} with {endless}>"
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
 
 
@@ -59,7 +60,8 @@ def without_credentials(text: str) -> str:
 
 def address_without_credentials(address: str) -> str:
     """`address` like `without_credentials`, but its scheme may be missing: `user:secret@host:80` as well."""
-    return without_credentials(f"//://{address}").removeprefix("//://")
+    bare = address.lstrip("/")
+    return address[: len(address) - len(bare)] + without_credentials(f"//://{bare}").removeprefix("//://")
 
 
 def presentable(text: str) -> str:

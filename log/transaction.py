@@ -158,20 +158,20 @@ class Transaction:
         if idempotency_key is not None and progress is None:
             self._without_commit = self._unchanged()
             return self
-        with self._writing():
+        with self.working():
             adds = self.writer.write(rows)
         return self.stage_adds(adds, transactions=[progress] if progress else [])
 
     def delete(self, where: str) -> Transaction:
         """Stage the deletion of the rows that match `where`. Arguments and errors as for `Table.delete`."""
         self.require_row_changes()
-        with self._writing():
+        with self.working():
             return self._keep(delete_update.stage_delete(self._state, self.writer, where))
 
     def update(self, where: str, set: Mapping[str, str]) -> Transaction:  # noqa: A002 - SQL's own word
         """Stage new values for the rows that match `where`. Arguments and errors as for `Table.update`."""
         self.require_row_changes()
-        with self._writing():
+        with self.working():
             return self._keep(delete_update.stage_update(self._state, self.writer, where, set))
 
     def upsert(
@@ -180,7 +180,7 @@ class Transaction:
         """Stage rows that replace those with the same keys. Arguments and errors as for `Table.upsert`."""
         self.require_row_changes()
         names = keys_of_upsert(keys, self.schema, self.properties, other_keys=other_keys)
-        with self._writing():
+        with self.working():
             return self._keep(
                 upsert.stage_upsert(self._state, self.writer, data, names, delete_where), upsert.UPSERT_METRICS
             )
@@ -189,7 +189,7 @@ class Transaction:
         """Stage the replacement of the table or of partitions. Arguments and errors as for `Table.overwrite`."""
         self.require_row_changes()
         rows = self.writer.prepared(RowRules.of(self.writer).rows(data))
-        with self._writing():
+        with self.working():
             return self._keep(stage_overwrite(self._state, self.writer, rows, where, dynamic=dynamic))
 
     def truncate(self, *, where: str | None = None) -> Transaction:
@@ -392,8 +392,13 @@ class Transaction:
         self._ended = True
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Write files, which are deleted if the block fails. Meanwhile the look at the base version can begin."""
+    def working(self) -> Iterator[None]:
+        """Read the base version and write files. All that stages rows with its own readers does so within this block.
+
+        If the block fails, the files that `writer` wrote in it are deleted. If it fails because a vacuum has passed the
+        base version, which deletes files of it, the error is a TransactionExpiredError. Meanwhile the look at the base
+        version can begin.
+        """
         if self._looks_early:
             self._base_look.begin()
         staged_class = OperationClass.UPDATE_DELETE

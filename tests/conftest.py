@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -26,6 +27,10 @@ __all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedo
 
 randomness.load_hypothesis_profile()
 
+# On a local disk Spark's default manager forks about forty processes per micro-batch. The short sets keep it.
+_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_FASTER = {"4.2": {"spark.sql.streaming.checkpointFileManagerClass": _MANAGER}}
+
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses among them
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,7 +47,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = (
         SparkSession.builder.master("local[2]")
         .appName("tidelog tests")
-        .config(map=dict(SETTINGS))
+        .config(map={**SETTINGS, **_FASTER.get(pyspark.__version__[:3], {})})
         .config("spark.driver.memory", "1g")
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))

@@ -140,6 +140,18 @@ def test_every_decision_is_in_their_index() -> None:
     assert sorted(linked) == sorted(pages)
 
 
+_OWN_FILE = re.compile(r"`((?:log|streaming|compaction_daemon|cli|tests|docs|benchmarks|scripts|examples)/[\w./-]*)`")
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "decisions").glob("0*.md")), ids=lambda page: page.stem)
+def test_the_files_that_a_decision_names_exist(page: Path) -> None:
+    text = page.read_text()
+    for name in _OWN_FILE.findall(text):
+        assert (ROOT / name).exists(), name
+    for name in re.findall(r"`(test_\w+\.py)`", text):
+        assert list((ROOT / "tests").rglob(name)), name
+
+
 @pytest.mark.parametrize("page", ["contributing", "changelog"])
 def test_a_page_from_the_root_defines_the_same_links(page: str) -> None:
     definitions = re.compile(r"^\[(\w+)\]: ", re.MULTILINE)

@@ -37,8 +37,12 @@ def marked(page: Path) -> object:
     return pytest.param(page, marks=marks, id=page.stem)
 
 
+# What a trace of Java or of py4j has.
+_TRACE = re.compile(r"^\s+at |Exception|Py4J|Traceback", re.MULTILINE)
+
+
 def run(program: str, tmp_path: Path) -> str:
-    """What a program prints, with its folder in /tmp moved; it must end well."""
+    """What a program prints, with its folder in /tmp moved; it must end well, and without a trace."""
     (base,) = set(re.findall(r"/tmp/tidelog-[a-z-]+", program))
     script = tmp_path / "sample.py"
     script.write_text(program.replace(base, str(tmp_path / "data")))
@@ -53,6 +57,7 @@ def run(program: str, tmp_path: Path) -> str:
         env={**os.environ, "SPARK_CONF_DIR": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr
+    assert not _TRACE.search(done.stderr), done.stderr
     return done.stdout
 
 

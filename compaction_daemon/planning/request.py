@@ -13,6 +13,7 @@ from tidelog.log.errors import ConfigurationError
 from tidelog.log.format import properties
 from tidelog.log.format.clustering import LIQUID, clustering_columns, require_clusterable
 from tidelog.log.format.schema import physical_name
+from tidelog.log.presentable import brief
 
 AUTO_LEVEL = "auto"
 LEVELS = (MINOR, MAJOR, AUTO_LEVEL)
@@ -83,7 +84,9 @@ class CompactionRequest:
         object.__setattr__(self, "cluster_by", tuple(self.cluster_by))
         growth: object = self.growth
         if isinstance(growth, bool) or not isinstance(growth, int | float) or not 1 <= growth <= GREATEST_GROWTH:
-            raise ConfigurationError(f"growth is {growth!r}", advice=f"give a number from 1 up to {GREATEST_GROWTH:,}")
+            raise ConfigurationError(
+                f"growth is {brief(growth)}", advice=f"give a number from 1 up to {GREATEST_GROWTH:,}"
+            )
         if self.level not in LEVELS:
             allowed = ", ".join(LEVELS)
             raise ConfigurationError(f"there is no compaction level {self.level!r}", advice=f"use one of {allowed}")

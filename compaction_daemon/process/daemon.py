@@ -51,8 +51,8 @@ class Daemon:
     """Compact tables, write their checkpoints and clean them up until stopped.
 
     `step` does one bounded round of work, for programs and tests; `run` repeats it until SIGTERM or SIGINT. The process
-    can be killed at any moment: a compaction is one commit, and files that were not committed are garbage that `vacuum`
-    deletes.
+    can be killed at any moment: each group of a compaction is in one commit, and files that were not committed are
+    garbage that `vacuum` deletes.
 
     A table that does not exist yet is waited for. One that is dropped and created again is followed. An error of one
     table is reported and does not keep the rest from being compacted.

@@ -38,12 +38,26 @@ def keys_of_upsert(
         raise ConfigurationError("other_keys=True is given without keys", advice="pass keys=[...], or leave it out")
     primary = list(properties.primary_key(configuration))
     if primary and not other_keys and {name.lower() for name in keys} != {name.lower() for name in primary}:
+        is_wrong = not {name.lower() for name in primary} <= {name.lower() for name in schema.names}
         raise ConfigurationError(
             f"keys={keys!r} are not the table's primary key, {primary!r} ({properties.PRIMARY_KEY}), and an upsert "
             "replaces all rows that are equal in its keys",
-            advice="leave keys out, or pass other_keys=True if that is meant",
+            advice=f"the table has no such columns, so correct {properties.PRIMARY_KEY} with set_properties"
+            if is_wrong
+            else "leave keys out, or pass other_keys=True if that is meant",
         )
     return keys
+
+
+def check_primary_key(schema: pa.Schema, configuration: Mapping[str, str]) -> None:
+    """Raise ConfigurationError if the columns of the primary key, if there is one, cannot be a key.
+
+    Their case does not matter here, as another engine may have written it.
+    """
+    spelled = {name.lower(): name for name in schema.names}
+    primary = [spelled.get(name.lower(), name) for name in properties.primary_key(configuration)]
+    if primary:
+        key_columns(primary, schema, configuration)
 
 
 def key_columns(given: Sequence[str], schema: pa.Schema, configuration: Mapping[str, str]) -> list[str]:

@@ -18,6 +18,7 @@ from tidelog.log.format.actions import Metadata, Protocol
 from tidelog.log.format.clustering import require_clusterable
 from tidelog.log.format.protocol import FEATURES_BY_PROPERTY, allows, has_in_commit_timestamps, requested, with_feature
 from tidelog.log.format.schema import columns_of
+from tidelog.log.operations.keys import check_primary_key
 from tidelog.log.read.changes import change_schema
 from tidelog.log.state.head import Head
 from tidelog.log.system import System
@@ -92,6 +93,7 @@ def _check(texts: Mapping[str, str], metadata: Metadata, path: str) -> None:
         change_schema(schema, "cdc")
     if table_properties.STATISTICS_COLUMNS in texts:
         check_statistics_columns(schema, metadata.partition_columns, texts)
+    check_primary_key(schema, texts)
     require_clusterable(schema, metadata.partition_columns, table_properties.cluster_by(texts))
 
 

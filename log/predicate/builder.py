@@ -17,8 +17,9 @@ from tidelog.log.format.schema import TIMESTAMP, TIMESTAMP_NTZ
 from tidelog.log.predicate.casts import coerce
 from tidelog.log.predicate.conditions import like_matcher
 from tidelog.log.predicate.functions import FUNCTIONS, OPERATORS
-from tidelog.log.predicate.parser import CURRENT, MAX_CONDITIONS, too_long
 from tidelog.log.predicate.tree import (
+    CURRENT,
+    MAX_CONDITIONS,
     And,
     Arithmetic,
     Call,
@@ -39,6 +40,7 @@ from tidelog.log.predicate.tree import (
     column_type,
     columns,
     to_sql,
+    too_long,
 )
 from tidelog.log.predicate.types import MAX_DIGITS
 from tidelog.log.presentable import did_you_mean
@@ -404,17 +406,18 @@ def _balanced(join: Callable[[Expression, Expression], Expression], parts: list[
 def _resolved(parts: list[str], schema: pa.Schema) -> Column:
     """The column or field as the schema names it."""
     kind: Any = pa.struct(list(schema))
-    path = []
+    path: list[str] = []
     for part in parts:
         fields = [kind.field(index) for index in range(kind.num_fields)] if pt.is_struct(kind) else []
         found = [field for field in fields if field.name == part] or [
             field for field in fields if field.name.lower() == part.lower()
         ]
         if not found:
-            hint = did_you_mean(part, (field.name for field in fields))
+            names = [field.name for field in fields]
+            what = f"fields of {'.'.join(path)!r}" if path and names else "columns"
             raise PredicateError(
                 f"there is no column {clipped('.'.join(parts))!r}",
-                advice=f"{hint}the columns are {', '.join(schema.names)}",
+                advice=f"{did_you_mean(part, names)}the {what} are {', '.join(names or schema.names)}",
                 token=clipped(part),
             )
         path.append(found[0].name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from tidelog.log.errors import PredicateError
-from tidelog.log.predicate.tree import Expression, clipped, depth
+from tidelog.log.predicate.tree import CURRENT, Expression, clipped, depth, too_long
 from tidelog.log.system import to_datetime
 
 if TYPE_CHECKING:
@@ -122,7 +122,6 @@ def _tokens(text: str) -> list[Token] | None:
 MAX_CHARACTERS = 2**20
 MAX_WORDS = 5_000
 MAX_LIST_VALUES = 50_000
-MAX_CONDITIONS = 500
 
 # One that does not end goes to the end of the text. Nothing here looks at a character twice, however long the text is.
 _STRING = re.compile(r"""'(?:[^'\\]|\\.)*+(?:'|\Z)|"(?:[^"\\]|\\.)*+(?:"|\Z)|`[^`]*+(?:`|\Z)""", re.DOTALL)
@@ -154,28 +153,11 @@ def _require_bounded(text: str) -> None:
         raise too_long(text, f"more than {MAX_WORDS:,} words and signs outside of lists")
 
 
-def too_long(text: str, bound: str) -> PredicateError:
-    """The error for a predicate beyond a bound."""
-    advice = "write a long OR of one column as IN (...), or run the operation in parts"
-    return PredicateError(f"the predicate has {bound}", advice=advice, token=clipped(text))
-
-
 # --- the time of a statement ------------------------------------------------------------------------------------------
 
 
 _TextOrNone = TypeVar("_TextOrNone", str, "str | None")
 
-_ZONED = "TIMESTAMP '{0:%Y-%m-%d %H:%M:%S.%f}Z'"
-_UNZONED = "TIMESTAMP_NTZ '{0:%Y-%m-%d %H:%M:%S.%f}'"
-_DAY = "DATE '{0:%Y-%m-%d}'"
-# The functions of the current time, and whether Spark takes them without parentheses, too.
-CURRENT = {
-    "current_timestamp": (_ZONED, True),
-    "now": (_ZONED, False),
-    "current_date": (_DAY, True),
-    "curdate": (_DAY, False),
-    "localtimestamp": (_UNZONED, False),
-}
 _QUOTED = ("STRING", "IDENTIFIER", "RAW_STRING")
 _CANDIDATE = re.compile("|".join(CURRENT), re.IGNORECASE)
 

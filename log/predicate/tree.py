@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, assert_never
 import pyarrow as pa
 
 from tidelog.log.data.type_names import sql_type
+from tidelog.log.errors import PredicateError
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,21 @@ class Interval:
 
 
 Value: TypeAlias = str | int | float | bool | Decimal | date | datetime | Interval | None
+
+MAX_CONDITIONS = 500
+"""No predicate has more. Judging one condition by a table's statistics takes about a millisecond."""
+
+_ZONED = "TIMESTAMP '{0:%Y-%m-%d %H:%M:%S.%f}Z'"
+_UNZONED = "TIMESTAMP_NTZ '{0:%Y-%m-%d %H:%M:%S.%f}'"
+_DAY = "DATE '{0:%Y-%m-%d}'"
+# The functions of the current time: the constant in their place, and whether Spark takes them without parentheses, too.
+CURRENT = {
+    "current_timestamp": (_ZONED, True),
+    "now": (_ZONED, False),
+    "current_date": (_DAY, True),
+    "curdate": (_DAY, False),
+    "localtimestamp": (_UNZONED, False),
+}
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
 _LONGEST_QUOTE = 200
@@ -260,6 +276,12 @@ def _call_sql(name: str, arguments: tuple[Expression, ...]) -> str:
 def clipped(text: str) -> str:
     """The start of a SQL text, short enough for an error message."""
     return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}..."
+
+
+def too_long(text: str, bound: str) -> PredicateError:
+    """The error for a predicate beyond a bound."""
+    advice = "write a long OR of one column as IN (...), or run the operation in parts"
+    return PredicateError(f"the predicate has {bound}", advice=advice, token=clipped(text))
 
 
 def _operand_sql(expression: Expression) -> str:

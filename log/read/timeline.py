@@ -70,7 +70,9 @@ class Timeline:
 
     def newest_first(self) -> Iterator[tuple[Commit, int]]:
         """Each commit with its commit time in ms, from the newest to the oldest that is retained."""
-        for commit in versions.newest_first(self.store, self.version, self.first_version, self.floor):
+        # Every move of the floor is a commit.
+        floor = self._newest_floor() if is_there(self.store, self.version + 1) else self.floor
+        for commit in versions.newest_first(self.store, self.version, self.first_version, floor):
             try:
                 stamp = self.times.of(commit)
             except FileNotFoundError:  # cleaned up since it was read, and so are those before it
@@ -107,10 +109,13 @@ class Timeline:
             return False
         if version == self.floor:
             return True
-        newest = 0
+        return version >= self._earliest_commit(self._newest_floor())
+
+    def _newest_floor(self) -> int:
+        """The floor in the newest version: this timeline may be older than a clean-up."""
         with contextlib.suppress(CorruptLogError):
-            newest = floor_of(load(self.store).head.transactions)  # this timeline may be older than the clean-up
-        return version >= self._earliest_commit(newest)
+            return max(self.floor, floor_of(load(self.store).head.transactions))
+        return self.floor
 
     def _commits(self, versions: range) -> Iterator[Commit]:
         for is_held, run in itertools.groupby(versions, self.recent.__contains__):
@@ -172,7 +177,8 @@ class Timeline:
                 return self.before_first
             self.require_own(point + 1)
             if not BEFORE_FIRST <= point <= self.version:
-                raise range_error(self.store, f"version {brief(point)} does not exist", earliest, self.version)
+                hint = ", which history lists; refresh the table if it is newer"
+                raise range_error(self.store, f"version {brief(point)} does not exist", earliest, self.version, hint)
             return point
         at_ms = to_timestamp_ms(point)
         if self._is_in_the_future(at_ms):
@@ -283,11 +289,11 @@ def _to_moment(moment: datetime | str) -> datetime:
         parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError as error:
         raise ConfigurationError(
-            f"{moment!r} is not a time", advice="write ISO-8601, like 2026-01-31T12:00:00Z"
+            f"{brief(moment)} is not a time", advice="write ISO-8601, like 2026-01-31T12:00:00Z"
         ) from error
     if parsed.tzinfo is None:
         raise ConfigurationError(
-            f"{str(moment)!r} has no time zone, so its meaning would depend on the machine",
+            f"{brief(str(moment))} has no time zone, so its meaning would depend on the machine",
             advice="add one, such as Z for UTC",
         )
     return parsed
@@ -296,5 +302,6 @@ def _to_moment(moment: datetime | str) -> datetime:
 def _require_positive(n: object) -> None:
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise ConfigurationError(
-            f"n must be a whole number from 1 on, not {n!r}", advice="pass 1 for the newest, 2 for the one before it"
+            f"n must be a whole number from 1 on, not {brief(n)}",
+            advice="pass 1 for the newest, 2 for the one before it",
         )

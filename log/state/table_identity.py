@@ -97,8 +97,9 @@ def foreign_table(commits: Iterable[Commit], table_id: str) -> str | None:
 
 
 # An older look is not relied on. It proves nothing at any age, since the log can change right after it; but the longer
-# ago it was, the more often it would be wrong. Both clocks count, as one stands still while a machine is suspended.
-LOOK_AGE_S = 10.0
+# ago it was, the more often it would be wrong. Another look takes less than a tenth of this. Both clocks count, as one
+# stands still while a machine is suspended.
+LOOK_AGE_S = 1.0
 
 
 class BaseLook:

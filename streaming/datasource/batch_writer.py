@@ -130,7 +130,8 @@ class BatchWriter(DataSourceArrowWriter):
             transaction.stage_adds([add for part in parts for add in part.adds])
         else:
             transaction.require_row_changes()
-            transaction.stage(self._overwrite(transaction.writer).staged(transaction.state, *parts) or _NOTHING)
+            with transaction.working():
+                transaction.stage(self._overwrite(transaction.writer).staged(transaction.state, *parts) or _NOTHING)
         return transaction.note(transactions=[] if self._progress is None else [self._progress])
 
     def _begin(self) -> Transaction:

@@ -23,6 +23,7 @@ from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
 from tidelog.log import Changes, Scan, Table
 from tidelog.log.errors import ConfigurationError
+from tidelog.log.presentable import brief
 from tidelog.log.read.scan import RowReader
 from tidelog.log.read.timeline import Point
 from tidelog.streaming import spark_versions
@@ -69,11 +70,14 @@ class _Function:
 
 
 class TidelogChanges(_Function):
-    """`tidelog_changes(path, after, until, mode => 'cdc', where => ..., columns => ..., keys => ...)`."""
+    """`tidelog_changes(path, after, until, mode => 'cdc', where => ..., columns => ..., keys => ...)`.
+
+    `starting_version => 3` includes version 3, as the first version of Delta's `table_changes` does.
+    """
 
     @staticmethod
     @error_first
-    def analyze(
+    def analyze(  # noqa: PLR0913, PLR0917 - the arguments of the SQL function
         path: AnalyzeArgument,
         after: AnalyzeArgument | None = None,
         until: AnalyzeArgument | None = None,
@@ -82,10 +86,11 @@ class TidelogChanges(_Function):
         columns: AnalyzeArgument | None = None,
         keys: AnalyzeArgument | None = None,
         storage_options: AnalyzeArgument | None = None,
+        starting_version: AnalyzeArgument | None = None,
     ) -> Planned:
         """The columns of the changes. The ends of the interval are versions or times; None for an open end."""
         table = _table(path, storage_options)
-        interval = table.timeline.interval(_point("after", after), _point("until", until))
+        interval = table.timeline.interval(_start(after, starting_version), _point("until", until))
         given: dict[str, Any] = {
             "mode": _text("mode", mode) or "cdc",
             "where": _text("where", where),
@@ -194,6 +199,20 @@ def _planned(
         until=table.version,
         given=given,
     )
+
+
+def _start(after: AnalyzeArgument | None, starting_version: AnalyzeArgument | None) -> Point | None:
+    """The exclusive start of an interval. `starting_version` is inclusive, as in Delta."""
+    first = _value("starting_version", starting_version)
+    if first is None:
+        return _point("after", after)
+    if _point("after", after) is not None:
+        raise ConfigurationError("both after and starting_version were given", advice="leave one out")
+    if not isinstance(first, int) or isinstance(first, bool) or first < 0:
+        raise ConfigurationError(
+            f"starting_version is {brief(first)}", advice="give a version, a whole number from 0 on"
+        )
+    return first - 1
 
 
 def _value(name: str, argument: AnalyzeArgument | None) -> Any:

@@ -207,12 +207,14 @@ class SparkTable:
         overwrite = Overwrite(writer, where, dynamic=dynamic, change_files=changes)
         frame, rules = ruled(data, writer)
         rules.require_fits(spark_versions.columns_to_arrow(frame.schema))
-        parts = run_on_rows(frame, partial(_write_rows, rules, where, dynamic, changes))
-        deleted = None
-        if overwrite.reads and where is not None and not any(part.outside for part in parts):
-            stage: Stage = partial(stage_delete, where=where)
-            deleted = self._in_parts(where, stage)(transaction.state, writer)
-        return committed(transaction.stage(overwrite.staged(transaction.state, *parts, deleted=deleted)).commit())
+        with transaction.working():
+            parts = run_on_rows(frame, partial(_write_rows, rules, where, dynamic, changes))
+            deleted = None
+            if overwrite.reads and where is not None and not any(part.outside for part in parts):
+                stage: Stage = partial(stage_delete, where=where)
+                deleted = self._in_parts(where, stage)(transaction.state, writer)
+            transaction.stage(overwrite.staged(transaction.state, *parts, deleted=deleted))
+        return committed(transaction.commit())
 
     def compact(  # noqa: D417 - CompactionRequest describes the other arguments
         self,
@@ -271,7 +273,8 @@ class SparkTable:
     def _statement(self, stage: Stage) -> Committed:
         def staged(transaction: Transaction) -> Transaction:
             transaction.require_row_changes()
-            return transaction.stage(stage(transaction.state, transaction.writer))
+            with transaction.working():
+                return transaction.stage(stage(transaction.state, transaction.writer))
 
         return self._table.statement(staged)
 

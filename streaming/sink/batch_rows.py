@@ -212,7 +212,8 @@ class FrameRows:
             transaction.require_row_changes()  # before any file is written
         with _sink_advice(self._settings, data, transaction.schema):
             if self._settings.mode == UPSERT:
-                transaction.stage(self._upserted(transaction.state, transaction.writer))
+                with transaction.working():
+                    transaction.stage(self._upserted(transaction.state, transaction.writer))
                 return
             adds = self._write(transaction.writer)
         if not adds:
@@ -221,7 +222,8 @@ class FrameRows:
             transaction.stage_adds(adds)
             return
         try:
-            transaction.stage(_staged_overwrite(transaction.state, transaction.writer, adds, self.count))
+            with transaction.working():
+                transaction.stage(_staged_overwrite(transaction.state, transaction.writer, adds, self.count))
         except BaseException:
             delete_written(transaction.writer, adds)
             raise

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import lanes
 from tests.interop.delta_spark import DeltaSpark
 from tests.interop.foreign_winners import Winner, base_table, meet_all, rows_of, texts
 from tidelog.log import Table
 
-pytestmark = [pytest.mark.spark, pytest.mark.interop]
+pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.full]
 
 MERGE = "MERGE INTO {t} AS t USING (SELECT col1 AS k FROM VALUES (2), (5), (300)) AS s ON t.k = s.k "
 NEW = "NOT MATCHED THEN INSERT (k, part, v) VALUES (s.k, 'a', 7)"
@@ -68,7 +67,7 @@ EXPECTED: Mapping[str, str] = {
 READ = ("update",)
 
 
-@pytest.mark.parametrize("theirs", lanes.full_but(["append"], THEIRS))
+@pytest.mark.parametrize("theirs", THEIRS)
 def test_our_operations_after_a_commit_of_delta_spark(theirs: str, tmp_path: Path, delta: DeltaSpark) -> None:
     winner = Winner(tmp_path / "before", tmp_path / "after")
     base_table(winner.before, "vectors")

@@ -42,6 +42,7 @@ def changed(old: str, new: str) -> bytes:
     return sent.replace(old.encode(), new.encode())
 
 
+@pytest.mark.full
 def test_each_kind_of_poison_gets_its_error(plain_spark: SparkSession) -> None:
     found = errors(plain_spark, *(poison.payload(EVENT) for poison in POISONS.values()))
     assert dict(zip(POISONS, found, strict=True)) == {kind: poison.error for kind, poison in POISONS.items()}

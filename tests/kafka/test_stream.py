@@ -81,6 +81,7 @@ def test_a_crash_between_the_two_commits_leaves_each_record_once(
     assert not again.dead_letters.last.skipped
 
 
+@pytest.mark.full
 def test_a_replayed_batch_is_skipped_by_both_sinks(kafka_spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
     ids: list[str] = []
     for _ in range(3):

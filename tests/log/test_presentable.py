@@ -19,7 +19,14 @@ from tests.cli.hostile import NAME, NASTY, PART, make_table
 from tidelog.compaction_daemon import Daemon, plan
 from tidelog.log import Table
 from tidelog.log.errors import ConfigurationError, CorruptLogError, TidelogError
-from tidelog.log.presentable import did_you_mean, presentable, presentable_lines, printable, without_credentials
+from tidelog.log.presentable import (
+    address_without_credentials,
+    did_you_mean,
+    presentable,
+    presentable_lines,
+    printable,
+    without_credentials,
+)
 from tidelog.log.storage import open_store
 from tidelog.log.system import logger
 
@@ -235,3 +242,8 @@ def test_a_column_that_the_data_has_already_is_not_what_was_meant(tmp_path: Path
     with pytest.raises(TidelogError) as error:
         table.insert([{"amount": 1, "amount2": 1}])
     assert "did you mean" not in error.value.advice
+
+
+@pytest.mark.parametrize("address", ["me:secret@h", "http://me:secret@h:1/", "//me:secret@h:1", "/me:secret@h"])
+def test_an_address_is_shown_without_its_password(address: str) -> None:
+    assert address_without_credentials(address) == address.replace("me:secret", "***")

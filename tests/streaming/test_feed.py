@@ -226,6 +226,7 @@ def test_where_spark_keeps_the_plan_elsewhere_a_job_brings_it(
     assert counted(found) == counted(table.changes().to_arrow().to_pylist())
 
 
+@pytest.mark.full
 def test_a_sink_in_the_batch_function_keeps_a_copy_equal(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "table"), SCHEMA)
     copy = Sink(

@@ -128,6 +128,7 @@ def test_a_consumer_survives_restarts(counted: Table) -> None:
         assert tail.program.stderr.read() == "the consumer c is registered: going on after version 3\n"
 
 
+@pytest.mark.full
 def test_a_name_has_one_owner(counted: Table) -> None:
     with following(counted, "--json", "--consumer", "c") as tail:
         assert tail.rows(3) == [1, 2, 3]
@@ -146,6 +147,7 @@ def test_a_name_has_one_owner(counted: Table) -> None:
         assert tail.complaint().startswith("TIDELOG_FENCED: the consumer 'c' of ")
 
 
+@pytest.mark.full
 def test_a_restart_at_once_waits_for_the_name(counted: Table) -> None:
     with following(counted, "--json", "--consumer", "c") as tail:
         assert tail.rows(3) == [1, 2, 3]

@@ -61,13 +61,13 @@ def test_what_is_put_into_a_hole_is_in_no_history(
     for version in late:
         _put_into_hole(table, version)
     seen = reopen(table) if is_refreshed else table
+    assert [record.version for record in seen.history()] == [*range(seen.version, 5, -1)]
     if is_refreshed:
-        assert [record.version for record in seen.history()] == [11, 10, 9, 8, 7, 6]
         with pytest.raises(HistoryExpiredError, match="6 to 11"):
             seen.changes(after=at_day(5))
         with pytest.raises(HistoryExpiredError):
             seen.latest_timestamp(6)
-    for after in (-1, 0, 2, *((3, 4) if is_refreshed or len(late) == 1 else ())):
+    for after in (-1, 0, 2, 3, 4):
         with pytest.raises(HistoryExpiredError, match="available versions are"):
             seen.changes(after=after, until=10).to_arrow()
     for after in (5, 6):

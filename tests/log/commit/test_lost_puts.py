@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -202,7 +203,27 @@ def test_what_was_staged_before_a_clean_up_is_not_put(plain: Table, kind: type[C
     assert sorted(filenames.versions(plain.store.names("_delta_log"), LogFileKind.COMMIT)) == [5]
 
 
-@pytest.mark.parametrize(("slept_ms", "reads"), [(0, 1), (10_000, 1), (10_001, 2)])
+@pytest.mark.parametrize("kind", [Counting, Distant])
+def test_a_statement_whose_file_took_long_looks_again_before_it_commits(kind: type[Counting]) -> None:
+    """It commits at once, so where answers take long it looks while it writes; but not if it writes for long."""
+    clock = Clock()
+    plain = new_table(memory_store(clock), system=clock)
+
+    class Slow(kind):  # type: ignore[misc, valid-type]
+        @contextlib.contextmanager
+        def create(self, path: str) -> Iterator[Any]:
+            with super().create(path) as file:
+                yield file
+            clock.ms += 1_001
+            expired(reopen(plain))
+
+    slow = Table(Slow(plain.store), load(plain.store), clock)
+    with pytest.raises(HistoryExpiredError, match="nothing was committed"):
+        slow.insert(numbers([1]))
+    assert sorted(filenames.versions(plain.store.names("_delta_log"), LogFileKind.COMMIT)) == [5]
+
+
+@pytest.mark.parametrize(("slept_ms", "reads"), [(0, 1), (1_000, 1), (1_001, 2)])
 def test_a_look_from_before_the_machine_was_suspended_is_made_again(slept_ms: int, reads: int) -> None:
     """Meanwhile the monotonic clock stands still."""
     clock = Clock()

@@ -201,3 +201,24 @@ def test_the_reads_of_a_staged_upsert() -> None:
     assert staged.reads.keys.schema.types == [pa.string(), pa.int64()]
     expected: Expression = And(In(Column(("part",)), ("a", "b")), In(Column(("k",)), (3, 50)))
     assert staged.reads.predicate == expected
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"), [("idd", "there is no key column 'idd'; did you mean 'id'"), ("s", "'s' is nested")]
+)
+def test_a_primary_key_that_cannot_be_one_is_refused(wrong: str, message: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int64())]))])
+    with pytest.raises(ConfigurationError, match=message):
+        new_table(memory_store(), schema, properties={"tidelog.primaryKey": wrong})
+    table = new_table(memory_store(), schema)
+    with pytest.raises(ConfigurationError, match=message):
+        table.set_properties({"tidelog.primaryKey": wrong})
+
+
+def test_where_the_primary_key_names_no_column_the_advice_is_to_correct_it() -> None:
+    table = new_table(memory_store(), pa.schema([("id", pa.int64())]))
+    wrong = {**table.head.metadata.configuration, "tidelog.primaryKey": "idd"}
+    put_foreign(table, msgspec.structs.replace(table.head.metadata, configuration=wrong))
+    table.refresh()
+    with pytest.raises(ConfigurationError, match=r"correct tidelog\.primaryKey with set_properties"):
+        table.upsert([{"id": 1}], keys=["id"])

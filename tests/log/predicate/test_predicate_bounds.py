@@ -12,7 +12,8 @@ from tests.log.predicate.model import SCHEMA
 from tests.log.support import memory_store, new_table
 from tidelog.log import Table
 from tidelog.log.errors import PredicateError, SchemaMismatchError
-from tidelog.log.predicate.parser import MAX_CHARACTERS, MAX_CONDITIONS, MAX_LIST_VALUES, MAX_WORDS
+from tidelog.log.predicate.parser import MAX_CHARACTERS, MAX_LIST_VALUES, MAX_WORDS
+from tidelog.log.predicate.tree import MAX_CONDITIONS
 
 # Less than a second on an idle core; the parser alone takes more than ten for the longest of these texts.
 SOON_S = 4.0

@@ -46,6 +46,7 @@ def test_read_and_changes_give_the_rows_of_the_table(connect: SparkSession, tabl
     assert_same(changes(connect, table.path, **net), table.changes(**net))
 
 
+@pytest.mark.full
 def test_later_commits_do_not_show(connect: SparkSession, table: Table) -> None:
     frame, empty = read(connect, table.path), read(connect, table.path, where="id = 12345")
     table.insert([{"id": 12345, "day": None, "text": "new", "more": 1}])

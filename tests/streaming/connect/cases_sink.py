@@ -64,6 +64,7 @@ def keyed(*rows: tuple[int, str, str, str]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
 
 
+@pytest.mark.full
 @each_writer
 def test_an_upsert_with_order_and_deletes(connect: SparkSession, tmp_path: Path, writer: str) -> None:
     source, path, checkpoint = Input(tmp_path / "in"), tmp_path / "table", tmp_path / "cp"
@@ -223,6 +224,7 @@ def test_values_of_every_type_come_back_unchanged(connect: SparkSession, tmp_pat
     assert "\n".join(compact_text(read(connect, str(path)))) == (tmp_path / "given").read_text()
 
 
+@pytest.mark.full
 def test_a_stopped_query_does_not_wait_for_the_throttle(connect: SparkSession, tmp_path: Path) -> None:
     source, path, checkpoint = Input(tmp_path / "in").put(2), tmp_path / "table", tmp_path / "cp"
     drain(source.stream(connect), Sink(str(path), checkpoint=str(checkpoint)), checkpoint)

@@ -74,6 +74,7 @@ def _task(part: int) -> tuple[int, int]:
     return part, context.partitionId()
 
 
+@pytest.mark.full
 def test_each_part_has_a_task_of_its_own_and_values_come_in_order(connect: SparkSession) -> None:
     found = tasks.run(connect, _task, list(range(9)))
     assert [part for part, _ in found] == list(range(9))

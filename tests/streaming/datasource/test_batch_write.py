@@ -180,6 +180,7 @@ def test_mistakes_are_found_before_any_task_runs(
     assert footprint(path) == before
 
 
+@pytest.mark.full
 def test_unsuitable_tables(spark: SparkSession, path: Path) -> None:
     Table.create(str(path), SCHEMA, properties={"delta.appendOnly": True})
     with pytest.raises(AnalysisException, match="TIDELOG_APPEND_ONLY"):

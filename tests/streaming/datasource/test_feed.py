@@ -171,6 +171,7 @@ def test_limit_columns_where_and_commit_columns_on_a_partitioned_table(spark: Sp
         assert row["_commit_timestamp"].timestamp() == table.at(version=row["_commit_version"]).timestamp.timestamp()
 
 
+@pytest.mark.full
 def test_latest_is_resolved_when_the_query_first_starts(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     """Spark records the start with an empty first batch, so a restart does not move it."""
     put(table, 1)
@@ -232,6 +233,7 @@ def test_progress_shows_how_far_the_stream_is_complete(spark: SparkSession, tabl
     assert datetime.fromisoformat(end["completeUntil"]) == newest
 
 
+@pytest.mark.full
 def test_new_columns_stop_the_query_and_a_restart_continues(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     put(table, 1)
     loaded = feed(spark, table.path)

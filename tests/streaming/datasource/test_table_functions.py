@@ -71,6 +71,8 @@ def changed(rows: list[Row]) -> list[tuple[Any, ...]]:
 def test_changes_between_two_versions(spark: SparkSession, table: Table) -> None:
     path = table.path
     assert changed(sql(spark, f"SELECT * FROM tidelog_changes('{path}', 1, 4)")) == [("insert", 2, 2), ("delete", 3, 1)]
+    included = sql(spark, f"SELECT * FROM tidelog_changes('{path}', starting_version => 2, until => 4)")
+    assert changed(included) == [("insert", 2, 2), ("delete", 3, 1)]
     assert changed(sql(spark, f"SELECT * FROM tidelog_changes('{path}')")) == [
         ("insert", 1, 1),
         ("insert", 2, 2),
@@ -162,6 +164,8 @@ def test_a_join_with_a_function(spark: SparkSession, table: Table) -> None:
         ("tidelog_read(NULL)", "TIDELOG_CONFIGURATION: the path is missing"),
         ("tidelog_changes(string(rand()))", "TIDELOG_CONFIGURATION: the argument 'path' is not a constant"),
         ("tidelog_history('{path}', limit => -1)", "limit"),
+        ("tidelog_changes('{path}', 1, starting_version => 1)", "both after and starting_version were given"),
+        ("tidelog_changes('{path}', starting_version => -1)", "starting_version is -1"),
     ],
 )
 def test_a_wrong_call(spark: SparkSession, table: Table, call: str, message: str) -> None:

@@ -202,6 +202,7 @@ def test_a_shutdown_can_cancel_what_runs(spark: SparkSession, tmp_path: Path) ->
         executor.submit(print)
 
 
+@pytest.mark.full
 def test_calls_that_have_not_begun_are_cancelled(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def test_a_frame_stays_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
     assert read(spark, table.path).count() == 1
 
 
+@pytest.mark.full
 def test_one_frame_in_several_places(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "table"), SCHEMA, partition_by=["day"])
     table.insert(rows(*range(30)))
