@@ -1,4 +1,4 @@
-"""Rows of numbered files, beside writers that sleep. tests/log/consumers/test_epochs.py has the stores that fail."""
+"""Rows of numbered files, beside writers that sleep. tests/log/consumers/test_record_files.py has the stores that fail."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 from tests.log.faults import Around
 from tests.log.support import Clock, memory_store
-from tidelog.log.numbered_files import KEPT, LatestRecord, NumberedFiles
+from tidelog.log.errors import StoreUnavailableError
+from tidelog.log.numbered_files import KEPT, LatestRecord, NumberedFiles, before_others
 from tidelog.log.storage import Store
 
 ROW: NumberedFiles[bytes] = NumberedFiles("_tidelog/row", "a test", lambda record: record, lambda content: content)
@@ -104,3 +105,20 @@ def test_an_old_listing_is_completed_by_probing(store: Store, seen: int) -> None
             return shown if folder == ROW.folder else super().names(folder)
 
     assert ROW.latest(Old(store)).record == f"b {seen + 3}".encode()
+
+
+def test_a_record_is_tried_until_it_comes_first() -> None:
+    answers = iter([None, None, "mine"])
+    assert before_others(lambda: next(answers), "the row", memory_store(), advice="stop them") == "mine"
+
+
+def test_a_record_that_never_comes_first_is_given_up() -> None:
+    tried = []
+
+    def lost() -> str | None:
+        tried.append(1)
+        return None
+
+    with pytest.raises(StoreUnavailableError, match=r"others wrote the record of the row of .* 10 times.*; stop them"):
+        before_others(lost, "the row", memory_store(), advice="stop them")
+    assert len(tried) == 10
