@@ -137,30 +137,36 @@ def _blocks(
     read = store.read if first_bytes is None else partial(store.read_start, size_bytes=first_bytes)
     with_threads = store.small_reads_at_once > 1
     most, most_bytes = (store.small_reads_at_once, _BLOCK_BYTES) if with_threads else (_SMALL_BLOCK, _SMALL_BLOCK_BYTES)
-    rest, at_once = iter(versions), 1
+    rest: Iterator[int] = iter(versions)
+    at_once = 1
     while block := list(islice(rest, at_once)):
         paths = list(map(filenames.commit_path, block))
         if with_threads and len(block) > 1:
             with ThreadPoolExecutor(len(block), "tidelog-read-commits") as pool:
                 contents, error = _until_error(pool.map(read, paths))
         else:
-            contents, error = _until_error(map(read, paths))
+            contents, error = _until_error(map(read, paths), most_bytes)
         if contents:
             yield block[: len(contents)], contents
         if isinstance(error, UnreadableFileError):
             raise _corrupt(store, block[len(contents)], error) from error
         if error is not None:
             raise error
+        rest = chain(block[len(contents) :], rest)
         largest = max(map(len, contents)) or 1
         at_once = max(1, min(_GROWTH * len(block), most, most_bytes // largest))
 
 
-def _until_error(values: Iterable[_T]) -> tuple[list[_T], Exception | None]:
-    """The values before the first error, and that error."""
+def _until_error(values: Iterable[_T], most_bytes: int | None = None) -> tuple[list[_T], Exception | None]:
+    """The values before the first error, and that error. With `most_bytes`, no value after those have so many."""
     found: list[_T] = []
+    size_bytes = 0
     try:
         for value in values:
-            found.append(value)  # noqa: PERF402 - those before an error count
+            found.append(value)
+            size_bytes += len(value) if isinstance(value, bytes) else 0
+            if most_bytes is not None and size_bytes >= most_bytes:
+                break
     except (OSError, TidelogError, msgspec.MsgspecError) as error:
         return found, error
     return found, None

@@ -1,4 +1,7 @@
-"""Rows of numbered files, beside writers that sleep. tests/log/consumers/test_record_files.py has the stores that fail."""
+"""Rows of numbered files, beside writers that sleep.
+
+The stores that fail are in `tests/log/consumers/test_record_files.py`.
+"""
 
 from __future__ import annotations
 

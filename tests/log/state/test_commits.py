@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.log.faults import Counting
 from tests.log.support import PROTOCOL, memory_store, metadata, put_commit
 from tidelog.log.errors import CorruptLogError
 from tidelog.log.format import filenames
@@ -105,3 +106,19 @@ def test_a_store_that_answers_at_once_is_read_without_threads() -> None:
         put_commit(plain, version)
     assert len(list(read_each(Here(plain.url), range(COMMITS)))) == COMMITS
     assert set(readers) == {threading.current_thread()}
+
+
+def test_from_a_disk_no_more_is_read_at_once_than_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commits before were small, so that many of the next ones would be read ahead."""
+    store = Counting(memory_store())
+    large = range(6, 12)
+    for version in range(20):
+        put_commit(store, version, info={"userMetadata": "x" * (50_000 if version in large else 1)})
+    monkeypatch.setattr(commits, "_SMALL_BLOCK_BYTES", 100_000)
+    reading = read_each(store, range(20))
+    held = []
+    for version in range(20):
+        assert next(reading).version == version
+        held.append(sum(filenames.commit_path(other) in store.reads for other in large if other > version))
+    assert max(held) <= 2
+    assert sorted(store.reads) == [filenames.commit_path(version) for version in range(20)]
